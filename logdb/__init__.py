@@ -1,0 +1,85 @@
+"""LogDB: a transactional key-value database for Python on a totally ordered shared log.
+
+    import logdb
+
+    with logdb.open("data") as db:
+        version = db.put(b"k", b"1")
+        db.multi_put({b"a": b"1", b"b": b"2"})
+        for key, value in db.scan(prefix=b"a"): ...
+        db.at(version=version).get(b"k")
+
+`logdb.aio` is the same for asyncio. Errors: `logdb.errors`.
+"""
+
+from logdb.database import Database, Found, HistoryEntry, Snapshot, Tested
+from logdb.embedded.compactor import Compacted
+from logdb.embedded.feed import Change
+from logdb.errors import (
+    Advice,
+    ConflictError,
+    Corruption,
+    DatabaseClosed,
+    DatabaseInUse,
+    FutureVersion,
+    KeyTooLarge,
+    LimitExceeded,
+    LogDBError,
+    NotADatabase,
+    OutcomeUnknown,
+    ReadOnly,
+    TransactionTooLarge,
+    Unavailable,
+    UnsupportedFormat,
+    ValueTooLarge,
+    VersionTrimmed,
+)
+from logdb.opening import open, rebuild
+from logdb.store.conditions import absent, equals, exists, version_equals, version_greater, version_less
+from logdb.store.limits import MAX_KEY_BYTES, MAX_TRANSACTION_BYTES, MAX_VALUE_BYTES
+from logdb.store.records import Condition
+from logdb.txn.coordinator import Outcome, Status
+from logdb.txn.retry import transactional
+from logdb.txn.transaction import Transaction
+
+__all__ = [
+    "MAX_KEY_BYTES",
+    "MAX_TRANSACTION_BYTES",
+    "MAX_VALUE_BYTES",
+    "Advice",
+    "Change",
+    "Compacted",
+    "Condition",
+    "ConflictError",
+    "Corruption",
+    "Database",
+    "DatabaseClosed",
+    "DatabaseInUse",
+    "Found",
+    "FutureVersion",
+    "HistoryEntry",
+    "KeyTooLarge",
+    "LimitExceeded",
+    "LogDBError",
+    "NotADatabase",
+    "Outcome",
+    "OutcomeUnknown",
+    "ReadOnly",
+    "Snapshot",
+    "Status",
+    "Tested",
+    "Transaction",
+    "TransactionTooLarge",
+    "Unavailable",
+    "UnsupportedFormat",
+    "ValueTooLarge",
+    "VersionTrimmed",
+    "absent",
+    "equals",
+    "exists",
+    "open",
+    "rebuild",
+    "transactional",
+    "version_equals",
+    "version_greater",
+    "version_less",
+]

@@ -1,0 +1,447 @@
+"""The verbs that a user calls; whatever runs beneath, they are the same. `logdb.aio` has them for asyncio."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Concatenate, NamedTuple, ParamSpec, TypeVar, overload
+
+from logdb.embedded import EmbeddedHost
+from logdb.embedded.compactor import Compacted
+from logdb.embedded.feed import Change
+from logdb.embedded.host import Verdict
+from logdb.errors import DatabaseClosed, ReadOnly
+from logdb.store.limits import check_key, check_size, check_value
+from logdb.store.ranges import key_range
+from logdb.store.records import Condition, TxnId
+from logdb.txn.coordinator import Outcome
+from logdb.txn.retry import run
+from logdb.txn.transaction import Transaction
+from logdb.txn.validation import Reason
+
+D = TypeVar("D")
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Found(dict[bytes, bytes]):
+    """The keys of a multi-get that exist, with their values, all of one snapshot: `version`."""
+
+    version: int
+
+    def __init__(self, found: Iterable[tuple[bytes, bytes]], version: int) -> None:
+        super().__init__(found)
+        self.version = version
+
+
+class Tested(NamedTuple):
+    """How a test-and-multi-put ended. `version`: of its record in the log. `failed`: the conditions that did not hold."""
+
+    committed: bool
+    version: int
+    failed: tuple[Condition, ...]
+
+
+class HistoryEntry(NamedTuple):
+    """A version of a key; `value` is None where it was deleted."""
+
+    version: int
+    value: bytes | None
+
+
+class Snapshot:
+    """The database at one version. Reads raise VersionTrimmed once compaction has passed it, unless it is pinned."""
+
+    def __init__(self, host: EmbeddedHost, version: int) -> None:
+        self._host, self.version = host, version
+
+    @overload
+    def get(self, key: bytes) -> bytes | None: ...
+    @overload
+    def get(self, key: bytes, default: D) -> bytes | D: ...
+    def get(self, key: bytes, default: D | None = None) -> bytes | D | None:
+        """The value of `key`, or `default` where it does not exist. Raises TypeError, VersionTrimmed, Corruption."""
+        check_key(key)
+        value = self._host.read(key, self.version)
+        return default if value is None else value
+
+    def __getitem__(self, key: bytes) -> bytes:
+        value = self.get(key)
+        if value is None:
+            raise KeyError(key)
+        return value
+
+    def __contains__(self, key: bytes) -> bool:
+        return self.get(key) is not None
+
+    def multi_get(self, keys: Iterable[bytes]) -> Found:
+        """Those of `keys` that exist, with their values."""
+        return read_many(self._host, keys, self.version)
+
+    def scan(
+        self,
+        start: bytes | None = None,
+        end: bytes | None = None,
+        *,
+        prefix: bytes | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """(key, value) of the keys in [start, end), or with `prefix`, in key order, from the last one when `reverse`."""
+        low, high = key_range(start, end, prefix, limit)
+        return rows_of(self._host.read_range(low, high, self.version, reverse), limit)
+
+    def history(self, key: bytes) -> Iterator[HistoryEntry]:
+        """The versions of `key` up to this one, newest first, back to the oldest that is retained."""
+        check_key(key)
+        return (HistoryEntry(*entry) for entry in self._host.history(key, self.version))
+
+
+class Database:
+    """A LogDB database: `logdb.open(...)` makes one. Safe for use by any number of threads.
+
+    Every write returns its version, an integer that grows along the log, once it is durable. A read sees every write that
+    had returned before it began.
+    """
+
+    def __init__(self, host: EmbeddedHost) -> None:
+        self._host = host
+
+    # ---- reading
+
+    @overload
+    def get(self, key: bytes) -> bytes | None: ...
+    @overload
+    def get(self, key: bytes, default: D) -> bytes | D: ...
+    def get(self, key: bytes, default: D | None = None) -> bytes | D | None:
+        """The newest value of `key`, or `default` where it does not exist. Raises TypeError, Corruption."""
+        if key.__class__ is not bytes or not key:
+            check_key(key)
+        host = self._host
+        value = host.read(key, host.version())
+        return default if value is None else value
+
+    def __getitem__(self, key: bytes) -> bytes:
+        value = self.get(key)
+        if value is None:
+            raise KeyError(key)
+        return value
+
+    def __contains__(self, key: bytes) -> bool:
+        return self.get(key) is not None
+
+    def multi_get(self, keys: Iterable[bytes]) -> Found:
+        """Those of `keys` that exist, with their values, all of one snapshot (Scalog-Store's atomic multi-get)."""
+        return read_many(self._host, keys, self._host.version())
+
+    def scan(
+        self,
+        start: bytes | None = None,
+        end: bytes | None = None,
+        *,
+        prefix: bytes | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """(key, value) of the keys in [start, end), or with `prefix`, in key order, from the last one when `reverse`.
+
+        The whole iteration sees one snapshot, whatever is written meanwhile.
+        """
+        low, high = key_range(start, end, prefix, limit)
+        return rows_of(self._host.read_range(low, high, self._host.version(), reverse), limit)
+
+    def history(self, key: bytes) -> Iterator[HistoryEntry]:
+        """The versions of `key`, newest first, back to the oldest that is retained."""
+        return self.at().history(key)
+
+    def at(self, version: int | None = None, *, time: dt.datetime | float | None = None) -> Snapshot:
+        """The database as it was at a version, or at a point in time (a datetime, or seconds since the epoch).
+
+        Neither: the newest snapshot. Raises VersionTrimmed, FutureVersion, TypeError, ValueError.
+        """
+        host = self._host
+        if time is not None:
+            if version is not None:
+                raise ValueError("give a version or a time, but not both")
+            return Snapshot(host, host.at_time(nanoseconds(time)))
+        return Snapshot(host, host.version() if version is None else host.at(checked_version(version)))
+
+    @property
+    def version(self) -> int:
+        """The newest version: of the last record that is durable."""
+        return self._host.version()
+
+    @property
+    def oldest_version(self) -> int:
+        """The oldest version that can be read; 0 is the empty database."""
+        self._host.version()
+        return self._host.coordinator.floor
+
+    def time_of(self, version: int) -> dt.datetime | None:
+        """When `version` was written (UTC), None if it lies before the oldest retained record or is 0."""
+        time = self._host.time_of(self._host.at(checked_version(version))) if version else None
+        return None if time is None else dt.datetime.fromtimestamp(time / 1e9, dt.UTC)
+
+    # ---- writing
+
+    def put(self, key: bytes, value: bytes, *, label: str = "") -> int:
+        """Write `value` under `key`. Returns the version, durable. Raises LimitExceeded, Unavailable, OutcomeUnknown."""
+        check_key(key)
+        check_value(key, value)
+        host = self._host
+        gsn, _ = host.submit({key: value}, label=label)
+        host.acknowledge(gsn)
+        return gsn
+
+    def delete(self, key: bytes, *, label: str = "") -> int:
+        """Delete `key`, which need not exist. Returns the version, durable."""
+        check_key(key)
+        host = self._host
+        gsn, _ = host.submit({key: None}, label=label)
+        host.acknowledge(gsn)
+        return gsn
+
+    def __setitem__(self, key: bytes, value: bytes) -> None:
+        self.put(key, value)
+
+    def __delitem__(self, key: bytes) -> None:
+        self.delete(key)
+
+    def multi_put(self, items: Mapping[bytes, bytes | None], *, label: str = "") -> int:
+        """Write all of `items` or nothing (None deletes). Returns the version, durable. Raises as `put`."""
+        writes = checked_items(items)
+        host = self._host
+        gsn, _ = host.submit(writes, label=label)
+        host.acknowledge(gsn)
+        return gsn
+
+    def test_and_multi_put(
+        self, conditions: Iterable[Condition], items: Mapping[bytes, bytes | None], *, label: str = ""
+    ) -> Tested:
+        """Write all of `items` if all of `conditions` hold, else nothing. A condition that fails is an answer, no error."""
+        tested, writes = checked_conditions(conditions), checked_items(items)
+        host = self._host
+        gsn, verdict = host.submit(writes, label=label, conditions=tested)
+        host.acknowledge(gsn)
+        return tested_answer(gsn, verdict, tested)
+
+    def transaction(self, *, read_only: bool = False, label: str = "", guard_writes: bool = False) -> Committing:
+        """A transaction: `with db.transaction() as txn: ...` commits at the end and aborts on an exception.
+
+        `label` names it to those whom it makes abort. `guard_writes`: abort too if a key that it writes without reading
+        has changed since the snapshot. `read_only`: never aborts, and sees only what is durable. Raises ConflictError.
+        """
+        return Committing(self._host, read_only=read_only, label=label, guard_writes=guard_writes)
+
+    def run(self, body: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call `body(txn, ...)` in a transaction, again after each conflict: see `logdb.transactional`."""
+        return run(self, body, *args, **kwargs)
+
+    def outcome(self, txn_id: str) -> Outcome:
+        """How the transaction with this id ended: committed, aborted, not found or forgotten. Raises ValueError."""
+        return self._host.outcome(TxnId.parse(txn_id))
+
+    # ---- following
+
+    def watch(
+        self,
+        prefix: bytes | None = None,
+        *,
+        keys: Iterable[bytes] | None = None,
+        since: int | None = None,
+        timeout: float | None = None,
+    ) -> Iterator[Change]:
+        """The commits after version `since` (default: from now on) that touch the prefix or the keys, one by one, no gaps.
+
+        Waits for more for ever, or ends when none has come for `timeout` seconds. Resume from the last item's `version`.
+        Raises VersionTrimmed (also when compaction overtakes a slow reader), FutureVersion.
+        """
+        watched = watched_keys(prefix, keys)
+        feed = self._host.feed(None if since is None else checked_version(since), prefix, watched)
+
+        def changes() -> Iterator[Change]:
+            try:
+                while (change := feed.poll(timeout)) is not None:
+                    yield change
+            finally:
+                feed.close()
+
+        return changes()
+
+    # ---- upkeep
+
+    def pin(self, name: str, version: int | None = None) -> int:
+        """Keep a version (default: the newest) readable through compactions until `unpin(name)`. Returns it."""
+        checked_name(name)
+        version = self._host.version() if version is None else checked_version(version)
+        self._host.pin(name, version)
+        return version
+
+    def unpin(self, name: str) -> None:
+        """Give up a pin. Raises KeyError."""
+        self._host.unpin(name)
+
+    @property
+    def pins(self) -> dict[str, int]:
+        """The pinned versions by name."""
+        self._host.version()
+        return dict(self._host.coordinator.pins)
+
+    def compact(self, before: int | None = None, *, progress: Callable[[int], None] | None = None) -> Compacted:
+        """Drop what can only be seen by reading before version `before` (default: the newest), and trim the log.
+
+        What is live stays, with its versions. Pins and running transactions hold it back: see the answer's `floor`.
+        """
+        return self._host.compact(self._host.version() if before is None else checked_version(before), progress)
+
+    def checkpoint(self, *, progress: Callable[[int], None] | None = None) -> int:
+        """Bring the checkpoint of the map up to date, so that opening replays nothing. Returns the version covered."""
+        return self._host.checkpoint(progress)
+
+    @property
+    def path(self) -> str:
+        """The directory, or ":memory:"."""
+        return self._host.path
+
+    def close(self) -> None:
+        """Make durable what was written and release the directory. Closing twice is harmless."""
+        self._host.close()
+
+    def __enter__(self) -> Database:
+        if self._host.closed:
+            raise DatabaseClosed(self._host.path)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<logdb.Database {self._host.path!r}{' (closed)' if self._host.closed else ''}>"
+
+
+class Committing:
+    """The context of a transaction: begins it, and commits or aborts it at the end. `commit_version` is set then."""
+
+    def __init__(self, host: EmbeddedHost, *, read_only: bool, label: str, guard_writes: bool) -> None:
+        self._host = host
+        self._options = read_only, label, guard_writes
+
+    def __enter__(self) -> Transaction:
+        read_only, label, guard_writes = self._options
+        self._txn = self._host.begin(read_only=read_only, label=label, guard_writes=guard_writes)
+        return self._txn
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        host, txn = self._host, self._txn
+        if kind is not None or txn.is_over:
+            host.end(txn)
+            return
+        try:
+            gsn, verdict = host.submit_transaction(txn)
+        finally:
+            host.end(txn)
+        if verdict is None or verdict.committed:
+            host.acknowledge(gsn)
+            txn.version = gsn
+            return
+        host.acknowledge(gsn)
+        if verdict.reason is Reason.DUPLICATE:
+            raise ReadOnly("the transaction's id had been used before")
+        raise host.conflict(verdict, txn.snapshot)
+
+
+def read_many(host: EmbeddedHost, keys: Iterable[bytes], version: int) -> Found:
+    """The multi-get at a version that the faces share."""
+    read = host.read
+    found = []
+    for key in keys:
+        if key.__class__ is not bytes or not key:
+            check_key(key)
+        value = read(key, version)
+        if value is not None:
+            found.append((key, value))
+    return Found(found, version)
+
+
+def rows_of(batches: Iterator[list[tuple[bytes, bytes]]], limit: int | None) -> Iterator[tuple[bytes, bytes]]:
+    """The rows of batches, up to `limit`."""
+    if limit is None:
+        for batch in batches:
+            yield from batch
+        return
+    for batch in batches:
+        yield from batch[:limit]
+        limit -= len(batch)
+        if limit <= 0:
+            return
+
+
+def checked_items(items: Mapping[bytes, bytes | None]) -> dict[bytes, bytes | None]:
+    """A copy of what is to be written. Raises TypeError, ValueError, LimitExceeded."""
+    size = 0
+    for key, value in items.items():
+        check_key(key)
+        size += len(key)
+        if value is not None:
+            check_value(key, value)
+            size += len(value)
+    check_size(size)
+    return dict(items)
+
+
+def checked_conditions(conditions: Iterable[Condition]) -> list[Condition]:
+    """The conditions of a test-and-multi-put. Raises TypeError."""
+    tested = list(conditions)
+    for condition in tested:
+        if not isinstance(condition, Condition):
+            raise TypeError(
+                f"a condition is made by logdb.equals, absent, exists, version_equals, ..., not {condition!r}"
+            )
+    return tested
+
+
+def tested_answer(gsn: int, verdict: Verdict, conditions: Sequence[Condition]) -> Tested:
+    """The answer of a test-and-multi-put."""
+    return Tested(verdict.committed, gsn, tuple(conditions[position] for position in verdict.failed))
+
+
+def checked_version(version: int) -> int:
+    """Raises TypeError, ValueError."""
+    if type(version) is not int:
+        raise TypeError(f"a version must be an int, not {type(version).__name__}")
+    if version < 0:
+        raise ValueError(f"a version must not be negative: {version}")
+    return version
+
+
+def checked_name(name: str) -> str:
+    """Raises TypeError, ValueError."""
+    if type(name) is not str:
+        raise TypeError(f"a pin's name must be a str, not {type(name).__name__}")
+    if not 0 < len(name.encode()) <= 400:
+        raise ValueError("a pin's name must have 1 to 400 bytes")
+    return name
+
+
+def watched_keys(prefix: bytes | None, keys: Iterable[bytes] | None) -> Collection[bytes] | None:
+    """Raises TypeError, ValueError."""
+    if prefix is not None and type(prefix) is not bytes:
+        raise TypeError(f"prefix must be bytes, not {type(prefix).__name__}")
+    if keys is None:
+        return None
+    watched = frozenset(keys)
+    for key in watched:
+        check_key(key)
+    return watched
+
+
+def nanoseconds(time: dt.datetime | float) -> int:
+    """A point in time as ns since the epoch. Raises TypeError."""
+    if isinstance(time, dt.datetime):
+        return int(time.timestamp()) * 1_000_000_000 + time.microsecond * 1_000
+    if isinstance(time, bool) or not isinstance(time, int | float):
+        raise TypeError(f"a time must be a datetime or seconds since the epoch, not {type(time).__name__}")
+    return int(time * 1_000_000_000)
+
+
+

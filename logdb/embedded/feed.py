@@ -1,0 +1,101 @@
+"""The change feed of the embedded host: the commits of the log, in order, from a version on."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import NamedTuple, Protocol
+
+from logdb.errors import VersionTrimmed
+from logdb.log.contract import LogFailed, OrderedLog, Trimmed
+from logdb.store.records import COMMIT, decode_commit
+from logdb.txn.coordinator import Coordinator
+
+
+class Change(NamedTuple):
+    """One committed transaction. `version` is the cursor to resume from; `time`: ns since the epoch.
+
+    `changes`: key -> value, or None where it was deleted; only the keys that are watched.
+    """
+
+    version: int
+    time: int
+    label: str
+    changes: dict[bytes, bytes | None]
+
+
+class Fed(Protocol):
+    """What the feed needs of the host."""
+
+    log: OrderedLog
+    coordinator: Coordinator
+
+    def settled(self, gsn: int) -> None: ...
+
+
+class Feed:
+    """Commits after `since` that touch a watched key; waits for more. Iterate, or `poll`; `close` ends it.
+
+    `keys` and `prefix`: what is watched; neither: everything.
+    """
+
+    def __init__(self, host: Fed, since: int, prefix: bytes | None, keys: Collection[bytes] | None) -> None:
+        self._host, self.since, self._prefix = host, since, prefix
+        self._keys = None if keys is None else frozenset(keys)
+        try:
+            self._subscription = host.log.subscribe(since + 1, {COMMIT})
+        except Trimmed as error:
+            raise VersionTrimmed(since, error.oldest - 1) from error
+        self._ready: list[Change] = []
+
+    def __iter__(self) -> Iterator[Change]:
+        return self
+
+    def __next__(self) -> Change:
+        change = self.poll(None)
+        if change is None:
+            raise StopIteration
+        return change
+
+    def poll(self, timeout: float | None) -> Change | None:
+        """The next commit, or None when there was none within `timeout` seconds (None: wait) or the feed was closed.
+
+        Raises VersionTrimmed when compaction has overtaken the feed, Corruption.
+        """
+        while not self._ready:
+            try:
+                batch = self._subscription.poll(timeout)
+            except Trimmed as error:
+                raise VersionTrimmed(self.since, error.oldest - 1) from error
+            except (StopIteration, LogFailed):
+                return None
+            if batch is None:
+                return None
+            self._host.settled(batch.end - 1)
+            coordinator = self._host.coordinator
+            for gsn, time, _, payload in batch.records:
+                if coordinator.ledger.is_aborted(gsn):
+                    continue
+                commit = decode_commit(payload)
+                watched = {key: value for key, value in commit.writes.items() if self._watches(key)}
+                if watched:
+                    load = coordinator.map.values.load
+                    changes = {key: load(value) for key, value in watched.items()}
+                    self._ready.append(Change(gsn, time, commit.label, changes))
+            if self._ready:
+                self._ready.reverse()
+            else:
+                self.since = batch.end - 1
+        change = self._ready.pop()
+        self.since = change.version
+        return change
+
+    def close(self) -> None:
+        """End the feed: who waits in it returns."""
+        self._subscription.close()
+
+    def _watches(self, key: bytes) -> bool:
+        if self._keys is not None and key in self._keys:
+            return True
+        if self._prefix is not None:
+            return key.startswith(self._prefix)
+        return self._keys is None

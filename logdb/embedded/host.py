@@ -1,0 +1,518 @@
+"""The embedded host: drives the log, the coordinator and the map in one process. No sockets, no event loop.
+
+The write path: `submit` orders the commit record and has the coordinator decide it, both under `order_lock`, so the order
+of decisions is the log's; then the caller waits until it is durable (`log.wait_durable`) and only then acknowledges.
+The read path: `version()` is the newest version that is durable, and every read names a version.
+
+Invariants:
+
+EMB-1  What a caller is told, a committed version or a value read outside a writing transaction, is durable.
+EMB-2  Records are applied in the order of the log, all of them: an interrupt between the two steps of `submit` stops the host.
+EMB-3  Nobody reads before the floor: `compact` waits behind the leases of scans and transactions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from logdb.embedded.checkpointer import Checkpointer
+from logdb.embedded.compactor import Compacted, compact
+from logdb.embedded.directory import Directory
+from logdb.embedded.feed import Feed
+from logdb.errors import (
+    ConflictError,
+    Corruption,
+    DatabaseClosed,
+    FutureVersion,
+    LogDBError,
+    OutcomeUnknown,
+    ReadOnly,
+    Unavailable,
+    VersionTrimmed,
+)
+from logdb.log import LocalLog, MemoryLog, OrderedLog
+from logdb.log.contract import LogFailed, LogRecord, Record, Trimmed
+from logdb.store.checkpoint import Checkpoint
+from logdb.store.limits import INLINE_VALUE_BYTES
+from logdb.store.mapping import KeyMap
+from logdb.store.records import (
+    COMMIT,
+    DECISION,
+    PIN,
+    VALUE,
+    Commit,
+    Condition,
+    Place,
+    Range,
+    TxnId,
+    Value,
+    decode_commit,
+    decode_decision,
+    digest,
+    encode_commit,
+    encode_decision,
+    encode_pin,
+)
+from logdb.store.values import Values
+from logdb.txn.coordinator import Coordinator, Outcome
+from logdb.txn.transaction import Transaction
+from logdb.txn.validation import Reason, Verdict
+
+OVERLAY_BYTES = 64 << 20
+SUFFIX_AT_CLOSE = 10_000
+"""A log that has grown by more records than this since the last checkpoint gets one when it is closed."""
+
+
+class EmbeddedHost:
+    """A database of this process. `path`: its directory, or ":memory:"."""
+
+    def __init__(
+        self,
+        path: str,
+        log: OrderedLog,
+        checkpoint: Checkpoint | None,
+        *,
+        directory: Directory | None = None,
+        read_only: bool = False,
+        overlay_bytes: int = OVERLAY_BYTES,
+    ) -> None:
+        self.path, self.log, self.directory, self.read_only = path, log, directory, read_only
+        self.coordinator = Coordinator(KeyMap(Values(self._read_record), checkpoint))
+        self.order_lock = threading.Lock()
+        self.closed = False
+        self._checkpointer: Checkpointer | None = None
+        if checkpoint is not None and not read_only:
+            self._checkpointer = Checkpointer(self, checkpoint, overlay_bytes)
+        self._overlay_bytes = overlay_bytes
+        self._client = secrets.randbits(63) + 1
+        self._sequence = 0
+        self._leases: dict[object, int] = {}
+        self._compacting_to = 0
+        self._one_compaction = threading.Lock()
+        self._stopped: str | None = None
+
+    # ---- opening
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        *,
+        read_only: bool,
+        create: bool,
+        overlay_bytes: int = OVERLAY_BYTES,
+        log_options: Mapping[str, Any] | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> EmbeddedHost:
+        """Open a directory and replay what its checkpoint does not cover. `progress` hears (records replayed, of how many)."""
+        directory = Directory.open(path, writable=not read_only, create=create)
+        with contextlib.ExitStack() as undo:
+            undo.callback(directory.close)
+            log = LocalLog(
+                directory.log_path,
+                directory.log_id,
+                writable=not read_only,
+                follow=read_only and directory.is_written(),
+                **(log_options or {}),
+            )
+            undo.callback(log.close)
+            checkpoint = Checkpoint(directory.map_path, directory.log_id, follow=read_only)
+            undo.callback(checkpoint.close)
+            host = cls(
+                str(path), log, checkpoint, directory=directory, read_only=read_only, overlay_bytes=overlay_bytes
+            )
+            host._recover(progress)
+            undo.pop_all()
+            return host
+
+    @classmethod
+    def in_memory(cls) -> EmbeddedHost:
+        """An empty database that is gone when it is closed."""
+        return cls(":memory:", MemoryLog(), None)
+
+    def _recover(self, progress: Callable[[int, int], None] | None) -> None:
+        log, coordinator = self.log, self.coordinator
+        checkpoint = coordinator.map.checkpoint
+        assert checkpoint is not None
+        log.refresh()
+        if checkpoint.covers > log.durable:
+            raise Corruption(
+                self.path, None, f"the checkpoint covers record {checkpoint.covers}, the log ends at {log.durable}"
+            )
+        coordinator.restore(checkpoint.covers, checkpoint.state)
+        oldest = log.left_by_trim(log.oldest())
+        if checkpoint.covers == 0 and oldest > 1:
+            coordinator.foresee(
+                decode_decision(record.payload)
+                for record in log.scan(oldest, log.durable + 1)
+                if record.tag == DECISION
+            )
+            coordinator.applied = oldest - 1
+        elif checkpoint.covers < oldest - 1:
+            raise Corruption(
+                self.path, None, f"the checkpoint covers record {checkpoint.covers}, the log begins at {oldest}"
+            )
+        first, end = coordinator.applied + 1, log.durable + 1
+        while coordinator.applied + 1 < end:
+            stop = min(end, coordinator.applied + 50_001)
+            coordinator.replay(log.scan(coordinator.applied + 1, stop))
+            self.relieve()
+            if progress is not None:
+                progress(stop - first, end - first)
+
+    # ---- versions
+
+    def version(self) -> int:
+        """The newest version that may be read: durable and applied."""
+        if self.closed:
+            raise DatabaseClosed(self.path)
+        if self.read_only:
+            return self._follow()
+        durable, applied = self.log.durable, self.coordinator.applied
+        return durable if durable < applied else applied
+
+    def _follow(self) -> int:
+        coordinator = self.coordinator
+        if self.log.refresh() > coordinator.applied:
+            with self.order_lock:
+                self._apply_new()
+                if coordinator.map.active.size > self._overlay_bytes:
+                    self._adopt()
+        return coordinator.applied
+
+    def _apply_new(self) -> None:
+        durable = self.log.refresh()
+        if durable > self.coordinator.applied:
+            self.coordinator.replay(self.log.scan(self.coordinator.applied + 1, durable + 1))
+
+    def _adopt(self) -> None:
+        checkpoint = self.coordinator.map.checkpoint
+        assert checkpoint is not None
+        snapshot = checkpoint.newest()
+        # What the snapshot lacks because of a compaction, the log says: hear that first.
+        self._apply_new()
+        if checkpoint.covered_by(snapshot) > checkpoint.covers:
+            self.coordinator.map.adopt(snapshot)
+        else:
+            snapshot.abort()
+
+    def at(self, version: int) -> int:
+        """`version`, if it can be read. Raises VersionTrimmed, FutureVersion."""
+        newest = self.version()
+        if version > newest:
+            raise FutureVersion(version, newest)
+        oldest = max(self.coordinator.floor, self._compacting_to)
+        if version < oldest:
+            raise VersionTrimmed(version, oldest)
+        return version
+
+    def at_time(self, when: int) -> int:
+        """The newest version not younger than `when` (ns since the epoch). Raises VersionTrimmed, FutureVersion."""
+        newest = self.version()
+        if when > time.time_ns():
+            raise FutureVersion(f"of the time {when / 1e9:.3f} (seconds since the epoch)", newest)
+        version = min(self.log.last_at_time(when), newest)
+        return self.at(version)
+
+    def time_of(self, version: int) -> int | None:
+        """When the record at `version` was ordered, ns since the epoch; None if compaction has removed it."""
+        try:
+            return self.log.time_of(version)
+        except Trimmed:
+            return None
+
+    # ---- reading
+
+    def read(self, key: bytes, at: int) -> bytes | None:
+        """The value of `key` at version `at`. Raises VersionTrimmed, Corruption, DatabaseClosed."""
+        try:
+            value = self.coordinator.map.get(key, at)
+        except Exception as error:
+            raise self._explained(error, at) from error
+        if at < self.coordinator.floor:
+            raise VersionTrimmed(at, self.coordinator.floor)
+        return value
+
+    def read_range(
+        self, start: bytes | None, end: bytes | None, at: int, reverse: bool
+    ) -> Iterator[list[tuple[bytes, bytes]]]:
+        """Batches of (key, value) of [start, end) at version `at`, in order. Raises as `read`."""
+        lease = object()
+        self._leases[lease] = at
+        try:
+            for batch in self.coordinator.map.scan(start, end, at, reverse):
+                if at < self.coordinator.floor:
+                    raise VersionTrimmed(at, self.coordinator.floor)
+                yield batch
+                if self.closed:
+                    raise DatabaseClosed(self.path)
+        except LogDBError as error:
+            raise self._explained(error, at) from error
+        finally:
+            self._leases.pop(lease, None)
+
+    def history(self, key: bytes, at: int) -> Iterator[tuple[int, bytes | None]]:
+        """(version, value) of `key` from version `at` back to the floor, newest first. Raises as `read`."""
+        return self.coordinator.map.history(key, at, self.coordinator.floor)
+
+    def _read_record(self, gsn: int, shard: int) -> LogRecord:
+        self.log.wait_durable(gsn)
+        return self.log.read_record(gsn, shard)
+
+    def _explained(self, error: Exception, at: int) -> Exception:
+        """The error to tell a caller who read at version `at`."""
+        if self.closed:
+            return DatabaseClosed(self.path)
+        if isinstance(error, Trimmed):
+            return VersionTrimmed(at, self.coordinator.floor)
+        return error
+
+    # ---- writing
+
+    def new_txn_id(self) -> TxnId:
+        """An id that no transaction has."""
+        with self.order_lock:
+            self._sequence += 1
+            return TxnId(self._client, self._sequence)
+
+    def submit(
+        self,
+        writes: Mapping[bytes, bytes | None],
+        *,
+        snapshot: int = 0,
+        label: str = "",
+        reads: Sequence[bytes] = (),
+        ranges: Sequence[Range] = (),
+        conditions: Sequence[Condition] = (),
+        txn_id: TxnId | None = None,
+    ) -> tuple[int, Verdict]:
+        """Order a commit record and decide it: (version, verdict). Neither is durable yet (EMB-1 is up to the caller).
+
+        Raises Unavailable (nothing was ordered), ReadOnly, DatabaseClosed.
+        """
+        values: Mapping[bytes, Value] = writes
+        large = [value for value in writes.values() if value is not None and len(value) > INLINE_VALUE_BYTES]
+        digests = [digest(value) for value in large]
+        with self.order_lock:
+            try:
+                if self.closed or self.read_only or self._stopped is not None:
+                    self._refuse_write()
+                if txn_id is None:
+                    self._sequence = sequence = self._sequence + 1
+                    client = self._client
+                else:
+                    client, sequence = txn_id
+                if large:
+                    values = self._append_values(writes, large, digests)
+                commit = Commit(client, sequence, values, snapshot, label, reads, ranges, conditions)
+                gsn = self.log.order(((COMMIT, encode_commit(commit)),))
+                verdict = self.coordinator.deliver(gsn, commit)
+            except (Unavailable, ReadOnly, DatabaseClosed):
+                raise
+            except LogFailed as error:
+                raise Unavailable(self._failure_text(error)) from error
+            except BaseException as error:
+                self._stopped = f"it was interrupted in the middle of a commit ({error!r})"
+                raise
+        self.relieve()
+        return gsn, verdict
+
+    def _append_values(
+        self, writes: Mapping[bytes, bytes | None], large: Sequence[bytes], digests: Sequence[bytes]
+    ) -> dict[bytes, Value]:
+        """Append the large values as records of their own; the writes with their places."""
+        gsn = self.append_locked([(VALUE, value) for value in large])
+        values: dict[bytes, Value] = dict(writes)
+        position = 0
+        for key, value in writes.items():
+            if value is not None and len(value) > INLINE_VALUE_BYTES:
+                values[key] = Place(gsn + position, 0, len(value), digests[position])
+                position += 1
+        return values
+
+    def acknowledge(self, gsn: int) -> None:
+        """Return when `gsn` is durable. Raises OutcomeUnknown, after which only reopening helps."""
+        try:
+            self.log.wait_durable(gsn)
+        except LogFailed as error:
+            raise self.outcome_unknown(gsn, error) from error
+
+    def outcome_unknown(self, gsn: int, error: Exception) -> OutcomeUnknown:
+        """The error for a commit record at `gsn` that did not become durable."""
+        for client, session in self.coordinator.ledger.sessions.items():
+            session.close_run()
+            for sequence, first, count in zip(session.sequences, session.gsns, session.counts, strict=True):
+                if first <= gsn < first + count:
+                    return OutcomeUnknown(str(TxnId(client, sequence + gsn - first)), self._failure_text(error))
+        return OutcomeUnknown("", self._failure_text(error))
+
+    def submit_transaction(self, txn: Transaction) -> tuple[int, Verdict | None]:
+        """Submit what a transaction has read and written: (the version to wait for, the verdict or None if it only read)."""
+        if not txn.writes:
+            return txn.snapshot, None
+        reads: Collection[bytes] = txn.read_set.keys
+        if txn.guard_writes:
+            reads = reads | txn.writes.keys()
+        return self.submit(
+            txn.writes,
+            snapshot=txn.snapshot,
+            label=txn.label,
+            reads=sorted(reads),
+            ranges=txn.read_set.ranges,
+            txn_id=txn._id,
+        )
+
+    def conflict(self, verdict: Verdict, snapshot: int) -> LogDBError:
+        """The error for a transaction that aborted; what it names is durable."""
+        if verdict.reason is Reason.TOO_OLD:
+            return VersionTrimmed(snapshot, self.coordinator.floor)
+        assert verdict.reason is Reason.CONFLICT, verdict
+        winner = ""
+        with contextlib.suppress(Trimmed):
+            record = self.log.read_record(verdict.version, 0)
+            if record.tag == COMMIT:
+                winner = decode_commit(record.payload).label
+        return ConflictError(verdict.key, verdict.version, winner, snapshot, in_range=verdict.in_range)
+
+    def append(self, records: Sequence[Record]) -> int:
+        """Order records that are no commits and apply them; returns the first GSN."""
+        with self.order_lock:
+            return self.append_locked(records)
+
+    def append_locked(self, records: Sequence[Record]) -> int:
+        """As `append`, by who holds `order_lock`."""
+        if self.closed or self.read_only or self._stopped is not None:
+            self._refuse_write()
+        try:
+            first = self.log.order(records)
+        except LogFailed as error:
+            raise Unavailable(self._failure_text(error)) from error
+        for gsn, (tag, payload) in enumerate(records, first):
+            self.coordinator.deliver_other(gsn, tag, payload)
+        return first
+
+    def declare(self, *, always: bool = False) -> None:
+        """Append a decision record if commits have aborted since the last one. By who holds `order_lock`."""
+        decision = self.coordinator.undeclared()
+        if decision.aborted or always:
+            self.append_locked([(DECISION, encode_decision(decision))])
+
+    def _refuse_write(self) -> None:
+        if self.closed:
+            raise DatabaseClosed(self.path)
+        if self.read_only:
+            raise ReadOnly(f"{self.path} was opened with read_only=True")
+        raise Unavailable(f"{self.path} takes no more writes: {self._stopped}; close it and open it again")
+
+    def _failure_text(self, error: Exception) -> str:
+        return f"the log of {self.path} failed ({error}); close it and open it again"
+
+    # ---- transactions, pins, outcomes, the feed
+
+    def begin(self, *, read_only: bool, label: str, guard_writes: bool) -> Transaction:
+        """A transaction over the newest snapshot: the newest durable one if it only reads. `end` must follow."""
+        if self.closed:
+            raise DatabaseClosed(self.path)
+        read_only = read_only or self.read_only
+        snapshot = self.version() if read_only else self.coordinator.applied
+        txn = Transaction(self, snapshot, read_only=read_only, label=label, guard_writes=guard_writes)
+        self._leases[txn] = snapshot
+        return txn
+
+    def end(self, txn: Transaction) -> None:
+        """The transaction has been submitted or given up."""
+        txn.close()
+        self._leases.pop(txn, None)
+
+    def settled(self, gsn: int) -> None:
+        """Return when everything up to `gsn`, which is durable, is applied."""
+        if self.coordinator.applied < gsn:
+            if self.read_only:
+                self._follow()
+            else:
+                with self.order_lock:
+                    pass
+
+    def outcome(self, txn_id: TxnId) -> Outcome:
+        """How a transaction ended, as far as that is durable."""
+        self.version()
+        with self.order_lock:
+            outcome = self.coordinator.outcome(txn_id)
+        self.log.wait_durable(outcome.version)
+        return outcome
+
+    def pin(self, name: str, version: int) -> None:
+        """Keep `version` readable under a name until it is unpinned. Raises VersionTrimmed, FutureVersion."""
+        with self._one_compaction:
+            self.at(version)
+            self.log.wait_durable(self.append([(PIN, encode_pin(name, version))]))
+
+    def unpin(self, name: str) -> None:
+        """Give up a pin. Raises KeyError."""
+        if name not in self.coordinator.pins:
+            raise KeyError(name)
+        self.log.wait_durable(self.append([(PIN, encode_pin(name, 0))]))
+
+    def feed(self, since: int | None, prefix: bytes | None, keys: Collection[bytes] | None) -> Feed:
+        """Commits after `since` (None: from now on). Raises VersionTrimmed, FutureVersion."""
+        return Feed(self, self.version() if since is None else self.at(since), prefix, keys)
+
+    # ---- upkeep
+
+    def checkpoint(self, progress: Callable[[int], None] | None = None) -> int:
+        """Bring the checkpoint up to date; returns the GSN that it covers. Raises Unavailable on a full disk."""
+        if self._checkpointer is None:
+            return self.coordinator.applied
+        return self._checkpointer.run(progress)
+
+    def relieve(self) -> None:
+        """Have a checkpoint written if the overlay has grown large."""
+        if self._checkpointer is not None:
+            self._checkpointer.relieve()
+
+    def compact(self, before: int, progress: Callable[[int], None] | None = None) -> Compacted:
+        """Drop what only reads before `before` could see, as far as pins and readers of this process let it."""
+        if self.read_only:
+            self._refuse_write()
+        with self._one_compaction:
+            self.at(before)
+            self._compacting_to = before
+            try:
+                self._compacting_to = floor = min([self.coordinator.oldest_needed(before), *list(self._leases.values())])
+                if floor <= self.coordinator.floor:
+                    left = self.log.left_by_trim(self.log.oldest())
+                    return Compacted(self.coordinator.floor, 0, left, left)
+                return compact(self, floor, progress)
+            finally:
+                self._compacting_to = 0
+
+    def close(self) -> None:
+        """Make durable what was ordered and release everything. Raises OutcomeUnknown if that fails."""
+        with self.order_lock:
+            if self.closed:
+                return
+            failed = self._stopped is not None
+            checkpoint = self.coordinator.map.checkpoint
+            grown = checkpoint is not None and self.coordinator.applied - checkpoint.covers > SUFFIX_AT_CLOSE
+        with contextlib.ExitStack() as steps:
+            if self.directory is not None:
+                steps.callback(self.directory.close)
+            if checkpoint is not None:
+                steps.callback(checkpoint.close)
+            steps.callback(self.log.close)
+            steps.callback(self._mark_closed)
+            if self._checkpointer is not None:
+                self._checkpointer.join()
+                if grown and not failed:
+                    with contextlib.suppress(Exception):  # the log has it all; only the next opening takes longer
+                        self._checkpointer.run()
+
+    def _mark_closed(self) -> None:
+        with self.order_lock:
+            self.closed = True

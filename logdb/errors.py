@@ -1,0 +1,173 @@
+"""Every error that LogDB raises, and what a program should do about it.
+
+    LogDBError
+    |-- ConflictError           retry      another transaction changed what this one had read
+    |-- Unavailable             retry      nothing was done: the disk is full, the database is held by another process
+    |   `-- DatabaseInUse
+    |-- OutcomeUnknown          ask        db.outcome(error.txn_id) tells, perhaps after opening the database again
+    |-- VersionTrimmed          give up    the version was compacted away; error.oldest is the oldest one left
+    |-- FutureVersion           give up    the version does not exist yet; error.newest is the newest one
+    |-- ReadOnly                give up    a write through a database or transaction that only reads
+    |-- LimitExceeded           give up    (also a ValueError) larger than the named limit; nothing was written
+    |   |-- KeyTooLarge
+    |   |-- ValueTooLarge
+    |   `-- TransactionTooLarge
+    |-- DatabaseClosed          give up    used after close()
+    |-- NotADatabase            give up    the directory holds something else
+    |-- UnsupportedFormat       give up    written by a version of LogDB newer than this one
+    `-- Corruption              give up    damaged bytes: error.path and error.offset say where
+
+A wrong type is a `TypeError` and a malformed argument a `ValueError`, as everywhere in Python.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from os import PathLike, fspath
+from typing import ClassVar
+
+
+class Advice(Enum):
+    """What the caller should do after an error."""
+
+    RETRY = "retry"
+    GIVE_UP = "give up"
+    ASK_OUTCOME = "outcome unknown"
+
+
+class LogDBError(Exception):
+    """Base of every error of LogDB. `advice` says whether to retry, to give up or to ask for the outcome."""
+
+    advice: ClassVar[Advice] = Advice.GIVE_UP
+
+
+class ConflictError(LogDBError):
+    """The transaction was aborted because something that it had read changed before it committed.
+
+    Attributes: `key` (the key that changed), `version` (the version that won), `winner` (the label of the
+    transaction that wrote it, "" if it had none), `snapshot` (the version that the loser had read).
+    """
+
+    advice = Advice.RETRY
+
+    def __init__(self, key: bytes, version: int, winner: str, snapshot: int, *, in_range: bool) -> None:
+        self.key, self.version, self.winner, self.snapshot = key, version, winner, snapshot
+        where = f"key {shown(key)} in a range that was scanned" if in_range else f"key {shown(key)}"
+        by = f" by {winner!r}" if winner else ""
+        super().__init__(
+            f"aborted: {where} was changed{by} at version {version}, after this transaction's snapshot {snapshot};"
+            " run the transaction again"
+        )
+
+
+class Unavailable(LogDBError):
+    """The operation was refused before anything was written; the same call may succeed later."""
+
+    advice = Advice.RETRY
+
+
+class DatabaseInUse(Unavailable):
+    """Another process (or this one) has the directory open for writing. `holder` describes it."""
+
+    def __init__(self, path: str | PathLike[str], holder: str) -> None:
+        self.path, self.holder = fspath(path), holder
+        super().__init__(
+            f"{self.path} is open for writing by {holder}; close it there, or open it here with read_only=True"
+        )
+
+
+class OutcomeUnknown(LogDBError):
+    """The log failed while the transaction was being made durable. `txn_id` settles it after reopening."""
+
+    advice = Advice.ASK_OUTCOME
+
+    def __init__(self, txn_id: str, cause: str) -> None:
+        self.txn_id, self.cause = txn_id, cause
+        super().__init__(
+            f"the outcome of transaction {txn_id} is unknown: {cause}; "
+            f"open the database again and ask db.outcome({txn_id!r})"
+        )
+
+
+class VersionTrimmed(LogDBError):
+    """The version lies before the oldest one that compaction has left."""
+
+    def __init__(self, version: int, oldest: int) -> None:
+        self.version, self.oldest = version, oldest
+        super().__init__(f"version {version} was compacted away; the oldest version left is {oldest}")
+
+
+class FutureVersion(LogDBError):
+    """The version, or point in time, lies after the newest one."""
+
+    def __init__(self, version: object, newest: int) -> None:
+        self.version, self.newest = version, newest
+        super().__init__(f"version {version} does not exist yet; the newest is {newest}")
+
+
+class ReadOnly(LogDBError):
+    """A write through a database, snapshot or transaction that was opened for reading only."""
+
+
+class LimitExceeded(LogDBError, ValueError):
+    """Something is larger than its limit. `limit` and `size` are in bytes (or in operations, if it says so)."""
+
+    what: ClassVar[str] = "the object"
+    unit: ClassVar[str] = "bytes"
+
+    def __init__(self, size: int, limit: int, detail: str = "") -> None:
+        self.size, self.limit = size, limit
+        super().__init__(f"{self.what}{detail} has {size:,} {self.unit}, the limit is {limit:,}; nothing was written")
+
+
+class KeyTooLarge(LimitExceeded):
+    """The key is longer than `logdb.MAX_KEY_BYTES`."""
+
+    what = "the key"
+
+
+class ValueTooLarge(LimitExceeded):
+    """The value is longer than `logdb.MAX_VALUE_BYTES`."""
+
+    what = "the value"
+
+
+class TransactionTooLarge(LimitExceeded):
+    """The commit would be longer than `logdb.MAX_TRANSACTION_BYTES`; split it."""
+
+    what = "the transaction"
+
+
+class DatabaseClosed(LogDBError):
+    """The database was used after `close()`."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path} is closed")
+
+
+class NotADatabase(LogDBError):
+    """The directory is not a LogDB database (and not empty, so none is created in it)."""
+
+
+class UnsupportedFormat(LogDBError):
+    """A file was written by a newer LogDB. Nothing in it was touched."""
+
+    def __init__(self, path: str | PathLike[str], found: int, supported: int) -> None:
+        self.path, self.found, self.supported = fspath(path), found, supported
+        super().__init__(
+            f"{self.path} has format {found}, this LogDB reads up to {supported}; upgrade LogDB to open it"
+        )
+
+
+class Corruption(LogDBError):
+    """Bytes on disk are not what was written. `path` and `offset` (bytes, None for the whole file) say where."""
+
+    def __init__(self, path: str | PathLike[str], offset: int | None, what: str) -> None:
+        self.path, self.offset, self.what = fspath(path), offset, what
+        at = "" if offset is None else f" at byte {offset}"
+        super().__init__(f"{self.path} is damaged{at}: {what}")
+
+
+def shown(key: bytes, most: int = 40) -> str:
+    """A key for an error message: its repr, cut in the middle when it is long."""
+    return repr(key) if len(key) <= most else f"{key[: most // 2]!r}...{key[-8:]!r} ({len(key)} bytes)"

@@ -1,0 +1,169 @@
+"""The contract of a shared log (Scalog, dissertation section 3.1), which every engine keeps.
+
+A log is a sequence of records in one total order. The place of a record is its global sequence number (GSN): an integer
+that grows along the order, of which a consumer must not assume that every one is used. A record lives on one shard; an
+engine with one shard calls it 0.
+
+An append ends in one of three ways: done (it returned), refused (`Unavailable`: nothing was or will be appended) or unknown
+(`LogFailed`). A read ends in one of five: the record, not yet (it waits; `TimeoutError` when told to wait no longer),
+`Trimmed`, `NotOfThisShard`, `Corruption`.
+
+The conformance suite in `tests/conformance/` runs on every engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from logdb.errors import LogDBError
+from logdb.log.segments.format import LogRecord
+from logdb.log.segments.store import LogFailed
+
+__all__ = [
+    "Batch",
+    "Log",
+    "LogFailed",
+    "LogRecord",
+    "NotOfThisShard",
+    "OrderedLog",
+    "Record",
+    "ShardPolicy",
+    "Subscription",
+    "Trimmed",
+    "View",
+]
+
+Record = tuple[int, bytes]
+"""(tag, payload): the tag, 1 to 255, is the record's kind, by which a subscriber may choose."""
+
+ShardPolicy = Callable[[Record], int]
+"""Which shard a record goes to."""
+
+
+class Trimmed(LogDBError):
+    """The record was trimmed. `oldest` is the oldest GSN that can be read."""
+
+    def __init__(self, gsn: int, oldest: int) -> None:
+        self.gsn, self.oldest = gsn, oldest
+        super().__init__(f"record {gsn} was trimmed; the oldest one left is {oldest}")
+
+
+class NotOfThisShard(LogDBError):
+    """The shard does not exist, or the record with that GSN lives on another one."""
+
+    def __init__(self, gsn: int, shard: int) -> None:
+        self.gsn, self.shard = gsn, shard
+        super().__init__(f"record {gsn} is not on shard {shard}")
+
+
+class Batch(NamedTuple):
+    """Records `first` <= gsn < `end` of the subscribed tags. The next batch begins at `end`: a gap shows."""
+
+    first: int
+    end: int
+    records: list[LogRecord]
+
+
+class View(NamedTuple):
+    """The shards that take appends, and those that are finalized (read-only), by number."""
+
+    active: frozenset[int]
+    finalized: frozenset[int]
+
+
+class Subscription(Protocol):
+    """An endless iterator of batches that waits at the end of the log."""
+
+    def __iter__(self) -> Iterator[Batch]: ...
+
+    def __next__(self) -> Batch: ...
+
+    def poll(self, timeout: float | None) -> Batch | None:
+        """The next batch, or None if there was none within `timeout` seconds (None: wait for it).
+
+        Raises Trimmed when the log was trimmed past the position, Corruption, and StopIteration after close.
+        """
+
+    def close(self) -> None:
+        """End the subscription; a `poll` that waits ends with StopIteration."""
+
+
+@runtime_checkable
+class Log(Protocol):
+    """A totally ordered, durable log of records."""
+
+    def append(self, records: Sequence[Record]) -> Sequence[int]:
+        """Append records in this order, next to nothing else between them only if the engine has one shard.
+
+        Returns their GSNs once they are durable and ordered. Raises Unavailable, LogFailed.
+        """
+
+    def append_to_shard(self, records: Sequence[Record], shard: int) -> tuple[Sequence[int], int]:
+        """Append to a shard that the caller chooses. Returns (GSNs, shard). Raises NotOfThisShard as well."""
+
+    def read_record(self, gsn: int, shard: int, timeout: float | None = None) -> LogRecord:
+        """The record at `gsn` on `shard`. Linearizable: waits until the log has reached `gsn`, never says "absent".
+
+        Raises Trimmed, NotOfThisShard, Corruption, TimeoutError after `timeout` seconds.
+        """
+
+    def subscribe(self, gsn: int, tags: Collection[int] | None = None) -> Subscription:
+        """Every record from `gsn` on, in order; with `tags`, only those kinds. Raises Trimmed."""
+
+    def trim(self, gsn: int) -> None:
+        """Records before `gsn` may go. Raises ValueError past the tail."""
+
+    def tail(self) -> int:
+        """A GSN at or after that of every append that had returned when this was called; 0 for an empty log."""
+
+    def oldest(self) -> int:
+        """The oldest GSN that can be read, or would be if it had been appended."""
+
+    def set_shard_policy(self, policy: ShardPolicy) -> None:
+        """Which shard the records of `append` go to."""
+
+    def view(self) -> View:
+        """The shards."""
+
+    def close(self) -> None:
+        """Release what the log holds. Waiting calls end."""
+
+
+@runtime_checkable
+class OrderedLog(Log, Protocol):
+    """A log of this process: `append` taken apart, so that decisions can follow the order and acknowledgements the disk.
+
+    Invariants: `order` numbers records without waiting for the disk, in the order of the calls; `durable` grows, and
+    only over records that are on the medium; after a failed write or sync it never grows again.
+    """
+
+    durable: int
+    """The last GSN that is durable, with all before it."""
+
+    def order(self, records: Sequence[Record]) -> int:
+        """Give the records consecutive GSNs and return the first. Raises Unavailable, LogFailed."""
+
+    def wait_durable(self, gsn: int) -> None:
+        """Return when `gsn` is durable. Callers share one sync; a lone caller waits for nobody. Raises LogFailed."""
+
+    def wait_past(self, gsn: int, timeout: float | None) -> bool:
+        """Wait until `durable` > `gsn`; False after `timeout` seconds. Asks nobody to sync. Raises once closed."""
+
+    def end(self) -> int:
+        """The GSN that the next record will get."""
+
+    def left_by_trim(self, gsn: int) -> int:
+        """The oldest GSN that `trim(gsn)` would leave on the medium: it removes whole files."""
+
+    def scan(self, first: int, end: int) -> Iterator[LogRecord]:
+        """Durable records `first` to `end` - 1, without waiting. Raises Trimmed, Corruption."""
+
+    def refresh(self) -> int:
+        """Learn what another process has made durable; returns `durable`."""
+
+    def last_at_time(self, time: int) -> int:
+        """The last durable GSN not younger than `time` (ns since the epoch); `oldest()` - 1 if all are younger."""
+
+    def time_of(self, gsn: int) -> int:
+        """When the durable record `gsn` was ordered, ns since the epoch. Grows along the log. Raises Trimmed."""

@@ -1,0 +1,77 @@
+"""Subscriptions and waiting reads of the engines that live in this process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator
+from itertools import islice
+from typing import Protocol
+
+from logdb.log.contract import Batch, LogRecord, NotOfThisShard, Trimmed
+
+BATCH_RECORDS = 1024
+
+
+class Followed(Protocol):
+    """What following needs of an engine."""
+
+    durable: int
+
+    def wait_past(self, gsn: int, timeout: float | None) -> bool: ...
+    def scan(self, first: int, end: int) -> Iterator[LogRecord]: ...
+    def oldest(self) -> int: ...
+
+
+class Following:
+    """A subscription to a log of this process, from `gsn` on."""
+
+    def __init__(self, log: Followed, gsn: int, tags: Collection[int] | None) -> None:
+        self._log, self._next, self._closed = log, gsn, False
+        self._tags = None if tags is None else frozenset(tags)
+        if gsn < log.oldest():
+            raise Trimmed(gsn, log.oldest())
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        batch = self.poll(None)
+        assert batch is not None
+        return batch
+
+    def poll(self, timeout: float | None) -> Batch | None:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            if self._closed:
+                raise StopIteration
+            # Wake now and then, so that close() from another thread is seen.
+            left = 0.5 if deadline is None else min(0.5, max(0.0, deadline - time.monotonic()))
+            if self._log.wait_past(self._next - 1, left):
+                return self._read()
+            if deadline is not None and time.monotonic() >= deadline:
+                return None
+
+    def close(self) -> None:
+        self._closed = True
+
+    def _read(self) -> Batch:
+        first = self._next
+        end = min(self._log.durable + 1, first + BATCH_RECORDS)
+        if first < self._log.oldest():
+            raise Trimmed(first, self._log.oldest())
+        records = list(islice(self._log.scan(first, end), BATCH_RECORDS))
+        if self._tags is not None:
+            records = [record for record in records if record.tag in self._tags]
+        self._next = end
+        return Batch(first, end, records)
+
+
+def read_waiting(log: Followed, gsn: int, shard: int, timeout: float | None) -> LogRecord:
+    """`Log.read_record` on an engine with the one shard 0."""
+    if shard != 0 or gsn < 1:
+        raise NotOfThisShard(gsn, shard)
+    if not log.wait_past(gsn - 1, timeout):
+        raise TimeoutError(f"record {gsn} was not appended within {timeout} seconds")
+    if gsn < log.oldest():
+        raise Trimmed(gsn, log.oldest())
+    return next(log.scan(gsn, gsn + 1))

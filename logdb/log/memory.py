@@ -1,0 +1,109 @@
+"""The reference engine: the log contract in the fewest lines, in memory. A record is durable when it is ordered."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+
+from logdb.log.contract import LogFailed, LogRecord, NotOfThisShard, Record, ShardPolicy, Subscription, Trimmed, View
+from logdb.log.following import Following, read_waiting
+
+
+class MemoryLog:
+    """Records in a list; the record with GSN g stands at g - 1, or None stands there once it is trimmed."""
+
+    def __init__(self, clock: Callable[[], int] = time.time_ns) -> None:
+        self._records: list[LogRecord | None] = []
+        self._clock, self._time = clock, 0
+        self._oldest = 1
+        self._advanced = threading.Condition()
+        self._closed = False
+        self.durable = 0
+
+    def order(self, records: Sequence[Record]) -> int:
+        with self._advanced:
+            if self._closed:
+                raise LogFailed("the log is closed")
+            self._time = max(self._clock(), self._time + 1)
+            first = self.durable + 1
+            for gsn, (tag, payload) in enumerate(records, first):
+                self._records.append(LogRecord(gsn, self._time, tag, payload))
+            self.durable = len(self._records)
+            self._advanced.notify_all()
+            return first
+
+    def append(self, records: Sequence[Record]) -> range:
+        first = self.order(records)
+        return range(first, first + len(records))
+
+    def append_to_shard(self, records: Sequence[Record], shard: int) -> tuple[range, int]:
+        if shard != 0:
+            raise NotOfThisShard(0, shard)
+        return self.append(records), 0
+
+    def wait_durable(self, gsn: int) -> None:
+        assert gsn <= self.durable
+
+    def wait_past(self, gsn: int, timeout: float | None) -> bool:
+        with self._advanced:
+            self._advanced.wait_for(lambda: self.durable > gsn or self._closed, timeout)
+            if self._closed and self.durable <= gsn:
+                raise LogFailed("the log is closed")
+            return self.durable > gsn
+
+    def scan(self, first: int, end: int) -> Iterator[LogRecord]:
+        if first < self._oldest:
+            raise Trimmed(first, self._oldest)
+        return (record for record in self._records[first - 1 : end - 1] if record is not None)
+
+    def read_record(self, gsn: int, shard: int, timeout: float | None = None) -> LogRecord:
+        return read_waiting(self, gsn, shard, timeout)
+
+    def subscribe(self, gsn: int, tags: Collection[int] | None = None) -> Subscription:
+        return Following(self, gsn, tags)
+
+    def refresh(self) -> int:
+        return self.durable
+
+    def tail(self) -> int:
+        return self.durable
+
+    def oldest(self) -> int:
+        return self._oldest
+
+    def end(self) -> int:
+        return self.durable + 1
+
+    def left_by_trim(self, gsn: int) -> int:
+        return gsn
+
+    def last_at_time(self, time: int) -> int:
+        for record in reversed(self._records):
+            if record is None:
+                break
+            if record.time <= time:
+                return record.lsn
+        return self._oldest - 1
+
+    def time_of(self, gsn: int) -> int:
+        return next(self.scan(gsn, gsn + 1)).time
+
+    def trim(self, gsn: int) -> None:
+        with self._advanced:
+            if gsn > self.durable + 1:
+                raise ValueError(f"cannot trim before {gsn}: the tail is {self.durable}")
+            for position in range(self._oldest - 1, gsn - 1):
+                self._records[position] = None
+            self._oldest = max(self._oldest, gsn)
+
+    def set_shard_policy(self, policy: ShardPolicy) -> None:
+        """There is one shard, so every policy chooses it."""
+
+    def view(self) -> View:
+        return View(frozenset({0}), frozenset())
+
+    def close(self) -> None:
+        with self._advanced:
+            self._closed = True
+            self._advanced.notify_all()

@@ -1,0 +1,10 @@
+"""Log segments on disk: the record format, store and index files, rotation, recovery, truncation.
+
+`FORMAT.md` beside this file is the byte grammar. `SegmentStore` is what the engines use.
+"""
+
+from logdb.log.segments.disk import Disk
+from logdb.log.segments.format import LogRecord
+from logdb.log.segments.store import SegmentStore
+
+__all__ = ["Disk", "LogRecord", "SegmentStore"]

@@ -1,0 +1,131 @@
+"""The bytes of store and index files. `FORMAT.md` is the grammar; this file is the only one that knows offsets.
+
+A frame proves itself: its checksum covers every byte of it and is folded with its sequence number, so a frame that
+stands at another place in the log, or is left over from an earlier life of the file, is not valid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import Final, NamedTuple, Protocol
+
+from google_crc32c import extend, value
+
+FORMAT_VERSION: Final = 1
+
+# Store file header: magic, format version, reserved, base sequence number, log id, crc32c of all that.
+STORE_HEADER: Final = Struct("<8sHHIQ16s")
+STORE_HEADER_BYTES: Final = 64
+STORE_MAGIC: Final = b"LogDBseg"
+
+# Index file: header as above with entry count, store length and the checksum of the entries, then u32 offsets.
+INDEX_HEADER: Final = Struct("<8sHHIQ16sQQI")
+INDEX_HEADER_BYTES: Final = 64
+INDEX_MAGIC: Final = b"LogDBidx"
+
+CRC: Final = Struct("<I")
+
+# Frame: magic, crc32c xor low half of the sequence number, payload length, sequence numbers not yet durable
+# before this one when it was written, time in ns since the epoch, tag.
+FRAME: Final = Struct("<4sIIIQB")
+FRAME_BODY: Final = Struct("<IIQB")
+FRAME_MAGIC: Final = b"\xdbREC"
+FRAME_BYTES: Final = FRAME.size
+BODY_AT: Final = 8
+LOW_HALF: Final = 0xFFFFFFFF
+MAX_PAYLOAD_BYTES: Final = 1 << 30
+
+MAX_OFFSET: Final = (1 << 32) - 1
+
+
+class LogRecord(NamedTuple):
+    """One record as the log returns it: `lsn` its sequence number, `time` ns since the epoch, `tag` its kind."""
+
+    lsn: int
+    time: int
+    tag: int
+    payload: bytes
+
+
+class Readable(Protocol):
+    """What a frame is read from: bytes or a memory map."""
+
+    def __getitem__(self, where: slice, /) -> bytes: ...
+    def __len__(self) -> int: ...
+    def find(self, sub: bytes, start: int = ..., end: int = ..., /) -> int: ...
+
+
+def frame_head(lsn: int, unsynced: int, time: int, tag: int, payload: bytes) -> bytes:
+    """The frame's first `FRAME_BYTES` bytes; the payload follows them on disk."""
+    length = len(payload)
+    checksum = extend(value(FRAME_BODY.pack(length, unsynced, time, tag)), payload)
+    return FRAME.pack(FRAME_MAGIC, checksum ^ (lsn & LOW_HALF), length, unsynced, time, tag)
+
+
+def read_frame(data: Readable, offset: int, limit: int, lsn: int) -> LogRecord | None:
+    """The record `lsn` that starts at `offset` and ends at or before `limit`, or None if those bytes are not it."""
+    body_at = offset + BODY_AT
+    head = data[offset : offset + FRAME_BYTES]
+    if len(head) < FRAME_BYTES:
+        return None
+    magic, checksum, length, _, time, tag = FRAME.unpack(head)
+    end = offset + FRAME_BYTES + length
+    if magic != FRAME_MAGIC or end > limit:
+        return None
+    body = data[body_at:end]
+    if value(body) ^ (lsn & LOW_HALF) != checksum:
+        return None
+    return LogRecord(lsn, time, tag, body[FRAME_BYTES - BODY_AT :])
+
+
+def walk_frames(data: Readable, offset: int, limit: int, lsn: int) -> Iterator[tuple[int, LogRecord]]:
+    """(offset, record) of every frame from `offset` on, up to the first that is not valid."""
+    while (record := read_frame(data, offset, limit, lsn)) is not None:
+        yield offset, record
+        offset += FRAME_BYTES + len(record.payload)
+        lsn += 1
+
+
+def claims_durable(data: Readable, offset: int, limit: int, lsn: int) -> int | None:
+    """The offset of a later frame written when `lsn` was already durable, if there is one after `offset`.
+
+    Such a frame tells damage from a torn tail: a writer appends after `lsn` became durable only if `lsn` was whole.
+    """
+    at = offset
+    while (at := data.find(FRAME_MAGIC, at + 1, limit)) != -1:
+        head = data[at : at + FRAME_BYTES]
+        if len(head) < FRAME_BYTES:
+            return None
+        _, checksum, length, unsynced, _, _ = FRAME.unpack(head)
+        end = at + FRAME_BYTES + length
+        if end > limit:
+            continue
+        # The sequence number comes back out of the checksum: it must be one that fits between here and there.
+        low = value(data[at + BODY_AT : end]) ^ checksum
+        ahead = (low - lsn) & LOW_HALF
+        if 0 < ahead <= (at - offset) // FRAME_BYTES + 1 and ahead > unsynced:
+            return at
+    return None
+
+
+def store_header(base: int, log_id: bytes) -> bytes:
+    """The first `STORE_HEADER_BYTES` bytes of a store file whose first record is `base`."""
+    head = STORE_HEADER.pack(STORE_MAGIC, FORMAT_VERSION, 0, 0, base, log_id)
+    return _sealed(head, STORE_HEADER_BYTES)
+
+
+def index_header(base: int, log_id: bytes, count: int, store_bytes: int, entries: bytes) -> bytes:
+    """The first `INDEX_HEADER_BYTES` bytes of an index file of `count` entries over `store_bytes` bytes of store."""
+    head = INDEX_HEADER.pack(INDEX_MAGIC, FORMAT_VERSION, 0, 0, base, log_id, count, store_bytes, value(entries))
+    return _sealed(head, INDEX_HEADER_BYTES)
+
+
+def is_sealed(header: bytes, length: int) -> bool:
+    """Whether a header of `length` bytes carries its own right checksum."""
+    return len(header) == length and CRC.unpack(header[-4:])[0] == value(header[:-4])
+
+
+def _sealed(head: bytes, length: int) -> bytes:
+    padded = head.ljust(length - CRC.size, b"\0")
+    return padded + CRC.pack(value(padded))

@@ -1,0 +1,250 @@
+"""One log segment: a store file of frames and, once it is sealed, an index file of their offsets."""
+
+from __future__ import annotations
+
+import mmap
+import sys
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator
+from pathlib import Path
+
+from google_crc32c import value
+
+from logdb.errors import Corruption, UnsupportedFormat
+from logdb.log.segments.disk import Disk
+from logdb.log.segments.format import (
+    FORMAT_VERSION,
+    FRAME,
+    FRAME_BYTES,
+    INDEX_HEADER,
+    INDEX_HEADER_BYTES,
+    INDEX_MAGIC,
+    STORE_HEADER,
+    STORE_HEADER_BYTES,
+    STORE_MAGIC,
+    LogRecord,
+    index_header,
+    is_sealed,
+    read_frame,
+    store_header,
+    walk_frames,
+)
+
+STORE_SUFFIX = ".log"
+INDEX_SUFFIX = ".idx"
+ALLOCATE_BYTES = 16 << 20
+
+
+class Segment:
+    """A store file and what is known of it: the offset of each record (`offsets`) and where the last one ends.
+
+    `length` counts what has been appended, which is ahead of the file until the store flushes it.
+    """
+
+    def __init__(self, path: Path, base: int, fd: int, disk: Disk) -> None:
+        self.path, self.base, self._fd, self._disk = path, base, fd, disk
+        self.offsets: array[int] = array("I")
+        self.length = STORE_HEADER_BYTES
+        self.indexed = 0
+        self.damaged_index: Corruption | None = None
+        self.allocated = disk.size(fd)
+        self._map: mmap.mmap | None = None
+
+    @classmethod
+    def create(cls, directory: Path, base: int, log_id: bytes, room: int, disk: Disk) -> Segment:
+        """A new, empty segment with `room` bytes allocated, on the medium. Leaves nothing behind when it fails."""
+        path = directory / f"{base:020d}{STORE_SUFFIX}"
+        fd = disk.create(path)
+        try:
+            disk.allocate(fd, 0, STORE_HEADER_BYTES + max(room, ALLOCATE_BYTES))
+            disk.write(fd, store_header(base, log_id), 0)
+            disk.sync(fd)
+            disk.sync_directory(directory)
+        except BaseException:
+            disk.close(fd)
+            disk.unlink(path)
+            raise
+        return cls(path, base, fd, disk)
+
+    @classmethod
+    def open(cls, path: Path, log_id: bytes, disk: Disk, *, writable: bool) -> Segment:
+        """An existing segment with the records that its index vouches for; `walk` finds the others."""
+        base = int(path.stem)
+        fd = disk.open(path, writable=writable)
+        segment = cls(path, base, fd, disk)
+        try:
+            segment._check_header(log_id)
+            segment._load_index(log_id)
+        except BaseException:
+            disk.close(fd)
+            raise
+        return segment
+
+    @property
+    def end(self) -> int:
+        """The sequence number after the last record."""
+        return self.base + len(self.offsets)
+
+    @property
+    def index_path(self) -> Path:
+        return self.path.with_suffix(INDEX_SUFFIX)
+
+    # ---- appending
+
+    def make_room(self, size: int) -> None:
+        """Allocate blocks for `size` more bytes. Raises OSError when the disk is full; nothing is changed then."""
+        needed = self.length + size
+        if needed > self.allocated:
+            grow = max(needed - self.allocated, ALLOCATE_BYTES)
+            self._disk.allocate(self._fd, self.allocated, grow)
+            self.allocated += grow
+
+    def write(self, data: bytes, offset: int) -> None:
+        """Write frames at `offset` and return when they are on the medium."""
+        self._disk.write(self._fd, data, offset)
+        self._disk.sync(self._fd)
+
+    def seal(self, log_id: bytes) -> None:
+        """Give back the blocks after the last record and write the index. All records must be durable."""
+        if self.indexed == len(self.offsets) and self.damaged_index is None and self.allocated == self.length:
+            return
+        self.cut()
+        entries = _little_endian(self.offsets)
+        header = index_header(self.base, log_id, len(self.offsets), self.length, entries)
+        staging = self.index_path.with_suffix(".tmp")
+        if staging.exists():
+            self._disk.unlink(staging)
+        fd = self._disk.create(staging)
+        try:
+            self._disk.write(fd, header + entries, 0)
+            self._disk.sync(fd)
+        finally:
+            self._disk.close(fd)
+        self._disk.rename(staging, self.index_path)
+        self._disk.sync_directory(self.path.parent)
+        self.indexed, self.damaged_index = len(self.offsets), None
+
+    def cut(self) -> None:
+        """Drop every byte after the last record, a torn tail included, so that zeros follow it."""
+        if self._disk.size(self._fd) != self.length:
+            self._map = None
+            self._disk.truncate(self._fd, self.length)
+            self._disk.sync(self._fd)
+        self.allocated = self.length
+
+    def sync(self) -> None:
+        """Return when what the file holds is on the medium."""
+        self._disk.sync(self._fd)
+
+    # ---- reading
+
+    def read(self, lsn: int) -> LogRecord:
+        """The record `lsn`, checked. Raises Corruption."""
+        position = lsn - self.base
+        offset = self.offsets[position]
+        limit = self.offsets[position + 1] if position + 1 < len(self.offsets) else self.length
+        record = read_frame(self._mapped(limit), offset, limit, lsn)
+        if record is None:
+            raise Corruption(self.path, offset, f"record {lsn} does not match its checksum")
+        return record
+
+    def scan(self, first: int, end: int) -> Iterator[LogRecord]:
+        """Records `first` to `end` - 1, checked. Raises Corruption."""
+        if first >= end:
+            return
+        last = end - 1 - self.base
+        limit = self.offsets[last + 1] if last + 1 < len(self.offsets) else self.length
+        data, offset = self._mapped(limit), self.offsets[first - self.base]
+        for lsn in range(first, end):
+            record = read_frame(data, offset, limit, lsn)
+            if record is None:
+                raise Corruption(self.path, offset, f"record {lsn} does not match its checksum")
+            yield record
+            offset += FRAME_BYTES + len(record.payload)
+
+    def time(self, lsn: int) -> int:
+        """When record `lsn` was written, ns since the epoch."""
+        offset = self.offsets[lsn - self.base]
+        return int(FRAME.unpack(self._mapped(offset + FRAME_BYTES)[offset : offset + FRAME_BYTES])[4])
+
+    def last_at_time(self, time: int, end: int) -> int:
+        """The last record before `end` that is not younger than `time` (ns), or `base` - 1."""
+        return self.base + bisect_right(range(self.base, end), time, key=self.time) - 1
+
+    def walk(self, end: int | None = None) -> None:
+        """Find the records that follow the known ones, up to the first bytes that are no valid frame, or to `end`."""
+        size = self._disk.size(self._fd)
+        for offset, record in walk_frames(self._mapped(size), self.length, size, self.end):
+            self.offsets.append(offset)
+            self.length = offset + FRAME_BYTES + len(record.payload)
+            if end is not None and self.end >= end:
+                return
+
+    def contents(self) -> mmap.mmap:
+        """The whole file as it is now."""
+        return self._mapped(self._disk.size(self._fd))
+
+    def close(self) -> None:
+        """Close the files. Maps that readers still hold stay readable."""
+        self._map = None
+        self._disk.close(self._fd)
+
+    def unlink(self) -> None:
+        """Remove both files' names; who has them open can go on reading."""
+        if self.index_path.exists():
+            self._disk.unlink(self.index_path)
+        self._disk.unlink(self.path)
+
+    def _mapped(self, length: int) -> mmap.mmap:
+        mapped = self._map
+        if mapped is None or len(mapped) < length:
+            self._map = mapped = self._disk.map(self._fd, max(length, self._disk.size(self._fd)))
+        return mapped
+
+    # ---- opening
+
+    def _check_header(self, log_id: bytes) -> None:
+        header = bytes(self._mapped(1)[:STORE_HEADER_BYTES]) if self.allocated else b""
+        if len(header) == STORE_HEADER_BYTES and header[:8] == STORE_MAGIC:
+            found = STORE_HEADER.unpack_from(header)[1]
+            if found > FORMAT_VERSION and is_sealed(header, STORE_HEADER_BYTES):
+                raise UnsupportedFormat(self.path, found, FORMAT_VERSION)
+        if header != store_header(self.base, log_id):
+            raise Corruption(self.path, 0, "the header is not the one of this segment")
+
+    def _load_index(self, log_id: bytes) -> None:
+        try:
+            raw = self.index_path.read_bytes()
+        except FileNotFoundError:
+            return
+        header = raw[:INDEX_HEADER_BYTES]
+        if not is_sealed(header, INDEX_HEADER_BYTES):
+            self.damaged_index = Corruption(self.index_path, 0, "the header does not match its checksum")
+            return
+        magic, version, _, _, base, owner, count, store_bytes, checksum = INDEX_HEADER.unpack_from(header)
+        if magic == INDEX_MAGIC and version > FORMAT_VERSION:
+            raise UnsupportedFormat(self.index_path, version, FORMAT_VERSION)
+        entries = raw[INDEX_HEADER_BYTES:]
+        if (magic, base, owner) != (INDEX_MAGIC, self.base, log_id):
+            self.damaged_index = Corruption(self.index_path, 0, "the index is not the one of this segment")
+            return
+        if store_bytes > self.allocated:
+            raise Corruption(self.path, self.allocated, f"the file ends before byte {store_bytes}")
+        if len(entries) != 4 * count or value(entries) != checksum:
+            self.damaged_index = Corruption(
+                self.index_path, INDEX_HEADER_BYTES, "the entries do not match their checksum"
+            )
+            return
+        self.offsets = array("I", entries)
+        if sys.byteorder == "big":
+            self.offsets.byteswap()
+        self.length = store_bytes
+        self.indexed = count
+
+
+def _little_endian(offsets: array[int]) -> bytes:
+    if sys.byteorder == "big":
+        offsets = array("I", offsets)
+        offsets.byteswap()
+    return offsets.tobytes()

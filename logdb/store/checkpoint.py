@@ -1,0 +1,451 @@
+"""The part of the map that is on disk: an LMDB environment that covers a prefix of the log.
+
+Tables:
+
+`newest`   key -> row of its newest version, tombstones included while an older version is retained.
+`tails`    the rest of keys that are longer than LMDB takes: a row of kind LINK under the first `ROOT_BYTES` bytes names a node,
+           and the key goes on under that node's number, as deep as it takes. Order is kept, so scans just descend.
+`older`    BLAKE2b-128(key) + complement of the version -> row without its value, which stands in the log at `place`.
+`state`    what else is a function of the covered prefix, as rows that their owners write and read.
+`meta`     `covers`: every record up to this GSN is in the tables. `ceiling`: no row is newer than this.
+
+A checkpoint is written in slices, one LMDB transaction each, while readers and writers go on; `covers` moves with the last
+one. A crash between two slices leaves rows newer than `covers`, which harms nobody: reads name their version, older rows
+are kept, and the replay that follows writes the same rows again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import threading
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from operator import itemgetter
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from struct import Struct
+from typing import Any, Final, NamedTuple
+
+import lmdb
+
+from logdb.errors import Corruption
+from logdb.store.overlay import Entry, Overlay
+from logdb.store.records import Place, Value
+
+MAP_BYTES: Final = 1 << 40
+SLICE_ROWS: Final = 2_000
+
+ROW: Final = Struct("<BQQ")  # kind, version, place: GSN of the record that holds the value; a live value follows
+OLDER_ROW: Final = Struct("<BQ")  # kind, place
+PLACED: Final = Struct("<QIQ16s")  # follows a row of a large value
+LIVE: Final = 1
+GONE: Final = 2
+LARGE: Final = 3
+LINK: Final = 4
+ROW_BYTES: Final = ROW.size
+
+ROOT_BYTES: Final = 480
+NODE: Final = Struct(">Q")
+TAIL_BYTES: Final = 480
+_U64: Final = Struct("<Q")
+_DESCENDING: Final = Struct(">Q")
+_ALL_ONES: Final = (1 << 64) - 1
+
+_environments: dict[str, tuple[Any, int]] = {}
+_environments_lock = threading.Lock()
+
+
+class Row(NamedTuple):
+    """A version as the checkpoint has it. `place`: GSN of the record that holds the value."""
+
+    version: int
+    kind: int
+    place: int
+    value: Value
+
+
+class Checkpoint:
+    """The tables, read through snapshots that follow each slice, written by one thread at a time."""
+
+    def __init__(self, path: Path, log_id: bytes, *, follow: bool = False) -> None:
+        self._path, self._follow = os.path.realpath(path), follow
+        self._env = _share_environment(self._path)
+        self._newest = self._env.open_db(b"newest")
+        self._tails = self._env.open_db(b"tails")
+        self._older = self._env.open_db(b"older")
+        self._state = self._env.open_db(b"state")
+        self._meta = self._env.open_db(b"meta")
+        self._readers: SimpleQueue[Any] = SimpleQueue()
+        self.covers = self.ceiling = self._nodes = 0
+        try:
+            self._claim(log_id)
+            self.switch(self.newest())
+        except BaseException:
+            _release_environment(self._path)
+            raise
+
+    def newest(self) -> Any:
+        """A snapshot of what the last slice has written (also one of another process), to `switch` to."""
+        return self._env.begin()
+
+    def switch(self, snapshot: Any) -> None:
+        """Read from now on from `snapshot`."""
+        self.covers = self._number(snapshot, b"covers")
+        self.ceiling = self._number(snapshot, b"ceiling")
+        self._nodes = self._number(snapshot, b"nodes")
+        old, fresh = self._readers, SimpleQueue[Any]()
+        fresh.put(snapshot)
+        self._readers = fresh
+        _drain(old)
+
+    def covered_by(self, snapshot: Any) -> int:
+        """What the tables covered when the snapshot was taken."""
+        return self._number(snapshot, b"covers")
+
+    def close(self) -> None:
+        """Release the environment."""
+        _drain(self._readers)
+        _release_environment(self._path)
+
+    def _claim(self, log_id: bytes) -> None:
+        with self._env.begin() as txn:
+            owner = txn.get(b"log", db=self._meta)
+        if owner is None and not self._follow:
+            with self._env.begin(write=True) as txn:
+                txn.put(b"log", log_id, db=self._meta)
+        elif owner not in (log_id, None):
+            raise Corruption(self._path, None, "the checkpoint is that of another log; rebuild it")
+
+    def _borrow(self, readers: SimpleQueue[Any]) -> Any:
+        """A reader of the current snapshot. A follower has just one, the writer's own are as many as its threads."""
+        if self._follow:
+            return readers.get()
+        try:
+            return readers.get_nowait()
+        except Empty:
+            return self._env.begin()
+
+    # ---- reading
+
+    def row(self, key: bytes, at: int) -> Row | None:
+        """The newest version of the key not after `at`. The value of one that is live, not large and not the newest is
+        None: it stands in the record at `place`."""
+        readers = self._readers
+        txn = self._borrow(readers)
+        try:
+            if len(key) < ROOT_BYTES:
+                raw = txn.get(key, db=self._newest)
+            else:
+                where = self._find(txn, key)
+                raw = None if where is None else txn.get(where[1], db=where[0])
+            if raw is None:
+                return None
+            kind, version, place = ROW.unpack_from(raw)
+            if version <= at:
+                return Row(version, kind, place, _value_of(kind, raw, ROW_BYTES))
+            return self._older_row(txn, key, at)
+        finally:
+            readers.put(txn)
+
+    def older_rows(self, key: bytes, at: int) -> list[Row]:
+        """Every version of the key not after `at` but the newest, newest first."""
+        prefix = _hash(key)
+        with self._env.begin() as txn, txn.cursor(db=self._older) as cursor:
+            rows = []
+            if cursor.set_range(prefix + _DESCENDING.pack(_ALL_ONES - at)):
+                for found, raw in cursor:
+                    if found[:16] != prefix:
+                        break
+                    rows.append(_older(found, raw))
+            return rows
+
+    def chunk(self, start: bytes | None, end: bytes | None, reverse: bool, most: int) -> list[tuple[bytes, bytes]]:
+        """Up to `most` (key, row) of [start, end) from `newest`, from the first, or from the last when `reverse`."""
+        readers = self._readers
+        txn = self._borrow(readers)
+        try:
+            if self._nodes:
+                return list(islice(self._walk(txn, self._newest, b"", b"", start, end, reverse), most))
+            # Without nodes every key is shorter than ROOT_BYTES, and a bound says as much when it is cut to that.
+            start, end = start and start[:ROOT_BYTES], end and end[:ROOT_BYTES]
+            with txn.cursor(db=self._newest) as cursor:
+                if reverse:
+                    if not _before(cursor, end):
+                        return []
+                    rows = list(islice(cursor.iterprev(), most))
+                    if rows and start is not None and rows[-1][0] < start:
+                        del rows[len(rows) - bisect_left(rows[::-1], start, key=itemgetter(0)) :]
+                else:
+                    if not (cursor.first() if start is None else cursor.set_range(start)):
+                        return []
+                    rows = list(islice(cursor, most))
+                    if rows and end is not None and rows[-1][0] >= end:
+                        del rows[bisect_left(rows, end, key=itemgetter(0)) :]
+                return rows
+        finally:
+            readers.put(txn)
+
+    def state(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
+        """The rows of `state` whose keys begin with `prefix`, in order, without it."""
+        with self._env.begin() as txn, txn.cursor(db=self._state) as cursor:
+            rows = []
+            if cursor.set_range(prefix):
+                for key, raw in cursor:
+                    if not key.startswith(prefix):
+                        break
+                    rows.append((key[len(prefix) :], raw))
+            return rows
+
+    def everything(self) -> Iterator[tuple[bytes, list[Row]]]:
+        """(key, all its versions, newest first) of every key in order, from one snapshot of the tables."""
+        with self._env.begin() as txn:
+            for key, raw in self._walk(txn, self._newest, b"", b"", None, None, False):
+                kind, version, place = ROW.unpack_from(raw)
+                rows = [Row(version, kind, place, _value_of(kind, raw, ROW_BYTES))]
+                prefix = _hash(key)
+                with txn.cursor(db=self._older) as cursor:
+                    if cursor.set_range(prefix):
+                        for found, older in cursor:
+                            if found[:16] != prefix:
+                                break
+                            rows.append(_older(found, older))
+                yield key, rows
+
+    def _older_row(self, txn: Any, key: bytes, at: int) -> Row | None:
+        prefix = _hash(key)
+        with txn.cursor(db=self._older) as cursor:
+            if cursor.set_range(prefix + _DESCENDING.pack(_ALL_ONES - at)) and cursor.key()[:16] == prefix:
+                return _older(cursor.key(), cursor.value())
+        return None
+
+    def _find(self, txn: Any, key: bytes) -> tuple[Any, bytes] | None:
+        """(table, LMDB key) of a long key, or None if a node on its way does not exist."""
+        table, head, rest = self._newest, key[:ROOT_BYTES], key[ROOT_BYTES:]
+        while True:
+            raw = txn.get(head, db=table)
+            if raw is None or raw[0] != LINK:
+                return None
+            node = NODE.pack(ROW.unpack_from(raw)[1])
+            table = self._tails
+            if len(rest) < TAIL_BYTES:
+                return table, node + rest
+            head, rest = node + rest[:TAIL_BYTES], rest[TAIL_BYTES:]
+
+    def _walk(
+        self, txn: Any, table: Any, node: bytes, above: bytes, start: bytes | None, end: bytes | None, reverse: bool
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """(key, row) under a node whose keys begin with `above`, links followed, within [start, end)."""
+        room = ROOT_BYTES if table is self._newest else TAIL_BYTES
+        with txn.cursor(db=table) as cursor:
+            if reverse:
+                bound = _successor(node)
+                if end is not None and end.startswith(above):
+                    rest = end[len(above) :]
+                    bound = node + rest[:room] + (b"\0" if len(rest) > room else b"")
+                rows = cursor.iterprev() if _before(cursor, bound) else iter(())
+            else:
+                first = node
+                if start is not None and start.startswith(above):
+                    first += start[len(above) :][:room]
+                rows = cursor.iternext() if (cursor.set_range(first) if first else cursor.first()) else iter(())
+            for found, raw in rows:
+                if not found.startswith(node):
+                    return
+                key = above + found[len(node) :]
+                is_link = raw[0] == LINK
+                if end is not None and key >= end:
+                    if not reverse:
+                        return
+                elif start is not None and key < start and not (is_link and start.startswith(key)):
+                    if reverse:
+                        return
+                elif is_link:
+                    child = NODE.pack(ROW.unpack_from(raw)[1])
+                    yield from self._walk(txn, self._tails, child, key, start, end, reverse)
+                else:
+                    yield key, raw
+
+    # ---- writing
+
+    def begin(self, target: int) -> None:
+        """The slices that follow bring rows up to version `target`."""
+        if target > self.ceiling:
+            with self._env.begin(write=True) as txn:
+                txn.put(b"ceiling", _U64.pack(target), db=self._meta)
+            self.ceiling = target
+
+    def write(self, overlay: Overlay) -> Iterator[int]:
+        """Move an overlay's entries in, slice by slice; yields the number of keys after each."""
+        keys = sorted(overlay.newest.keys() | overlay.moved.keys())
+        nothing_moved: dict[int, tuple[int, Value]] = {}
+        for first in range(0, len(keys), SLICE_ROWS):
+            part = keys[first : first + SLICE_ROWS]
+            with self._env.begin(write=True) as txn:
+                for key in part:
+                    self._put(txn, key, overlay.newest.get(key), overlay.moved.get(key, nothing_moved))
+            self.switch(self.newest())
+            yield len(part)
+
+    def finish(self, covers: int, state: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """The last slice: rows of `state` (None: remove), and the GSN that the tables cover from now on."""
+        with self._env.begin(write=True) as txn:
+            for key, raw in state:
+                if raw is None:
+                    txn.delete(key, db=self._state)
+                else:
+                    txn.put(key, raw, db=self._state)
+            txn.put(b"covers", _U64.pack(covers), db=self._meta)
+        self._env.reader_check()
+        self.switch(self.newest())
+
+    def prune(self, floor: int) -> Iterator[int]:
+        """Remove, slice by slice, what only a read before version `floor` could see; yields the keys looked at."""
+        after: bytes | None = None
+        while True:
+            start = None if after is None else after + b"\0"
+            with self._env.begin(write=True) as txn:
+                part = list(islice(self._walk(txn, self._newest, b"", b"", start, None, False), SLICE_ROWS))
+                for key, raw in part:
+                    self._prune_key(txn, key, raw, floor)
+            if not part:
+                break
+            self.switch(self.newest())
+            after = part[-1][0]
+            yield len(part)
+
+    def _put(self, txn: Any, key: bytes, chain: Entry | None, moved: Mapping[int, tuple[int, Value]]) -> None:
+        table, where = (self._newest, key) if len(key) < ROOT_BYTES else self._make(txn, key)
+        raw = txn.get(where, db=table)
+        if raw is None and chain is not None and chain[2] is None and not moved:
+            txn.put(where, _row(chain[0], chain[1], chain[0]), db=table)
+            return
+        rows: dict[int, bytes] = {}
+        while chain is not None:
+            rows[chain[0]] = _row(chain[0], chain[1], chain[0])
+            chain = chain[2]
+        for version, (place, value) in moved.items():
+            rows[version] = _row(version, value, place)
+        if raw is not None:
+            rows.setdefault(ROW.unpack_from(raw)[1], raw)
+        txn.put(where, rows.pop(newest := max(rows)), db=table)
+        if rows:
+            prefix = _hash(key)
+            for version, row in rows.items():
+                assert version < newest
+                kind, _, place = ROW.unpack_from(row)
+                older = OLDER_ROW.pack(kind, place) + (row[ROW_BYTES:] if kind == LARGE else b"")
+                txn.put(prefix + _DESCENDING.pack(_ALL_ONES - version), older, db=self._older)
+
+    def _make(self, txn: Any, key: bytes) -> tuple[Any, bytes]:
+        """As `_find`, making the nodes that do not exist."""
+        table, head, rest = self._newest, key[:ROOT_BYTES], key[ROOT_BYTES:]
+        while True:
+            raw = txn.get(head, db=table)
+            if raw is None:
+                number = self._number(txn, b"nodes") + 1
+                txn.put(b"nodes", _U64.pack(number), db=self._meta)
+                raw = ROW.pack(LINK, number, 0)
+                txn.put(head, raw, db=table)
+            node = NODE.pack(ROW.unpack_from(raw)[1])
+            table = self._tails
+            if len(rest) < TAIL_BYTES:
+                return table, node + rest
+            head, rest = node + rest[:TAIL_BYTES], rest[TAIL_BYTES:]
+
+    def _prune_key(self, txn: Any, key: bytes, raw: bytes, floor: int) -> None:
+        kind, version, _ = ROW.unpack_from(raw)
+        prefix = _hash(key)
+        seen = version <= floor
+        if seen and kind == GONE:
+            found = (self._newest, key) if len(key) < ROOT_BYTES else self._find(txn, key)
+            if found is not None:
+                txn.delete(found[1], db=found[0])
+        with txn.cursor(db=self._older) as cursor:
+            if not cursor.set_range(prefix):
+                return
+            doomed = []
+            for found_key, row in cursor:
+                if found_key[:16] != prefix:
+                    break
+                older = _older(found_key, row)
+                if older.version <= floor:
+                    if seen or older.kind == GONE:
+                        doomed.append(found_key)
+                    seen = True
+        for found_key in doomed:
+            txn.delete(found_key, db=self._older)
+
+    def _number(self, txn: Any, name: bytes) -> int:
+        raw = txn.get(name, db=self._meta)
+        return 0 if raw is None else int(_U64.unpack(raw)[0])
+
+
+def _value_of(kind: int, raw: bytes, at: int) -> Value:
+    if kind == LIVE:
+        return raw[at:]
+    if kind == GONE:
+        return None
+    return Place(*PLACED.unpack_from(raw, at))
+
+
+def _row(version: int, value: Value, place: int) -> bytes:
+    if type(value) is bytes:
+        return ROW.pack(LIVE, version, place) + value
+    if value is None:
+        return ROW.pack(GONE, version, place)
+    return ROW.pack(LARGE, version, place) + PLACED.pack(*value)
+
+
+def _older(found: bytes, raw: bytes) -> Row:
+    version = _ALL_ONES - _DESCENDING.unpack(found[16:])[0]
+    kind, place = OLDER_ROW.unpack_from(raw)
+    return Row(version, kind, place, Place(*PLACED.unpack_from(raw, OLDER_ROW.size)) if kind == LARGE else None)
+
+
+def _hash(key: bytes) -> bytes:
+    return hashlib.blake2b(key, digest_size=16).digest()
+
+
+def _before(cursor: Any, end: bytes | None) -> bool:
+    """Put the cursor on the last key before `end`."""
+    if end is None or not cursor.set_range(end):
+        return bool(cursor.last())
+    return bool(cursor.prev())
+
+
+def _successor(node: bytes) -> bytes | None:
+    return NODE.pack(NODE.unpack(node)[0] + 1) if node else None
+
+
+def _drain(readers: SimpleQueue[Any]) -> None:
+    with contextlib.suppress(Empty):
+        while True:
+            readers.get_nowait().abort()
+
+
+def _share_environment(path: str) -> Any:
+    """LMDB allows an environment to be open once in a process, so those who open the same directory share it."""
+    with _environments_lock:
+        if path in _environments:
+            env, users = _environments[path]
+        else:
+            os.makedirs(path, exist_ok=True)
+            try:
+                env = lmdb.open(path, map_size=MAP_BYTES, max_dbs=8, max_readers=1024, max_spare_txns=16)
+            except lmdb.Error as error:
+                raise Corruption(path, None, f"the checkpoint cannot be opened ({error}); rebuild it") from error
+            users = 0
+        _environments[path] = env, users + 1
+        return env
+
+
+def _release_environment(path: str) -> None:
+    with _environments_lock:
+        env, users = _environments.pop(path)
+        if users > 1:
+            _environments[path] = env, users - 1
+        else:
+            env.close()

@@ -1,0 +1,49 @@
+"""The limits of keys, values and transactions, checked before anything is written."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from logdb.errors import KeyTooLarge, TransactionTooLarge, ValueTooLarge, shown
+
+MAX_KEY_BYTES: Final = 8 << 10
+MAX_VALUE_BYTES: Final = 64 << 20
+MAX_TRANSACTION_BYTES: Final = 256 << 20
+INLINE_VALUE_BYTES: Final = 4 << 10
+"""A longer value is a record of its own, to which the commit record refers."""
+
+
+def check_key(key: bytes) -> None:
+    """Raises TypeError, ValueError (empty) or KeyTooLarge."""
+    if type(key) is not bytes:
+        raise TypeError(f"a key must be bytes, not {type(key).__name__}{_how_to_convert(key)}")
+    if not key:
+        raise ValueError("a key must not be empty")
+    if len(key) > MAX_KEY_BYTES:
+        raise KeyTooLarge(len(key), MAX_KEY_BYTES, f" {shown(key)}")
+
+
+def check_value(key: bytes, value: bytes) -> None:
+    """Raises TypeError or ValueTooLarge."""
+    if type(value) is not bytes:
+        raise TypeError(
+            f"the value of key {shown(key)} must be bytes, not {type(value).__name__}{_how_to_convert(value)}"
+        )
+    if len(value) > MAX_VALUE_BYTES:
+        raise ValueTooLarge(len(value), MAX_VALUE_BYTES, f" of key {shown(key)}")
+
+
+def check_size(size: int) -> None:
+    """`size`: bytes of all keys and values of one transaction. Raises TransactionTooLarge."""
+    if size > MAX_TRANSACTION_BYTES:
+        raise TransactionTooLarge(size, MAX_TRANSACTION_BYTES)
+
+
+def _how_to_convert(thing: object) -> str:
+    if isinstance(thing, str):
+        return "; encode it first, for example with .encode()"
+    if isinstance(thing, bytearray | memoryview):
+        return "; make a copy with bytes(...)"
+    if thing is None:
+        return "; use delete() to remove a key"
+    return ""

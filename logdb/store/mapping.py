@@ -1,0 +1,286 @@
+"""Key -> the versions still retained: an overlay in memory over a checkpoint on disk (Scalog-Store, section 3.4.2).
+
+Three layers, read from the top: `active` takes what is applied, `frozen` is on its way into the checkpoint, the checkpoint
+has the rest. Each entry is immutable and every read names its version, so a reader takes the layers once and needs no lock:
+a version that it can see is either still where it looks, or already in a layer below that it looks at later.
+
+Invariants:
+
+MAP-1  The versions of a key grow: `apply` is called in log order, and a chain is sorted.
+MAP-2  What the layers hold together is a function of the log prefix: where a checkpoint begins or ends changes no answer.
+MAP-3  A layer is left only after the one below has taken all of it and the readers of that have been renewed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from logdb.store.checkpoint import GONE, LIVE, ROW, ROW_BYTES, Checkpoint
+from logdb.store.overlay import Entry, Overlay
+from logdb.store.records import Relocated, Value
+from logdb.store.values import Values
+
+SCAN_ROWS = 1_000
+LAST_VERSION = (1 << 64) - 1
+
+
+class Changed(NamedTuple):
+    """A version that a reader had not seen."""
+
+    key: bytes
+    version: int
+
+
+class Survivor(NamedTuple):
+    """A version that compaction keeps. `place`: the GSN of the record that holds it."""
+
+    key: bytes
+    version: int
+    value: Value
+    place: int
+
+
+class KeyMap:
+    """The map of one log. `apply` and `relocate` are serialized by the caller; reads are free."""
+
+    def __init__(self, values: Values, checkpoint: Checkpoint | None) -> None:
+        self.values = values
+        self.checkpoint = checkpoint
+        self.active = Overlay()
+        self.frozen: Overlay | None = None
+
+    # ---- applying the log
+
+    def apply(self, version: int, writes: Mapping[bytes, Value]) -> None:
+        """The writes of the commit at `version`, which is after every version applied before."""
+        put = self.active.put
+        for key, value in writes.items():
+            put(key, version, value)
+
+    def relocate(self, gsn: int, entries: list[Relocated]) -> None:
+        """The record at `gsn` holds copies of these versions, and may be the only one that does."""
+        for key, version, value in entries:
+            if self.active.has(key, version):
+                self.active.insert(key, version, value)
+            elif self.version(key, version) != version:
+                # The log has lost its own record of this version: a rebuild after a trim. No layer may hide a newer one.
+                at = LAST_VERSION
+                while (entry := self.entry(key, at)) is not None and entry[0] > version:
+                    self.active.insert(key, entry[0], entry[1])
+                    at = entry[0] - 1
+                self.active.insert(key, version, value)
+            self.active.move(key, version, gsn, value)
+
+    # ---- points
+
+    def entry(self, key: bytes, at: int) -> Entry | None:
+        """The newest version of the key not after `at`: (version, value, ...); a deleted key has the value None.
+
+        The value of a version that is no longer in memory may be fetched from the log.
+        """
+        entry = self.active.newest.get(key)
+        while entry is not None:
+            if entry[0] <= at:
+                return entry
+            entry = entry[2]
+        frozen, checkpoint = self.frozen, self.checkpoint
+        if frozen is not None:
+            entry = frozen.entry(key, at)
+            if entry is not None:
+                return entry
+        if checkpoint is None:
+            return None
+        row = checkpoint.row(key, at)
+        if row is None:
+            return None
+        value = row.value
+        if value is None and row.kind == LIVE:
+            value = self.values.written(row.place, key, row.version)
+        return (row.version, value, None)
+
+    def get(self, key: bytes, at: int) -> bytes | None:
+        """The value of the key at version `at`; None where it does not exist. Raises Trimmed, Corruption."""
+        entry = self.entry(key, at)
+        if entry is None:
+            return None
+        value = entry[1]
+        return value if value.__class__ is bytes else self.values.load(value)  # type: ignore[return-value]
+
+    def version(self, key: bytes, at: int) -> int:
+        """The newest version of the key not after `at`, 0 if it has none. Reads no value."""
+        entry = self.active.entry(key, at)
+        frozen, checkpoint = self.frozen, self.checkpoint
+        if entry is None and frozen is not None:
+            entry = frozen.entry(key, at)
+        if entry is not None:
+            return entry[0]
+        row = None if checkpoint is None else checkpoint.row(key, at)
+        return 0 if row is None else row.version
+
+    def history(self, key: bytes, at: int, floor: int) -> Iterator[tuple[int, bytes | None]]:
+        """(version, value) of the key, newest first, from version `at` back to what is live at `floor`."""
+        while (entry := self.entry(key, at)) is not None:
+            version, value, _ = entry
+            if version < floor and value is None:
+                return
+            yield version, self.values.load(value)
+            if version <= floor:
+                return
+            at = version - 1
+
+    # ---- ranges
+
+    def scan(
+        self, start: bytes | None, end: bytes | None, at: int, reverse: bool = False
+    ) -> Iterator[list[tuple[bytes, bytes]]]:
+        """Batches of (key, value) of the keys that exist in [start, end) at version `at`, in order."""
+        while True:
+            batch, stop = self._batch(start, end, at, reverse)
+            if batch:
+                yield batch
+            if stop is None:
+                return
+            if reverse:
+                end = stop
+            else:
+                start = stop + b"\0"
+
+    def _batch(
+        self, start: bytes | None, end: bytes | None, at: int, reverse: bool
+    ) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
+        """(rows, the last key that they speak for, or None at the end of the range)."""
+        active, frozen, checkpoint = self.active, self.frozen, self.checkpoint
+        most = SCAN_ROWS
+        upper = active.keys(start, end, reverse, most)
+        middle = frozen.keys(start, end, reverse, most) if frozen is not None else []
+        lower = checkpoint.chunk(start, end, reverse, most) if checkpoint is not None else []
+        full = [keys[-1] for keys in (upper, middle) if len(keys) == most]
+        if len(lower) == most:
+            full.append(lower[-1][0])
+        stop = None
+        if full:
+            stop = max(full) if reverse else min(full)
+            upper, middle = _up_to(upper, stop, reverse), _up_to(middle, stop, reverse)
+            if lower and lower[-1][0] != stop:
+                wanted = len(_up_to([key for key, _ in lower], stop, reverse))
+                del lower[wanted:]
+        if not middle and not lower:
+            newest = active.newest
+            rows = [
+                (key, entry[1])
+                for key in upper
+                if (entry := newest[key])[0] <= at and entry[1].__class__ is bytes
+            ]
+            if len(rows) == len(upper):
+                return rows, stop  # type: ignore[return-value]
+        elif not middle and not upper and checkpoint is not None and checkpoint.ceiling <= at:
+            rows = [(key, raw[ROW_BYTES:]) for key, raw in lower if raw[0] == LIVE]
+            if len(rows) == len(lower):
+                return rows, stop
+        return self._merged(upper, middle, lower, at, reverse), stop
+
+    def _merged(
+        self, upper: list[bytes], middle: list[bytes], lower: list[tuple[bytes, bytes]], at: int, reverse: bool
+    ) -> list[tuple[bytes, bytes]]:
+        found: dict[bytes, bytes | None] = {}
+        rest = set(upper)
+        rest.update(middle)
+        for key, raw in lower:
+            kind, version, _ = ROW.unpack_from(raw)
+            if key in rest:
+                continue
+            if version > at or kind not in (LIVE, GONE):
+                rest.add(key)
+            elif kind == LIVE:
+                found[key] = raw[ROW_BYTES:]
+        for key in rest:
+            found[key] = self.get(key, at)
+        return [(key, value) for key, value in sorted(found.items(), reverse=reverse) if value is not None]
+
+    def changed(self, start: bytes, end: bytes | None, since: int, at: int) -> Changed | None:
+        """A key of [start, end) with a version after `since` and not after `at`, tombstones included."""
+        layers = (self.active,) if self.frozen is None else (self.active, self.frozen)
+        for overlay in layers:
+            position: bytes | None = start
+            while position is not None:
+                keys = overlay.keys(position, end, False, SCAN_ROWS)
+                for key in keys:
+                    entry = overlay.entry(key, at)
+                    if entry is not None and entry[0] > since:
+                        return Changed(key, entry[0])
+                position = keys[-1] + b"\0" if len(keys) == SCAN_ROWS else None
+        checkpoint = self.checkpoint
+        if checkpoint is None or checkpoint.ceiling <= since:
+            return None
+        position = start
+        while position is not None:
+            rows = checkpoint.chunk(position, end, False, SCAN_ROWS)
+            for key, raw in rows:
+                version = ROW.unpack_from(raw)[1]
+                if version > at:
+                    older = checkpoint.row(key, at)
+                    version = 0 if older is None else older.version
+                if version > since:
+                    return Changed(key, version)
+            position = rows[-1][0] + b"\0" if len(rows) == SCAN_ROWS else None
+        return None
+
+    # ---- moving into the checkpoint
+
+    def freeze(self) -> Overlay:
+        """Begin a checkpoint: what was applied so far becomes `frozen`. Serialized with `apply`."""
+        assert self.frozen is None, "a checkpoint is under way"
+        frozen = self.active
+        self.frozen = frozen
+        self.active = Overlay()
+        return frozen
+
+    def thaw(self) -> None:
+        """End a checkpoint: `frozen` is all in the tables, and their readers see it (MAP-3)."""
+        self.frozen = None
+
+    def adopt(self, snapshot: Any) -> None:
+        """Another process has written a checkpoint: read it, and forget what it covers. Serialized with `apply`."""
+        assert self.checkpoint is not None
+        self.checkpoint.switch(snapshot)
+        self.active = self.active.without(self.checkpoint.covers)
+
+    def survivors(self, floor: int) -> Iterator[Survivor]:
+        """The version of each key that is live at `floor`, in key order if there is a checkpoint, which covers `floor`."""
+        if self.checkpoint is None:
+            for key, newest in list(self.active.newest.items()):
+                entry: Entry | None = newest
+                while entry is not None and entry[0] > floor:
+                    entry = entry[2]
+                if entry is not None and entry[1] is not None:
+                    place, _ = self.active.moved.get(key, {}).get(entry[0], (entry[0], None))
+                    yield Survivor(key, entry[0], entry[1], place)
+            return
+        for key, rows in self.checkpoint.everything():
+            for row in rows:
+                if row.version <= floor:
+                    if row.kind != GONE:
+                        value = row.value
+                        if value is None:
+                            value = self.values.written(row.place, key, row.version)
+                        yield Survivor(key, row.version, value, row.place)
+                    break
+
+    def check_invariants(self) -> None:
+        """MAP-1 on both overlays; for tests and simulations."""
+        for overlay in (self.active, self.frozen):
+            for key, entry in [] if overlay is None else list(overlay.newest.items()):
+                while entry[2] is not None:
+                    assert entry[0] > entry[2][0], f"MAP-1: {key!r} has {entry[2][0]} after {entry[0]}"
+                    entry = entry[2]
+
+
+def _up_to(keys: list[bytes], stop: bytes, reverse: bool) -> list[bytes]:
+    if not keys or keys[-1] == stop:
+        return keys
+    if not reverse:
+        return keys[: bisect_right(keys, stop)]
+    descending = keys[::-1]
+    return descending[bisect_left(descending, stop) :][::-1]

@@ -1,0 +1,119 @@
+"""The part of the map that is in memory: what changed since the last checkpoint."""
+
+from __future__ import annotations
+
+import threading
+from itertools import islice
+
+from sortedcontainers import SortedList
+
+from logdb.store.records import Value
+
+Entry = tuple[int, Value, "Entry | None"]
+"""(version, value, the entry before it in the same overlay). Never changed once made, so readers need no lock."""
+
+ENTRY_BYTES = 300
+"""What a version costs in memory beside its key and value: tuple, integer, slots of the dictionary and the sorted list."""
+
+
+class Overlay:
+    """Key -> chain of entries, newest first; `newest` is read without a lock, and written by one writer at a time.
+
+    The value of version v stands in the log record v, unless `moved` has key -> version -> (record, value).
+
+    Keys are kept in order lazily: a write notes a new key, a scan sorts what was noted.
+    """
+
+    def __init__(self) -> None:
+        self.newest: dict[bytes, Entry] = {}
+        self.moved: dict[bytes, dict[int, tuple[int, Value]]] = {}
+        self.size = 0
+        self._fresh: list[bytes] = []
+        self._sorted = SortedList()
+        self._sorting = threading.Lock()
+
+    def put(self, key: bytes, version: int, value: Value) -> None:
+        """Add a version that is newer than all the key has."""
+        older = self.newest.get(key)
+        if older is None:
+            self._fresh.append(key)
+        self.newest[key] = (version, value, older)
+        self.size += ENTRY_BYTES + len(key) + (len(value) if value is not None else 0)
+
+    def insert(self, key: bytes, version: int, value: Value) -> None:
+        """Add a version that may be older than some the key has here, or put another value in its place."""
+        newer = []
+        entry = self.newest.get(key)
+        if entry is None:
+            self._fresh.append(key)
+        while entry is not None and entry[0] > version:
+            newer.append(entry)
+            entry = entry[2]
+        if entry is not None and entry[0] == version:
+            entry = entry[2]
+        entry = (version, value, entry)
+        for above, kept, _ in reversed(newer):
+            entry = (above, kept, entry)
+        self.newest[key] = entry
+        self.size += ENTRY_BYTES + len(key) + (len(value) if value is not None else 0)
+
+    def move(self, key: bytes, version: int, place: int, value: Value) -> None:
+        """Note that the record at `place` holds that version too, which may be in a layer below."""
+        self.moved.setdefault(key, {})[version] = place, value
+        self.size += ENTRY_BYTES
+
+    def has(self, key: bytes, version: int) -> bool:
+        """Whether just this version is here."""
+        entry = self.entry(key, version)
+        return entry is not None and entry[0] == version
+
+    def entry(self, key: bytes, at: int) -> Entry | None:
+        """The newest entry of the key not after version `at`."""
+        entry = self.newest.get(key)
+        while entry is not None and entry[0] > at:
+            entry = entry[2]
+        return entry
+
+    def keys(self, start: bytes | None, end: bytes | None, reverse: bool, most: int) -> list[bytes]:
+        """Up to `most` keys of [start, end), from the first, or from the last when `reverse`."""
+        fresh = self._fresh
+        with self._sorting:
+            if count := len(fresh):
+                self._sorted.update(fresh[:count])
+                del fresh[:count]
+            found = self._sorted.irange(start, end, inclusive=(True, False), reverse=reverse)
+            return list(islice(found, most))
+
+    def without(self, covered: int) -> Overlay:
+        """A copy that has only what is newer than version `covered`."""
+        rest = Overlay()
+        for key, entry in self.newest.copy().items():
+            kept: list[Entry] = []
+            at: Entry | None = entry
+            while at is not None and at[0] > covered:
+                kept.append(at)
+                at = at[2]
+            for version, value, _ in reversed(kept):
+                rest.put(key, version, value)
+        return rest
+
+    def prune(self, floor: int) -> None:
+        """Forget what only a read before version `floor` could see. Needed where there is no checkpoint."""
+        for key, newest in list(self.newest.items()):
+            kept: list[Entry] = []
+            entry: Entry | None = newest
+            while entry is not None and entry[0] > floor:
+                kept.append(entry)
+                entry = entry[2]
+            if entry is not None and entry[1] is not None:
+                kept.append(entry)
+            rebuilt: Entry | None = None
+            for version, value, _ in reversed(kept):
+                rebuilt = (version, value, rebuilt)
+            if rebuilt is None:
+                del self.newest[key]
+                self.keys(None, None, False, 0)
+                with self._sorting:
+                    self._sorted.remove(key)
+            else:
+                self.newest[key] = rebuilt

@@ -1,0 +1,30 @@
+"""Ranges of keys as callers name them."""
+
+from __future__ import annotations
+
+from logdb.store.limits import check_key
+
+
+def key_range(
+    start: bytes | None, end: bytes | None, prefix: bytes | None, limit: int | None
+) -> tuple[bytes | None, bytes | None]:
+    """[start, end) of the keys that are meant; None: no bound. Raises TypeError, ValueError."""
+    for name, bound in (("start", start), ("end", end)):
+        if bound is not None and type(bound) is not bytes:
+            raise TypeError(f"{name} must be bytes, not {type(bound).__name__}")
+    if limit is not None and (type(limit) is not int or limit < 0):
+        raise ValueError(f"limit must be a whole number from 0 on, not {limit!r}")
+    if prefix is None:
+        return start, end
+    if start is not None or end is not None:
+        raise ValueError("give a prefix, or a start and an end, but not both")
+    if prefix == b"":
+        return None, None
+    check_key(prefix)
+    return prefix, after_prefix(prefix)
+
+
+def after_prefix(prefix: bytes) -> bytes | None:
+    """The first key after all that begin with `prefix`; None if there can be none."""
+    stem = prefix.rstrip(b"\xff")
+    return stem[:-1] + bytes([stem[-1] + 1]) if stem else None

@@ -1,0 +1,353 @@
+"""Every kind of record that the database writes to the log, and its bytes.
+
+A transaction is one COMMIT record (dissertation section 4.3): its identity, a label for people, the snapshot that its reads
+were made at, the keys and ranges read, the conditions of a test-and-multi-put, and the write set. Small values travel
+inside it; a large one is a VALUE record appended before it, to which it refers by `Place`.
+
+All integers are little endian. A decoder raises `MalformedRecord` for bytes that it cannot have written: the frame's
+checksum has vouched for them by then, so this is a bug or a forgery and never a torn write.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from struct import Struct
+from struct import error as StructError
+from typing import Final, NamedTuple, NoReturn
+
+COMMIT: Final = 1
+VALUE: Final = 2
+DECISION: Final = 3
+RELOCATION: Final = 4
+COMPACTION: Final = 5
+PIN: Final = 6
+
+_FORMAT: Final = 1
+_HAS_READS: Final = 1
+
+_HEAD: Final = Struct("<BBQQI")  # format, flags, client, sequence, writes
+_MORE: Final = Struct("<QHIII")  # snapshot, label bytes, keys read, ranges read, conditions
+_ITEM: Final = Struct("<HI")  # key bytes, value bytes or one of:
+_DELETED: Final = 0xFFFFFFFF
+_PLACED: Final = 0xFFFFFFFE
+_PLACE: Final = Struct("<QIQ16s")  # gsn, shard, value bytes, digest
+_LENGTH: Final = Struct("<H")
+_RANGE: Final = Struct("<HH")
+_UNBOUNDED: Final = 0xFFFF
+_OPERATOR: Final = Struct("<B")
+_U64: Final = Struct("<Q")
+_DECISION: Final = Struct("<BQQI")  # format, after, through, aborted
+_COUNT: Final = Struct("<BI")
+_VERSION: Final = Struct("<Q")
+_COMPACTION: Final = Struct("<BQII")  # format, floor, sessions, pins
+_SESSION: Final = Struct("<QQ")
+_PIN: Final = Struct("<BQH")  # format, version (0: no longer pinned), name bytes
+
+
+class MalformedRecord(ValueError):
+    """The payload does not follow the grammar of its kind."""
+
+
+class Place(NamedTuple):
+    """Where in the log a large value stands, and enough to compare it without reading it.
+
+    `gsn`, `shard`: its VALUE record. `length`: bytes. `digest`: BLAKE2b-128 of the value.
+    """
+
+    gsn: int
+    shard: int
+    length: int
+    digest: bytes
+
+
+Value = bytes | None | Place
+"""What a version of a key holds: bytes, None where it was deleted, or the place of a large value."""
+
+
+def digest(value: bytes) -> bytes:
+    """BLAKE2b-128 of a large value."""
+    return hashlib.blake2b(value, digest_size=16).digest()
+
+
+class TxnId(NamedTuple):
+    """A transaction's identity: who commits it (a random number for each open database) and that client's count."""
+
+    client: int
+    sequence: int
+
+    def __str__(self) -> str:
+        return f"{self.client:016x}-{self.sequence}"
+
+    @classmethod
+    def parse(cls, text: str) -> TxnId:
+        """The inverse of str(). Raises ValueError."""
+        client, dash, sequence = text.partition("-")
+        if len(client) != 16 or not dash or not sequence.isdecimal():
+            raise ValueError(f"{text!r} is not a transaction id (16 hexadecimal digits, a dash, a number)")
+        return cls(int(client, 16), int(sequence))
+
+
+Range = tuple[bytes, bytes | None]
+"""Keys from the first, inclusive, to the second, exclusive; None: to the last key."""
+
+
+class Condition(NamedTuple):
+    """A condition of a test-and-multi-put: `operator` one of those in `conditions`, `operand` as that asks for."""
+
+    operator: int
+    key: bytes
+    operand: bytes | Place | int | None = None
+
+
+class Commit(NamedTuple):
+    """A transaction as the log has it. `snapshot`: the version at which `reads` (keys) and `ranges` were read."""
+
+    client: int
+    sequence: int
+    writes: Mapping[bytes, Value]
+    snapshot: int = 0
+    label: str = ""
+    reads: Sequence[bytes] = ()
+    ranges: Sequence[Range] = ()
+    conditions: Sequence[Condition] = ()
+
+
+def encode_commit(commit: Commit) -> bytes:
+    """The payload of a COMMIT record."""
+    client, sequence, writes, snapshot, label, reads, ranges, conditions = commit
+    if not (reads or ranges or conditions or label):
+        parts = [_HEAD.pack(_FORMAT, 0, client, sequence, len(writes))]
+        _write_items(parts, writes.items())
+        return b"".join(parts)
+    name = label.encode()
+    parts = [
+        _HEAD.pack(_FORMAT, _HAS_READS, client, sequence, len(writes)),
+        _MORE.pack(snapshot, len(name), len(reads), len(ranges), len(conditions)),
+        name,
+    ]
+    _write_items(parts, writes.items())
+    for key in reads:
+        parts.append(_LENGTH.pack(len(key)))
+        parts.append(key)
+    for start, end in ranges:
+        parts += (_RANGE.pack(len(start), _UNBOUNDED if end is None else len(end)), start, end or b"")
+    for operator, key, operand in conditions:
+        parts.append(_OPERATOR.pack(operator))
+        _write_items(parts, ((key, _U64.pack(operand) if isinstance(operand, int) else operand),))
+    return b"".join(parts)
+
+
+def decode_commit(payload: bytes) -> Commit:
+    """The inverse of `encode_commit`. Raises MalformedRecord."""
+    try:
+        form, flags, client, sequence, count = _HEAD.unpack_from(payload)
+        if form != _FORMAT or flags & ~_HAS_READS:
+            raise MalformedRecord(f"commit record of format {form} with flags {flags}")
+        at = _HEAD.size
+        if not flags:
+            writes, at = _read_items(payload, at, count)
+            return Commit(client, sequence, writes) if at == len(payload) else _trailing(payload, at)
+        snapshot, label_bytes, read_count, range_count, condition_count = _MORE.unpack_from(payload, at)
+        at += _MORE.size
+        label = payload[at : at + label_bytes].decode()
+        writes, at = _read_items(payload, at + label_bytes, count)
+        reads, ranges, conditions = [], [], []
+        for _ in range(read_count):
+            key, at = _read_bytes(payload, at + 2, _LENGTH.unpack_from(payload, at)[0])
+            reads.append(key)
+        for _ in range(range_count):
+            start_bytes, end_bytes = _RANGE.unpack_from(payload, at)
+            start, at = _read_bytes(payload, at + _RANGE.size, start_bytes)
+            if end_bytes == _UNBOUNDED:
+                ranges.append((start, None))
+            else:
+                end, at = _read_bytes(payload, at, end_bytes)
+                ranges.append((start, end))
+        for _ in range(condition_count):
+            operator = payload[at]
+            ((key, operand),), at = _read_pairs(payload, at + 1, 1)
+            if operator >= FIRST_VERSION_OPERATOR:
+                if not isinstance(operand, bytes):
+                    raise MalformedRecord(f"operand of operator {operator} is not a version")
+                conditions.append(Condition(operator, key, _U64.unpack(operand)[0]))
+            else:
+                conditions.append(Condition(operator, key, operand))
+    except (StructError, UnicodeDecodeError, IndexError) as error:
+        raise MalformedRecord(f"commit record of {len(payload)} bytes: {error}") from error
+    if at != len(payload):
+        _trailing(payload, at)
+    return Commit(client, sequence, writes, snapshot, label, reads, ranges, conditions)
+
+
+FIRST_VERSION_OPERATOR: Final = 16
+"""Operators from this number on compare versions: their operand is an integer."""
+
+
+class Decision(NamedTuple):
+    """The COMMIT records with `after` < gsn <= `through` are decided; those in `aborted` were not applied."""
+
+    after: int
+    through: int
+    aborted: Sequence[int]
+
+
+def encode_decision(decision: Decision) -> bytes:
+    """The payload of a DECISION record."""
+    after, through, aborted = decision
+    return _DECISION.pack(_FORMAT, after, through, len(aborted)) + b"".join(map(_U64.pack, aborted))
+
+
+def decode_decision(payload: bytes) -> Decision:
+    """The inverse of `encode_decision`. Raises MalformedRecord."""
+    try:
+        form, after, through, count = _DECISION.unpack_from(payload)
+    except StructError as error:
+        raise MalformedRecord(f"decision record: {error}") from error
+    if form != _FORMAT or len(payload) != _DECISION.size + 8 * count:
+        raise MalformedRecord(f"decision record of format {form}, {len(payload)} bytes, {count} entries")
+    return Decision(after, through, [gsn for (gsn,) in _U64.iter_unpack(payload[_DECISION.size :])])
+
+
+class Relocated(NamedTuple):
+    """A live version that compaction copied out of the prefix that it trims."""
+
+    key: bytes
+    version: int
+    value: Value
+
+
+def encode_relocation(entries: Sequence[Relocated]) -> bytes:
+    """The payload of a RELOCATION record."""
+    parts = [_COUNT.pack(_FORMAT, len(entries))]
+    for key, version, value in entries:
+        parts.append(_VERSION.pack(version))
+        _write_items(parts, ((key, value),))
+    return b"".join(parts)
+
+
+def decode_relocation(payload: bytes) -> list[Relocated]:
+    """The inverse of `encode_relocation`. Raises MalformedRecord."""
+    try:
+        form, count = _COUNT.unpack_from(payload)
+        if form != _FORMAT:
+            raise MalformedRecord(f"relocation record of format {form}")
+        at, entries = _COUNT.size, []
+        for _ in range(count):
+            (version,) = _VERSION.unpack_from(payload, at)
+            ((key, value),), at = _read_pairs(payload, at + _VERSION.size, 1)
+            entries.append(Relocated(key, version, value))
+    except StructError as error:
+        raise MalformedRecord(f"relocation record: {error}") from error
+    return entries if at == len(payload) else _trailing(payload, at)
+
+
+class Compaction(NamedTuple):
+    """From here on versions before `floor` cannot be read.
+
+    What the trimmed prefix would have told is stated again: the last sequence number of each client, the pins by name.
+    """
+
+    floor: int
+    sessions: Mapping[int, int]
+    pins: Mapping[str, int]
+
+
+def encode_compaction(compaction: Compaction) -> bytes:
+    """The payload of a COMPACTION record."""
+    floor, sessions, pins = compaction
+    parts = [_COMPACTION.pack(_FORMAT, floor, len(sessions), len(pins))]
+    parts += [_SESSION.pack(client, sequence) for client, sequence in sorted(sessions.items())]
+    parts += [encode_pin(name, version) for name, version in sorted(pins.items())]
+    return b"".join(parts)
+
+
+def decode_compaction(payload: bytes) -> Compaction:
+    """The inverse of `encode_compaction`. Raises MalformedRecord."""
+    try:
+        form, floor, session_count, pin_count = _COMPACTION.unpack_from(payload)
+        if form != _FORMAT:
+            raise MalformedRecord(f"compaction record of format {form}")
+        at = _COMPACTION.size
+        sessions: dict[int, int] = {}
+        for _ in range(session_count):
+            client, sequence = _SESSION.unpack_from(payload, at)
+            sessions[client] = sequence
+            at += _SESSION.size
+        pins: dict[str, int] = {}
+        for _ in range(pin_count):
+            name, version, at = _read_pin(payload, at)
+            pins[name] = version
+    except (StructError, UnicodeDecodeError) as error:
+        raise MalformedRecord(f"compaction record: {error}") from error
+    return Compaction(floor, sessions, pins) if at == len(payload) else _trailing(payload, at)
+
+
+def encode_pin(name: str, version: int) -> bytes:
+    """The payload of a PIN record: `name` holds `version`, or nothing when that is 0."""
+    text = name.encode()
+    return _PIN.pack(_FORMAT, version, len(text)) + text
+
+
+def decode_pin(payload: bytes) -> tuple[str, int]:
+    """(name, version). Raises MalformedRecord."""
+    try:
+        name, version, at = _read_pin(payload, 0)
+    except (StructError, UnicodeDecodeError) as error:
+        raise MalformedRecord(f"pin record: {error}") from error
+    return (name, version) if at == len(payload) else _trailing(payload, at)
+
+
+def _read_pin(payload: bytes, at: int) -> tuple[str, int, int]:
+    form, version, length = _PIN.unpack_from(payload, at)
+    if form != _FORMAT:
+        raise MalformedRecord(f"pin record of format {form}")
+    text, at = _read_bytes(payload, at + _PIN.size, length)
+    return text.decode(), version, at
+
+
+def _write_items(parts: list[bytes], items: Iterable[tuple[bytes, Value]]) -> None:
+    for key, value in items:
+        if type(value) is bytes:
+            parts += (_ITEM.pack(len(key), len(value)), key, value)
+        elif value is None:
+            parts += (_ITEM.pack(len(key), _DELETED), key)
+        else:
+            parts += (_ITEM.pack(len(key), _PLACED), key, _PLACE.pack(*value))
+
+
+def _read_items(payload: bytes, at: int, count: int) -> tuple[dict[bytes, Value], int]:
+    unpack, size = _ITEM.unpack_from, _ITEM.size
+    items: dict[bytes, Value] = {}
+    for _ in range(count):
+        key_bytes, value_bytes = unpack(payload, at)
+        value_at = at + size + key_bytes
+        key = payload[at + size : value_at]
+        if value_bytes < _PLACED:
+            at = value_at + value_bytes
+            items[key] = payload[value_at:at]
+        elif value_bytes == _DELETED:
+            at = value_at
+            items[key] = None
+        else:
+            items[key] = Place(*_PLACE.unpack_from(payload, value_at))
+            at = value_at + _PLACE.size
+    if at > len(payload):
+        raise MalformedRecord(f"an item ends at byte {at} of {len(payload)}")
+    return items, at
+
+
+def _read_pairs(payload: bytes, at: int, count: int) -> tuple[list[tuple[bytes, Value]], int]:
+    items, at = _read_items(payload, at, count)
+    return list(items.items()), at
+
+
+def _read_bytes(payload: bytes, at: int, length: int) -> tuple[bytes, int]:
+    end = at + length
+    if end > len(payload):
+        raise MalformedRecord(f"a field ends at byte {end} of {len(payload)}")
+    return payload[at:end], end
+
+
+def _trailing(payload: bytes, at: int) -> NoReturn:
+    raise MalformedRecord(f"{len(payload) - at} bytes after the end of the record")

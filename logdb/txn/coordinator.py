@@ -1,0 +1,216 @@
+"""The transaction coordinator (dissertation section 4.3): applies the log in order and decides every commit record in it.
+
+A deterministic machine without I/O: its state is a function of the log prefix that it was given, so any number of
+coordinators agree, a restart replays, and an auditor can decide everything again.
+
+Invariants:
+
+TXN-1  Records are delivered once each, in log order.
+TXN-2  A commit record is decided from the prefix before it and nothing else.
+TXN-3  Of the commit records of one transaction at most the first is applied.
+TXN-4  `floor` and `decided_through` only grow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import Enum
+from struct import Struct
+from typing import NamedTuple
+
+from logdb.log.contract import LogRecord
+from logdb.store.mapping import KeyMap
+from logdb.store.records import (
+    COMMIT,
+    COMPACTION,
+    DECISION,
+    PIN,
+    RELOCATION,
+    VALUE,
+    Commit,
+    Decision,
+    TxnId,
+    decode_commit,
+    decode_compaction,
+    decode_decision,
+    decode_pin,
+    decode_relocation,
+)
+from logdb.txn.ledger import Ledger, StateRow
+from logdb.txn.validation import COMMITTED, Reason, Verdict, validate
+
+_U64 = Struct("<Q")
+_PIN_ROWS, _FLOOR_ROW, _DECIDED_ROW, _COMPACTED_ROW = b"p", b"f", b"d", b"c"
+
+
+class Status(Enum):
+    """How a transaction ended, as far as the log tells."""
+
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    NOT_FOUND = "not found"
+    """The log holds no commit record of it: it never committed, and will not unless its client sends it again."""
+    FORGOTTEN = "forgotten"
+    """Its record was compacted away; the client did commit transactions with later numbers."""
+
+
+class Outcome(NamedTuple):
+    """`version`: where the transaction's commit record stands, 0 if the log has none."""
+
+    status: Status
+    version: int
+
+    @property
+    def committed(self) -> bool:
+        """Whether the transaction's writes were applied."""
+        return self.status is Status.COMMITTED
+
+
+class UnknownRecord(ValueError):
+    """A record of a kind that this version does not know."""
+
+
+class Coordinator:
+    """Decides over `key_map`. `applied` is the GSN of the last record delivered."""
+
+    def __init__(self, key_map: KeyMap) -> None:
+        self.map = key_map
+        self.ledger = Ledger()
+        self.applied = 0
+        self.floor = 0
+        self.compacted_at = 0
+        self.decided_through = 0
+        self.pins: dict[str, int] = {}
+        self._saved_pins: set[str] = set()
+        self._told: frozenset[int] = frozenset()
+        self._told_through = 0
+
+    # ---- delivering
+
+    def deliver(self, gsn: int, commit: Commit) -> Verdict:
+        """Decide the commit record at `gsn` and apply its writes if it committed."""
+        assert gsn > self.applied, f"TXN-1: {gsn} after {self.applied}"
+        if gsn <= self._told_through:
+            verdict = self._told_verdict(gsn, commit)
+        elif not self.ledger.is_new(commit.client, commit.sequence, gsn):
+            first = self.ledger.find(commit.client, commit.sequence)
+            verdict = Verdict(Reason.DUPLICATE, first=first or 0)
+        elif commit.reads or commit.ranges or commit.conditions:
+            verdict = validate(commit, gsn, self.floor, self.map)
+        else:
+            verdict = self._blind(commit, gsn)
+        if verdict is COMMITTED:
+            self.map.apply(gsn, commit.writes)
+        else:
+            self.ledger.abort(gsn)
+        self.applied = gsn
+        return verdict
+
+    def deliver_other(self, gsn: int, tag: int, payload: bytes) -> None:
+        """Take in a record that is no commit. Raises UnknownRecord, MalformedRecord."""
+        assert gsn > self.applied, f"TXN-1: {gsn} after {self.applied}"
+        if tag == DECISION:
+            self.decided_through = max(self.decided_through, decode_decision(payload).through)
+        elif tag == RELOCATION:
+            self.map.relocate(gsn, decode_relocation(payload))
+        elif tag == COMPACTION:
+            floor, sessions, pins = decode_compaction(payload)
+            assert floor >= self.floor, f"TXN-4: floor {floor} after {self.floor}"
+            self.floor, self.pins, self.compacted_at = floor, dict(pins), gsn
+            self.ledger.trim(floor, sessions)
+        elif tag == PIN:
+            name, version = decode_pin(payload)
+            if version:
+                self.pins[name] = version
+            else:
+                self.pins.pop(name, None)
+        elif tag != VALUE:
+            raise UnknownRecord(f"record {gsn} is of kind {tag}, which this LogDB does not know")
+        self.applied = gsn
+
+    def replay(
+        self, records: Iterable[LogRecord], on_verdict: Callable[[LogRecord, Commit, Verdict], None] | None = None
+    ) -> None:
+        """Deliver records as the log has them; `on_verdict` hears of each commit."""
+        deliver = self.deliver
+        for record in records:
+            gsn, _, tag, payload = record
+            if tag == COMMIT:
+                commit = decode_commit(payload)
+                verdict = deliver(gsn, commit)
+                if on_verdict is not None:
+                    on_verdict(record, commit, verdict)
+            else:
+                self.deliver_other(gsn, tag, payload)
+
+    def foresee(self, decisions: Iterable[Decision]) -> None:
+        """Take the decisions on trust instead of deciding again: for a log whose prefix has been trimmed."""
+        told: set[int] = set()
+        for decision in decisions:
+            told.update(decision.aborted)
+            self._told_through = max(self._told_through, decision.through)
+        self._told = frozenset(told)
+
+    def undeclared(self) -> Decision:
+        """The decision record that would tell what has been decided since the last one."""
+        aborted = self.ledger.aborted_between(self.decided_through, self.applied)
+        return Decision(self.decided_through, self.applied, aborted)
+
+    # ---- asking
+
+    def outcome(self, txn_id: TxnId) -> Outcome:
+        """How a transaction ended."""
+        gsn = self.ledger.find(*txn_id)
+        if gsn is not None:
+            return Outcome(Status.ABORTED if self.ledger.is_aborted(gsn) else Status.COMMITTED, gsn)
+        session = self.ledger.sessions.get(txn_id.client)
+        if session is not None and txn_id.sequence <= session.forgotten:
+            return Outcome(Status.FORGOTTEN, 0)
+        return Outcome(Status.NOT_FOUND, 0)
+
+    def oldest_needed(self, floor: int) -> int:
+        """The oldest version that a compaction to `floor` may drop to: pins hold it back."""
+        return min([floor, *self.pins.values()])
+
+    # ---- in a checkpoint
+
+    def unsaved(self) -> list[StateRow]:
+        """What has changed since the last call, as rows for a checkpoint; None: remove."""
+        rows: list[StateRow] = list(self.ledger.unsaved())
+        rows += [(_PIN_ROWS + name.encode(), _U64.pack(version)) for name, version in self.pins.items()]
+        saved_pins = self._saved_pins - self.pins.keys()
+        rows += [(_PIN_ROWS + name.encode(), None) for name in saved_pins]
+        self._saved_pins = set(self.pins)
+        rows += [
+            (_FLOOR_ROW, _U64.pack(self.floor)),
+            (_DECIDED_ROW, _U64.pack(self.decided_through)),
+            (_COMPACTED_ROW, _U64.pack(self.compacted_at)),
+        ]
+        return rows
+
+    def restore(self, covers: int, state: Callable[[bytes], list[tuple[bytes, bytes]]]) -> None:
+        """Begin from a checkpoint that covers the log up to `covers`; `state` gives its rows by prefix."""
+        self.ledger.restore(state)
+        self.pins = {key.decode(): _U64.unpack(raw)[0] for key, raw in state(_PIN_ROWS)}
+        self._saved_pins = set(self.pins)
+        self.floor, self.decided_through, self.compacted_at = (
+            next((int(_U64.unpack(raw)[0]) for _, raw in state(row)), 0)
+            for row in (_FLOOR_ROW, _DECIDED_ROW, _COMPACTED_ROW)
+        )
+        self.applied = covers
+
+    def check_invariants(self) -> None:
+        """TXN-4 and those of the map; for tests and simulations."""
+        assert self.decided_through <= self.applied, "TXN-4"
+        assert self.floor <= self.applied, "TXN-4"
+        self.map.check_invariants()
+
+    def _blind(self, commit: Commit, gsn: int) -> Verdict:
+        for value in commit.writes.values():
+            if value is not None and value.__class__ is not bytes:
+                return validate(commit, gsn, self.floor, self.map)
+        return COMMITTED
+
+    def _told_verdict(self, gsn: int, commit: Commit) -> Verdict:
+        self.ledger.is_new(commit.client, commit.sequence, gsn)
+        return Verdict(Reason.CONFLICT) if gsn in self._told else COMMITTED

@@ -1,0 +1,184 @@
+"""Who committed what: transaction id -> GSN of its first commit record, and the GSNs that aborted.
+
+A client numbers its transactions one after another and a quiet log gives them consecutive GSNs, so the index is kept as
+runs: `count` transactions from `sequence` on stand at `gsn`, `gsn` + 1, ...
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Mapping
+from struct import Struct
+
+_RUN_KEY = Struct(">QQ")
+_RUN = Struct("<QQ")
+_GSN = Struct(">Q")
+_CLIENT = Struct(">Q")
+_LAST = Struct("<Q")
+
+ABORTED_ROWS = b"a"
+RUN_ROWS = b"t"
+FORGOTTEN_ROWS = b"s"
+StateRow = tuple[bytes, bytes | None]
+
+
+class Session:
+    """The transactions of one client, by sequence number; those up to `forgotten` were compacted away.
+
+    The next one expected, which would lengthen the last run, is `next_sequence` at `next_gsn`.
+    """
+
+    __slots__ = ("counts", "forgotten", "gsns", "last", "next_gsn", "next_sequence", "saved", "sequences")
+
+    def __init__(self) -> None:
+        self.sequences, self.gsns, self.counts = array("Q"), array("Q"), array("Q")
+        self.last = self.forgotten = 0
+        self.next_sequence = self.next_gsn = -1
+        self.saved = 0
+
+    def close_run(self) -> None:
+        """Write the length of the run under way into `counts`."""
+        if self.next_sequence >= 0:
+            self.counts[-1] = self.next_sequence - self.sequences[-1]
+
+    def add(self, sequence: int, gsn: int) -> None:
+        """Begin a run with this transaction."""
+        self.close_run()
+        at = bisect_right(self.sequences, sequence)
+        self.sequences.insert(at, sequence)
+        self.gsns.insert(at, gsn)
+        self.counts.insert(at, 1)
+        self.saved = min(self.saved, max(at - 1, 0))
+        if at == len(self.sequences) - 1:
+            self.next_sequence, self.next_gsn = sequence + 1, gsn + 1
+        else:
+            self.next_sequence = self.next_gsn = -1
+        self.last = max(self.last, sequence)
+
+    def find(self, sequence: int) -> int | None:
+        """The GSN of a transaction, None if it is not in the index."""
+        self.close_run()
+        at = bisect_right(self.sequences, sequence) - 1
+        if at >= 0 and sequence < self.sequences[at] + self.counts[at]:
+            return self.gsns[at] + sequence - self.sequences[at]
+        return None
+
+
+class Ledger:
+    """Invariant LED-1: an id has one GSN, that of its first commit record in the log."""
+
+    def __init__(self) -> None:
+        self.sessions: dict[int, Session] = {}
+        self.aborted = array("Q")
+        self._saved_aborted = 0
+        self._dropped: list[bytes] = []
+
+    def is_new(self, client: int, sequence: int, gsn: int) -> bool:
+        """Note that the transaction's commit record stands at `gsn`; False if it has one already, or may have had one."""
+        session = self.sessions.get(client)
+        if session is None:
+            session = self.sessions[client] = Session()
+        if sequence == session.next_sequence and gsn == session.next_gsn:
+            session.next_sequence = sequence + 1
+            session.next_gsn = gsn + 1
+            session.last = sequence
+            return True
+        if sequence <= session.last and (sequence <= session.forgotten or session.find(sequence) is not None):
+            return False
+        session.add(sequence, gsn)
+        return True
+
+    def find(self, client: int, sequence: int) -> int | None:
+        """The GSN of the transaction's commit record, None if the log retains none."""
+        session = self.sessions.get(client)
+        return None if session is None else session.find(sequence)
+
+    def abort(self, gsn: int) -> None:
+        """The commit record at `gsn`, the newest of all, was not applied."""
+        self.aborted.append(gsn)
+
+    def is_aborted(self, gsn: int) -> bool:
+        """Whether the commit record at `gsn` was not applied."""
+        at = bisect_left(self.aborted, gsn)
+        return at < len(self.aborted) and self.aborted[at] == gsn
+
+    def aborted_between(self, after: int, through: int) -> array[int]:
+        """The aborted GSNs with `after` < gsn <= `through`."""
+        return self.aborted[bisect_right(self.aborted, after) : bisect_right(self.aborted, through)]
+
+    def last_before(self, gsn: int) -> dict[int, int]:
+        """The last sequence number that each client has used before `gsn`: what `trim` to there must be told."""
+        last = {}
+        for client, session in self.sessions.items():
+            session.close_run()
+            before = session.forgotten
+            for sequence, first, count in zip(session.sequences, session.gsns, session.counts, strict=True):
+                if first < gsn:
+                    before = max(before, sequence + min(count, gsn - first) - 1)
+            if before:
+                last[client] = before
+        return last
+
+    def trim(self, gsn: int, forgotten: Mapping[int, int]) -> None:
+        """Forget transactions before `gsn`, and take those up to `forgotten` of each client for used ever after."""
+        for client, last in forgotten.items():
+            session = self.sessions.setdefault(client, Session())
+            session.forgotten = last
+            session.last = max(session.last, last)
+        for client, session in self.sessions.items():
+            session.close_run()
+            kept = Session()
+            for sequence, first, count in zip(session.sequences, session.gsns, session.counts, strict=True):
+                gone = min(count, max(0, gsn - first))
+                if gone:
+                    self._dropped.append(RUN_ROWS + _RUN_KEY.pack(client, sequence))
+                if gone < count:
+                    kept.sequences.append(sequence + gone)
+                    kept.gsns.append(first + gone)
+                    kept.counts.append(count - gone)
+            if not kept.sequences:
+                session.next_sequence = session.next_gsn = -1
+            session.sequences, session.gsns, session.counts = kept.sequences, kept.gsns, kept.counts
+            session.saved = 0
+        dead = bisect_left(self.aborted, gsn)
+        self._dropped += [ABORTED_ROWS + _GSN.pack(aborted) for aborted in self.aborted[:dead]]
+        del self.aborted[:dead]
+        self._saved_aborted = max(self._saved_aborted - dead, 0)
+
+    # ---- in a checkpoint
+
+    def unsaved(self) -> Iterator[StateRow]:
+        """What has changed since the last call, as rows for a checkpoint; None: remove."""
+        for row in self._dropped:
+            yield row, None
+        self._dropped = []
+        for gsn in self.aborted[self._saved_aborted :]:
+            yield ABORTED_ROWS + _GSN.pack(gsn), b""
+        self._saved_aborted = len(self.aborted)
+        for client, session in self.sessions.items():
+            session.close_run()
+            for at in range(session.saved, len(session.sequences)):
+                key = RUN_ROWS + _RUN_KEY.pack(client, session.sequences[at])
+                yield key, _RUN.pack(session.gsns[at], session.counts[at])
+            session.saved = max(len(session.sequences) - 1, 0)
+            if session.forgotten:
+                yield FORGOTTEN_ROWS + _CLIENT.pack(client), _LAST.pack(session.forgotten)
+
+    def restore(self, state: Callable[[bytes], list[tuple[bytes, bytes]]]) -> None:
+        """The inverse of `unsaved`; `state` gives the rows under a prefix, without it."""
+        self.aborted = array("Q", (_GSN.unpack(key)[0] for key, _ in state(ABORTED_ROWS)))
+        self._saved_aborted = len(self.aborted)
+        for key, raw in state(FORGOTTEN_ROWS):
+            session = self.sessions.setdefault(_CLIENT.unpack(key)[0], Session())
+            session.forgotten = session.last = _LAST.unpack(raw)[0]
+        for key, raw in state(RUN_ROWS):
+            client, sequence = _RUN_KEY.unpack(key)
+            gsn, count = _RUN.unpack(raw)
+            session = self.sessions.setdefault(client, Session())
+            session.sequences.append(sequence)
+            session.gsns.append(gsn)
+            session.counts.append(count)
+            session.last = max(session.last, sequence + count - 1)
+            session.next_sequence, session.next_gsn = sequence + count, gsn + count
+            session.saved = len(session.sequences) - 1

@@ -1,0 +1,106 @@
+"""Running a function as a transaction again and again until it commits: bounded attempts, backoff with jitter."""
+
+from __future__ import annotations
+
+import functools
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+from logdb.errors import ConflictError
+from logdb.txn.transaction import Transaction
+
+ATTEMPTS = 50
+FIRST_PAUSE_S = 0.0005
+LONGEST_PAUSE_S = 0.1
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Transactional(Protocol):
+    """What begins transactions."""
+
+    def transaction(
+        self, *, read_only: bool = False, label: str = "", guard_writes: bool = False
+    ) -> AbstractContextManager[Transaction]: ...
+
+
+def pauses(attempts: int) -> Iterator[float]:
+    """The pauses between `attempts` attempts, in seconds: none, then random ones under a bound that doubles (full jitter)."""
+    bound = FIRST_PAUSE_S
+    for attempt in range(attempts - 1):
+        yield 0.0 if attempt == 0 else random.uniform(0, bound)
+        bound = min(2 * bound, LONGEST_PAUSE_S)
+
+
+def run(
+    db: Transactional,
+    body: Callable[Concatenate[Transaction, P], T],
+    *args: P.args,
+    **kwargs: P.kwargs,
+) -> T:
+    """Call `body(txn, *args, **kwargs)` in a transaction and return what it returns, again after each conflict.
+
+    `body` may run several times: it should have no effect but on `txn`. After 50 attempts the last ConflictError is raised;
+    any other exception aborts and is raised at once.
+    """
+    return attempt(db, getattr(body, "__name__", ""), ATTEMPTS, body, *args, **kwargs)
+
+
+def attempt(
+    db: Transactional,
+    label: str,
+    attempts: int,
+    body: Callable[Concatenate[Transaction, P], T],
+    *args: P.args,
+    **kwargs: P.kwargs,
+) -> T:
+    """As `run`, with the transaction's label and the bound on attempts given."""
+    pause = pauses(attempts)
+    while True:
+        try:
+            with db.transaction(label=label) as txn:
+                return body(txn, *args, **kwargs)
+        except ConflictError:
+            wait = next(pause, None)
+            if wait is None:
+                raise
+            if wait:
+                time.sleep(wait)
+
+
+def transactional(
+    body: Callable[..., Any] | None = None, *, label: str | None = None, attempts: int = ATTEMPTS
+) -> Callable[..., Any]:
+    """Make `def f(txn, ...)` a function to be called as `f(db, ...)`, which runs it as `run` does.
+
+    For `async def f(txn, ...)` the result is a coroutine function, to be called with a database of `logdb.aio`.
+    `label` names the transaction in the conflicts of others (default: the function's name); `attempts` bounds the retries.
+    """
+    if attempts < 1:
+        raise ValueError(f"attempts must be at least 1, not {attempts}")
+
+    def decorate(body: Callable[..., Any]) -> Callable[..., Any]:
+        name = body.__name__ if label is None else label
+        import inspect
+
+        if inspect.iscoroutinefunction(body):
+
+            @functools.wraps(body)
+            async def in_coroutine(db: Any, /, *args: Any, **kwargs: Any) -> Any:
+                return await db.attempt(name, attempts, body, *args, **kwargs)
+
+            return in_coroutine
+
+        @functools.wraps(body)
+        def in_transaction(db: Transactional, /, *args: Any, **kwargs: Any) -> Any:
+            if isinstance(db, Transaction):
+                return body(db, *args, **kwargs)
+            return attempt(db, name, attempts, body, *args, **kwargs)
+
+        return in_transaction
+
+    return decorate if body is None else decorate(body)

@@ -1,0 +1,234 @@
+"""An interactive transaction: one snapshot, a read set, a write set, and its own writes visible to itself."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+from logdb.errors import LogDBError, ReadOnly
+from logdb.store.limits import check_key, check_size, check_value
+from logdb.store.ranges import key_range
+from logdb.store.records import Range, TxnId
+
+
+class Reader(Protocol):
+    """Reads at a version. Raises VersionTrimmed, Corruption."""
+
+    def read(self, key: bytes, at: int) -> bytes | None: ...
+    def read_range(
+        self, start: bytes | None, end: bytes | None, at: int, reverse: bool
+    ) -> Iterator[list[tuple[bytes, bytes]]]: ...
+    def new_txn_id(self) -> TxnId: ...
+
+
+class TransactionOver(LogDBError):
+    """The transaction was used after it had been committed or aborted."""
+
+
+class ReadSet:
+    """The keys and ranges that a transaction has read."""
+
+    __slots__ = ("_spans", "keys")
+
+    def __init__(self) -> None:
+        self.keys: set[bytes] = set()
+        self._spans: list[Span] = []
+
+    def open_span(self, start: bytes, end: bytes | None) -> Span:
+        """A range that its reader widens as it goes on: [start, end), in place."""
+        span: Span = [start, end]
+        self._spans.append(span)
+        return span
+
+    @property
+    def ranges(self) -> list[Range]:
+        """The ranges read, in order, those that touch joined."""
+        joined: list[Range] = []
+        for low, high in sorted(self._spans, key=lambda span: span[0] or b""):
+            start = low or b""
+            if joined:
+                known_start, known_end = joined[-1]
+                if known_end is None or known_end >= start:
+                    if known_end is not None and (high is None or high > known_end):
+                        joined[-1] = known_start, high
+                    continue
+            joined.append((start, high))
+        return joined
+
+
+Span = list[bytes | None]
+
+
+class Transaction:
+    """A transaction over one snapshot. Made by `Database.transaction()`; not for use by several threads at once.
+
+    It commits where its `with` block ends and aborts when that raises. It never retries by itself: see `transactional`.
+    """
+
+    def __init__(self, reader: Reader, snapshot: int, *, read_only: bool, label: str, guard_writes: bool) -> None:
+        self.snapshot = snapshot
+        self.read_only, self.label, self.guard_writes = read_only, label, guard_writes
+        self.read_set = ReadSet()
+        self.writes: dict[bytes, bytes | None] = {}
+        self.is_over = False
+        self.version = 0
+        self._reader = reader
+        self._written: list[bytes] = []
+        self._size = 0
+        self._id: TxnId | None = None
+
+    @property
+    def id(self) -> str:
+        """The transaction's id, for `Database.outcome` after a crash: keep it before you commit."""
+        return str(self.txn_id)
+
+    @property
+    def txn_id(self) -> TxnId:
+        """As `id`, in parts."""
+        if self._id is None:
+            self._id = self._reader.new_txn_id()
+        return self._id
+
+    # ---- reading
+
+    def get(self, key: bytes, default: bytes | None = None) -> bytes | None:
+        """The value of `key` in this transaction's snapshot and writes, or `default`."""
+        self._check_open()
+        if key in self.writes:
+            value = self.writes[key]
+        else:
+            if key.__class__ is not bytes or not key:
+                check_key(key)
+            self.read_set.keys.add(key)
+            value = self._reader.read(key, self.snapshot)
+        return default if value is None else value
+
+    def __getitem__(self, key: bytes) -> bytes:
+        value = self.get(key)
+        if value is None:
+            raise KeyError(key)
+        return value
+
+    def __contains__(self, key: bytes) -> bool:
+        return self.get(key) is not None
+
+    def multi_get(self, keys: list[bytes]) -> dict[bytes, bytes]:
+        """The values of those keys that exist."""
+        found = {}
+        for key in keys:
+            value = self.get(key)
+            if value is not None:
+                found[key] = value
+        return found
+
+    def scan(
+        self,
+        start: bytes | None = None,
+        end: bytes | None = None,
+        *,
+        prefix: bytes | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """(key, value) in key order, own writes included. As far as it is consumed it is read: no phantoms."""
+        start, end = key_range(start, end, prefix, limit)
+        return self._scan(start, end, reverse, limit)
+
+    def _scan(
+        self, start: bytes | None, end: bytes | None, reverse: bool, limit: int | None
+    ) -> Iterator[tuple[bytes, bytes]]:
+        left = -1 if limit is None else limit
+        if left == 0:
+            return
+        span: Span | None = None
+        for batch in self._merged(start, end, reverse):
+            for key, value in batch:
+                self._check_open()
+                # What has been passed is read, also if the caller goes no further.
+                if reverse:
+                    if span is None:
+                        span = self.read_set.open_span(key, end)
+                    span[0] = key
+                else:
+                    if span is None:
+                        span = self.read_set.open_span(start or b"", key)
+                    span[1] = key + b"\0"
+                yield key, value
+                left -= 1
+                if left == 0:
+                    return
+        self.read_set.open_span(start or b"", end)
+
+    def _merged(self, start: bytes | None, end: bytes | None, reverse: bool) -> Iterator[list[tuple[bytes, bytes]]]:
+        """The snapshot's batches with the writes that this transaction has made by then."""
+        for batch in self._reader.read_range(start, end, self.snapshot, reverse):
+            stop = batch[-1][0]
+            low, high = (stop, end) if reverse else (start, stop + b"\0")
+            yield self._overlaid(dict(batch), low, high, reverse)
+            if reverse:
+                end = stop
+            else:
+                start = stop + b"\0"
+        yield self._overlaid({}, start, end, reverse)
+
+    def _overlaid(
+        self, rows: dict[bytes, bytes], low: bytes | None, high: bytes | None, reverse: bool
+    ) -> list[tuple[bytes, bytes]]:
+        first = 0 if low is None else bisect_left(self._written, low)
+        last = len(self._written) if high is None else bisect_left(self._written, high)
+        for key in self._written[first:last]:
+            value = self.writes[key]
+            if value is None:
+                rows.pop(key, None)
+            else:
+                rows[key] = value
+        return sorted(rows.items(), reverse=reverse)
+
+    # ---- writing
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Write `value` under `key` when the transaction commits. Raises ReadOnly, LimitExceeded."""
+        check_value(key, value)
+        self._write(key, value, len(value))
+
+    def delete(self, key: bytes) -> None:
+        """Delete `key` when the transaction commits; it need not exist. Raises ReadOnly."""
+        self._write(key, None, 0)
+
+    def multi_put(self, items: Mapping[bytes, bytes | None]) -> None:
+        """Write all of `items`; None deletes. Raises ReadOnly, LimitExceeded."""
+        for key, value in items.items():
+            if value is None:
+                self.delete(key)
+            else:
+                self.put(key, value)
+
+    def __setitem__(self, key: bytes, value: bytes) -> None:
+        self.put(key, value)
+
+    def __delitem__(self, key: bytes) -> None:
+        self.delete(key)
+
+    def _write(self, key: bytes, value: bytes | None, size: int) -> None:
+        self._check_open()
+        if self.read_only:
+            raise ReadOnly("the transaction was begun with read_only=True")
+        check_key(key)
+        self._size += len(key) + size
+        check_size(self._size)
+        if key not in self.writes:
+            insort(self._written, key)
+        self.writes[key] = value
+
+    # ---- the end
+
+    def close(self) -> None:
+        """End the transaction; nothing of it is written any more. Called by whoever commits or aborts it."""
+        self.is_over = True
+
+    def _check_open(self) -> None:
+        if self.is_over:
+            raise TransactionOver("the transaction is over; begin another one")
+
+
