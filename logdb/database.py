@@ -9,15 +9,14 @@ from typing import Concatenate, NamedTuple, ParamSpec, TypeVar, overload
 from logdb.embedded import EmbeddedHost
 from logdb.embedded.compactor import Compacted
 from logdb.embedded.feed import Change
-from logdb.embedded.host import Verdict
-from logdb.errors import DatabaseClosed, ReadOnly
+from logdb.errors import DatabaseClosed
 from logdb.store.limits import check_key, check_size, check_value
 from logdb.store.ranges import key_range
 from logdb.store.records import Condition, TxnId
 from logdb.txn.coordinator import Outcome
 from logdb.txn.retry import run
 from logdb.txn.transaction import Transaction
-from logdb.txn.validation import Reason
+from logdb.txn.validation import Verdict
 
 D = TypeVar("D")
 P = ParamSpec("P")
@@ -35,7 +34,10 @@ class Found(dict[bytes, bytes]):
 
 
 class Tested(NamedTuple):
-    """How a test-and-multi-put ended. `version`: of its record in the log. `failed`: the conditions that did not hold."""
+    """How a test-and-multi-put ended.
+
+    `version`: of its record in the log. `failed`: the conditions that did not hold.
+    """
 
     committed: bool
     version: int
@@ -87,7 +89,7 @@ class Snapshot:
         reverse: bool = False,
         limit: int | None = None,
     ) -> Iterator[tuple[bytes, bytes]]:
-        """(key, value) of the keys in [start, end), or with `prefix`, in key order, from the last one when `reverse`."""
+        """(key, value) of the keys in [start, end), or with `prefix`, in key order, backwards when `reverse`."""
         low, high = key_range(start, end, prefix, limit)
         return rows_of(self._host.read_range(low, high, self.version, reverse), limit)
 
@@ -100,8 +102,8 @@ class Snapshot:
 class Database:
     """A LogDB database: `logdb.open(...)` makes one. Safe for use by any number of threads.
 
-    Every write returns its version, an integer that grows along the log, once it is durable. A read sees every write that
-    had returned before it began.
+    Every write returns its version, an integer that grows along the log, once it is durable. A read sees every write
+    that had returned before it began.
     """
 
     def __init__(self, host: EmbeddedHost) -> None:
@@ -185,7 +187,10 @@ class Database:
     # ---- writing
 
     def put(self, key: bytes, value: bytes, *, label: str = "") -> int:
-        """Write `value` under `key`. Returns the version, durable. Raises LimitExceeded, Unavailable, OutcomeUnknown."""
+        """Write `value` under `key`.
+
+        Returns the version, durable. Raises LimitExceeded, Unavailable, OutcomeUnknown.
+        """
         check_key(key)
         check_value(key, value)
         host = self._host
@@ -218,7 +223,10 @@ class Database:
     def test_and_multi_put(
         self, conditions: Iterable[Condition], items: Mapping[bytes, bytes | None], *, label: str = ""
     ) -> Tested:
-        """Write all of `items` if all of `conditions` hold, else nothing. A condition that fails is an answer, no error."""
+        """Write all of `items` if all of `conditions` hold, else nothing.
+
+        A condition that fails is an answer, no error.
+        """
         tested, writes = checked_conditions(conditions), checked_items(items)
         host = self._host
         gsn, verdict = host.submit(writes, label=label, conditions=tested)
@@ -251,10 +259,10 @@ class Database:
         since: int | None = None,
         timeout: float | None = None,
     ) -> Iterator[Change]:
-        """The commits after version `since` (default: from now on) that touch the prefix or the keys, one by one, no gaps.
+        """The commits after version `since` (default: from now on) that touch the prefix or the keys, without gaps.
 
-        Waits for more for ever, or ends when none has come for `timeout` seconds. Resume from the last item's `version`.
-        Raises VersionTrimmed (also when compaction overtakes a slow reader), FutureVersion.
+        Waits for more for ever, or ends when none has come for `timeout` seconds. Resume from the last item's
+        `version`. Raises VersionTrimmed (also when compaction overtakes a slow reader), FutureVersion.
         """
         watched = watched_keys(prefix, keys)
         feed = self._host.feed(None if since is None else checked_version(since), prefix, watched)
@@ -320,7 +328,7 @@ class Database:
 
 
 class Committing:
-    """The context of a transaction: begins it, and commits or aborts it at the end. `commit_version` is set then."""
+    """The context of a transaction: begins it, and commits or aborts it at the end."""
 
     def __init__(self, host: EmbeddedHost, *, read_only: bool, label: str, guard_writes: bool) -> None:
         self._host = host
@@ -340,14 +348,10 @@ class Committing:
             gsn, verdict = host.submit_transaction(txn)
         finally:
             host.end(txn)
-        if verdict is None or verdict.committed:
-            host.acknowledge(gsn)
-            txn.version = gsn
-            return
         host.acknowledge(gsn)
-        if verdict.reason is Reason.DUPLICATE:
-            raise ReadOnly("the transaction's id had been used before")
-        raise host.conflict(verdict, txn.snapshot)
+        if verdict is not None and not verdict.committed:
+            raise host.conflict(verdict, txn.snapshot)
+        txn.version = gsn
 
 
 def read_many(host: EmbeddedHost, keys: Iterable[bytes], version: int) -> Found:

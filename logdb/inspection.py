@@ -32,7 +32,7 @@ def verify(path: str | PathLike[str], *, progress: Callable[[int, int], None] | 
 
 
 def audit(path: str | PathLike[str], *, progress: Callable[[int, int], None] | None = None) -> Audit:
-    """Decide every commit in the log again and compare with what had been decided. `progress` hears (records, of how many).
+    """Decide every commit in the log again and compare. `progress` hears (records, of how many).
 
     Raises as `open`.
     """

@@ -24,8 +24,8 @@ def open(
     """Open the database in a directory, and make one of it if it is new or empty and `create` is true.
 
     One process writes; any number may open the directory with `read_only` meanwhile and see what has become durable.
-    ":memory:" is a database that is gone when it is closed. `progress` hears of the replay: (records done, of how many).
-    Raises NotADatabase, DatabaseInUse, UnsupportedFormat, Corruption, Unavailable.
+    ":memory:" is a database that is gone when it is closed. `progress` hears of the replay: (records done, of how
+    many). Raises NotADatabase, DatabaseInUse, UnsupportedFormat, Corruption, Unavailable.
     """
     if path == IN_MEMORY:
         if read_only:

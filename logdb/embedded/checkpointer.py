@@ -55,16 +55,18 @@ class Checkpointer:
             return target
 
     def relieve(self) -> None:
-        """Called after a commit: when the overlay is too large, have a checkpoint written; when it is far too large, wait."""
-        size = self._host.coordinator.map.active.size
-        if size < self.overlay_bytes:
+        """Called after a commit: when the overlay is too large, have a checkpoint written."""
+        if self._host.coordinator.map.active.size < self.overlay_bytes:
             return
         thread = self._thread
         if thread is None or not thread.is_alive():
             self._thread = thread = threading.Thread(target=self._run_aside, name="logdb-checkpoint", daemon=True)
             thread.start()
-        if size > 2 * self.overlay_bytes and self.failure is None:
-            thread.join()
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the overlay has grown far past its size while checkpoints can be written."""
+        return self._host.coordinator.map.active.size > 2 * self.overlay_bytes and self.failure is None
 
     def join(self) -> None:
         """Wait for the checkpoint under way, if there is one."""

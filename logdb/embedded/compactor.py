@@ -1,8 +1,8 @@
 """Compaction of the embedded host: what is live moves out of the log's prefix, and the prefix goes.
 
-A segment cleaner after the log-structured file system (dissertation section 4.3 names it). The steps are ordered so that
-a crash between any two loses nothing: copies first, then the record that raises the floor, then a checkpoint that needs
-nothing of the prefix, and only then the files.
+A segment cleaner after the log-structured file system (dissertation section 4.3 names it). The steps are ordered so
+that a crash between any two loses nothing: copies first, then the record that raises the floor, then a checkpoint
+that needs nothing of the prefix, and only then the files.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ BATCH_BYTES = 1 << 20
 
 
 class Compacted(NamedTuple):
-    """What a compaction did: the oldest version left, the versions copied, the oldest record in the log before and after."""
+    """What a compaction did:
+
+    the oldest version left, the versions copied, the oldest record in the log before and after.
+    """
 
     floor: int
     relocated: int

@@ -1,13 +1,14 @@
 """The embedded host: drives the log, the coordinator and the map in one process. No sockets, no event loop.
 
-The write path: `submit` orders the commit record and has the coordinator decide it, both under `order_lock`, so the order
-of decisions is the log's; then the caller waits until it is durable (`log.wait_durable`) and only then acknowledges.
-The read path: `version()` is the newest version that is durable, and every read names a version.
+The write path: `submit` orders the commit record and has the coordinator decide it, both under `order_lock`, so the
+order of decisions is the log's; then the caller waits until it is durable (`log.wait_durable`) and only then
+acknowledges. The read path: `version()` is the newest version that is durable, and every read names a version.
 
 Invariants:
 
 EMB-1  What a caller is told, a committed version or a value read outside a writing transaction, is durable.
-EMB-2  Records are applied in the order of the log, all of them: an interrupt between the two steps of `submit` stops the host.
+EMB-2  Records are applied in the order of the log, all of them: an interrupt between the two steps of `submit` stops
+       the host.
 EMB-3  Nobody reads before the floor: `compact` waits behind the leases of scans and transactions.
 """
 
@@ -21,6 +22,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from logdb.embedded.aside import begin_at_oldest
 from logdb.embedded.checkpointer import Checkpointer
 from logdb.embedded.compactor import Compacted, compact
 from logdb.embedded.directory import Directory
@@ -53,7 +55,6 @@ from logdb.store.records import (
     TxnId,
     Value,
     decode_commit,
-    decode_decision,
     digest,
     encode_commit,
     encode_decision,
@@ -110,7 +111,10 @@ class EmbeddedHost:
         log_options: Mapping[str, Any] | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> EmbeddedHost:
-        """Open a directory and replay what its checkpoint does not cover. `progress` hears (records replayed, of how many)."""
+        """Open a directory and replay what its checkpoint does not cover.
+
+        `progress` hears (records replayed, of how many).
+        """
         directory = Directory.open(path, writable=not read_only, create=create)
         with contextlib.ExitStack() as undo:
             undo.callback(directory.close)
@@ -147,13 +151,8 @@ class EmbeddedHost:
             )
         coordinator.restore(checkpoint.covers, checkpoint.state)
         oldest = log.left_by_trim(log.oldest())
-        if checkpoint.covers == 0 and oldest > 1:
-            coordinator.foresee(
-                decode_decision(record.payload)
-                for record in log.scan(oldest, log.durable + 1)
-                if record.tag == DECISION
-            )
-            coordinator.applied = oldest - 1
+        if checkpoint.covers == 0:
+            begin_at_oldest(coordinator, log, log.durable)
         elif checkpoint.covers < oldest - 1:
             raise Corruption(
                 self.path, None, f"the checkpoint covers record {checkpoint.covers}, the log begins at {oldest}"
@@ -165,6 +164,11 @@ class EmbeddedHost:
             self.relieve()
             if progress is not None:
                 progress(stop - first, end - first)
+
+    @property
+    def log_id(self) -> bytes:
+        """The identity of the log, 16 bytes."""
+        return b"" if self.directory is None else self.directory.log_id
 
     # ---- versions
 
@@ -320,7 +324,8 @@ class EmbeddedHost:
             except BaseException as error:
                 self._stopped = f"it was interrupted in the middle of a commit ({error!r})"
                 raise
-        self.relieve()
+        if self._checkpointer is not None:
+            self._checkpointer.relieve()
         return gsn, verdict
 
     def _append_values(
@@ -342,6 +347,8 @@ class EmbeddedHost:
             self.log.wait_durable(gsn)
         except LogFailed as error:
             raise self.outcome_unknown(gsn, error) from error
+        if self.overloaded:
+            self.relieve()
 
     def outcome_unknown(self, gsn: int, error: Exception) -> OutcomeUnknown:
         """The error for a commit record at `gsn` that did not become durable."""
@@ -353,7 +360,10 @@ class EmbeddedHost:
         return OutcomeUnknown("", self._failure_text(error))
 
     def submit_transaction(self, txn: Transaction) -> tuple[int, Verdict | None]:
-        """Submit what a transaction has read and written: (the version to wait for, the verdict or None if it only read)."""
+        """Submit what a transaction has read and written:
+
+        (the version to wait for, the verdict or None if it only read).
+        """
         if not txn.writes:
             return txn.snapshot, None
         reads: Collection[bytes] = txn.read_set.keys
@@ -472,9 +482,16 @@ class EmbeddedHost:
         return self._checkpointer.run(progress)
 
     def relieve(self) -> None:
-        """Have a checkpoint written if the overlay has grown large."""
+        """Have a checkpoint written if the overlay has grown large, and wait for it if it has grown far too large."""
         if self._checkpointer is not None:
             self._checkpointer.relieve()
+            if self.overloaded:
+                self._checkpointer.join()
+
+    @property
+    def overloaded(self) -> bool:
+        """Whether writers should wait for the checkpoint under way (`relieve` does), lest memory runs out."""
+        return self._checkpointer is not None and self._checkpointer.is_behind
 
     def compact(self, before: int, progress: Callable[[int], None] | None = None) -> Compacted:
         """Drop what only reads before `before` could see, as far as pins and readers of this process let it."""
@@ -484,7 +501,8 @@ class EmbeddedHost:
             self.at(before)
             self._compacting_to = before
             try:
-                self._compacting_to = floor = min([self.coordinator.oldest_needed(before), *list(self._leases.values())])
+                floor = min([self.coordinator.oldest_needed(before), *list(self._leases.values())])
+                self._compacting_to = floor
                 if floor <= self.coordinator.floor:
                     left = self.log.left_by_trim(self.log.oldest())
                     return Compacted(self.coordinator.floor, 0, left, left)

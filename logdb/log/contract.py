@@ -4,8 +4,9 @@ A log is a sequence of records in one total order. The place of a record is its 
 that grows along the order, of which a consumer must not assume that every one is used. A record lives on one shard; an
 engine with one shard calls it 0.
 
-An append ends in one of three ways: done (it returned), refused (`Unavailable`: nothing was or will be appended) or unknown
-(`LogFailed`). A read ends in one of five: the record, not yet (it waits; `TimeoutError` when told to wait no longer),
+An append ends in one of three ways: done (it returned), refused (`Unavailable`: nothing was or will be appended) or
+unknown (`LogFailed`). A read ends in one of five: the record, not yet (it waits; `TimeoutError` when told to wait no
+longer),
 `Trimmed`, `NotOfThisShard`, `Corruption`.
 
 The conformance suite in `tests/conformance/` runs on every engine.
@@ -132,7 +133,7 @@ class Log(Protocol):
 
 @runtime_checkable
 class OrderedLog(Log, Protocol):
-    """A log of this process: `append` taken apart, so that decisions can follow the order and acknowledgements the disk.
+    """A log of this process: `append` taken apart, so that decisions follow the order and acknowledgements the disk.
 
     Invariants: `order` numbers records without waiting for the disk, in the order of the calls; `durable` grows, and
     only over records that are on the medium; after a failed write or sync it never grows again.

@@ -3,15 +3,15 @@
 Tables:
 
 `newest`   key -> row of its newest version, tombstones included while an older version is retained.
-`tails`    the rest of keys that are longer than LMDB takes: a row of kind LINK under the first `ROOT_BYTES` bytes names a node,
-           and the key goes on under that node's number, as deep as it takes. Order is kept, so scans just descend.
+`tails`    the rest of keys that are longer than LMDB takes: a row of kind LINK under the first `ROOT_BYTES` bytes
+           names a node, and the key goes on under its number, as deep as it takes. Order is kept, so scans just descend.
 `older`    BLAKE2b-128(key) + complement of the version -> row without its value, which stands in the log at `place`.
 `state`    what else is a function of the covered prefix, as rows that their owners write and read.
 `meta`     `covers`: every record up to this GSN is in the tables. `ceiling`: no row is newer than this.
 
-A checkpoint is written in slices, one LMDB transaction each, while readers and writers go on; `covers` moves with the last
-one. A crash between two slices leaves rows newer than `covers`, which harms nobody: reads name their version, older rows
-are kept, and the replay that follows writes the same rows again.
+A checkpoint is written in slices, one LMDB transaction each, while readers and writers go on; `covers` moves with the
+last one. A crash between two slices leaves rows newer than `covers`, which harms nobody: reads name their version,
+older rows are kept, and the replay that follows writes the same rows again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The conditions of a test-and-multi-put: how a caller makes one, and the pure rule that decides it.
 
-Scalog-Store, dissertation section 3.4.2 (after Corfu-Store). A condition looks at the newest version of one key as of the
-commit's own place in the log. The version of a key that does not exist is 0.
+Scalog-Store, dissertation section 3.4.2 (after Corfu-Store). A condition looks at the newest version of one key as of
+the commit's own place in the log. The version of a key that does not exist is 0.
 """
 
 from __future__ import annotations

@@ -1,13 +1,15 @@
 """Key -> the versions still retained: an overlay in memory over a checkpoint on disk (Scalog-Store, section 3.4.2).
 
-Three layers, read from the top: `active` takes what is applied, `frozen` is on its way into the checkpoint, the checkpoint
-has the rest. Each entry is immutable and every read names its version, so a reader takes the layers once and needs no lock:
-a version that it can see is either still where it looks, or already in a layer below that it looks at later.
+Three layers, read from the top: `active` takes what is applied, `frozen` is on its way into the checkpoint, the
+checkpoint has the rest. Each entry is immutable and every read names its version, so a reader takes the layers once
+and needs no lock: a version that it can see is either still where it looks, or already in a layer below that it looks
+at later.
 
 Invariants:
 
 MAP-1  The versions of a key grow: `apply` is called in log order, and a chain is sorted.
-MAP-2  What the layers hold together is a function of the log prefix: where a checkpoint begins or ends changes no answer.
+MAP-2  What the layers hold together is a function of the log prefix: where a checkpoint begins or ends changes no
+       answer.
 MAP-3  A layer is left only after the one below has taken all of it and the readers of that have been renewed.
 """
 
@@ -65,7 +67,7 @@ class KeyMap:
             if self.active.has(key, version):
                 self.active.insert(key, version, value)
             elif self.version(key, version) != version:
-                # The log has lost its own record of this version: a rebuild after a trim. No layer may hide a newer one.
+                # A rebuild after a trim, which took the version's own record. No layer may hide a newer version.
                 at = LAST_VERSION
                 while (entry := self.entry(key, at)) is not None and entry[0] > version:
                     self.active.insert(key, entry[0], entry[1])
@@ -106,7 +108,7 @@ class KeyMap:
         if entry is None:
             return None
         value = entry[1]
-        return value if value.__class__ is bytes else self.values.load(value)  # type: ignore[return-value]
+        return value if value.__class__ is bytes else self.values.load(value)
 
     def version(self, key: bytes, at: int) -> int:
         """The newest version of the key not after `at`, 0 if it has none. Reads no value."""
@@ -174,7 +176,7 @@ class KeyMap:
                 if (entry := newest[key])[0] <= at and entry[1].__class__ is bytes
             ]
             if len(rows) == len(upper):
-                return rows, stop  # type: ignore[return-value]
+                return rows, stop
         elif not middle and not upper and checkpoint is not None and checkpoint.ceiling <= at:
             rows = [(key, raw[ROW_BYTES:]) for key, raw in lower if raw[0] == LIVE]
             if len(rows) == len(lower):
@@ -248,7 +250,7 @@ class KeyMap:
         self.active = self.active.without(self.checkpoint.covers)
 
     def survivors(self, floor: int) -> Iterator[Survivor]:
-        """The version of each key that is live at `floor`, in key order if there is a checkpoint, which covers `floor`."""
+        """The version of each key that is live at `floor`, in key order over a checkpoint, which covers `floor`."""
         if self.checkpoint is None:
             for key, newest in list(self.active.newest.items()):
                 entry: Entry | None = newest

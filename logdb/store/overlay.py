@@ -13,7 +13,7 @@ Entry = tuple[int, Value, "Entry | None"]
 """(version, value, the entry before it in the same overlay). Never changed once made, so readers need no lock."""
 
 ENTRY_BYTES = 300
-"""What a version costs in memory beside its key and value: tuple, integer, slots of the dictionary and the sorted list."""
+"""What a version costs in memory beside its key and value: tuple, integer, slots of dictionary and sorted list."""
 
 
 class Overlay:

@@ -1,8 +1,8 @@
 """Every kind of record that the database writes to the log, and its bytes.
 
-A transaction is one COMMIT record (dissertation section 4.3): its identity, a label for people, the snapshot that its reads
-were made at, the keys and ranges read, the conditions of a test-and-multi-put, and the write set. Small values travel
-inside it; a large one is a VALUE record appended before it, to which it refers by `Place`.
+A transaction is one COMMIT record (dissertation section 4.3): its identity, a label for people, the snapshot that its
+reads were made at, the keys and ranges read, the conditions of a test-and-multi-put, and the write set. Small values
+travel inside it; a large one is a VALUE record appended before it, to which it refers by `Place`.
 
 All integers are little endian. A decoder raises `MalformedRecord` for bytes that it cannot have written: the frame's
 checksum has vouched for them by then, so this is a bug or a forgery and never a torn write.
@@ -11,9 +11,9 @@ checksum has vouched for them by then, so this is a bug or a forgery and never a
 from __future__ import annotations
 
 import hashlib
+import struct
 from collections.abc import Iterable, Mapping, Sequence
 from struct import Struct
-from struct import error as StructError
 from typing import Final, NamedTuple, NoReturn
 
 COMMIT: Final = 1
@@ -134,7 +134,8 @@ def encode_commit(commit: Commit) -> bytes:
         parts += (_RANGE.pack(len(start), _UNBOUNDED if end is None else len(end)), start, end or b"")
     for operator, key, operand in conditions:
         parts.append(_OPERATOR.pack(operator))
-        _write_items(parts, ((key, _U64.pack(operand) if isinstance(operand, int) else operand),))
+        told = _U64.pack(operand) if isinstance(operand, int) else operand
+        _write_items(parts, ((key, told),))
     return b"".join(parts)
 
 
@@ -152,7 +153,9 @@ def decode_commit(payload: bytes) -> Commit:
         at += _MORE.size
         label = payload[at : at + label_bytes].decode()
         writes, at = _read_items(payload, at + label_bytes, count)
-        reads, ranges, conditions = [], [], []
+        reads: list[bytes] = []
+        ranges: list[Range] = []
+        conditions: list[Condition] = []
         for _ in range(read_count):
             key, at = _read_bytes(payload, at + 2, _LENGTH.unpack_from(payload, at)[0])
             reads.append(key)
@@ -173,7 +176,7 @@ def decode_commit(payload: bytes) -> Commit:
                 conditions.append(Condition(operator, key, _U64.unpack(operand)[0]))
             else:
                 conditions.append(Condition(operator, key, operand))
-    except (StructError, UnicodeDecodeError, IndexError) as error:
+    except (struct.error, UnicodeDecodeError, IndexError) as error:
         raise MalformedRecord(f"commit record of {len(payload)} bytes: {error}") from error
     if at != len(payload):
         _trailing(payload, at)
@@ -202,7 +205,7 @@ def decode_decision(payload: bytes) -> Decision:
     """The inverse of `encode_decision`. Raises MalformedRecord."""
     try:
         form, after, through, count = _DECISION.unpack_from(payload)
-    except StructError as error:
+    except struct.error as error:
         raise MalformedRecord(f"decision record: {error}") from error
     if form != _FORMAT or len(payload) != _DECISION.size + 8 * count:
         raise MalformedRecord(f"decision record of format {form}, {len(payload)} bytes, {count} entries")
@@ -237,7 +240,7 @@ def decode_relocation(payload: bytes) -> list[Relocated]:
             (version,) = _VERSION.unpack_from(payload, at)
             ((key, value),), at = _read_pairs(payload, at + _VERSION.size, 1)
             entries.append(Relocated(key, version, value))
-    except StructError as error:
+    except struct.error as error:
         raise MalformedRecord(f"relocation record: {error}") from error
     return entries if at == len(payload) else _trailing(payload, at)
 
@@ -278,7 +281,7 @@ def decode_compaction(payload: bytes) -> Compaction:
         for _ in range(pin_count):
             name, version, at = _read_pin(payload, at)
             pins[name] = version
-    except (StructError, UnicodeDecodeError) as error:
+    except (struct.error, UnicodeDecodeError) as error:
         raise MalformedRecord(f"compaction record: {error}") from error
     return Compaction(floor, sessions, pins) if at == len(payload) else _trailing(payload, at)
 
@@ -293,7 +296,7 @@ def decode_pin(payload: bytes) -> tuple[str, int]:
     """(name, version). Raises MalformedRecord."""
     try:
         name, version, at = _read_pin(payload, 0)
-    except (StructError, UnicodeDecodeError) as error:
+    except (struct.error, UnicodeDecodeError) as error:
         raise MalformedRecord(f"pin record: {error}") from error
     return (name, version) if at == len(payload) else _trailing(payload, at)
 

@@ -1,4 +1,4 @@
-"""The transaction coordinator (dissertation section 4.3): applies the log in order and decides every commit record in it.
+"""The transaction coordinator (dissertation section 4.3): applies the log in order and decides its commit records.
 
 A deterministic machine without I/O: its state is a function of the log prefix that it was given, so any number of
 coordinators agree, a restart replays, and an auditor can decide everything again.

@@ -75,7 +75,10 @@ class Ledger:
         self._dropped: list[bytes] = []
 
     def is_new(self, client: int, sequence: int, gsn: int) -> bool:
-        """Note that the transaction's commit record stands at `gsn`; False if it has one already, or may have had one."""
+        """Note that the transaction's commit record stands at `gsn`;
+
+        False if it has one already, or may have had one.
+        """
         session = self.sessions.get(client)
         if session is None:
             session = self.sessions[client] = Session()
@@ -145,6 +148,23 @@ class Ledger:
         self._dropped += [ABORTED_ROWS + _GSN.pack(aborted) for aborted in self.aborted[:dead]]
         del self.aborted[:dead]
         self._saved_aborted = max(self._saved_aborted - dead, 0)
+
+    def equals(self, other: Ledger) -> bool:
+        """Whether both answer every question alike."""
+        return self.aborted == other.aborted and self._runs() == other._runs()
+
+    def _runs(self) -> dict[int, tuple[int, list[tuple[int, int, int]]]]:
+        runs = {}
+        for client, session in self.sessions.items():
+            session.close_run()
+            joined: list[tuple[int, int, int]] = []
+            for sequence, gsn, count in zip(session.sequences, session.gsns, session.counts, strict=True):
+                if joined and (sequence, gsn) == (joined[-1][0] + joined[-1][2], joined[-1][1] + joined[-1][2]):
+                    joined[-1] = joined[-1][0], joined[-1][1], joined[-1][2] + count
+                else:
+                    joined.append((sequence, gsn, count))
+            runs[client] = session.forgotten, joined
+        return runs
 
     # ---- in a checkpoint
 

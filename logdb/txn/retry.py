@@ -29,7 +29,10 @@ class Transactional(Protocol):
 
 
 def pauses(attempts: int) -> Iterator[float]:
-    """The pauses between `attempts` attempts, in seconds: none, then random ones under a bound that doubles (full jitter)."""
+    """The pauses between `attempts` attempts, in seconds:
+
+    none, then random ones under a bound that doubles (full jitter).
+    """
     bound = FIRST_PAUSE_S
     for attempt in range(attempts - 1):
         yield 0.0 if attempt == 0 else random.uniform(0, bound)
@@ -44,8 +47,8 @@ def run(
 ) -> T:
     """Call `body(txn, *args, **kwargs)` in a transaction and return what it returns, again after each conflict.
 
-    `body` may run several times: it should have no effect but on `txn`. After 50 attempts the last ConflictError is raised;
-    any other exception aborts and is raised at once.
+    `body` may run several times: it should have no effect but on `txn`. After 50 attempts the last ConflictError is
+    raised; any other exception aborts and is raised at once.
     """
     return attempt(db, getattr(body, "__name__", ""), ATTEMPTS, body, *args, **kwargs)
 
@@ -78,7 +81,8 @@ def transactional(
     """Make `def f(txn, ...)` a function to be called as `f(db, ...)`, which runs it as `run` does.
 
     For `async def f(txn, ...)` the result is a coroutine function, to be called with a database of `logdb.aio`.
-    `label` names the transaction in the conflicts of others (default: the function's name); `attempts` bounds the retries.
+    `label` names the transaction in the conflicts of others (default: the function's name); `attempts` bounds the
+    retries.
     """
     if attempts < 1:
         raise ValueError(f"attempts must be at least 1, not {attempts}")

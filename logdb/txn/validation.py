@@ -1,8 +1,8 @@
 """The rule that decides a transaction: a pure function of its commit record and of the map just before it.
 
-Optimistic concurrency control (dissertation section 4.3), serializable without phantoms: a transaction aborts if a key that it
-read has a version newer than its snapshot, or a range that it read has gained, lost or changed a key since. A write that
-follows no read conflicts with nothing.
+Optimistic concurrency control (dissertation section 4.3), serializable without phantoms: a transaction aborts if a
+key that it read has a version newer than its snapshot, or a range that it read has gained, lost or changed a key
+since. A write that follows no read conflicts with nothing.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Reason(Enum):
 class Verdict(NamedTuple):
     """How a commit record was decided.
 
-    `key`, `version`, `in_range`: what changed, for CONFLICT. `failed`: the positions of the conditions that did not hold.
-    `first`: for DUPLICATE the GSN of the record that counts.
+    `key`, `version`, `in_range`: what changed, for CONFLICT. `failed`: the positions of the conditions that did not
+    hold. `first`: for DUPLICATE the GSN of the record that counts.
     """
 
     reason: Reason

@@ -1,8 +1,8 @@
 """A log segment as its server keeps it: segment files in a directory, appended to by one writer, read by many.
 
 Writing has two halves, so that one fdatasync can serve many appends: `append` gives records their sequence numbers and
-keeps their frames, `flush` puts all that were kept on the medium. Appends must be serialized by the caller, flushes too;
-an append may run while a flush does.
+keeps their frames, `flush` puts all that were kept on the medium. Appends must be serialized by the caller, flushes
+too; an append may run while a flush does.
 
 Invariants (asserted by `check_invariants`, cited by the tests):
 
@@ -10,8 +10,8 @@ SEG-1  Sequence numbers are contiguous: each segment begins where the one before
 SEG-2  `durable_end` never passes `end`, and moves only after the fdatasync of what it covers.
 SEG-3  One append call lies in one segment: it is refused whole, before anything is numbered, when the disk is full.
 SEG-4  After a failed write or fdatasync nothing is ever appended or flushed again through this object.
-SEG-5  Recovery drops only bytes that no writer can have acknowledged: what the watermark, an index or a later frame says
-       to be durable must be there, or opening fails with the file and the offset.
+SEG-5  Recovery drops only bytes that no writer can have acknowledged: what the watermark, an index or a later frame
+       says to be durable must be there, or opening fails with the file and the offset.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ class SegmentStore:
     def append(self, records: Sequence[tuple[int, bytes]], time: int) -> int:
         """Number the records, given as (tag, payload), and keep their frames for the next `flush`.
 
-        Returns the first sequence number. Raises Unavailable when the disk is full (nothing was done), LogFailed after a
-        failed flush.
+        Returns the first sequence number. Raises Unavailable when the disk is full (nothing was done), LogFailed
+        after a failed flush.
         """
         if self.failure is not None:
             raise LogFailed(str(self.failure)) from self.failure
@@ -116,7 +116,8 @@ class SegmentStore:
     def take(self) -> tuple[list[Run], int]:
         """What `flush` is to write, and the sequence number after it. Serialized with `append` by the caller.
 
-        What was taken by a flush that did not get to its end (an interrupt) is taken again: writing it twice is harmless.
+        What was taken by a flush that did not get to its end (an interrupt) is taken again: writing it twice is
+        harmless.
         """
         runs = self._taken + self._runs
         frames = self._frames
@@ -184,7 +185,10 @@ class SegmentStore:
         return self._segment_of(lsn).read(lsn)
 
     def scan(self, first: int, end: int) -> Iterator[LogRecord]:
-        """Durable records `first` to `end` - 1 in order; `base` <= `first`, `end` <= `durable_end`. Raises Corruption."""
+        """Durable records `first` to `end` - 1 in order;
+
+        `base` <= `first`, `end` <= `durable_end`. Raises Corruption.
+        """
         while first < end:
             segment = self._segment_of(first)
             stop = min(end, segment.end)

@@ -1,8 +1,9 @@
 """The durable watermark: one number that tells how far the log is known to be on the medium.
 
-It is written through a memory map right after every fdatasync, costs no system call, and has two readers: processes that
-follow the log while another one writes it, and recovery. After a kill it is exact, since the page cache survives; after
-a power loss it may be old, but it is never too high, since it is set only after the sync that it speaks of.
+It is written through a memory map right after every fdatasync, costs no system call, and has two readers: processes
+that follow the log while another one writes it, and recovery. After a kill it is exact, since the page cache
+survives; after a power loss it may be old, but it is never too high, since it is set only after the sync that it
+speaks of.
 """
 
 from __future__ import annotations
