@@ -1,0 +1,9 @@
+# Everything here is `python3 dev.py ...`, which sets itself up: see the README.
+
+.PHONY: check test flights
+
+check test:
+	python3 dev.py test
+
+flights:
+	python3 dev.py flights
