@@ -58,7 +58,8 @@ def compact(host: Compacting, floor: int, progress: Callable[[int], None] | None
     log, key_map = host.log, host.coordinator.map
     before = log.left_by_trim(log.oldest())
     host.checkpoint()
-    relocated = _relocate(host, floor, log.left_by_trim(floor), progress)
+    reach = _reach(log, floor)
+    relocated = _relocate(host, floor, reach, progress)
     with host.order_lock:
         host.declare(always=True)
         ending = Compaction(floor, host.coordinator.ledger.last_before(floor), host.coordinator.pins)
@@ -72,8 +73,20 @@ def compact(host: Compacting, floor: int, progress: Callable[[int], None] | None
         for count in key_map.checkpoint.prune(floor):
             if progress is not None:
                 progress(count)
-    log.trim(floor)
-    return Compacted(floor, relocated, before, log.left_by_trim(floor))
+    log.trim(reach)
+    return Compacted(floor, relocated, before, log.left_by_trim(reach))
+
+
+def _reach(log: OrderedLog, floor: int) -> int:
+    """The oldest record to keep: what stands from there to `floor` stays readable and is not copied.
+
+    Never between the large values of one transaction, whose commit record may come after the floor.
+    """
+    reach = log.left_by_trim(floor)
+    oldest = log.left_by_trim(log.oldest())
+    while reach > oldest and all(log.read_record(gsn, 0).tag == VALUE for gsn in (reach - 1, reach)):
+        reach -= 1
+    return log.left_by_trim(reach)
 
 
 def _relocate(host: Compacting, floor: int, reach: int, progress: Callable[[int], None] | None) -> int:

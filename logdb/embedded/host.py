@@ -35,13 +35,14 @@ from logdb.errors import (
     LogDBError,
     OutcomeUnknown,
     ReadOnly,
+    TransactionTooLarge,
     Unavailable,
     VersionTrimmed,
 )
 from logdb.log import LocalLog, MemoryLog, OrderedLog
 from logdb.log.contract import LogFailed, LogRecord, Record, Trimmed
 from logdb.store.checkpoint import Checkpoint
-from logdb.store.limits import INLINE_VALUE_BYTES
+from logdb.store.limits import INLINE_VALUE_BYTES, MAX_TRANSACTION_BYTES
 from logdb.store.mapping import KeyMap
 from logdb.store.records import (
     COMMIT,
@@ -66,6 +67,8 @@ from logdb.txn.transaction import Transaction
 from logdb.txn.validation import Reason, Verdict
 
 OVERLAY_BYTES = 64 << 20
+REPLAY_STRETCH = 50_000
+"""A checkpoint may be taken after so many records of the replay at the opening."""
 SUFFIX_AT_CLOSE = 10_000
 """A log that has grown by more records than this since the last checkpoint gets one when it is closed."""
 
@@ -159,8 +162,9 @@ class EmbeddedHost:
             )
         first, end = coordinator.applied + 1, log.durable + 1
         while coordinator.applied + 1 < end:
-            stop = min(end, coordinator.applied + 50_001)
-            coordinator.replay(log.scan(coordinator.applied + 1, stop))
+            stop = min(end, coordinator.applied + REPLAY_STRETCH + 1)
+            with self.order_lock:
+                coordinator.replay(log.scan(coordinator.applied + 1, stop))
             self.relieve()
             if progress is not None:
                 progress(stop - first, end - first)
@@ -315,9 +319,12 @@ class EmbeddedHost:
                 if large:
                     values = self._append_values(writes, large, digests)
                 commit = Commit(client, sequence, values, snapshot, label, reads, ranges, conditions)
-                gsn = self.log.order(((COMMIT, encode_commit(commit)),))
+                payload = encode_commit(commit)
+                if len(payload) > MAX_TRANSACTION_BYTES:
+                    raise TransactionTooLarge(len(payload), MAX_TRANSACTION_BYTES, ", with what it has read,")
+                gsn = self.log.order(((COMMIT, payload),))
                 verdict = self.coordinator.deliver(gsn, commit)
-            except (Unavailable, ReadOnly, DatabaseClosed):
+            except (Unavailable, ReadOnly, DatabaseClosed, TransactionTooLarge):
                 raise
             except LogFailed as error:
                 raise Unavailable(self._failure_text(error)) from error
@@ -401,14 +408,21 @@ class EmbeddedHost:
             self._refuse_write()
         try:
             first = self.log.order(records)
+            for gsn, (tag, payload) in enumerate(records, first):
+                self.coordinator.deliver_other(gsn, tag, payload)
+        except Unavailable:
+            raise
         except LogFailed as error:
             raise Unavailable(self._failure_text(error)) from error
-        for gsn, (tag, payload) in enumerate(records, first):
-            self.coordinator.deliver_other(gsn, tag, payload)
+        except BaseException as error:
+            self._stopped = f"it was interrupted between ordering and applying a record ({error!r})"
+            raise
         return first
 
     def declare(self, *, always: bool = False) -> None:
         """Append a decision record if commits have aborted since the last one. By who holds `order_lock`."""
+        if self.coordinator.applied + 1 < self.log.end():
+            return  # the log is being replayed: a record at its end would be applied before its time
         decision = self.coordinator.undeclared()
         if decision.aborted or always:
             self.append_locked([(DECISION, encode_decision(decision))])
