@@ -42,7 +42,7 @@ from logdb.errors import (
 from logdb.log import LocalLog, MemoryLog, OrderedLog
 from logdb.log.contract import LogFailed, LogRecord, Record, Trimmed
 from logdb.store.checkpoint import Checkpoint
-from logdb.store.limits import INLINE_VALUE_BYTES, MAX_TRANSACTION_BYTES
+from logdb.store.limits import INLINE_VALUE_BYTES, MAX_TRANSACTION_BYTES, check_label
 from logdb.store.mapping import KeyMap
 from logdb.store.records import (
     COMMIT,
@@ -305,6 +305,8 @@ class EmbeddedHost:
         Raises Unavailable (nothing was ordered), ReadOnly, DatabaseClosed.
         """
         values: Mapping[bytes, Value] = writes
+        if label:
+            check_label(label)
         large = [value for value in writes.values() if value is not None and len(value) > INLINE_VALUE_BYTES]
         digests = [digest(value) for value in large]
         with self.order_lock:
@@ -329,7 +331,7 @@ class EmbeddedHost:
             except LogFailed as error:
                 raise Unavailable(self._failure_text(error)) from error
             except BaseException as error:
-                self._stopped = f"it was interrupted in the middle of a commit ({error!r})"
+                self._stop_unless_applied(error)
                 raise
         if self._checkpointer is not None:
             self._checkpointer.relieve()
@@ -415,9 +417,14 @@ class EmbeddedHost:
         except LogFailed as error:
             raise Unavailable(self._failure_text(error)) from error
         except BaseException as error:
-            self._stopped = f"it was interrupted between ordering and applying a record ({error!r})"
+            self._stop_unless_applied(error)
             raise
         return first
+
+    def _stop_unless_applied(self, error: BaseException) -> None:
+        """EMB-2: a record that is ordered and not applied cannot be made up for."""
+        if self.coordinator.applied + 1 != self.log.end():
+            self._stopped = f"it was interrupted in the middle of a commit ({error!r})"
 
     def declare(self, *, always: bool = False) -> None:
         """Append a decision record if commits have aborted since the last one. By who holds `order_lock`."""
@@ -443,6 +450,8 @@ class EmbeddedHost:
         """A transaction over the newest snapshot: the newest durable one if it only reads. `end` must follow."""
         if self.closed:
             raise DatabaseClosed(self.path)
+        if label:
+            check_label(label)
         read_only = read_only or self.read_only
         snapshot = self.version() if read_only else self.coordinator.applied
         txn = Transaction(self, snapshot, read_only=read_only, label=label, guard_writes=guard_writes)
@@ -472,7 +481,9 @@ class EmbeddedHost:
         return outcome
 
     def pin(self, name: str, version: int) -> None:
-        """Keep `version` readable under a name until it is unpinned. Raises VersionTrimmed, FutureVersion."""
+        """Keep `version` readable under a name until it is unpinned. Raises ValueError, VersionTrimmed, FutureVersion."""
+        if not version:
+            raise ValueError("version 0 is the empty database: there is nothing to pin yet")
         with self._one_compaction:
             self.at(version)
             self.log.wait_durable(self.append([(PIN, encode_pin(name, version))]))

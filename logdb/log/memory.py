@@ -26,7 +26,7 @@ class MemoryLog:
             if self._closed:
                 raise LogFailed("the log is closed")
             self._time = max(self._clock(), self._time + 1)
-            first = self.durable + 1
+            first = self.end()
             for gsn, (tag, payload) in enumerate(records, first):
                 self._records.append(LogRecord(gsn, self._time, tag, payload))
             self.durable = len(self._records)
@@ -73,7 +73,7 @@ class MemoryLog:
         return self._oldest
 
     def end(self) -> int:
-        return self.durable + 1
+        return len(self._records) + 1
 
     def left_by_trim(self, gsn: int) -> int:
         return gsn

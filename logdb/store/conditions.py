@@ -64,6 +64,22 @@ def version_greater(key: bytes, version: int) -> Condition:
     return _on_version(VERSION_GREATER, key, version)
 
 
+def check(condition: Condition) -> None:
+    """Raises TypeError, ValueError, KeyTooLarge for one that none of the functions above can have made."""
+    makers = "logdb.equals, absent, exists, version_equals, version_less, version_greater"
+    if not isinstance(condition, Condition):
+        raise TypeError(f"a condition is made by one of {makers}, not {condition!r}")
+    operator, key, operand = condition
+    check_key(key)
+    if operator in (VERSION_EQUALS, VERSION_LESS, VERSION_GREATER):
+        _on_version(operator, key, operand)  # type: ignore[arg-type]
+    elif operator == EQUALS:
+        if type(operand) is not bytes and not isinstance(operand, Place):
+            raise TypeError(f"equals takes bytes, not {type(operand).__name__}: make conditions by one of {makers}")
+    elif operator not in (ABSENT, EXISTS) or operand is not None:
+        raise ValueError(f"there is no condition {operator!r} with operand {operand!r}: use one of {makers}")
+
+
 def holds(condition: Condition, version: int, value: Value) -> bool:
     """Whether `condition` holds for a key whose newest version is `version` (0: none) with `value` (None: deleted)."""
     operator, _, operand = condition

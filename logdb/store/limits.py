@@ -9,6 +9,7 @@ from logdb.errors import KeyTooLarge, TransactionTooLarge, ValueTooLarge, shown
 MAX_KEY_BYTES: Final = 8 << 10
 MAX_VALUE_BYTES: Final = 64 << 20
 MAX_TRANSACTION_BYTES: Final = 256 << 20
+MAX_LABEL_BYTES: Final = 1 << 10
 INLINE_VALUE_BYTES: Final = 4 << 10
 """A longer value is a record of its own, to which the commit record refers."""
 
@@ -31,6 +32,14 @@ def check_value(key: bytes, value: bytes) -> None:
         )
     if len(value) > MAX_VALUE_BYTES:
         raise ValueTooLarge(len(value), MAX_VALUE_BYTES, f" of key {shown(key)}")
+
+
+def check_label(label: str) -> None:
+    """Raises TypeError or ValueError."""
+    if type(label) is not str:
+        raise TypeError(f"a label must be a str, not {type(label).__name__}")
+    if (size := len(label.encode())) > MAX_LABEL_BYTES:
+        raise ValueError(f"the label has {size:,} bytes, the limit is {MAX_LABEL_BYTES:,}; nothing was written")
 
 
 def check_size(size: int) -> None:

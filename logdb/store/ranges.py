@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from logdb.store.limits import check_key
+from typing import Final
+
+from logdb.errors import KeyTooLarge
+from logdb.store.limits import MAX_KEY_BYTES, check_key
+
+MAX_BOUND_BYTES: Final = MAX_KEY_BYTES + 1
+"""The first key after the longest one is named by one byte more."""
 
 
 def key_range(
     start: bytes | None, end: bytes | None, prefix: bytes | None, limit: int | None
 ) -> tuple[bytes | None, bytes | None]:
-    """[start, end) of the keys that are meant; None: no bound. Raises TypeError, ValueError."""
+    """[start, end) of the keys that are meant; None: no bound. Raises TypeError, ValueError, KeyTooLarge."""
     for name, bound in (("start", start), ("end", end)):
         if bound is not None and type(bound) is not bytes:
             raise TypeError(f"{name} must be bytes, not {type(bound).__name__}")
+        if bound is not None and len(bound) > MAX_BOUND_BYTES:
+            raise KeyTooLarge(len(bound), MAX_BOUND_BYTES, f", as the {name} of a range,")
     if limit is not None and (type(limit) is not int or limit < 0):
         raise ValueError(f"limit must be a whole number from 0 on, not {limit!r}")
     if prefix is None:

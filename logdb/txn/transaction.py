@@ -98,8 +98,7 @@ class Transaction:
         if key in self.writes:
             value = self.writes[key]
         else:
-            if key.__class__ is not bytes or not key:
-                check_key(key)
+            check_key(key)
             self.read_set.keys.add(key)
             value = self._reader.read(key, self.snapshot)
         return default if value is None else value
@@ -215,8 +214,13 @@ class Transaction:
         if self.read_only:
             raise ReadOnly("the transaction was begun with read_only=True")
         check_key(key)
-        self._size += len(key) + size
-        check_size(self._size)
+        size += self._size
+        if key in self.writes:
+            size -= len(self.writes[key] or b"")
+        else:
+            size += len(key)
+        check_size(size)
+        self._size = size
         if key not in self.writes:
             insort(self._written, key)
         self.writes[key] = value
