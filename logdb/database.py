@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from typing import Concatenate, NamedTuple, ParamSpec, TypeVar, overload
 
 from logdb.embedded import EmbeddedHost
 from logdb.embedded.compactor import Compacted
 from logdb.embedded.feed import Change
 from logdb.errors import DatabaseClosed
+from logdb.store.conditions import check as check_condition
 from logdb.store.limits import check_key, check_size, check_value
 from logdb.store.ranges import key_range
 from logdb.store.records import Condition, TxnId
@@ -369,15 +371,7 @@ def read_many(host: EmbeddedHost, keys: Iterable[bytes], version: int) -> Found:
 
 def rows_of(batches: Iterator[list[tuple[bytes, bytes]]], limit: int | None) -> Iterator[tuple[bytes, bytes]]:
     """The rows of batches, up to `limit`."""
-    if limit is None:
-        for batch in batches:
-            yield from batch
-        return
-    for batch in batches:
-        yield from batch[:limit]
-        limit -= len(batch)
-        if limit <= 0:
-            return
+    return islice(chain.from_iterable(batches), limit)
 
 
 def checked_items(items: Mapping[bytes, bytes | None]) -> dict[bytes, bytes | None]:
@@ -394,13 +388,10 @@ def checked_items(items: Mapping[bytes, bytes | None]) -> dict[bytes, bytes | No
 
 
 def checked_conditions(conditions: Iterable[Condition]) -> list[Condition]:
-    """The conditions of a test-and-multi-put. Raises TypeError."""
+    """The conditions of a test-and-multi-put. Raises TypeError, ValueError, KeyTooLarge."""
     tested = list(conditions)
     for condition in tested:
-        if not isinstance(condition, Condition):
-            raise TypeError(
-                f"a condition is made by logdb.equals, absent, exists, version_equals, ..., not {condition!r}"
-            )
+        check_condition(condition)
     return tested
 
 

@@ -39,7 +39,7 @@ class Checkpointer:
     def run(self, progress: Callable[[int], None] | None = None) -> int:
         """Write a checkpoint of all that is applied; returns the GSN that it covers. `progress` hears of keys written.
 
-        Raises lmdb.Error when the disk is full, LogFailed.
+        Raises Unavailable (a full disk), LogFailed.
         """
         host, checkpoint = self._host, self._checkpoint
         with self._one_at_a_time:

@@ -66,7 +66,9 @@ from logdb.txn.coordinator import Coordinator, Outcome
 from logdb.txn.transaction import Transaction
 from logdb.txn.validation import Reason, Verdict
 
-OVERLAY_BYTES = 64 << 20
+OVERLAY_BYTES = 128 << 20
+REPLAY_BYTES = 4 * OVERLAY_BYTES
+"""A replay has the process to itself, and is done sooner without checkpoints in between."""
 REPLAY_STRETCH = 50_000
 """A checkpoint may be taken after so many records of the replay at the opening."""
 SUFFIX_AT_CLOSE = 10_000
@@ -165,7 +167,8 @@ class EmbeddedHost:
             stop = min(end, coordinator.applied + REPLAY_STRETCH + 1)
             with self.order_lock:
                 coordinator.replay(log.scan(coordinator.applied + 1, stop))
-            self.relieve()
+            if coordinator.map.active.size > REPLAY_BYTES:
+                self.checkpoint()
             if progress is not None:
                 progress(stop - first, end - first)
 

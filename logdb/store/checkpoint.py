@@ -4,7 +4,7 @@ Tables:
 
 `newest`   key -> row of its newest version, tombstones included while an older version is retained.
 `tails`    the rest of keys that are longer than LMDB takes: a row of kind LINK under the first `ROOT_BYTES` bytes
-           names a node, and the key goes on under its number, as deep as it takes. Order is kept, so scans just descend.
+           names a node, and the key goes on under its number, as deep as it takes. Order is kept: scans descend.
 `older`    BLAKE2b-128(key) + complement of the version -> row without its value, which stands in the log at `place`.
 `state`    what else is a function of the covered prefix, as rows that their owners write and read.
 `meta`     `covers`: every record up to this GSN is in the tables. `ceiling`: no row is newer than this.
@@ -20,18 +20,18 @@ import contextlib
 import hashlib
 import os
 import threading
+import time
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from operator import itemgetter
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
 import lmdb
 
-from logdb.errors import Corruption
+from logdb.errors import Corruption, Unavailable
 from logdb.store.overlay import Entry, Overlay
 from logdb.store.records import Place, Value
 
@@ -78,7 +78,8 @@ class Checkpoint:
         self._older = self._env.open_db(b"older")
         self._state = self._env.open_db(b"state")
         self._meta = self._env.open_db(b"meta")
-        self._readers: SimpleQueue[Any] = SimpleQueue()
+        self._readers: list[Any] = []
+        self._renewing = threading.Lock()
         self.covers = self.ceiling = self._nodes = 0
         try:
             self._claim(log_id)
@@ -89,17 +90,21 @@ class Checkpoint:
 
     def newest(self) -> Any:
         """A snapshot of what the last slice has written (also one of another process), to `switch` to."""
-        return self._env.begin()
+        return self._env.begin(db=self._newest)
 
     def switch(self, snapshot: Any) -> None:
         """Read from now on from `snapshot`."""
         self.covers = self._number(snapshot, b"covers")
         self.ceiling = self._number(snapshot, b"ceiling")
         self._nodes = self._number(snapshot, b"nodes")
-        old, fresh = self._readers, SimpleQueue[Any]()
-        fresh.put(snapshot)
-        self._readers = fresh
-        _drain(old)
+        old, self._readers = self._readers, [snapshot]
+        if not self._follow:  # who waits for a follower's one old snapshot gets it, and drops it
+            _drain(old)
+
+    def _renew(self) -> None:
+        """Read what has been written. A compaction prunes beside a checkpoint: an older snapshot must not win."""
+        with self._renewing:
+            self.switch(self.newest())
 
     def covered_by(self, snapshot: Any) -> int:
         """What the tables covered when the snapshot was taken."""
@@ -114,60 +119,60 @@ class Checkpoint:
         with self._env.begin() as txn:
             owner = txn.get(b"log", db=self._meta)
         if owner is None and not self._follow:
-            with self._env.begin(write=True) as txn:
+            with self._writing() as txn:
                 txn.put(b"log", log_id, db=self._meta)
         elif owner not in (log_id, None):
             raise Corruption(self._path, None, "the checkpoint is that of another log; rebuild it")
 
-    def _borrow(self, readers: SimpleQueue[Any]) -> Any:
+    def _borrow(self, readers: list[Any]) -> Any:
         """A reader of the current snapshot. A follower has just one, the writer's own are as many as its threads."""
-        if self._follow:
-            return readers.get()
-        try:
-            return readers.get_nowait()
-        except Empty:
-            return self._env.begin()
+        while True:
+            try:
+                return readers.pop()
+            except IndexError:
+                if not self._follow:
+                    return self.newest()
+                time.sleep(0)
 
     # ---- reading
 
     def row(self, key: bytes, at: int) -> Row | None:
         """The newest version of the key not after `at`. The value of one that is live, not large and not the newest is
         None: it stands in the record at `place`."""
+        raw = self.newest_row(key)
+        if raw is None:
+            return None
+        kind, version, place = ROW.unpack_from(raw)
+        if version <= at:
+            return Row(version, kind, place, _value_of(kind, raw, ROW_BYTES))
         readers = self._readers
         txn = self._borrow(readers)
         try:
-            if len(key) < ROOT_BYTES:
-                raw = txn.get(key, db=self._newest)
-            else:
-                where = self._find(txn, key)
-                raw = None if where is None else txn.get(where[1], db=where[0])
-            if raw is None:
-                return None
-            kind, version, place = ROW.unpack_from(raw)
-            if version <= at:
-                return Row(version, kind, place, _value_of(kind, raw, ROW_BYTES))
             return self._older_row(txn, key, at)
         finally:
-            readers.put(txn)
+            readers.append(txn)
 
-    def older_rows(self, key: bytes, at: int) -> list[Row]:
-        """Every version of the key not after `at` but the newest, newest first."""
-        prefix = _hash(key)
-        with self._env.begin() as txn, txn.cursor(db=self._older) as cursor:
-            rows = []
-            if cursor.set_range(prefix + _DESCENDING.pack(_ALL_ONES - at)):
-                for found, raw in cursor:
-                    if found[:16] != prefix:
-                        break
-                    rows.append(_older(found, raw))
-            return rows
+    def newest_row(self, key: bytes) -> bytes | None:
+        """The bytes of the key's row in `newest`; no version in it is newer than `ceiling`, read after this."""
+        readers = self._readers
+        try:
+            txn = readers.pop()
+        except IndexError:
+            txn = self._borrow(readers)
+        try:
+            if len(key) < ROOT_BYTES:
+                return txn.get(key)  # type: ignore[no-any-return]
+            where = self._find(txn, key)
+            return None if where is None else txn.get(where[1], db=where[0])
+        finally:
+            readers.append(txn)
 
     def chunk(self, start: bytes | None, end: bytes | None, reverse: bool, most: int) -> list[tuple[bytes, bytes]]:
         """Up to `most` (key, row) of [start, end) from `newest`, from the first, or from the last when `reverse`."""
         readers = self._readers
         txn = self._borrow(readers)
         try:
-            if self._nodes:
+            if self._nodes or self._number(txn, b"nodes"):
                 return list(islice(self._walk(txn, self._newest, b"", b"", start, end, reverse), most))
             # Without nodes every key is shorter than ROOT_BYTES, and a bound says as much when it is cut to that.
             start, end = start and start[:ROOT_BYTES], end and end[:ROOT_BYTES]
@@ -186,33 +191,45 @@ class Checkpoint:
                         del rows[bisect_left(rows, end, key=itemgetter(0)) :]
                 return rows
         finally:
-            readers.put(txn)
+            readers.append(txn)
 
     def state(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
         """The rows of `state` whose keys begin with `prefix`, in order, without it."""
-        with self._env.begin() as txn, txn.cursor(db=self._state) as cursor:
-            rows = []
-            if cursor.set_range(prefix):
-                for key, raw in cursor:
-                    if not key.startswith(prefix):
-                        break
-                    rows.append((key[len(prefix) :], raw))
-            return rows
+        readers = self._readers
+        txn = self._borrow(readers)
+        rows = []
+        try:
+            with txn.cursor(db=self._state) as cursor:
+                if cursor.set_range(prefix):
+                    for key, raw in cursor:
+                        if not key.startswith(prefix):
+                            break
+                        rows.append((key[len(prefix) :], raw))
+        finally:
+            readers.append(txn)
+        return rows
 
     def everything(self) -> Iterator[tuple[bytes, list[Row]]]:
-        """(key, all its versions, newest first) of every key in order, from one snapshot of the tables."""
-        with self._env.begin() as txn:
+        """(key, all its versions, newest first) of every key in order, from the snapshot that `covers` speaks of."""
+        readers = self._readers
+        txn = self._borrow(readers)
+        try:
             for key, raw in self._walk(txn, self._newest, b"", b"", None, None, False):
                 kind, version, place = ROW.unpack_from(raw)
-                rows = [Row(version, kind, place, _value_of(kind, raw, ROW_BYTES))]
-                prefix = _hash(key)
-                with txn.cursor(db=self._older) as cursor:
-                    if cursor.set_range(prefix):
-                        for found, older in cursor:
-                            if found[:16] != prefix:
-                                break
-                            rows.append(_older(found, older))
-                yield key, rows
+                newest = Row(version, kind, place, _value_of(kind, raw, ROW_BYTES))
+                yield key, [newest, *(_older(*found) for found in self._older_of(txn, key))]
+        finally:
+            readers.append(txn)
+
+    def _older_of(self, txn: Any, key: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """The rows of the key in `older`, newest first."""
+        prefix = _hash(key)
+        with txn.cursor(db=self._older) as cursor:
+            if cursor.set_range(prefix):
+                for found in cursor:
+                    if found[0][:16] != prefix:
+                        return
+                    yield found
 
     def _older_row(self, txn: Any, key: bytes, at: int) -> Row | None:
         prefix = _hash(key)
@@ -273,7 +290,7 @@ class Checkpoint:
     def begin(self, target: int) -> None:
         """The slices that follow bring rows up to version `target`."""
         if target > self.ceiling:
-            with self._env.begin(write=True) as txn:
+            with self._writing() as txn:
                 txn.put(b"ceiling", _U64.pack(target), db=self._meta)
             self.ceiling = target
 
@@ -283,15 +300,15 @@ class Checkpoint:
         nothing_moved: dict[int, tuple[int, Value]] = {}
         for first in range(0, len(keys), SLICE_ROWS):
             part = keys[first : first + SLICE_ROWS]
-            with self._env.begin(write=True) as txn:
+            with self._writing() as txn:
                 for key in part:
                     self._put(txn, key, overlay.newest.get(key), overlay.moved.get(key, nothing_moved))
-            self.switch(self.newest())
+            self._renew()
             yield len(part)
 
     def finish(self, covers: int, state: Iterable[tuple[bytes, bytes | None]]) -> None:
         """The last slice: rows of `state` (None: remove), and the GSN that the tables cover from now on."""
-        with self._env.begin(write=True) as txn:
+        with self._writing() as txn:
             for key, raw in state:
                 if raw is None:
                     txn.delete(key, db=self._state)
@@ -299,22 +316,33 @@ class Checkpoint:
                     txn.put(key, raw, db=self._state)
             txn.put(b"covers", _U64.pack(covers), db=self._meta)
         self._env.reader_check()
-        self.switch(self.newest())
+        self._renew()
 
     def prune(self, floor: int) -> Iterator[int]:
         """Remove, slice by slice, what only a read before version `floor` could see; yields the keys looked at."""
         after: bytes | None = None
         while True:
             start = None if after is None else after + b"\0"
-            with self._env.begin(write=True) as txn:
+            with self._writing() as txn:
                 part = list(islice(self._walk(txn, self._newest, b"", b"", start, None, False), SLICE_ROWS))
                 for key, raw in part:
                     self._prune_key(txn, key, raw, floor)
             if not part:
                 break
-            self.switch(self.newest())
+            self._renew()
             after = part[-1][0]
             yield len(part)
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[Any]:
+        """A transaction of the tables. Raises Unavailable when it fails, on a full disk for example."""
+        try:
+            with self._env.begin(write=True) as txn:
+                yield txn
+        except lmdb.Error as error:
+            raise Unavailable(
+                f"the checkpoint in {self._path} could not be written ({error}); nothing is lost, the log has it all"
+            ) from error
 
     def _put(self, txn: Any, key: bytes, chain: Entry | None, moved: Mapping[int, tuple[int, Value]]) -> None:
         table, where = (self._newest, key) if len(key) < ROOT_BYTES else self._make(txn, key)
@@ -357,24 +385,18 @@ class Checkpoint:
 
     def _prune_key(self, txn: Any, key: bytes, raw: bytes, floor: int) -> None:
         kind, version, _ = ROW.unpack_from(raw)
-        prefix = _hash(key)
         seen = version <= floor
         if seen and kind == GONE:
             found = (self._newest, key) if len(key) < ROOT_BYTES else self._find(txn, key)
             if found is not None:
                 txn.delete(found[1], db=found[0])
-        with txn.cursor(db=self._older) as cursor:
-            if not cursor.set_range(prefix):
-                return
-            doomed = []
-            for found_key, row in cursor:
-                if found_key[:16] != prefix:
-                    break
-                older = _older(found_key, row)
-                if older.version <= floor:
-                    if seen or older.kind == GONE:
-                        doomed.append(found_key)
-                    seen = True
+        doomed = []
+        for found_key, row in self._older_of(txn, key):
+            older = _older(found_key, row)
+            if older.version <= floor:
+                if seen or older.kind == GONE:
+                    doomed.append(found_key)
+                seen = True
         for found_key in doomed:
             txn.delete(found_key, db=self._older)
 
@@ -420,10 +442,10 @@ def _successor(node: bytes) -> bytes | None:
     return NODE.pack(NODE.unpack(node)[0] + 1) if node else None
 
 
-def _drain(readers: SimpleQueue[Any]) -> None:
-    with contextlib.suppress(Empty):
+def _drain(readers: list[Any]) -> None:
+    with contextlib.suppress(IndexError):
         while True:
-            readers.get_nowait().abort()
+            readers.pop().abort()
 
 
 def _share_environment(path: str) -> Any:

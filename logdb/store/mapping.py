@@ -15,6 +15,7 @@ MAP-3  A layer is left only after the one below has taken all of it and the read
 
 from __future__ import annotations
 
+import contextlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -104,7 +105,15 @@ class KeyMap:
 
     def get(self, key: bytes, at: int) -> bytes | None:
         """The value of the key at version `at`; None where it does not exist. Raises Trimmed, Corruption."""
-        entry = self.entry(key, at)
+        entry = self.active.newest.get(key)
+        if entry is None and self.frozen is None and self.checkpoint is not None:
+            raw = self.checkpoint.newest_row(key)
+            if raw is None:
+                return None
+            if raw[0] == LIVE and self.checkpoint.ceiling <= at:
+                return raw[ROW_BYTES:]
+        if entry is None or entry[0] > at:
+            entry = self.entry(key, at)
         if entry is None:
             return None
         value = entry[1]
@@ -170,13 +179,11 @@ class KeyMap:
                 del lower[wanted:]
         if not middle and not lower:
             newest = active.newest
-            rows = [
-                (key, entry[1])
-                for key in upper
-                if (entry := newest[key])[0] <= at and entry[1].__class__ is bytes
-            ]
-            if len(rows) == len(upper):
-                return rows, stop
+            # A key that is being added, or pruned, stands in one of the overlay's two indexes and not in the other.
+            with contextlib.suppress(KeyError):
+                values = [newest[key][1] for key in upper]
+                if active.is_plain and active.last <= at:
+                    return list(zip(upper, values, strict=True)), stop  # type: ignore[arg-type]
         elif not middle and not upper and checkpoint is not None and checkpoint.ceiling <= at:
             rows = [(key, raw[ROW_BYTES:]) for key, raw in lower if raw[0] == LIVE]
             if len(rows) == len(lower):

@@ -12,7 +12,7 @@ from logdb.store.records import Value
 Entry = tuple[int, Value, "Entry | None"]
 """(version, value, the entry before it in the same overlay). Never changed once made, so readers need no lock."""
 
-ENTRY_BYTES = 300
+ENTRY_BYTES = 240
 """What a version costs in memory beside its key and value: tuple, integer, slots of dictionary and sorted list."""
 
 
@@ -21,19 +21,26 @@ class Overlay:
 
     The value of version v stands in the log record v, unless `moved` has key -> version -> (record, value).
 
-    Keys are kept in order lazily: a write notes a new key, a scan sorts what was noted.
+    Keys are kept in order lazily: a write notes a new key, a scan sorts what was noted. `last`: no entry is newer.
+    `is_plain`: every value is bytes, none deleted or large.
     """
 
     def __init__(self) -> None:
         self.newest: dict[bytes, Entry] = {}
         self.moved: dict[bytes, dict[int, tuple[int, Value]]] = {}
         self.size = 0
+        # Both are set before the entry that they speak of can be seen, so a reader who asks afterwards errs on no side.
+        self.last = 0
+        self.is_plain = True
         self._fresh: list[bytes] = []
         self._sorted = SortedList()
         self._sorting = threading.Lock()
 
     def put(self, key: bytes, version: int, value: Value) -> None:
         """Add a version that is newer than all the key has."""
+        if value.__class__ is not bytes:
+            self.is_plain = False
+        self.last = version
         older = self.newest.get(key)
         if older is None:
             self._fresh.append(key)
@@ -43,6 +50,8 @@ class Overlay:
     def insert(self, key: bytes, version: int, value: Value) -> None:
         """Add a version that may be older than some the key has here, or put another value in its place."""
         newer = []
+        self.is_plain = self.is_plain and type(value) is bytes
+        self.last = max(self.last, version)
         entry = self.newest.get(key)
         if entry is None:
             self._fresh.append(key)

@@ -29,6 +29,7 @@ _HAS_READS: Final = 1
 _HEAD: Final = Struct("<BBQQI")  # format, flags, client, sequence, writes
 _MORE: Final = Struct("<QHIII")  # snapshot, label bytes, keys read, ranges read, conditions
 _ITEM: Final = Struct("<HI")  # key bytes, value bytes or one of:
+_ITEM_BYTES: Final = _ITEM.size
 _DELETED: Final = 0xFFFFFFFF
 _PLACED: Final = 0xFFFFFFFE
 _PLACE: Final = Struct("<QIQ16s")  # gsn, shard, value bytes, digest
@@ -320,7 +321,7 @@ def _write_items(parts: list[bytes], items: Iterable[tuple[bytes, Value]]) -> No
 
 
 def _read_items(payload: bytes, at: int, count: int) -> tuple[dict[bytes, Value], int]:
-    unpack, size = _ITEM.unpack_from, _ITEM.size
+    unpack, size = _ITEM.unpack_from, _ITEM_BYTES
     items: dict[bytes, Value] = {}
     for _ in range(count):
         key_bytes, value_bytes = unpack(payload, at)

@@ -29,6 +29,7 @@ from logdb.store.records import (
     VALUE,
     Commit,
     Decision,
+    Place,
     TxnId,
     decode_commit,
     decode_compaction,
@@ -90,17 +91,21 @@ class Coordinator:
     def deliver(self, gsn: int, commit: Commit) -> Verdict:
         """Decide the commit record at `gsn` and apply its writes if it committed."""
         assert gsn > self.applied, f"TXN-1: {gsn} after {self.applied}"
+        client, sequence, writes, _, _, reads, ranges, conditions = commit
         if gsn <= self._told_through:
             verdict = self._told_verdict(gsn, commit)
-        elif not self.ledger.is_new(commit.client, commit.sequence, gsn):
-            first = self.ledger.find(commit.client, commit.sequence)
-            verdict = Verdict(Reason.DUPLICATE, first=first or 0)
-        elif commit.reads or commit.ranges or commit.conditions:
+        elif not self.ledger.is_new(client, sequence, gsn):
+            verdict = Verdict(Reason.DUPLICATE, first=self.ledger.find(client, sequence) or 0)
+        elif reads or ranges or conditions:
             verdict = validate(commit, gsn, self.floor, self.map)
         else:
-            verdict = self._blind(commit, gsn)
+            verdict = COMMITTED
+            for value in writes.values():
+                if value.__class__ is Place:
+                    verdict = validate(commit, gsn, self.floor, self.map)
+                    break
         if verdict is COMMITTED:
-            self.map.apply(gsn, commit.writes)
+            self.map.apply(gsn, writes)
         else:
             self.ledger.abort(gsn)
         self.applied = gsn
@@ -204,12 +209,6 @@ class Coordinator:
         assert self.decided_through <= self.applied, "TXN-4"
         assert self.floor <= self.applied, "TXN-4"
         self.map.check_invariants()
-
-    def _blind(self, commit: Commit, gsn: int) -> Verdict:
-        for value in commit.writes.values():
-            if value is not None and value.__class__ is not bytes:
-                return validate(commit, gsn, self.floor, self.map)
-        return COMMITTED
 
     def _told_verdict(self, gsn: int, commit: Commit) -> Verdict:
         self.ledger.is_new(commit.client, commit.sequence, gsn)

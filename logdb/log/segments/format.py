@@ -6,9 +6,10 @@ stands at another place in the log, or is left over from an earlier life of the 
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator
 from struct import Struct
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from google_crc32c import extend, value
 
@@ -48,12 +49,8 @@ class LogRecord(NamedTuple):
     payload: bytes
 
 
-class Readable(Protocol):
-    """What a frame is read from: bytes or a memory map."""
-
-    def __getitem__(self, where: slice, /) -> bytes: ...
-    def __len__(self) -> int: ...
-    def find(self, sub: bytes, start: int = ..., end: int = ..., /) -> int: ...
+Readable = bytes | mmap.mmap
+"""What a frame is read from."""
 
 
 def frame_head(lsn: int, unsynced: int, time: int, tag: int, payload: bytes) -> bytes:
@@ -65,15 +62,13 @@ def frame_head(lsn: int, unsynced: int, time: int, tag: int, payload: bytes) -> 
 
 def read_frame(data: Readable, offset: int, limit: int, lsn: int) -> LogRecord | None:
     """The record `lsn` that starts at `offset` and ends at or before `limit`, or None if those bytes are not it."""
-    body_at = offset + BODY_AT
-    head = data[offset : offset + FRAME_BYTES]
-    if len(head) < FRAME_BYTES:
+    if offset + FRAME_BYTES > limit or limit > len(data):
         return None
-    magic, checksum, length, _, time, tag = FRAME.unpack(head)
+    magic, checksum, length, _, time, tag = FRAME.unpack_from(data, offset)
     end = offset + FRAME_BYTES + length
     if magic != FRAME_MAGIC or end > limit:
         return None
-    body = data[body_at:end]
+    body = data[offset + BODY_AT : end]
     if value(body) ^ (lsn & LOW_HALF) != checksum:
         return None
     return LogRecord(lsn, time, tag, body[FRAME_BYTES - BODY_AT :])

@@ -1,0 +1,275 @@
+"""A snapshot laid out for readers that have no database open: which bytes of the log hold it, kept from being trimmed.
+
+`pin` opens the directory read-only beside its writer, which need not know of it, and makes a folder of its own in
+`DIR/exports/`: a hard link to each store file that the snapshot needs, the commits of each that were aborted, and
+`plan.json`. Compaction unlinks files and never changes durable bytes, so whoever reads the links reads the version as
+it was planned, until the plan is closed. A plan whose owner has died is swept by the next one.
+
+A reader folds the parts: COMMIT records up to `version` that are not in `Part.aborted`, and RELOCATION records
+wherever they stand, since a compaction copies versions to the log's end without changing them. Of several copies of a
+version the last one counts: its large value is the one that was not trimmed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import time
+import uuid
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any, Final, NamedTuple
+
+from logdb.embedded.host import EmbeddedHost
+from logdb.errors import Corruption, NotADatabase, Unavailable
+from logdb.log import LocalLog
+from logdb.log.contract import LogRecord
+from logdb.store.records import COMMIT, DECISION, RELOCATION, decode_commit, decode_decision, decode_relocation
+
+FOLDER: Final = "exports"
+PLAN: Final = "plan.json"
+FORMAT: Final = 1
+SAMPLES: Final = 2_000
+SAMPLES_OF_A_RECORD: Final = 8
+SAMPLED_BYTES: Final = 64 << 20
+ATTEMPTS: Final = 20
+FOREIGN_PLAN_S: Final = 7 * 86_400
+"""A plan made by another machine, of which nobody here can tell whether it lives, is swept when it is this old."""
+
+
+class Part(NamedTuple):
+    """Records `first` to `end` - 1, all those of one store file that the snapshot needs.
+
+    `link`: the file's name in the plan's folder. `origin`: where the database has, or had, it. `size`: its bytes.
+    """
+
+    link: str
+    origin: str
+    first: int
+    end: int
+    size: int
+
+
+class Owner(NamedTuple):
+    """The process that a plan lives as long as; `started` tells it from a later one with its number."""
+
+    host: str
+    pid: int
+    started: int
+
+
+class Plan(NamedTuple):
+    """The snapshot `version` of the database in `path`.
+
+    `time`: when that version was written, ns since the epoch (None: unknown, it was compacted or is 0). `floor`: the
+    oldest version that could be read when it was planned. `sample`: some of its keys, in order, to divide it by.
+    """
+
+    path: str
+    folder: str
+    log_id: bytes
+    version: int
+    time: int | None
+    floor: int
+    parts: tuple[Part, ...]
+    sample: tuple[bytes, ...]
+
+    def aborted(self, part: Part) -> frozenset[int]:
+        """The GSNs of the commit records in `part` that were not applied."""
+        return frozenset(array("Q", (Path(self.folder) / f"{part.link}.aborted").read_bytes()))
+
+    def close(self) -> None:
+        """Give the files up. Closing twice is harmless."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        with contextlib.suppress(OSError):  # others have plans there
+            os.rmdir(os.path.dirname(self.folder))
+
+    def __enter__(self) -> Plan:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def pin(path: Path, *, version: int | None = None, time_ns: int | None = None, owner: Owner | None = None) -> Plan:
+    """Plan the snapshot at a version or a point in time (default: the newest), and keep its files until it is closed.
+
+    `owner`: whose end ends the plan too if it is not closed (default: this process). Raises VersionTrimmed,
+    FutureVersion, NotADatabase, Corruption, Unavailable (the folder cannot be made).
+    """
+    path = path.absolute()
+    sweep(path)
+    for attempt in range(ATTEMPTS):
+        host = EmbeddedHost.open(path, read_only=True, create=False)
+        try:
+            at = host.version() if version is None and time_ns is None else _resolved(host, version, time_ns)
+            return _make(path, host, at, owner or process_owner(os.getpid()))
+        except FileNotFoundError:  # a compaction trimmed the log between the two; what it left is as good
+            if attempt == ATTEMPTS - 1:
+                raise
+        finally:
+            host.close()
+    raise AssertionError("unreachable")
+
+
+def load(folder: Path) -> Plan:
+    """The plan in a folder that `pin` has made. Raises NotADatabase."""
+    try:
+        fields = json.loads((folder / PLAN).read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotADatabase(f"{folder} is not a pinned snapshot (it has no file {PLAN}); it may have ended") from None
+    return Plan(
+        fields["path"],
+        str(folder),
+        bytes.fromhex(fields["log"]),
+        fields["version"],
+        fields["time"],
+        fields["floor"],
+        tuple(Part(*part) for part in fields["parts"]),
+        tuple(map(bytes.fromhex, fields["sample"])),
+    )
+
+
+def sweep(path: Path) -> int:
+    """Remove the plans whose owners are gone. Returns how many."""
+    swept = 0
+    for folder in (path / FOLDER).glob("*"):
+        if not _is_alive(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+            swept += 1
+    return swept
+
+
+def process_owner(pid: int) -> Owner:
+    """The process `pid` of this machine."""
+    return Owner(socket.gethostname(), pid, _started(pid))
+
+
+def _is_alive(folder: Path) -> bool:
+    host, _, rest = folder.name.partition("~")
+    pid, _, started = rest.partition("~")
+    if host != socket.gethostname():
+        with contextlib.suppress(OSError):
+            return time.time() - folder.stat().st_mtime < FOREIGN_PLAN_S
+        return True
+    try:
+        return _started(int(pid)) == int(started.partition("~")[0])
+    except (ValueError, ProcessLookupError):
+        return False
+
+
+def _started(pid: int) -> int:
+    """When a process of this machine started, in ticks since boot. Raises ProcessLookupError."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        raise ProcessLookupError(pid) from None
+    return int(fields[19])
+
+
+def _resolved(host: EmbeddedHost, version: int | None, time_ns: int | None) -> int:
+    if time_ns is None:
+        assert version is not None
+        return host.at(version)
+    if version is not None:
+        raise ValueError("give a version or a time, but not both")
+    return host.at_time(time_ns)
+
+
+def _make(path: Path, host: EmbeddedHost, version: int, owner: Owner) -> Plan:
+    log, floor = host.log, host.coordinator.floor
+    assert isinstance(log, LocalLog)
+    first = max(1, log.left_by_trim(floor))
+    # A finished compaction may have trimmed versions that only its copies, written later, still hold.
+    end = max(version, host.coordinator.compacted_at) + 1
+    folder = path / FOLDER / f"{owner.host}~{owner.pid}~{owner.started}~{uuid.uuid4().hex}"
+    try:
+        folder.mkdir(parents=True)
+    except OSError as error:
+        raise Unavailable(
+            f"{folder.parent} cannot be made ({error.strerror}); reading a snapshot needs it to keep the files in use"
+        ) from error
+    try:
+        aborted = [*_aborted_before_floor(host, first), *host.coordinator.ledger.aborted_between(floor - 1, version)]
+        parts = []
+        for file, part_first, part_end in log.store.files(first, end):
+            link = folder / file.name
+            os.link(file, link)
+            mine = array("Q", (gsn for gsn in aborted if part_first <= gsn < part_end))
+            (folder / f"{file.name}.aborted").write_bytes(mine.tobytes())
+            parts.append(Part(file.name, str(file), part_first, part_end, link.stat().st_size))
+        when = host.time_of(version) if version else None
+        plan = Plan(
+            str(path), str(folder), host.log_id, version, when, floor, tuple(parts), _sample(host, first, end)
+        )
+        _save(plan, folder)
+        return plan
+    except FileNotFoundError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    except OSError as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise Unavailable(f"the snapshot's files cannot be kept in {folder}: {error.strerror}") from error
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _save(plan: Plan, folder: Path) -> None:
+    fields: dict[str, Any] = {
+        "format": FORMAT,
+        "path": plan.path,
+        "log": plan.log_id.hex(),
+        "version": plan.version,
+        "time": plan.time,
+        "floor": plan.floor,
+        "parts": plan.parts,
+        "sample": [key.hex() for key in plan.sample],
+    }
+    (folder / PLAN).write_text(json.dumps(fields))
+
+
+def _aborted_before_floor(host: EmbeddedHost, first: int) -> list[int]:
+    """The aborted commits from `first` to the floor: trimming removes whole files, so some may be left to be misread.
+
+    The coordinator has forgotten them; the decision records have not. The last of these stands right before the
+    compaction record, and each says where the one before it ended, which is where that one stands.
+    """
+    floor, at = host.coordinator.floor, host.coordinator.compacted_at - 1
+    aborted: list[int] = []
+    while first < floor and at >= first:
+        record = host.log.read_record(at, 0)
+        if record.tag != DECISION:
+            raise Corruption(host.path, None, f"record {at} should be a decision record and is of kind {record.tag}")
+        decision = decode_decision(record.payload)
+        aborted += [gsn for gsn in decision.aborted if first <= gsn < floor]
+        at = decision.after + 1
+        if decision.after < first:
+            break
+    return aborted
+
+
+def _sample(host: EmbeddedHost, first: int, end: int) -> tuple[bytes, ...]:
+    """Keys from records here and there, in order."""
+    found: set[bytes] = set()
+    size = 0
+    for gsn in Random(first).sample(range(first, end), min(SAMPLES, end - first)):
+        record = host.log.read_record(gsn, 0)
+        keys = list(_keys_of(record))
+        found.update(keys[:: max(1, len(keys) // SAMPLES_OF_A_RECORD)])
+        size += len(record.payload)
+        if size > SAMPLED_BYTES:
+            break
+    return tuple(sorted(found))
+
+
+def _keys_of(record: LogRecord) -> Iterator[bytes]:
+    if record.tag == COMMIT:
+        yield from decode_commit(record.payload).writes
+    elif record.tag == RELOCATION:
+        yield from (entry.key for entry in decode_relocation(record.payload))
