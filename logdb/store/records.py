@@ -11,6 +11,7 @@ checksum has vouched for them by then, so this is a bug or a forgery and never a
 from __future__ import annotations
 
 import hashlib
+import re
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from struct import Struct
@@ -83,10 +84,10 @@ class TxnId(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> TxnId:
         """The inverse of str(). Raises ValueError."""
-        client, dash, sequence = text.partition("-")
-        if len(client) != 16 or not dash or not sequence.isdecimal():
+        parts = re.fullmatch(r"([0-9a-f]{16})-([0-9]{1,20})", text)
+        if parts is None:
             raise ValueError(f"{text!r} is not a transaction id (16 hexadecimal digits, a dash, a number)")
-        return cls(int(client, 16), int(sequence))
+        return cls(int(parts[1], 16), int(parts[2]))
 
 
 Range = tuple[bytes, bytes | None]

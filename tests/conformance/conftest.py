@@ -1,0 +1,95 @@
+"""The worlds in which the Database contract is tried: whoever implements it joins `WORLDS`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+import logdb
+
+
+class World(Protocol):
+    """A database, and what may happen to it between two calls without any answer changing."""
+
+    db: logdb.Database
+
+    def settle(self) -> logdb.Database:
+        """Go through whatever this world is about, and return the database to go on with."""
+
+    def close(self) -> None: ...
+
+
+class InMemory:
+    """A database in memory, to which nothing happens."""
+
+    def __init__(self, path: Path) -> None:
+        self.db = logdb.open(":memory:")
+
+    def settle(self) -> logdb.Database:
+        return self.db
+
+    def close(self) -> None:
+        self.db.close()
+
+
+class InDirectory(InMemory):
+    """A database in a directory, its map in memory."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path / "db"
+        self.db = logdb.open(self.path)
+
+
+class Checkpointed(InDirectory):
+    """Everything is moved into the checkpoint."""
+
+    def settle(self) -> logdb.Database:
+        self.db.checkpoint()
+        return self.db
+
+
+class Reopened(InDirectory):
+    """The database is closed, and opened again: a replay of the whole log."""
+
+    def settle(self) -> logdb.Database:
+        self.db.close()
+        self.db = logdb.open(self.path, create=False)
+        return self.db
+
+
+class Rebuilt(Reopened):
+    """The checkpoint is thrown away and made anew from the log."""
+
+    def settle(self) -> logdb.Database:
+        self.db.close()
+        logdb.rebuild(self.path)
+        self.db = logdb.open(self.path, create=False)
+        return self.db
+
+
+WORLDS = {
+    "memory": InMemory,
+    "directory": InDirectory,
+    "checkpointed": Checkpointed,
+    "reopened": Reopened,
+    "rebuilt": Rebuilt,
+}
+
+
+@pytest.fixture(params=sorted(WORLDS))
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    """Each world in turn."""
+    world = WORLDS[request.param](tmp_path)
+    yield world
+    world.close()
+
+
+@pytest.fixture(params=["memory", "directory"])
+def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[logdb.Database]:
+    """An empty database, where nothing of its past matters to the test."""
+    world = WORLDS[request.param](tmp_path)
+    yield world.db
+    world.close()

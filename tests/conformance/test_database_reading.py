@@ -1,0 +1,240 @@
+"""The Database contract, reading: points, snapshots, scans, history and time travel."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+
+import pytest
+
+import logdb
+from tests.conformance.conftest import World
+
+LARGE = bytes(range(256)) * 40
+LONG = [b"", b"a" * 470, b"a" * 960, b"a" * 1440, b"\xff" * 480, b"a" * 8180]
+"""Stems under which keys share more bytes than any index takes in one piece."""
+
+
+def rows_under(stems: list[bytes]) -> dict[bytes, bytes]:
+    keys = {stem + tail for stem in stems for tail in (b"", b"0", b"1\x00", b"\xff", b"\xff\xff", b"z" * 12)}
+    keys |= {b"k" * length for length in (1, 479, 480, 481, 959, 960, 961, 1439, 1440, 8191, 8192)}
+    return {key: b"value %d" % len(key) for key in keys if key}
+
+
+def test_what_was_put_is_got(world: World) -> None:
+    world.db.put(b"k", b"1")
+    world.db.put(b"empty", b"")
+    world.db.put(b"large", LARGE)
+    db = world.settle()
+    assert (db[b"k"], db[b"empty"], db[b"large"]) == (b"1", b"", LARGE)
+    assert db.get(b"nope") is None
+    assert db.get(b"nope", b"default") == b"default"
+    assert db.get(b"empty", b"default") == b""
+    assert b"k" in db
+    assert b"nope" not in db
+    with pytest.raises(KeyError):
+        db[b"nope"]
+
+
+def test_the_newest_value_wins_and_a_deleted_key_is_absent(world: World) -> None:
+    world.db.put(b"k", b"1")
+    world.db.put(b"gone", b"1")
+    world.settle()
+    world.db.put(b"k", LARGE)
+    world.db.delete(b"gone")
+    world.db.delete(b"never")
+    db = world.settle()
+    assert db[b"k"] == LARGE
+    assert b"gone" not in db
+    assert b"never" not in db
+    db.put(b"gone", b"again")
+    assert world.settle()[b"gone"] == b"again"
+
+
+def test_multi_get_is_of_one_snapshot_and_says_which(world: World) -> None:
+    version = world.db.multi_put({b"a": b"1", b"b": LARGE, b"c": b"3"})
+    world.db.delete(b"c")
+    db = world.settle()
+    found = db.multi_get([b"a", b"b", b"c", b"d"])
+    assert found == {b"a": b"1", b"b": LARGE}
+    assert found.version == db.version
+    assert db.at(version).multi_get([b"c", b"d"]) == {b"c": b"3"}
+    assert db.multi_get([]) == {}
+
+
+@pytest.mark.parametrize("stems", [[stem] for stem in LONG] + [LONG], ids=lambda stems: f"{len(stems)}x{len(stems[-1])}")
+def test_scans_agree_with_a_sorted_dictionary(world: World, stems: list[bytes]) -> None:
+    expected = rows_under(stems)
+    world.db.multi_put(expected | {b"a" * 961: None})
+    world.db.multi_put({b"deleted": b"1"})
+    world.settle()
+    world.db.delete(b"deleted")
+    expected.pop(b"a" * 961, None)
+    db = world.settle()
+    ordered = sorted(expected.items())
+    assert list(db.scan()) == ordered
+    assert list(db.scan(reverse=True)) == ordered[::-1]
+    bounds = [key for key, _ in ordered[::4]] + [b"a" * 480, b"a" * 1440 + b"1", b"\xff" * 600, b"b"]
+    for low in bounds:
+        assert list(db.scan(prefix=low)) == [row for row in ordered if row[0].startswith(low)]
+        assert list(db.scan(low)) == [row for row in ordered if low <= row[0]]
+        assert list(db.scan(end=low, reverse=True)) == [row for row in ordered if row[0] < low][::-1]
+        for high in bounds[::3]:
+            inside = [row for row in ordered if low <= row[0] < high]
+            assert list(db.scan(low, high)) == inside
+            assert list(db.scan(low, high, reverse=True, limit=2)) == inside[::-1][:2]
+
+
+def test_prefix_of_only_0xff(world: World) -> None:
+    rows = {b"\xff": b"1", b"\xff\xff": b"2", b"\xff\xff\x00": b"3", b"\xfe\xff": b"4", b"\xfe": b"5"}
+    world.db.multi_put(rows)
+    db = world.settle()
+    assert [key for key, _ in db.scan(prefix=b"\xff")] == [b"\xff", b"\xff\xff", b"\xff\xff\x00"]
+    assert [key for key, _ in db.scan(prefix=b"\xff\xff", reverse=True)] == [b"\xff\xff\x00", b"\xff\xff"]
+    assert [key for key, _ in db.scan(prefix=b"\xfe")] == [b"\xfe", b"\xfe\xff"]
+
+
+def test_scans_longer_than_a_batch(world: World) -> None:
+    world.db.multi_put({b"%05d" % number: b"%d" % number for number in range(0, 5_000, 2)})
+    world.settle()
+    world.db.multi_put({b"%05d" % number: b"%d" % number for number in range(1, 5_000, 2)})
+    world.settle()
+    world.db.multi_put({b"%05d" % number: None for number in range(1_000, 3_500)})
+    db = world.settle()
+    left = [b"%05d" % number for number in [*range(1_000), *range(3_500, 5_000)]]
+    assert [key for key, _ in db.scan()] == left
+    assert [key for key, _ in db.scan(reverse=True)] == left[::-1]
+    assert [key for key, _ in db.scan(limit=1_003)] == left[:1_003]
+    assert [key for key, _ in db.scan(b"00998", limit=4, reverse=False)] == [b"00998", b"00999", b"03500", b"03501"]
+    assert [key for key, _ in db.scan(end=b"03501", limit=3, reverse=True)] == [b"03500", b"00999", b"00998"]
+
+
+def test_empty_ranges_and_limits(world: World) -> None:
+    world.db.multi_put({b"a": b"1", b"b": b"2"})
+    db = world.settle()
+    assert list(db.scan(b"b", b"b")) == []
+    assert list(db.scan(b"b", b"a")) == []
+    assert list(db.scan(b"b", b"a", reverse=True)) == []
+    assert list(db.scan(prefix=b"c")) == []
+    assert list(db.scan(limit=0)) == []
+    assert list(db.scan(prefix=b"", limit=1)) == [(b"a", b"1")]
+
+
+def test_a_scan_sees_one_snapshot_whatever_is_written_meanwhile(world: World) -> None:
+    world.db.multi_put({b"%04d" % number: b"old" for number in range(2_500)})
+    db = world.settle()
+    rows = db.scan()
+    first = next(rows)
+    db.multi_put({b"%04d" % number: b"new" for number in range(2_500)} | {b"0000a": b"new", b"2000": None})
+    db.checkpoint()
+    rest = list(rows)
+    assert [first, *rest] == [(b"%04d" % number, b"old") for number in range(2_500)]
+
+
+def test_history_goes_back_newest_first(world: World) -> None:
+    versions = [world.db.put(b"k", b"1"), world.db.put(b"k", LARGE)]
+    world.settle()
+    versions += [world.db.delete(b"k"), world.db.put(b"k", b"4")]
+    world.db.put(b"other", b"1")
+    db = world.settle()
+    values = [b"1", LARGE, None, b"4"]
+    expected = list(zip(versions, values, strict=True))[::-1]
+    assert list(db.history(b"k")) == expected
+    assert list(db.at(versions[2]).history(b"k")) == expected[1:]
+    assert list(db.history(b"never")) == []
+    assert next(db.history(b"k")).value == b"4"
+
+
+def test_time_travel_by_version(world: World) -> None:
+    states: dict[int, dict[bytes, bytes]] = {0: {}}
+    state: dict[bytes, bytes] = {}
+    for step in range(12):
+        key = b"%d" % (step % 5)
+        if step % 4 == 3:
+            state.pop(key, None)
+            version = world.db.delete(key)
+        else:
+            state[key] = LARGE if step % 3 == 0 else b"%d" % step
+            version = world.db.put(key, state[key])
+        states[version] = dict(state)
+        if step == 6:
+            world.settle()
+    db = world.settle()
+    for version, expected in states.items():
+        snapshot = db.at(version)
+        assert dict(snapshot.scan()) == expected
+        assert snapshot.version == version
+        for key in (b"0", b"1", b"2", b"3", b"4"):
+            assert snapshot.get(key) == expected.get(key)
+            assert (key in snapshot) == (key in expected)
+    assert db.at().version == db.version
+    with pytest.raises(KeyError):
+        db.at(0)[b"0"]
+
+
+def test_time_travel_by_time(world: World) -> None:
+    first = world.db.put(b"k", b"1")
+    second = world.db.put(b"k", b"2")
+    db = world.settle()
+    when = db.time_of(first)
+    assert when is not None
+    assert db.at(time=when + dt.timedelta(microseconds=1)).version in (first, second)
+    assert db.at(time=time.time()).get(b"k") == b"2"
+    assert db.at(time=0).version == 0
+    assert db.at(time=when - dt.timedelta(seconds=1)).get(b"k") is None
+    assert db.time_of(0) is None
+    last = db.time_of(second)
+    assert last is not None
+    assert when <= last <= dt.datetime.now(dt.UTC)
+
+
+def test_versions_that_do_not_exist(db: logdb.Database) -> None:
+    version = db.put(b"k", b"1")
+    with pytest.raises(logdb.FutureVersion) as caught:
+        db.at(version + 1)
+    assert (caught.value.version, caught.value.newest) == (version + 1, version)
+    assert caught.value.advice is logdb.Advice.GIVE_UP
+    with pytest.raises(logdb.FutureVersion):
+        db.at(time=time.time() + 1_000)
+    with pytest.raises(logdb.FutureVersion):
+        db.time_of(version + 1)
+    with pytest.raises(ValueError):
+        db.at(-1)
+    with pytest.raises(ValueError):
+        db.at(1, time=1.0)
+    for wrong in ("1", 1.0, True, b"1"):
+        with pytest.raises(TypeError):
+            db.at(wrong)  # type: ignore[arg-type]
+    for wrong in ("now", b"1", True):
+        with pytest.raises(TypeError):
+            db.at(time=wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrong", ["text", bytearray(b"k"), memoryview(b"k"), 1, None])
+def test_keys_of_the_wrong_type(db: logdb.Database, wrong: object) -> None:
+    for read in (db.get, db.__getitem__, db.__contains__, db.at().get, db.history, db.at().history):
+        with pytest.raises(TypeError, match="must be bytes"):
+            read(wrong)  # type: ignore[operator]
+    with pytest.raises(TypeError):
+        db.multi_get([b"a", wrong])  # type: ignore[list-item]
+    if wrong is not None:
+        for bounds in ({"start": wrong}, {"end": wrong}, {"prefix": wrong}):
+            with pytest.raises(TypeError):
+                db.scan(**bounds)  # type: ignore[arg-type]
+
+
+def test_scan_arguments_that_make_no_sense(db: logdb.Database) -> None:
+    for limit in (-1, 1.5, "1"):
+        with pytest.raises(ValueError, match="limit"):
+            db.scan(limit=limit)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="but not both"):
+        db.scan(b"a", prefix=b"b")
+    with pytest.raises(logdb.KeyTooLarge):
+        db.scan(b"a" * 8194)
+    with pytest.raises(ValueError, match="empty"):
+        db.get(b"")
+
+
+def test_a_str_key_says_what_to_do(db: logdb.Database) -> None:
+    with pytest.raises(TypeError, match=r"encode it first, for example with \.encode\(\)"):
+        db.get("k")  # type: ignore[call-overload]
