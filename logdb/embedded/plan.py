@@ -184,7 +184,7 @@ def _resolved(host: EmbeddedHost, version: int | None, time_ns: int | None) -> i
 def _make(path: Path, host: EmbeddedHost, version: int, owner: Owner) -> Plan:
     log, floor = host.log, host.coordinator.floor
     assert isinstance(log, LocalLog)
-    first = max(1, log.left_by_trim(floor))
+    first = log.left_by_trim(max(floor, log.oldest()))
     # A finished compaction may have trimmed versions that only its copies, written later, still hold.
     end = max(version, host.coordinator.compacted_at) + 1
     folder = path / FOLDER / f"{owner.host}~{owner.pid}~{owner.started}~{uuid.uuid4().hex}"

@@ -1,0 +1,1 @@
+"""Scalog-Store: the records of the database, and the map from keys to their versions and places in the log."""

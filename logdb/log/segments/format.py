@@ -1,7 +1,8 @@
 """The bytes of store and index files. `FORMAT.md` is the grammar; this file is the only one that knows offsets.
 
-A frame proves itself: its checksum covers every byte of it and is folded with its sequence number, so a frame that
-stands at another place in the log, or is left over from an earlier life of the file, is not valid.
+A frame proves itself: its checksum covers every byte of it and is folded with its sequence number and the log's id, so a
+frame that stands at another place, is left over from an earlier life of the file, or came in as part of a value (a copy
+of another log's file) is not valid.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ INDEX_MAGIC: Final = b"LogDBidx"
 
 CRC: Final = Struct("<I")
 
-# Frame: magic, crc32c xor low half of the sequence number, payload length, sequence numbers not yet durable
+# Frame: magic, crc32c xor low half of the sequence number xor salt, payload length, sequence numbers not yet durable
 # before this one when it was written, time in ns since the epoch, tag.
 FRAME: Final = Struct("<4sIIIQB")
 FRAME_BODY: Final = Struct("<IIQB")
@@ -53,14 +54,19 @@ Readable = bytes | mmap.mmap
 """What a frame is read from."""
 
 
-def frame_head(lsn: int, unsynced: int, time: int, tag: int, payload: bytes) -> bytes:
+def salt_of(log_id: bytes) -> int:
+    """What the checksums of this log's frames are folded with."""
+    return int(value(log_id))
+
+
+def frame_head(lsn: int, salt: int, unsynced: int, time: int, tag: int, payload: bytes) -> bytes:
     """The frame's first `FRAME_BYTES` bytes; the payload follows them on disk."""
     length = len(payload)
     checksum = extend(value(FRAME_BODY.pack(length, unsynced, time, tag)), payload)
-    return FRAME.pack(FRAME_MAGIC, checksum ^ (lsn & LOW_HALF), length, unsynced, time, tag)
+    return FRAME.pack(FRAME_MAGIC, checksum ^ (lsn & LOW_HALF) ^ salt, length, unsynced, time, tag)
 
 
-def read_frame(data: Readable, offset: int, limit: int, lsn: int) -> LogRecord | None:
+def read_frame(data: Readable, offset: int, limit: int, lsn: int, salt: int) -> LogRecord | None:
     """The record `lsn` that starts at `offset` and ends at or before `limit`, or None if those bytes are not it."""
     if offset + FRAME_BYTES > limit or limit > len(data):
         return None
@@ -69,39 +75,52 @@ def read_frame(data: Readable, offset: int, limit: int, lsn: int) -> LogRecord |
     if magic != FRAME_MAGIC or end > limit:
         return None
     body = data[offset + BODY_AT : end]
-    if value(body) ^ (lsn & LOW_HALF) != checksum:
+    if value(body) ^ (lsn & LOW_HALF) ^ salt != checksum:
         return None
     return LogRecord(lsn, time, tag, body[FRAME_BYTES - BODY_AT :])
 
 
-def walk_frames(data: Readable, offset: int, limit: int, lsn: int) -> Iterator[tuple[int, LogRecord]]:
+def walk_frames(data: Readable, offset: int, limit: int, lsn: int, salt: int) -> Iterator[tuple[int, LogRecord]]:
     """(offset, record) of every frame from `offset` on, up to the first that is not valid."""
-    while (record := read_frame(data, offset, limit, lsn)) is not None:
+    while (record := read_frame(data, offset, limit, lsn, salt)) is not None:
         yield offset, record
         offset += FRAME_BYTES + len(record.payload)
         lsn += 1
 
 
-def claims_durable(data: Readable, offset: int, limit: int, lsn: int) -> int | None:
+def claims_durable(data: Readable, offset: int, limit: int, lsn: int, salt: int) -> int | None:
     """The offset of a later frame written when `lsn` was already durable, if there is one after `offset`.
 
     Such a frame tells damage from a torn tail: a writer appends after `lsn` became durable only if `lsn` was whole.
     """
-    at = offset
-    while (at := data.find(FRAME_MAGIC, at + 1, limit)) != -1:
-        head = data[at : at + FRAME_BYTES]
-        if len(head) < FRAME_BYTES:
-            return None
-        _, checksum, length, unsynced, _, _ = FRAME.unpack(head)
-        end = at + FRAME_BYTES + length
-        if end > limit:
-            continue
-        # The sequence number comes back out of the checksum: it must be one that fits between here and there.
-        low = value(data[at + BODY_AT : end]) ^ checksum
-        ahead = (low - lsn) & LOW_HALF
+    for at, ahead, unsynced in _frames_anywhere(data, offset + 1, limit, lsn, salt):
         if 0 < ahead <= (at - offset) // FRAME_BYTES + 1 and ahead > unsynced:
             return at
     return None
+
+
+def holds_frame(data: Readable, limit: int, base: int, salt: int) -> bool:
+    """Whether there is a whole frame of this log anywhere in the store file that begins with record `base`."""
+    return any(
+        ahead <= (at - STORE_HEADER_BYTES) // FRAME_BYTES
+        for at, ahead, _ in _frames_anywhere(data, STORE_HEADER_BYTES, limit, base, salt)
+    )
+
+
+def _frames_anywhere(data: Readable, start: int, limit: int, lsn: int, salt: int) -> Iterator[tuple[int, int, int]]:
+    """(offset, how far its sequence number would be ahead of `lsn`, its `unsynced`) of whatever may be a frame.
+
+    The sequence number comes back out of the checksum: it is right if it is one that fits there.
+    """
+    at = start - 1
+    while (at := data.find(FRAME_MAGIC, at + 1, limit)) != -1:
+        head = data[at : at + FRAME_BYTES]
+        if len(head) < FRAME_BYTES:
+            return
+        _, checksum, length, unsynced, _, _ = FRAME.unpack(head)
+        end = at + FRAME_BYTES + length
+        if end <= limit:
+            yield at, (value(data[at + BODY_AT : end]) ^ checksum ^ salt) - lsn & LOW_HALF, unsynced
 
 
 def store_header(base: int, log_id: bytes) -> bytes:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import mmap
 import sys
+import threading
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -15,7 +18,6 @@ from logdb.errors import Corruption, UnsupportedFormat
 from logdb.log.segments.disk import Disk
 from logdb.log.segments.format import (
     FORMAT_VERSION,
-    FRAME,
     FRAME_BYTES,
     INDEX_HEADER,
     INDEX_HEADER_BYTES,
@@ -27,6 +29,7 @@ from logdb.log.segments.format import (
     index_header,
     is_sealed,
     read_frame,
+    salt_of,
     store_header,
     walk_frames,
 )
@@ -34,6 +37,11 @@ from logdb.log.segments.format import (
 STORE_SUFFIX = ".log"
 INDEX_SUFFIX = ".idx"
 ALLOCATE_BYTES = 16 << 20
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class SegmentClosed(Exception):
+    """The segment was closed, by a trim or with the log."""
 
 
 class Segment:
@@ -42,40 +50,49 @@ class Segment:
     `length` counts what has been appended, which is ahead of the file until the store flushes it.
     """
 
-    def __init__(self, path: Path, base: int, fd: int, disk: Disk) -> None:
-        self.path, self.base, self._fd, self._disk = path, base, fd, disk
+    def __init__(self, path: Path, base: int, log_id: bytes, fd: int, disk: Disk) -> None:
+        self.path, self.base, self._log_id, self._fd, self._disk = path, base, log_id, fd, disk
+        self._salt = salt_of(log_id)
         self.offsets: array[int] = array("I")
         self.length = STORE_HEADER_BYTES
         self.indexed = 0
         self.damaged_index: Corruption | None = None
         self.allocated = disk.size(fd)
         self._map: mmap.mmap | None = None
+        self._mapping = threading.Lock()
+        self._closed = False
 
     @classmethod
     def create(cls, directory: Path, base: int, log_id: bytes, room: int, disk: Disk) -> Segment:
         """A new, empty segment with `room` bytes allocated, on the medium. Leaves nothing behind when it fails."""
         path = directory / f"{base:020d}{STORE_SUFFIX}"
-        fd = disk.create(path)
+        try:
+            fd = disk.create(path)
+        except FileExistsError:  # what a creation left that was interrupted twice
+            disk.unlink(path)
+            fd = disk.create(path)
         try:
             disk.allocate(fd, 0, STORE_HEADER_BYTES + max(room, ALLOCATE_BYTES))
             disk.write(fd, store_header(base, log_id), 0)
             disk.sync(fd)
             disk.sync_directory(directory)
+            return cls(path, base, log_id, fd, disk)
         except BaseException:
             disk.close(fd)
-            disk.unlink(path)
+            with contextlib.suppress(OSError):
+                disk.unlink(path)
+                disk.sync_directory(directory)
             raise
-        return cls(path, base, fd, disk)
 
     @classmethod
     def open(cls, path: Path, log_id: bytes, disk: Disk, *, writable: bool) -> Segment:
         """An existing segment with the records that its index vouches for; `walk` finds the others."""
         base = int(path.stem)
         fd = disk.open(path, writable=writable)
-        segment = cls(path, base, fd, disk)
+        segment = cls(path, base, log_id, fd, disk)
         try:
-            segment._check_header(log_id)
-            segment._load_index(log_id)
+            segment._check_header()
+            segment._load_index()
         except BaseException:
             disk.close(fd)
             raise
@@ -105,13 +122,23 @@ class Segment:
         self._disk.write(self._fd, data, offset)
         self._disk.sync(self._fd)
 
-    def seal(self, log_id: bytes) -> None:
-        """Give back the blocks after the last record and write the index. All records must be durable."""
+    def seal(self) -> None:
+        """Give back the blocks after the last record and write the index. All records must be durable.
+
+        Where the disk has no room for the index, there is none: whoever opens the segment walks through it.
+        """
         if self.indexed == len(self.offsets) and self.damaged_index is None and self.allocated == self.length:
             return
         self.cut()
+        try:
+            self._write_index()
+        except OSError as error:
+            if error.errno not in DISK_FULL:
+                raise
+
+    def _write_index(self) -> None:
         entries = _little_endian(self.offsets)
-        header = index_header(self.base, log_id, len(self.offsets), self.length, entries)
+        header = index_header(self.base, self._log_id, len(self.offsets), self.length, entries)
         staging = self.index_path.with_suffix(".tmp")
         if staging.exists():
             self._disk.unlink(staging)
@@ -144,7 +171,7 @@ class Segment:
         position = lsn - self.base
         offset = self.offsets[position]
         limit = self.offsets[position + 1] if position + 1 < len(self.offsets) else self.length
-        record = read_frame(self._mapped(limit), offset, limit, lsn)
+        record = read_frame(self._mapped(limit), offset, limit, lsn, self._salt)
         if record is None:
             raise Corruption(self.path, offset, f"record {lsn} does not match its checksum")
         return record
@@ -157,16 +184,15 @@ class Segment:
         limit = self.offsets[last + 1] if last + 1 < len(self.offsets) else self.length
         data, offset = self._mapped(limit), self.offsets[first - self.base]
         for lsn in range(first, end):
-            record = read_frame(data, offset, limit, lsn)
+            record = read_frame(data, offset, limit, lsn, self._salt)
             if record is None:
                 raise Corruption(self.path, offset, f"record {lsn} does not match its checksum")
             yield record
             offset += FRAME_BYTES + len(record.payload)
 
     def time(self, lsn: int) -> int:
-        """When record `lsn` was written, ns since the epoch."""
-        offset = self.offsets[lsn - self.base]
-        return int(FRAME.unpack(self._mapped(offset + FRAME_BYTES)[offset : offset + FRAME_BYTES])[4])
+        """When record `lsn` was written, ns since the epoch. Raises Corruption."""
+        return self.read(lsn).time
 
     def last_at_time(self, time: int, end: int) -> int:
         """The last record before `end` that is not younger than `time` (ns), or `base` - 1."""
@@ -175,7 +201,7 @@ class Segment:
     def walk(self, end: int | None = None) -> None:
         """Find the records that follow the known ones, up to the first bytes that are no valid frame, or to `end`."""
         size = self._disk.size(self._fd)
-        for offset, record in walk_frames(self._mapped(size), self.length, size, self.end):
+        for offset, record in walk_frames(self._mapped(size), self.length, size, self.end, self._salt):
             self.offsets.append(offset)
             self.length = offset + FRAME_BYTES + len(record.payload)
             if end is not None and self.end >= end:
@@ -186,34 +212,39 @@ class Segment:
         return self._mapped(self._disk.size(self._fd))
 
     def close(self) -> None:
-        """Close the files. Maps that readers still hold stay readable."""
-        self._map = None
-        self._disk.close(self._fd)
+        """Close the file. Maps that readers still hold stay readable."""
+        with self._mapping:
+            if not self._closed:
+                self._closed, self._map = True, None
+                self._disk.close(self._fd)
 
     def unlink(self) -> None:
         """Remove both files' names; who has them open can go on reading."""
-        if self.index_path.exists():
-            self._disk.unlink(self.index_path)
-        self._disk.unlink(self.path)
+        for path in (self.index_path, self.path):
+            if path.exists():
+                self._disk.unlink(path)
 
     def _mapped(self, length: int) -> mmap.mmap:
         mapped = self._map
         if mapped is None or len(mapped) < length:
-            self._map = mapped = self._disk.map(self._fd, max(length, self._disk.size(self._fd)))
+            with self._mapping:
+                if self._closed:  # the descriptor may be another file's by now
+                    raise SegmentClosed(str(self.path))
+                self._map = mapped = self._disk.map(self._fd, max(length, self._disk.size(self._fd)))
         return mapped
 
     # ---- opening
 
-    def _check_header(self, log_id: bytes) -> None:
+    def _check_header(self) -> None:
         header = bytes(self._mapped(1)[:STORE_HEADER_BYTES]) if self.allocated else b""
         if len(header) == STORE_HEADER_BYTES and header[:8] == STORE_MAGIC:
             found = STORE_HEADER.unpack_from(header)[1]
             if found > FORMAT_VERSION and is_sealed(header, STORE_HEADER_BYTES):
                 raise UnsupportedFormat(self.path, found, FORMAT_VERSION)
-        if header != store_header(self.base, log_id):
+        if header != store_header(self.base, self._log_id):
             raise Corruption(self.path, 0, "the header is not the one of this segment")
 
-    def _load_index(self, log_id: bytes) -> None:
+    def _load_index(self) -> None:
         try:
             raw = self.index_path.read_bytes()
         except FileNotFoundError:
@@ -226,11 +257,12 @@ class Segment:
         if magic == INDEX_MAGIC and version > FORMAT_VERSION:
             raise UnsupportedFormat(self.index_path, version, FORMAT_VERSION)
         entries = raw[INDEX_HEADER_BYTES:]
-        if (magic, base, owner) != (INDEX_MAGIC, self.base, log_id):
+        if (magic, base, owner) != (INDEX_MAGIC, self.base, self._log_id):
             self.damaged_index = Corruption(self.index_path, 0, "the index is not the one of this segment")
             return
-        if store_bytes > self.allocated:
-            raise Corruption(self.path, self.allocated, f"the file ends before byte {store_bytes}")
+        size = self._disk.size(self._fd)
+        if store_bytes > size:
+            raise Corruption(self.path, size, f"the file ends before byte {store_bytes}")
         if len(entries) != 4 * count or value(entries) != checksum:
             self.damaged_index = Corruption(
                 self.index_path, INDEX_HEADER_BYTES, "the entries do not match their checksum"

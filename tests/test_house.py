@@ -1,0 +1,132 @@
+"""The house keeps its shape: imports point down, engines do not know each other, every file says why it exists."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "logdb"
+
+FLOORS = [
+    ["logdb.errors"],
+    ["logdb.log.segments"],
+    ["logdb.log.contract"],
+    ["logdb.log.following"],
+    ["logdb.log.local", "logdb.log.memory"],
+    ["logdb.log"],
+    ["logdb.store"],
+    ["logdb.txn"],
+    ["logdb.embedded"],
+    ["logdb.database"],
+    ["logdb.opening", "logdb.inspection"],
+    ["logdb.aio"],
+    ["logdb"],
+    ["logdb_cli", "spark_export", "benchmarks", "examples"],
+]
+"""From the ground up. A module belongs to the longest name that begins its own; an import may only point down, or stay
+within one name. Names that share a floor do not import each other."""
+
+PURE = {"logdb.txn": {"os", "socket", "lmdb", "time.sleep", "asyncio", "threading"}}
+"""What a package must not import: decisions know neither disks nor sockets."""
+
+
+def modules() -> list[Path]:
+    folders = ("logdb", "cli", "spark_export", "benchmarks", "examples")
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+def name_of(path: Path) -> str:
+    parts = list(path.relative_to(ROOT).with_suffix("").parts)
+    if parts[0] == "cli":
+        parts[0] = "logdb_cli"
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def floor_of(module: str) -> tuple[int, str]:
+    found = [
+        (len(name), floor, name)
+        for floor, names in enumerate(FLOORS)
+        for name in names
+        if module == name or module.startswith(name + ".")
+    ]
+    assert found, f"{module} stands on no floor: name it in FLOORS"
+    _, floor, name = max(found)
+    return floor, name
+
+
+def imports_of(path: Path) -> list[tuple[int, str]]:
+    """(line, module) of every import in the file, of modules and of names that are modules."""
+    package = name_of(path) if path.name == "__init__.py" else name_of(path).rpartition(".")[0]
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found += [(node.lineno, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                stem = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*stem, *([node.module] if node.module else [])])
+            for alias in node.names:
+                whole = f"{base}.{alias.name}"
+                is_module = (ROOT / whole.replace(".", "/")).with_suffix(".py").exists()
+                found.append((node.lineno, whole if is_module else base))
+    return found
+
+
+def wrong_imports(path: Path) -> list[str]:
+    module = name_of(path)
+    floor, name = floor_of(module)
+    wrong = []
+    for line, target in imports_of(path):
+        if target.split(".")[0] not in ("logdb", "logdb_cli", "spark_export", "benchmarks", "examples"):
+            continue
+        target_floor, target_name = floor_of(target)
+        if target_name != name and target_floor >= floor and floor < len(FLOORS) - 1:
+            wrong.append(f"{path.relative_to(ROOT)}:{line}: {module} imports {target}, which is not below it")
+    return wrong
+
+
+@pytest.mark.parametrize("path", modules(), ids=name_of)
+def test_imports_point_down(path: Path) -> None:
+    assert wrong_imports(path) == []
+
+
+def test_an_import_that_points_up_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.test_house.ROOT", tmp_path)
+    path = tmp_path / "logdb" / "store" / "mapping.py"
+    path.parent.mkdir(parents=True)
+    path.write_text("from logdb.txn.validation import validate\nfrom logdb.errors import LogDBError\n")
+    assert len(wrong_imports(path)) == 1
+
+
+@pytest.mark.parametrize("path", modules(), ids=name_of)
+def test_pure_packages_do_no_io(path: Path) -> None:
+    for package, banned in PURE.items():
+        if name_of(path).startswith(package + "."):
+            assert not banned & {target for _, target in imports_of(path)}
+
+
+@pytest.mark.parametrize("path", modules(), ids=name_of)
+def test_every_file_says_why_it_exists(path: Path) -> None:
+    assert ast.get_docstring(ast.parse(path.read_text())), f"{path} has no docstring"
+
+
+def test_the_face_is_sorted_and_whole() -> None:
+    import logdb
+
+    names = [name for name in logdb.__all__ if not name.isupper()]
+    assert names == sorted(names, key=lambda name: (name.islower() or "_" in name, name))
+    assert all(hasattr(logdb, name) for name in logdb.__all__)
+
+
+def test_every_public_error_gives_advice() -> None:
+    import logdb
+
+    errors = [thing for thing in vars(logdb).values() if isinstance(thing, type) and issubclass(thing, logdb.LogDBError)]
+    assert len(errors) > 10
+    assert all(isinstance(error.advice, logdb.Advice) for error in errors)
+    drawn = __import__("logdb.errors").errors.__doc__
+    assert all(error.__name__ in drawn for error in errors)
