@@ -37,13 +37,15 @@ class LocalLog:
         self.store = SegmentStore(
             directory, log_id, writable=writable, follow=follow, segment_bytes=segment_bytes, disk=disk
         )
-        self._clock, self._follow, self._writable = clock, follow, writable
+        # Who only reads also follows a writer that comes later.
+        self._clock, self._follow, self._writable = clock, not writable, writable
         self._lock = threading.Lock()
         self._advanced = threading.Condition(self._lock)
         self._listeners = 0
-        self._leading = False
-        self._waiters: list[_Waiter] = []
+        self._leader: _Caller | None = None
+        self._waiters: list[_Caller] = []
         self._failure: LogFailed | None = None
+        self._refusal = None if writable else "the log is open for reading only"
         self._closed = False
         self.durable = self.store.durable_end - 1
         self._time = self.store.time(self.durable) if self.durable >= self.store.base else 0
@@ -62,43 +64,47 @@ class LocalLog:
 
     def order(self, records: Sequence[Record]) -> int:
         with self._lock:
-            if self._closed:
-                raise LogFailed("the log is closed")
+            if self._refusal is not None:
+                raise LogFailed(self._refusal)
             now = self._clock()
             if now <= self._time:
                 now = self._time + 1
-            first = self.store.append(records, now)
             self._time = now
-            return first
+            return self.store.append(records, now)
 
     def wait_durable(self, gsn: int) -> None:
         if self.durable >= gsn:
             return
-        with self._lock:
-            if self.durable >= gsn:
-                return
-            if self._failure is not None:
-                raise self._failure
-            waiter = None
-            if self._leading:
-                waiter = _Waiter(gsn)
-                self._waiters.append(waiter)
-            else:
-                self._leading = True
-        if waiter is not None:
+        caller = _Caller(gsn)
+        try:
             try:
-                waiter.turn.acquire()
-            except BaseException:
-                self._give_up(waiter)
-                raise
-            if not waiter.leads:
-                if self.durable < gsn:
-                    raise self._failure or LogFailed("the log is closed")
-                return
-        self._lead()
+                self._wait(caller)
+            finally:
+                if caller.queued:
+                    self._leave(caller)
+        finally:
+            # An interrupt can come anywhere, in the middle of leaving too: then once more.
+            if caller.queued:
+                self._leave(caller)
+
+    def _wait(self, caller: _Caller) -> None:
+        with self._lock:
+            if caller.gsn >= self.store.end:
+                raise ValueError(f"record {caller.gsn} was never ordered")
+            if self._leader is None:
+                self._leader = caller
+            else:
+                self._waiters.append(caller)
+        while self.durable < caller.gsn:
+            if self._failure is not None:
+                raise LogFailed(str(self._failure)) from self._failure
+            if self._leader is caller:
+                self._lead()
+            else:
+                caller.turn.acquire()
 
     def _lead(self) -> None:
-        """Sync all that is ordered, wake those who waited for it, and hand the lead to one who waits for more."""
+        """Sync all that is ordered."""
         try:
             with self._lock:
                 taken = self.store.take()
@@ -106,37 +112,35 @@ class LocalLog:
         except LogFailed as failure:
             self._failure = failure
             raise
-        finally:
-            with self._lock:
-                durable = self.store.durable_end - 1
-                self.durable = durable
+        self.durable = self.store.durable_end - 1
+
+    def _leave(self, caller: _Caller) -> None:
+        """Leave the queue; a leader wakes those whose records it synced, and one who waits for more leads next.
+
+        Can be interrupted and called again: everything up to the two assignments is then done again, and everybody
+        is woken again, which is harmless.
+        """
+        with self._lock:
+            if self._leader is caller:
+                self.durable = durable = self.store.durable_end - 1
                 if self._failure is not None:
-                    done, self._waiters = self._waiters, []
+                    done, waiting = self._waiters, []
                 else:
                     done = [waiter for waiter in self._waiters if waiter.gsn <= durable]
-                    self._waiters = [waiter for waiter in self._waiters if waiter.gsn > durable]
-                self._hand_over()
-                if self._listeners:
-                    self._advanced.notify_all()
-            for waiter in done:
-                waiter.turn.release()
-
-    def _hand_over(self) -> None:
-        """The first who waits leads from now on, or nobody. Called with the lock held."""
-        if self._waiters:
-            heir = self._waiters.pop(0)
-            heir.leads = True
-            heir.turn.release()
-        else:
-            self._leading = False
-
-    def _give_up(self, waiter: _Waiter) -> None:
-        """The waiter was interrupted: it must not inherit the lead."""
-        with self._lock:
-            if waiter in self._waiters:
-                self._waiters.remove(waiter)
-            elif waiter.leads:
-                self._hand_over()
+                    waiting = [waiter for waiter in self._waiters if waiter.gsn > durable]
+                heir = waiting[0] if waiting else None
+                caller.done, caller.heir = done, heir
+                self._leader, self._waiters = heir, waiting[1:]
+            elif caller in self._waiters:
+                self._waiters.remove(caller)
+            if self._listeners:
+                self._advanced.notify_all()
+        for waiter in caller.done:
+            waiter.queued = False
+            waiter.wake()
+        if caller.heir is not None:
+            caller.heir.wake()
+        caller.queued = False
 
     # ---- reading
 
@@ -159,12 +163,18 @@ class LocalLog:
         with self._advanced:
             self._listeners += 1
             try:
-                self._advanced.wait_for(lambda: self.durable > gsn or self._closed, timeout)
+                self._advanced.wait_for(
+                    lambda: self.durable > gsn or self._closed or self._failure is not None, timeout
+                )
             finally:
                 self._listeners -= 1
-            if self._closed and self.durable <= gsn:
+            if self.durable > gsn:
+                return True
+            if self._closed:
                 raise LogFailed("the log is closed")
-            return self.durable > gsn
+            if self._failure is not None:
+                raise LogFailed(str(self._failure)) from self._failure
+            return False
 
     def _poll_past(self, gsn: int, timeout: float | None) -> bool:
         """Another process writes, and tells nobody: look at its watermark again and again."""
@@ -195,17 +205,17 @@ class LocalLog:
         return self.store.left_by_trim(gsn)
 
     def last_at_time(self, time: int) -> int:
-        return self.store.last_at_time(time)
+        return max(self.store.last_at_time(time), self.store.first - 1)
 
     def time_of(self, gsn: int) -> int:
-        if gsn < self.store.base:
-            raise Trimmed(gsn, self.store.first)
         return self.store.time(gsn)
 
     # ---- the rest of the contract
 
     def trim(self, gsn: int) -> None:
         with self._lock:
+            if self._refusal is not None:
+                raise LogFailed(self._refusal)
             if gsn > self.durable + 1:
                 raise ValueError(f"cannot trim before {gsn}: the tail is {self.durable}")
             self.store.trim(gsn)
@@ -217,24 +227,38 @@ class LocalLog:
         return View(frozenset({0}), frozenset())
 
     def close(self) -> None:
-        if self._closed:
-            return
+        with self._lock:
+            if self._closed:
+                return
+            self._refusal = "the log is closed"
         try:
             if self._writable and self._failure is None:
                 self.wait_durable(self.store.end - 1)
-        finally:
-            with self._lock:
-                self._closed = True
-                self._advanced.notify_all()
-            self.store.close()
+        except LogFailed:
+            self._release()
+            raise
+        self._release()
+
+    def _release(self) -> None:
+        with self._lock:
+            self._closed = True
+            self._advanced.notify_all()
+        self.store.close()
 
 
-class _Waiter:
-    """A caller that waits for `gsn` to be durable; `turn` is released when it is, or when it must lead."""
+class _Caller:
+    """A call of `wait_durable`. `turn` is released when `gsn` is durable, the log failed, or it must lead."""
 
-    __slots__ = ("gsn", "leads", "turn")
+    __slots__ = ("done", "gsn", "heir", "queued", "turn")
 
     def __init__(self, gsn: int) -> None:
-        self.gsn, self.leads = gsn, False
+        self.gsn, self.queued = gsn, True
+        self.done: list[_Caller] = []
+        self.heir: _Caller | None = None
         self.turn = threading.Lock()
         self.turn.acquire()
+
+    def wake(self) -> None:
+        """Let the caller look again how things stand."""
+        if self.turn.locked():
+            self.turn.release()
