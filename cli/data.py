@@ -1,0 +1,398 @@
+"""Reading and writing keys: put, get, delete, multi-get, multi-put, scan, history, watch, outcome."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import click
+
+import logdb
+from logdb import Change, Condition, VersionTrimmed
+from logdb.store.conditions import NAMES
+
+from . import rendering
+from .encoding import Notation, escaped
+from .failing import INTERRUPTED, BadInput, Failure, Negative
+from .session import Session, as_json, database, iso, label, moment, moment_of, notation, read_pairs, snapshot
+
+
+@click.command()
+@click.argument("key")
+@click.argument("value")
+@label
+@notation
+@as_json
+@database
+@click.pass_obj
+def put(session: Session, key: str, value: str, label: str, notation: Notation, as_json: bool) -> None:
+    """Write VALUE under KEY. Prints the version.
+
+    A VALUE `-` is read from the standard input and `@PATH` from a file, byte by byte; `@@text` is the value
+    `@text`.
+    """
+    write(session, {notation.read(key): notation.read_value(value)}, label, as_json)
+
+
+@click.command()
+@click.argument("keys", nargs=-1, required=True, metavar="KEY...")
+@label
+@notation
+@as_json
+@database
+@click.pass_obj
+def delete(session: Session, keys: Sequence[str], label: str, notation: Notation, as_json: bool) -> None:
+    """Delete keys, all at once; they need not exist. Prints the version."""
+    write(session, dict.fromkeys(map(notation.read, keys)), label, as_json, create=False)
+
+
+def write(
+    session: Session, items: dict[bytes, bytes | None], label: str, as_json: bool, *, create: bool = True
+) -> None:
+    """Write all of `items`; in a transaction that is under way, which has its version only when it commits."""
+    if session.transaction is not None:
+        session.transaction.multi_put(items)
+        return
+    with session.open(read_only=False, create=create) as db:
+        version = db.multi_put(items, label=label)
+    rendering.answer(as_json, {"version": version}, f"version {version}")
+
+
+@click.command()
+@click.argument("key")
+@click.option(
+    "--raw", is_flag=True, help="Write the value byte by byte, with nothing escaped and nothing added."
+)
+@moment
+@notation
+@as_json
+@database
+@click.pass_obj
+def get(
+    session: Session,
+    key: str,
+    raw: bool,
+    at: int | None,
+    at_time: dt.datetime | None,
+    notation: Notation,
+    as_json: bool,
+) -> None:
+    """Print the value of KEY. Exit code 1 if there is none."""
+    name = notation.read(key)
+    with session.reading(moment_of(at, at_time)) as db:
+        value = db.get(name)
+    if value is None:
+        raise Negative(f"no key {notation.show(name)!r}")
+    if as_json:
+        rendering.emit({"key": notation.json(name), "value": notation.json(value)})
+    elif raw:
+        sys.stdout.buffer.write(value)
+    else:
+        click.echo(notation.show(value) if notation.is_hex else escaped(value, keep="\n\t"))
+
+
+@click.command("multi-get")
+@click.argument("keys", nargs=-1, required=True, metavar="KEY...")
+@moment
+@notation
+@as_json
+@database
+@click.pass_obj
+def multi_get(
+    session: Session,
+    keys: Sequence[str],
+    at: int | None,
+    at_time: dt.datetime | None,
+    notation: Notation,
+    as_json: bool,
+) -> None:
+    """Print the values of several keys, all of one snapshot. Exit code 1 if one is missing.
+
+    A single KEY `-` reads the keys from the standard input, one a line.
+    """
+    texts = [line.rstrip("\r\n") for line in sys.stdin] if list(keys) == ["-"] else keys
+    names = [notation.read(text) for text in texts]
+    with session.reading(moment_of(at, at_time)) as db:
+        found = db.multi_get(names)
+    rendering.rows(
+        ("key", "value"), ((name, found.get(name)) for name in names), as_json=as_json, notation=notation
+    )
+    missing = [name for name in names if name not in found]
+    if missing:
+        raise Negative(
+            f"{len(missing)} of {len(names)} keys not found, the first is {notation.show(missing[0])!r}"
+        )
+
+
+def _conditions(command: Any) -> Any:
+    for name, count, metavar, meaning in (
+        ("version-greater", 2, "KEY N", "KEY exists and its newest version is after N."),
+        ("version-less", 2, "KEY N", "KEY's newest version is before N, or it does not exist."),
+        ("version", 2, "KEY N", "KEY's newest version is N (0: it does not exist)."),
+        ("exists", 1, "KEY", "KEY exists."),
+        ("absent", 1, "KEY", "KEY does not exist."),
+        ("equals", 2, "KEY VALUE", "KEY holds VALUE."),
+    ):
+        command = click.option(
+            f"--if-{name}", nargs=count, multiple=True, metavar=metavar, help=f"Only write if {meaning}"
+        )(command)
+    return command
+
+
+@click.command("multi-put")
+@click.argument("pairs", nargs=-1, metavar="[KEY VALUE]...")
+@click.option(
+    "--delete",
+    "deleted",
+    multiple=True,
+    metavar="KEY",
+    help="Delete KEY in the same transaction (repeatable).",
+)
+@_conditions
+@label
+@notation
+@as_json
+@database
+@click.pass_obj
+def multi_put(
+    session: Session,
+    pairs: Sequence[str],
+    deleted: Sequence[str],
+    label: str,
+    notation: Notation,
+    as_json: bool,
+    if_equals: Sequence[tuple[str, str]],
+    if_absent: Sequence[str],
+    if_exists: Sequence[str],
+    if_version: Sequence[tuple[str, str]],
+    if_version_less: Sequence[tuple[str, str]],
+    if_version_greater: Sequence[tuple[str, str]],
+) -> None:
+    """Write several keys, all or nothing; with conditions only if all of them hold (test-and-multi-put).
+
+    Exit code 1 if a condition failed, and nothing was written then.
+    """
+    read = notation.read
+    conditions = [
+        *(logdb.equals(read(key), notation.read_value(value)) for key, value in if_equals),
+        *(logdb.absent(read(key)) for key in if_absent),
+        *(logdb.exists(read(key)) for key in if_exists),
+        *(logdb.version_equals(read(key), _version(number)) for key, number in if_version),
+        *(logdb.version_less(read(key), _version(number)) for key, number in if_version_less),
+        *(logdb.version_greater(read(key), _version(number)) for key, number in if_version_greater),
+    ]
+    items = read_pairs(pairs, notation) | dict.fromkeys(map(read, deleted))
+    if not items and not conditions:
+        raise click.UsageError("nothing to write: give KEY VALUE pairs, --delete KEY, or conditions to test")
+    if not conditions:
+        write(session, items, label, as_json)
+        return
+    if session.transaction is not None:
+        raise BadInput("conditions are a transaction of their own: commit or abort the one under way first")
+    with session.open(read_only=False, create=True) as db:
+        tested = db.test_and_multi_put(conditions, items, label=label)
+    failed = [_condition_json(condition, notation) for condition in tested.failed]
+    if as_json:
+        rendering.emit({"committed": tested.committed, "version": tested.version, "failed": failed})
+    elif tested.committed:
+        click.echo(f"version {tested.version}")
+    if not tested.committed:
+        which = "; ".join(_condition_text(condition, notation) for condition in tested.failed)
+        raise Negative(f"nothing was written, this does not hold: {which}")
+
+
+def _version(text: str) -> int:
+    if not text.isdecimal():
+        raise BadInput(f"a version is a whole number, not {text!r}")
+    return int(text)
+
+
+def _condition_json(condition: Condition, notation: Notation) -> dict[str, Any]:
+    operand = condition.operand
+    return {
+        "condition": NAMES[condition.operator],
+        "key": notation.json(condition.key),
+        "operand": operand
+        if isinstance(operand, int)
+        else notation.json(operand)
+        if isinstance(operand, bytes)
+        else None,
+    }
+
+
+def _condition_text(condition: Condition, notation: Notation) -> str:
+    operand = condition.operand
+    what = NAMES[condition.operator].replace("_", " ")
+    detail = f" {operand}" if isinstance(operand, int) else ""
+    if isinstance(operand, bytes):
+        detail = f" {notation.show(operand)!r}"
+    return f"{notation.show(condition.key)!r} {what}{detail}"
+
+
+@click.command()
+@click.option("--prefix", metavar="P", help="Only keys that begin with P.")
+@click.option("--start", metavar="KEY", help="From this key on.")
+@click.option("--end", metavar="KEY", help="Up to this key, which is left out.")
+@click.option("--reverse", is_flag=True, help="From the last key to the first.")
+@click.option("--limit", type=click.IntRange(min=0), metavar="N", help="At most N keys.")
+@click.option("--keys-only", is_flag=True, help="Leave the values out.")
+@moment
+@notation
+@as_json
+@database
+@click.pass_obj
+def scan(
+    session: Session,
+    prefix: str | None,
+    start: str | None,
+    end: str | None,
+    reverse: bool,
+    limit: int | None,
+    keys_only: bool,
+    at: int | None,
+    at_time: dt.datetime | None,
+    notation: Notation,
+    as_json: bool,
+) -> None:
+    """List keys and values in key order, all of one snapshot."""
+    low, high, begin = (None if text is None else notation.read(text) for text in (start, end, prefix))
+    with session.reading(moment_of(at, at_time)) as db:
+        found: Iterator[tuple[bytes, ...]] = db.scan(low, high, prefix=begin, reverse=reverse, limit=limit)
+        columns: tuple[str, ...] = ("key", "value")
+        if keys_only:
+            columns, found = ("key",), (row[:1] for row in found)
+        rendering.rows(columns, found, as_json=as_json, notation=notation)
+
+
+@click.command()
+@click.argument("key")
+@click.option("--limit", type=click.IntRange(min=0), metavar="N", help="The newest N versions only.")
+@moment
+@notation
+@as_json
+@database
+@click.pass_obj
+def history(
+    session: Session,
+    key: str,
+    limit: int | None,
+    at: int | None,
+    at_time: dt.datetime | None,
+    notation: Notation,
+    as_json: bool,
+) -> None:
+    """List the versions of KEY that are retained, newest first; a version without a value deleted the key.
+
+    Exit code 1 if there is none.
+    """
+    name = notation.read(key)
+    with session.open(read_only=True) as db:
+        entries = snapshot(db, moment_of(at, at_time)).history(name)
+        first = next(entries, None)
+        if first is None:
+            raise Negative(f"no version of {notation.show(name)!r}")
+
+        def time_of(version: int) -> str | None:
+            try:
+                return iso(db.time_of(version))
+            except VersionTrimmed:
+                return None
+
+        table = (
+            (entry.version, time_of(entry.version), entry.value)
+            for entry in itertools.islice(itertools.chain([first], entries), limit)
+        )
+        rendering.rows(("version", "time", "value"), table, as_json=as_json, notation=notation)
+
+
+@click.command()
+@click.option("--prefix", metavar="P", help="Only changes of keys that begin with P.")
+@click.option("--key", "keys", multiple=True, metavar="KEY", help="Only changes of this key (repeatable).")
+@click.option(
+    "--since",
+    type=click.IntRange(min=0),
+    metavar="VERSION",
+    help="Commits after VERSION (default: from now on).",
+)
+@click.option(
+    "--timeout", type=click.FloatRange(min=0), metavar="S", help="End when nothing has come for S seconds."
+)
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="End after N commits.")
+@notation
+@as_json
+@database
+@click.pass_obj
+def watch(
+    session: Session,
+    prefix: str | None,
+    keys: Sequence[str],
+    since: int | None,
+    timeout: float | None,
+    limit: int | None,
+    notation: Notation,
+    as_json: bool,
+) -> None:
+    """Print commits as they come, without gaps: version, time, label and what changed (KEY=VALUE, or -KEY
+    for a deletion).
+
+    Ends at Ctrl-C with the version to go on from: --since.
+    """
+    seen = since
+    with session.open(read_only=True) as db:
+        seen = db.version if seen is None else seen
+        changes = db.watch(
+            None if prefix is None else notation.read(prefix),
+            keys=[notation.read(key) for key in keys] or None,
+            since=seen,
+            timeout=timeout,
+        )
+        try:
+            for change in itertools.islice(changes, limit):
+                click.echo(_change_json(change, notation) if as_json else _change_line(change, notation))
+                sys.stdout.flush()
+                seen = change.version
+        except KeyboardInterrupt:
+            raise Failure(f"interrupted; go on with --since {seen}", INTERRUPTED) from None
+
+
+def _time(change: Change) -> str | None:
+    return iso(dt.datetime.fromtimestamp(change.time / 1e9, dt.UTC))
+
+
+def _change_json(change: Change, notation: Notation) -> str:
+    changes = [
+        {"key": notation.json(key), "value": notation.json(value)} for key, value in change.changes.items()
+    ]
+    return rendering.line(
+        {"version": change.version, "time": _time(change), "label": change.label, "changes": changes}
+    )
+
+
+def _change_line(change: Change, notation: Notation) -> str:
+    parts = [
+        f"-{notation.show(key)}" if value is None else f"{notation.show(key)}={notation.show(value)}"
+        for key, value in change.changes.items()
+    ]
+    head = f"{click.style(str(change.version), fg='cyan')}\t{_time(change)}\t{escaped(change.label.encode())}"
+    return "\t".join([head, *parts])
+
+
+@click.command()
+@click.argument("txn_id")
+@as_json
+@database
+@click.pass_obj
+def outcome(session: Session, txn_id: str, as_json: bool) -> None:
+    """Tell how the transaction TXN_ID ended: committed, aborted, not found or forgotten (compacted away).
+
+    Exit code 1 unless it committed.
+    """
+    with session.open(read_only=True) as db:
+        ended = db.outcome(txn_id)
+    sentence = ended.status.value + (f" at version {ended.version}" if ended.committed else "")
+    rendering.answer(as_json, {"status": ended.status.value, "version": ended.version}, sentence)
+    if not ended.committed:
+        raise click.exceptions.Exit(1)

@@ -1,0 +1,131 @@
+"""How the command ends: one line on stderr and an exit code that says whose fault it was, never a
+traceback.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final, NoReturn
+
+import click
+
+from logdb import ConflictError, DatabaseInUse, LogDBError
+
+NEGATIVE: Final = 1
+USAGE: Final = 2
+FAILED: Final = 3
+INTERRUPTED: Final = 130
+BROKEN_PIPE: Final = 141
+
+EXIT_CODES: Final = """\b
+Exit codes:
+  0    done
+  1    the answer is no: not found, a condition failed, a conflict, damage or a difference found
+  2    wrong usage or bad input
+  3    the database or the operating system failed
+  130  interrupted (Ctrl-C)"""
+
+
+class Failure(click.ClickException):
+    """The command ends here: `message` goes to stderr as one line, `code` to the caller."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def code_of(error: click.ClickException) -> int:
+    """The exit code."""
+    return error.code if isinstance(error, Failure) else error.exit_code
+
+
+class BadInput(Failure):
+    """What was given to read makes no sense; the message says where."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, USAGE)
+
+
+class Negative(Failure):
+    """The answer is no."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, NEGATIVE)
+
+
+def one_line(message: str) -> str:
+    """The message with every run of white space as one blank."""
+    return " ".join(message.split())
+
+
+def complain(error: click.ClickException) -> None:
+    """The one line."""
+    click.echo(f"error: {one_line(error.format_message())}", err=True)
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Whatever goes wrong inside is raised as a Failure."""
+    try:
+        yield
+    except (click.ClickException, click.exceptions.Exit):
+        raise
+    except (KeyboardInterrupt, click.Abort):
+        raise Failure("interrupted", INTERRUPTED) from None
+    except ConflictError as error:
+        raise Negative(str(error)) from error
+    except DatabaseInUse as error:
+        raise Failure(
+            f"{error.path} is open for writing by {error.holder}; close it there"
+            " (commands that only read work meanwhile)",
+            FAILED,
+        ) from error
+    except LogDBError as error:
+        raise Failure(str(error), FAILED) from error
+    except BrokenPipeError:
+        _end_quietly()
+    except OSError as error:
+        about = f"{error.filename}: " if error.filename else ""
+        raise Failure(f"{about}{error.strerror or error}", FAILED) from error
+    except (ValueError, TypeError) as error:
+        if os.environ.get("LOGDB_TRACEBACK"):
+            raise
+        raise Failure(str(error), USAGE) from error
+    except Exception as error:
+        if os.environ.get("LOGDB_TRACEBACK"):
+            raise
+        message = f"{type(error).__name__}: {error} (a bug in LogDB; LOGDB_TRACEBACK=1 shows where)"
+        raise Failure(message, FAILED) from error
+
+
+def _end_quietly() -> NoReturn:
+    """The reader of our output has gone. What is still in the buffer goes nowhere, so that nobody complains
+    later.
+    """
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    raise click.exceptions.Exit(BROKEN_PIPE)
+
+
+class OneLineGroup(click.Group):
+    """The root group: runs a command and ends the process as this module says."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with explained():
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        kwargs["standalone_mode"] = False
+        try:
+            code = super().main(*args, **kwargs)
+        except click.ClickException as error:
+            complain(error)
+            code = code_of(error)
+        except click.Abort:
+            complain(Failure("interrupted", INTERRUPTED))
+            code = INTERRUPTED
+        sys.exit(code if isinstance(code, int) else 0)

@@ -1,0 +1,62 @@
+"""The group of all commands."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from importlib import metadata
+
+import click
+
+from . import bench, data, logs, scripts, shell, transfer, upkeep
+from .failing import EXIT_CODES, OneLineGroup
+from .session import Session, database
+
+
+def show_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    """The option `--version`."""
+    if value:
+        click.echo(f"logdb {metadata.version('logdb')} (Python {sys.version.split()[0]})")
+        ctx.exit()
+
+
+@click.group(cls=OneLineGroup, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
+@functools.partial(database, envvar="LOGDB_DB")
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=show_version, help="The version."
+)
+@click.pass_context
+def cli(ctx: click.Context) -> None:
+    """LogDB: a transactional key-value database on a totally ordered log.
+
+    The database is a directory: `logdb --db DIR COMMAND`, `logdb COMMAND --db DIR`, or LOGDB_DB in the
+    environment. Commands that only read also run while another process writes. Keys and values are UTF-8
+    text, or hexadecimal with --hex; a value `-` is read from the standard input, `@PATH` from a file.
+    """
+    ctx.ensure_object(Session)
+
+
+for command in (
+    data.put,
+    data.get,
+    data.delete,
+    data.multi_get,
+    data.multi_put,
+    data.scan,
+    data.history,
+    data.watch,
+    scripts.txn,
+    data.outcome,
+    shell.shell,
+    transfer.import_,
+    transfer.export,
+    upkeep.compact,
+    upkeep.pin,
+    upkeep.unpin,
+    upkeep.checkpoint,
+    upkeep.verify,
+    upkeep.audit,
+    bench.bench,
+    logs.log,
+):
+    cli.add_command(command)

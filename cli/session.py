@@ -1,0 +1,190 @@
+"""Which database a command works on, and how it is opened: the options that commands share.
+
+A command is run alone, and opens and closes the database itself; or it is a line in the shell, which keeps
+the database open and may have a transaction under way.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import click
+
+import logdb
+from logdb import Database, Snapshot, Transaction
+
+from .encoding import HEX, TEXT, Notation
+from .failing import BadInput
+from .rendering import progress
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Moment(NamedTuple):
+    """What `--at` and `--at-time` name; neither: now."""
+
+    version: int | None
+    time: dt.datetime | None
+
+    @property
+    def is_now(self) -> bool:
+        return self.version is None and self.time is None
+
+
+class Reads(Protocol):
+    """What a database, a snapshot and a transaction have in common."""
+
+    def get(self, key: bytes) -> bytes | None: ...
+    def multi_get(self, keys: list[bytes]) -> dict[bytes, bytes]: ...
+    def scan(
+        self,
+        start: bytes | None = None,
+        end: bytes | None = None,
+        *,
+        prefix: bytes | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> Iterator[tuple[bytes, bytes]]: ...
+
+
+@dataclass
+class Session:
+    """`path`: what `--db` says. `shell_db`: open while a shell runs; `transaction`: begun in it."""
+
+    path: Path | None = None
+    shell_db: Database | None = None
+    transaction: Transaction | None = None
+
+    @property
+    def directory(self) -> Path:
+        if self.path is None:
+            raise click.UsageError("which database? give --db DIR or set LOGDB_DB")
+        return self.path
+
+    @contextmanager
+    def open(self, *, read_only: bool, create: bool = False) -> Iterator[Database]:
+        """The database, closed again at the end unless it is the shell's."""
+        if self.shell_db is not None:
+            yield self.shell_db
+            return
+        with progress("replaying the log", "records") as tick:
+            db = logdb.open(self.directory, read_only=read_only, create=create, progress=tick)
+        with db:
+            yield db
+
+    @contextmanager
+    def reading(self, moment: Moment) -> Iterator[Reads]:
+        """What reads go to: the transaction under way, or the database at that moment."""
+        if self.transaction is not None and moment.is_now:
+            yield self.transaction
+            return
+        with self.open(read_only=True) as db:
+            yield snapshot(db, moment)
+
+
+def snapshot(db: Database, moment: Moment) -> Snapshot:
+    """The database at that moment."""
+    return db.at(moment.version, time=moment.time)
+
+
+def _set_database(ctx: click.Context, param: click.Parameter, value: Path | None) -> None:
+    session = ctx.ensure_object(Session)
+    if value is None:
+        return
+    if session.shell_db is not None:
+        raise click.UsageError("the shell has its database open already: --db belongs to `logdb shell`")
+    session.path = value
+
+
+def _moment_time(ctx: click.Context, param: click.Parameter, value: str | None) -> dt.datetime | None:
+    if value is None:
+        return None
+    try:
+        return dt.datetime.fromisoformat(value)
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is not an ISO time such as 2024-05-01T12:30:00+02:00") from None
+
+
+def database(command: F, envvar: str | None = None) -> F:
+    """The option `--db`; only the group looks at the environment, lest it outweighs what the group was
+    given.
+    """
+    return click.option(
+        "--db",
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        envvar=envvar,
+        callback=_set_database,
+        expose_value=False,
+        help="The database directory (or the environment variable LOGDB_DB).",
+    )(command)
+
+
+def as_json(command: F) -> F:
+    """The option `--json`."""
+    return click.option("--json", "as_json", is_flag=True, help="JSON for programs: one object a line.")(
+        command
+    )
+
+
+def notation(command: F) -> F:
+    """The option `--hex`."""
+    return click.option(
+        "--hex",
+        "notation",
+        is_flag=True,
+        callback=lambda ctx, param, value: HEX if value else TEXT,
+        help="Keys and values are hexadecimal, as given and as shown (default: UTF-8 text).",
+    )(command)
+
+
+def label(command: F) -> F:
+    """The option `--label`."""
+    return click.option(
+        "--label", default="", help="A name for the transaction, shown to watchers and in conflicts."
+    )(command)
+
+
+def moment(command: F) -> F:
+    """The options `--at` and `--at-time`; the command takes `at` and `at_time`, and makes a Moment of them."""
+    for option in (
+        click.option(
+            "--at-time",
+            callback=_moment_time,
+            metavar="ISO",
+            help="Read as of a time, such as 2024-05-01T12:30 (local, unless it names its zone).",
+        ),
+        click.option("--at", type=click.IntRange(min=0), metavar="VERSION", help="Read as of a version."),
+    ):
+        command = option(command)
+    return command
+
+
+def moment_of(at: int | None, at_time: dt.datetime | None) -> Moment:
+    """Raises UsageError when both are given."""
+    if at is not None and at_time is not None:
+        raise click.UsageError("give --at or --at-time, but not both")
+    return Moment(at, at_time)
+
+
+def read_pairs(texts: Iterable[str], notation: Notation) -> dict[bytes, bytes | None]:
+    """KEY VALUE KEY VALUE ... Raises BadInput."""
+    words = list(texts)
+    if len(words) % 2:
+        raise BadInput(f"keys and values come in pairs; the key {words[-1]!r} has no value")
+    if words[1::2].count("-") > 1:
+        raise BadInput("only one value can come from the standard input")
+    items: dict[bytes, bytes | None] = {}
+    for key, value in zip(words[::2], words[1::2], strict=True):
+        items[notation.read(key)] = notation.read_value(value)
+    return items
+
+
+def iso(time: dt.datetime | None) -> str | None:
+    """A time for output."""
+    return None if time is None else time.isoformat(timespec="milliseconds")

@@ -1,0 +1,395 @@
+"""Import and export: rows of a file to keys and values, and back."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import json
+import math
+import signal
+import string
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+import click
+
+from logdb import Database, LogDBError
+
+from . import rendering
+from .encoding import from_csv, from_json
+from .failing import FAILED, INTERRUPTED, BadInput, Failure
+from .session import Moment, Session, as_json, database, label, moment, moment_of, snapshot
+from .sinks import published, write_csv, write_fields, write_json_lines, write_json_values, write_parquet
+from .sources import FORMATS, Row, Source, format_of, open_source
+
+BATCH_BYTES: Final = 8 << 20
+EXPORTED_COLUMNS: Final = {"key", "value", "version"}
+
+Entry = Callable[[int, Row], tuple[bytes, bytes]]
+"""The key and the value that a row with its number becomes. Raises BadInput."""
+
+
+# ---- import
+
+
+@click.command("import")
+@click.argument("file")
+@click.option(
+    "--format", "kind", type=click.Choice(FORMATS), help="The file's format (default: by its suffix)."
+)
+@click.option(
+    "--key", "key_columns", metavar="COL[,COL...]", help="The columns that make the key, joined with /."
+)
+@click.option(
+    "--key-template", metavar="TEXT", help="The key with columns filled in: '{year}-{month:02d}-{carrier}'."
+)
+@click.option("--prefix", default="", metavar="P", help="Put P before every key.")
+@click.option(
+    "--batch", type=click.IntRange(min=1), default=1000, show_default=True, help="Rows in one transaction."
+)
+@click.option(
+    "--skip", type=click.IntRange(min=0), default=0, metavar="N", help="Leave out the first N rows."
+)
+@label
+@as_json
+@database
+@click.pass_obj
+def import_(
+    session: Session,
+    file: str,
+    kind: str | None,
+    key_columns: str | None,
+    key_template: str | None,
+    prefix: str,
+    batch: int,
+    skip: int,
+    label: str,
+    as_json: bool,
+) -> None:
+    """Import the rows of FILE (CSV with a header, JSON lines, Parquet; .csv and .jsonl also .gz or .zip;
+    `-`: standard input).
+
+    With --key or --key-template every row becomes a JSON object under the key that its columns make. A CSV
+    cell that is just how a number is written (7, -1.5, but not 007) becomes a number, an empty one null.
+    Without them the file must have the columns key and value, as `logdb export` writes them, and those keys
+    and values come back byte by byte.
+
+    Rows go in by transactions of --batch rows. After Ctrl-C or an error all whole batches are in, and the
+    message says with which --skip to go on.
+    """
+    if key_columns is not None and key_template is not None:
+        raise click.UsageError("give --key or --key-template, but not both")
+    kind = kind or format_of(file)
+    if kind is None:
+        raise click.UsageError(f"what is in {file}? give --format {'|'.join(FORMATS)}")
+    makes_key = key_columns is not None or key_template is not None
+    source = open_source(file, kind, typed=makes_key)
+    entry = (
+        _restored(source, kind) if not makes_key else _composed(source, _template(key_columns, key_template))
+    )
+    with session.open(read_only=False, create=True) as db:
+        work = Import(db, source, entry, prefix.encode("utf-8", "surrogateescape"), batch, label, skip)
+        version = work.run()
+    rows = work.done - skip
+    rendering.answer(
+        as_json,
+        {"rows": rows, "version": version},
+        f"{rows:,} rows imported, version {version}" if rows else "no rows to import",
+    )
+
+
+class Import:
+    """An import under way. `done`: the rows of the file that are in the database, or were skipped."""
+
+    def __init__(
+        self, db: Database, source: Source, entry: Entry, prefix: bytes, batch: int, label: str, skip: int
+    ) -> None:
+        self._db, self._source, self._entry, self._prefix = db, source, entry, prefix
+        self._batch, self._label, self._skip = batch, label, skip
+        self.done = skip
+
+    def run(self) -> int | None:
+        """Put all rows in; returns the last version. Raises Failure that says how to go on."""
+        try:
+            with Interrupts() as interrupts:
+                return self._run(interrupts)
+        except KeyboardInterrupt:
+            raise Failure(f"interrupted; {self._how_to_go_on()}", INTERRUPTED) from None
+        except BadInput as error:
+            raise BadInput(f"{error.message}; {self._how_to_go_on()}") from error
+        except (LogDBError, OSError) as error:
+            raise Failure(f"{error}; {self._how_to_go_on()}", FAILED) from error
+
+    def _how_to_go_on(self) -> str:
+        if not self.done:
+            return "no rows are in yet"
+        return f"{self.done:,} rows are in: go on with --skip {self.done}"
+
+    def _run(self, interrupts: Interrupts) -> int | None:
+        version: int | None = None
+        source, prefix = self._source, self._prefix
+        items: dict[bytes, bytes | None] = {}
+        count = size = 0
+        with rendering.progress("importing", "rows", is_bytes=source.is_in_bytes) as tick:
+
+            def put() -> None:
+                nonlocal version, count, size
+                with interrupts.held():
+                    version = self._db.multi_put(items, label=self._label)
+                    self.done += count
+                tick(source.position(), source.total)
+                items.clear()
+                count = size = 0
+
+            for number, row in islice(source.rows(), self._skip, None):
+                key, value = self._entry(number, row)
+                items[prefix + key] = value
+                count += 1
+                size += len(key) + len(value)
+                if count >= self._batch or size >= BATCH_BYTES:
+                    put()
+            if count:
+                put()
+        return version
+
+
+class Interrupts:
+    """Ctrl-C that waits while a batch is being written: then what is in the database is known."""
+
+    def __init__(self) -> None:
+        self._holding = self._pending = False
+
+    def __enter__(self) -> Interrupts:
+        self._before = signal.signal(signal.SIGINT, self._on_signal)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if not self._holding:
+            raise KeyboardInterrupt
+        self._pending = True
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold Ctrl-C back until the end of the block."""
+        self._holding = True
+        try:
+            yield
+        finally:
+            self._holding = False
+        if self._pending:
+            raise KeyboardInterrupt
+
+
+def _restored(source: Source, kind: str) -> Entry:
+    """Rows with the columns key and value, as exported."""
+
+    def bytes_of(value: Any) -> bytes:
+        if isinstance(value, bytes):
+            return value
+        return from_csv(value) if kind == "csv" else from_json(value)
+
+    def entry(number: int, row: Row) -> tuple[bytes, bytes]:
+        if not {"key", "value"} <= row.keys() <= EXPORTED_COLUMNS:
+            names = ", ".join(row)
+            raise BadInput(
+                f"{source.where(number)}: which of the columns {names} make the key? give --key or --key-template"
+            )
+        try:
+            column = "key"
+            key = bytes_of(row["key"])
+            column = "value"
+            return key, bytes_of(row["value"])
+        except ValueError as error:
+            raise BadInput(f"{source.where(number, column)}: {error}") from error
+
+    return entry
+
+
+def _composed(source: Source, template: list[tuple[str, str, str]]) -> Entry:
+    """Rows as JSON objects, under the key that `template` (text, column, format) makes."""
+
+    def entry(number: int, row: Row) -> tuple[bytes, bytes]:
+        parts = []
+        for text, column, spec in template:
+            parts.append(text)
+            if not column:
+                continue
+            if column not in row:
+                raise BadInput(
+                    f"{source.where(number)}: there is no column {column!r} (there are {', '.join(row)})"
+                )
+            cell = row[column]
+            if cell is None:
+                raise BadInput(f"{source.where(number, column)}: it is empty, and the key needs it")
+            try:
+                parts.append(format(cell if spec else _as_text(cell), spec))
+            except (ValueError, TypeError) as error:
+                raise BadInput(f"{source.where(number, column)}: {cell!r} as {spec!r}: {error}") from error
+        return "".join(parts).encode("utf-8", "surrogatepass"), _json_object(row)
+
+    return entry
+
+
+def _template(columns: str | None, text: str | None) -> list[tuple[str, str, str]]:
+    """(text, column, format) in turn; the last may have no column. Raises UsageError."""
+    if text is None:
+        assert columns is not None
+        return [("/" if position else "", column, "") for position, column in enumerate(columns.split(","))]
+    try:
+        parts = [
+            (before, column or "", spec or "") for before, column, spec, _ in string.Formatter().parse(text)
+        ]
+    except ValueError as error:
+        raise click.UsageError(f"the key template {text!r} is wrong: {error}") from error
+    if not any(column for _, column, _ in parts):
+        raise click.UsageError(
+            f"the key template {text!r} names no column: every row would have the same key"
+        )
+    return parts
+
+
+def _as_text(cell: Any) -> str:
+    if isinstance(cell, str):
+        return cell
+    if isinstance(cell, bytes):
+        return cell.decode("utf-8", "backslashreplace")
+    return (
+        json.dumps(cell, default=_plain, ensure_ascii=False)
+        if isinstance(cell, bool | list | dict)
+        else str(cell)
+    )
+
+
+def _json_object(row: Row) -> bytes:
+    try:
+        text = json.dumps(row, ensure_ascii=False, separators=(",", ":"), default=_plain, allow_nan=False)
+    except ValueError:  # JSON has neither NaN nor infinity
+        finite = {
+            name: None if isinstance(cell, float) and not math.isfinite(cell) else cell
+            for name, cell in row.items()
+        }
+        text = json.dumps(finite, ensure_ascii=False, separators=(",", ":"), default=_plain)
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _plain(thing: Any) -> Any:
+    """What Parquet has and JSON has not."""
+    if isinstance(thing, bytes):
+        return {"base64": base64.b64encode(thing).decode()}
+    return thing.isoformat() if isinstance(thing, dt.date | dt.time) else str(thing)
+
+
+# ---- export
+
+
+@click.command()
+@click.option(
+    "--to", required=True, metavar="PATH", help="The file to write; for Spark's Parquet a new directory."
+)
+@click.option(
+    "--format", "kind", type=click.Choice(FORMATS), help="The format (default: by the suffix of PATH)."
+)
+@click.option("--prefix", metavar="P", help="Only keys that begin with P.")
+@click.option(
+    "--json-values",
+    is_flag=True,
+    help="The values are JSON objects: write their fields (CSV) or themselves (jsonl).",
+)
+@click.option("--force", is_flag=True, help="Replace the file if it exists.")
+@moment
+@as_json
+@database
+@click.pass_obj
+def export(
+    session: Session,
+    to: str,
+    kind: str | None,
+    prefix: str | None,
+    json_values: bool,
+    force: bool,
+    at: int | None,
+    at_time: dt.datetime | None,
+    as_json: bool,
+) -> None:
+    """Export the database at one version to a file, or with Spark to a directory of Parquet files.
+
+    CSV and JSON lines have a key and a value; bytes that are no UTF-8 are base64:... in CSV and {"base64":
+    "..."} in JSON. A suffix .gz compresses. --json-values undoes `import --key`: the rows come out as they
+    went in, keys are not written. PATH with the suffix .parquet is one file, any other PATH with --format
+    parquet is a new directory that Spark writes, with a manifest. The file appears whole or not at all.
+    """
+    kind = kind or format_of(to)
+    if kind is None:
+        raise click.UsageError(f"what is {to} to be? give --format {'|'.join(FORMATS)}")
+    if kind == "parquet" and json_values:
+        raise click.UsageError("--json-values goes with csv and jsonl")
+    when, begin = (
+        moment_of(at, at_time),
+        None if prefix is None else prefix.encode("utf-8", "surrogateescape"),
+    )
+    path = Path(to)
+    if kind == "parquet" and path.suffix != ".parquet":
+        keys, version = _export_with_spark(session, path, when, begin)
+    else:
+        _check_target(path, force)
+        with session.open(read_only=True) as db:
+            view = snapshot(db, when)
+            version = view.version
+
+            def rows() -> Iterator[tuple[bytes, bytes]]:
+                return view.scan(prefix=begin)
+
+            with rendering.progress("exporting", "keys") as tick, published(path) as file:
+                counted = _counted(rows(), tick)
+                if kind == "parquet":
+                    keys = write_parquet(file, counted)
+                elif kind == "jsonl":
+                    keys = (
+                        write_json_values(file, counted) if json_values else write_json_lines(file, counted)
+                    )
+                else:
+                    keys = write_fields(file, rows, counted) if json_values else write_csv(file, counted)
+    rendering.answer(
+        as_json,
+        {"keys": keys, "version": version, "to": to},
+        f"{keys:,} keys of version {version} exported to {to}",
+    )
+
+
+def _export_with_spark(session: Session, path: Path, when: Moment, prefix: bytes | None) -> tuple[int, int]:
+    """(keys, version)"""
+    with session.open(read_only=True) as db:
+        version = snapshot(db, when).version
+    try:
+        from spark_export.export import export_snapshot
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] not in ("pyspark", "pyarrow", "pandas"):
+            raise
+        raise Failure(
+            f"Spark writes a directory of Parquet files: pip install 'logdb[spark]' (or one file: {path}.parquet)",
+            FAILED,
+        ) from error
+    with rendering.progress("exporting with Spark", "rows") as tick:
+        exported = export_snapshot(session.directory, path, version=version, prefix=prefix, progress=tick)
+    return exported.rows, version
+
+
+def _check_target(path: Path, force: bool) -> None:
+    if path.exists() and not path.is_file():
+        raise BadInput(f"{path} exists and is not a file; choose another name")
+    if path.exists() and not force:
+        raise BadInput(f"{path} exists; choose another name, or replace it with --force")
+
+
+def _counted(rows: Iterator[tuple[bytes, bytes]], tick: rendering.Tick) -> Iterator[tuple[bytes, bytes]]:
+    for done, row in enumerate(rows, 1):
+        yield row
+        if done % 1000 == 0:
+            tick(done, None)

@@ -1,0 +1,132 @@
+"""Looking after a database: compact, pin, unpin, checkpoint, verify, audit."""
+
+from __future__ import annotations
+
+import click
+
+import logdb
+from logdb import inspection
+
+from . import rendering
+from .failing import Negative
+from .session import Session, as_json, database
+
+
+@click.command()
+@click.option(
+    "--before",
+    type=click.IntRange(min=0),
+    metavar="VERSION",
+    help="The oldest version to keep (default: the newest).",
+)
+@as_json
+@database
+@click.pass_obj
+def compact(session: Session, before: int | None, as_json: bool) -> None:
+    """Drop what only reads before a version could see, and give its disk space back. Pins hold it back."""
+    with session.open(read_only=False) as db, rendering.counting("compacting", "entries") as add:
+        done = db.compact(before, progress=add)
+    rendering.answer(
+        as_json,
+        done._asdict(),
+        f"the oldest version left is {done.floor}; {done.relocated:,} live values were moved, the log begins at record "
+        f"{done.oldest_after} (before: {done.oldest_before})",
+    )
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option(
+    "--at", type=click.IntRange(min=0), metavar="VERSION", help="The version to pin (default: the newest)."
+)
+@as_json
+@database
+@click.pass_obj
+def pin(session: Session, name: str | None, at: int | None, as_json: bool) -> None:
+    """Keep a version readable through compactions, under NAME, until `unpin NAME`. Without NAME: list the
+    pins.
+    """
+    if name is None:
+        if at is not None:
+            raise click.UsageError("a pin needs a NAME")
+        with session.open(read_only=True) as db:
+            rendering.rows(("name", "version"), sorted(db.pins.items()), as_json=as_json)
+        return
+    with session.open(read_only=False) as db:
+        version = db.pin(name, at)
+    rendering.answer(as_json, {"name": name, "version": version}, f"version {version} is pinned as {name}")
+
+
+@click.command()
+@click.argument("name")
+@database
+@click.pass_obj
+def unpin(session: Session, name: str) -> None:
+    """Give up the pin NAME. Exit code 1 if there is none."""
+    with session.open(read_only=False) as db:
+        if name not in db.pins:
+            raise Negative(f"no pin {name!r}")
+        db.unpin(name)
+
+
+@click.command()
+@as_json
+@database
+@click.pass_obj
+def checkpoint(session: Session, as_json: bool) -> None:
+    """Bring the checkpoint of the key map up to date, so that opening the database replays nothing."""
+    with session.open(read_only=False) as db, rendering.counting("writing the checkpoint", "keys") as add:
+        version = db.checkpoint(progress=add)
+    rendering.answer(as_json, {"covers": version}, f"the checkpoint covers version {version}")
+
+
+@click.command()
+@click.option("--rebuild", is_flag=True, help="First make the checkpoint anew from the log.")
+@as_json
+@database
+@click.pass_obj
+def verify(session: Session, rebuild: bool, as_json: bool) -> None:
+    """Check every byte on disk: the log by its checksums, the checkpoint against the log. Exit code 1 if
+    there is damage.
+
+    Damage in the log is for a backup to mend, damage in the checkpoint (map/) for --rebuild.
+    """
+    path = session.directory
+    if rebuild:
+        with rendering.progress("rebuilding the checkpoint", "records") as tick:
+            logdb.rebuild(path, progress=tick)
+    with rendering.progress("verifying", is_bytes=True) as tick:
+        found = inspection.verify(path, progress=tick)
+    if as_json:
+        damage = [{"path": one.path, "offset": one.offset, "what": one.what} for one in found.damage]
+        rendering.emit(found._asdict() | {"damage": damage})
+    else:
+        for one in found.damage:
+            click.echo(str(one))
+        click.echo(
+            f"{found.bytes_checked:,} bytes, {found.records:,} records, {found.keys:,} keys in the checkpoint checked: "
+            + (f"{len(found.damage)} damaged" if found.damage else "no damage")
+        )
+    if found.damage:
+        raise Negative(f"{path} is damaged, first in {found.damage[0].path}")
+
+
+@click.command()
+@as_json
+@database
+@click.pass_obj
+def audit(session: Session, as_json: bool) -> None:
+    """Decide every commit in the log again, and name the first that was decided differently. Exit code 1 if
+    there is one.
+    """
+    with rendering.progress("auditing", "records") as tick:
+        found = inspection.audit(session.directory, progress=tick)
+    rendering.answer(
+        as_json,
+        found._asdict(),
+        f"{found.commits:,} commits up to version {found.through} decided again, {found.aborted:,} of them aborted"
+        + (f", {found.trusted:,} from before a compaction trusted" if found.trusted else "")
+        + (": all as they were" if found.difference is None else ""),
+    )
+    if found.difference is not None:
+        raise Negative(found.difference)
