@@ -8,7 +8,7 @@ import sys
 def main() -> None:
     """The entry point. Ctrl-C while the program is still being loaded ends it as quietly as later."""
     try:
-        from .main import cli
+        from .commands import cli
     except KeyboardInterrupt:
         sys.exit(130)
     cli()

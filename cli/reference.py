@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from .main import cli
+from .commands import cli
 
 HEAD = """# The `logdb` command
 
