@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from logdb.errors import LogDBError
 from logdb.log.segments.format import LogRecord
-from logdb.log.segments.store import LogFailed
+from logdb.log.segments.store import LogFailed, Trimmed
 
 __all__ = [
     "Batch",
@@ -40,14 +40,6 @@ Record = tuple[int, bytes]
 
 ShardPolicy = Callable[[Record], int]
 """Which shard a record goes to."""
-
-
-class Trimmed(LogDBError):
-    """The record was trimmed. `oldest` is the oldest GSN that can be read."""
-
-    def __init__(self, gsn: int, oldest: int) -> None:
-        self.gsn, self.oldest = gsn, oldest
-        super().__init__(f"record {gsn} was trimmed; the oldest one left is {oldest}")
 
 
 class NotOfThisShard(LogDBError):
@@ -149,7 +141,10 @@ class OrderedLog(Log, Protocol):
         """Return when `gsn` is durable. Callers share one sync; a lone caller waits for nobody. Raises LogFailed."""
 
     def wait_past(self, gsn: int, timeout: float | None) -> bool:
-        """Wait until `durable` > `gsn`; False after `timeout` seconds. Asks nobody to sync. Raises once closed."""
+        """Wait until `durable` > `gsn`; False after `timeout` seconds. Asks nobody to sync.
+
+        Raises LogFailed once the log has failed or is closed.
+        """
 
     def end(self) -> int:
         """The GSN that the next record will get."""

@@ -1,8 +1,8 @@
 """The bytes of store and index files. `FORMAT.md` is the grammar; this file is the only one that knows offsets.
 
-A frame proves itself: its checksum covers every byte of it and is folded with its sequence number and the log's id, so a
-frame that stands at another place, is left over from an earlier life of the file, or came in as part of a value (a copy
-of another log's file) is not valid.
+A frame proves itself: its checksum covers every byte of it and is folded with its sequence number and the log's id.
+So a frame that stands at another place, is left over from an earlier life of the file, or came in as part of a value
+(a copy of another log's file) is not valid.
 """
 
 from __future__ import annotations

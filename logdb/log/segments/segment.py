@@ -135,6 +135,8 @@ class Segment:
         except OSError as error:
             if error.errno not in DISK_FULL:
                 raise
+            with contextlib.suppress(OSError):
+                self._disk.unlink(self.index_path.with_suffix(".tmp"))
 
     def _write_index(self) -> None:
         entries = _little_endian(self.offsets)

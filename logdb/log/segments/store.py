@@ -10,8 +10,10 @@ SEG-1  Sequence numbers are contiguous: each segment begins where the one before
 SEG-2  `durable_end` never passes `end`, and moves only after the fdatasync of what it covers.
 SEG-3  One append call lies in one segment: it is refused whole, before anything is numbered, when the disk is full.
 SEG-4  After a failed write or fdatasync nothing is ever appended or flushed again through this object.
+       An interrupt (an exception out of a signal handler) is no failure: what it cut short can be called again.
 SEG-5  Recovery drops only bytes that no writer can have acknowledged: what the watermark, an index or a later frame
        says to be durable must be there, or opening fails with the file and the offset.
+SEG-6  Frames go to a segment only after all of the one before it is on the medium.
 """
 
 from __future__ import annotations
@@ -23,17 +25,38 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from logdb.errors import Corruption, Unavailable
+from logdb.errors import Corruption, LogDBError, Unavailable
 from logdb.log.segments.disk import Disk
-from logdb.log.segments.format import FRAME_BYTES, LogRecord, claims_durable, frame_head, read_frame
-from logdb.log.segments.segment import STORE_SUFFIX, Segment
+from logdb.log.segments.format import (
+    FRAME_BYTES,
+    STORE_HEADER_BYTES,
+    LogRecord,
+    claims_durable,
+    frame_head,
+    holds_frame,
+    read_frame,
+    salt_of,
+    store_header,
+)
+from logdb.log.segments.segment import DISK_FULL, INDEX_SUFFIX, STORE_SUFFIX, Segment, SegmentClosed
 from logdb.log.segments.watermark import FILE_NAME, Watermark
 
 SEGMENT_BYTES = 64 << 20
+REFUSED = (*DISK_FULL, errno.EMFILE, errno.ENFILE)
+"""What keeps a segment from being extended now, and may not a moment later; anything else is a failing disk."""
+_READ_BYTES = 1 << 20
 
 
 class LogFailed(Exception):
     """A write or fdatasync failed: nothing more can be made durable until the log is opened again."""
+
+
+class Trimmed(LogDBError):
+    """The record was trimmed. `oldest` is the oldest GSN that can be read."""
+
+    def __init__(self, gsn: int, oldest: int) -> None:
+        self.gsn, self.oldest = gsn, oldest
+        super().__init__(f"record {gsn} was trimmed; the oldest one left is {oldest}")
 
 
 Run = tuple[Segment, int, list[bytes]]
@@ -59,6 +82,7 @@ class SegmentStore:
         disk: Disk | None = None,
     ) -> None:
         self._directory, self._log_id, self._segment_bytes = directory, log_id, segment_bytes
+        self._salt = salt_of(log_id)
         self._disk = disk or Disk()
         self._writable = writable
         self._segments: list[Segment] = []
@@ -67,18 +91,18 @@ class SegmentStore:
         self._runs: list[Run] = []
         self._taken: list[Run] = []
         self._refreshing = threading.Lock()
+        self._closed = False
         self.failure: OSError | None = None
         if writable:
             directory.mkdir(exist_ok=True)
             self._disk.sync_directory(directory.parent)
+        self.end = self.durable_end = 0
         self._watermark = Watermark(directory, self._disk, writable=writable)
         try:
             self._open(follow=follow)
         except BaseException:
             self._close_files()
             raise
-        self.end = self._segments[-1].end
-        self.durable_end = self.end
         self._trimmed_to = self._segments[0].base
         self._run_offset = self._segments[-1].length
 
@@ -101,14 +125,19 @@ class SegmentStore:
         first = lsn = self.end
         unsynced = lsn - self.durable_end
         offset = segment.length
-        frames, offsets = self._frames, segment.offsets
-        for tag, payload in records:
-            frames.append(frame_head(lsn, unsynced, time, tag, payload))
-            frames.append(payload)
-            offsets.append(offset)
-            offset += FRAME_BYTES + len(payload)
-            lsn += 1
-            unsynced += 1
+        frames, offsets, salt = self._frames, segment.offsets, self._salt
+        kept, known = len(frames), len(offsets)
+        try:
+            for tag, payload in records:
+                frames.append(frame_head(lsn, salt, unsynced, time, tag, payload))
+                frames.append(payload)
+                offsets.append(offset)
+                offset += FRAME_BYTES + len(payload)
+                lsn += 1
+                unsynced += 1
+        except BaseException:
+            del frames[kept:], offsets[known:]
+            raise
         segment.length = offset
         self.end = lsn
         return first
@@ -119,14 +148,12 @@ class SegmentStore:
         What was taken by a flush that did not get to its end (an interrupt) is taken again: writing it twice is
         harmless.
         """
+        segment = self._segments[-1]
         runs = self._taken + self._runs
-        frames = self._frames
-        if frames:
-            runs.append((self._segments[-1], self._run_offset, frames))
-            self._frames = []
-            self._run_offset = self._segments[-1].length
-        self._runs = []
-        self._taken = runs
+        if self._frames:
+            runs.append((segment, self._run_offset, self._frames))
+        # No call stands between these, so no interrupt comes between them.
+        self._taken, self._runs, self._frames, self._run_offset = runs, [], [], segment.length
         return runs, self.end
 
     def flush(self, taken: tuple[list[Run], int]) -> None:
@@ -138,7 +165,7 @@ class SegmentStore:
             for segment, offset, frames in runs:
                 segment.write(b"".join(frames), offset)
                 if segment is not self._segments[-1]:
-                    segment.seal(self._log_id)
+                    segment.seal()
         except OSError as error:
             self.failure = error
             raise LogFailed(str(error)) from error
@@ -154,18 +181,21 @@ class SegmentStore:
                 return segment
             new = Segment.create(self._directory, self.end, self._log_id, size, self._disk)
         except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            if error.errno in DISK_FULL:
                 raise Unavailable(
                     f"the disk that holds {self._directory} is full: {size:,} bytes could not be reserved; "
                     "free some space and try again"
                 ) from error
-            raise Unavailable(f"{self._directory} could not be extended: {error}") from error
-        # A run of the old segment, even an empty one, makes the flush seal it.
-        self._runs.append((segment, self._run_offset, self._frames))
-        self._frames = []
-        self._segments.append(new)
-        self._bases.append(new.base)
-        self._run_offset = new.length
+            if error.errno in REFUSED:
+                raise Unavailable(f"{self._directory} could not be extended: {error}") from error
+            self.failure = error
+            raise LogFailed(str(error)) from error
+        # A run of the old segment, even an empty one, makes the flush seal it. No call stands between these, so no
+        # interrupt comes between them.
+        self._runs += [(segment, self._run_offset, self._frames)]
+        self._frames, self._run_offset = [], new.length
+        self._segments += [new]
+        self._bases += [new.base]
         return new
 
     # ---- reading
@@ -182,17 +212,23 @@ class SegmentStore:
 
     def read(self, lsn: int) -> LogRecord:
         """The durable record `lsn`; `first` <= `lsn` < `durable_end`. Raises Corruption."""
-        return self._segment_of(lsn).read(lsn)
+        try:
+            return self._segment_of(lsn).read(lsn)
+        except SegmentClosed:
+            raise self._gone(lsn) from None
 
     def scan(self, first: int, end: int) -> Iterator[LogRecord]:
         """Durable records `first` to `end` - 1 in order;
 
-        `base` <= `first`, `end` <= `durable_end`. Raises Corruption.
+        `base` <= `first`, `end` <= `durable_end`. Raises Corruption, and Trimmed when a trim overtakes it.
         """
         while first < end:
             segment = self._segment_of(first)
             stop = min(end, segment.end)
-            yield from segment.scan(first, stop)
+            try:
+                yield from segment.scan(first, stop)
+            except SegmentClosed:
+                raise self._gone(first) from None
             first = stop
 
     def last_at_time(self, time: int) -> int:
@@ -206,20 +242,20 @@ class SegmentStore:
 
     def time(self, lsn: int) -> int:
         """When the durable record `lsn` was written, ns since the epoch."""
-        return self._segment_of(lsn).time(lsn)
+        return self.read(lsn).time
 
     def refresh(self) -> int:
         """Where another process writes: see what has become durable. Returns `durable_end`."""
         end = self._watermark.next
-        if end <= self.durable_end:
-            return self.durable_end
-        with self._refreshing:
-            self._follow_to(end)
+        if end > self.durable_end:
+            with self._refreshing:
+                if end > self.durable_end and not self._closed:
+                    self._follow_to(end)
         return self.durable_end
 
     def left_by_trim(self, lsn: int) -> int:
         """The oldest record that the files would still have after `trim(lsn)`."""
-        return self._segment_of(lsn).base
+        return self._segment_of(max(lsn, self.base)).base
 
     def files(self, first: int, end: int) -> list[tuple[Path, int, int]]:
         """(store file, first record, end) of every segment with records in `first` to `end` - 1."""
@@ -230,101 +266,134 @@ class SegmentStore:
         ]
 
     def _segment_of(self, lsn: int) -> Segment:
-        return self._segments[bisect_right(self._bases, lsn) - 1]
+        position = bisect_right(self._bases, lsn)
+        if position == 0:
+            raise Trimmed(lsn, self.first)
+        return self._segments[position - 1]
+
+    def _gone(self, lsn: int) -> Exception:
+        return Trimmed(lsn, self.first) if lsn < self.base else LogFailed("the log is closed")
 
     # ---- trimming and closing
 
     def trim(self, lsn: int) -> None:
-        """Records before `lsn` may go: no longer readable, and whole files of them are removed."""
+        """Records before `lsn` may go: no longer readable, and whole files of them are removed. Raises LogFailed."""
         self._trimmed_to = max(self._trimmed_to, min(lsn, self.durable_end))
         while len(self._segments) > 1 and self._segments[1].base <= self._trimmed_to:
             segment = self._segments[0]
+            try:
+                # One by one, so that a crash leaves no hole between the files.
+                segment.unlink()
+                self._disk.sync_directory(self._directory)
+            except OSError as error:
+                self.failure = error
+                raise LogFailed(str(error)) from error
             self._segments, self._bases = self._segments[1:], self._bases[1:]
-            segment.unlink()
             segment.close()
-        if self._writable:
-            self._disk.sync_directory(self._directory)
 
     def close(self) -> None:
-        """Seal the last segment and release the files. Everything must have been flushed."""
+        """Seal the last segment, if everything was flushed, and release the files. Raises LogFailed."""
         try:
-            if self._writable and self.failure is None:
-                self._segments[-1].seal(self._log_id)
+            if self._writable and self.failure is None and self.durable_end == self.end:
+                self._segments[-1].seal()
+        except OSError as error:
+            self.failure = error
+            raise LogFailed(str(error)) from error
         finally:
             self._close_files()
 
     def _close_files(self) -> None:
-        for segment in self._segments:
-            segment.close()
+        with self._refreshing:
+            self._closed = True
+            for segment in self._segments:
+                segment.close()
         with contextlib.suppress(OSError):
             self._watermark.close(sync=self._writable and self.failure is None)
 
     # ---- opening
 
     def _open(self, *, follow: bool) -> None:
-        paths = sorted(self._directory.glob(f"*{STORE_SUFFIX}"))
-        if not paths:
-            if not self._writable:
-                raise Corruption(self._directory, None, "there are no segment files")
-            if self._watermark.next > 1:
-                raise Corruption(
-                    self._directory, None, f"the segment files are gone; the log had {self._watermark.next - 1} records"
-                )
-            self._adopt(Segment.create(self._directory, 1, self._log_id, 0, self._disk))
-            self._watermark.advance(1)
+        paths = self._paths()
+        if follow:
+            self._open_following(paths)
             return
         durable_end = self._watermark.next
-        for position, path in enumerate(paths):
-            try:
-                segment = self._open_segment(path, is_last=position == len(paths) - 1)
-            except FileNotFoundError:  # trimmed by the writer since the directory was listed
-                continue
-            if segment is not None:
-                self._adopt(segment)
-        if follow:
-            self._follow_to(durable_end)
-            return
+        for path in paths:
+            if not self._adopt_or_remove(path, is_last=path is paths[-1]):
+                paths.remove(path)
+                break
+        if not self._segments:
+            self._open_empty(durable_end)
         for position, segment in enumerate(self._segments):
             is_last = position == len(self._segments) - 1
             next_base = None if is_last else self._segments[position + 1].base
             if segment.end == next_base:
                 continue
             segment.walk(next_base)
+            segment.sync()
             if segment.end != next_base:
                 self._end_at(position, durable_end)
                 break
-        if self._segments[-1].end < durable_end:
+        last = self._segments[-1]
+        if last.end < durable_end:
             raise Corruption(
-                self._segments[-1].path,
-                self._segments[-1].length,
-                f"records {self._segments[-1].end} to {durable_end - 1} had been made durable and are gone",
+                last.path, last.length, f"records {last.end} to {durable_end - 1} had been made durable and are gone"
             )
-        self._segments[-1].sync()
         if self._writable:
+            # The names too: those of new files may not have been synced, those of removed ones must not come back.
+            self._disk.sync_directory(self._directory)
             for segment in self._segments[:-1]:
-                segment.seal(self._log_id)
-            self._segments[-1].cut()
-            self._watermark.advance(self._segments[-1].end)
+                segment.seal()
+            last.cut()
+            self._watermark.advance(last.end)
+        self.end = self.durable_end = last.end
 
-    def _open_segment(self, path: Path, *, is_last: bool) -> Segment | None:
-        """None for a last file that a crash caught before its header was on the medium."""
+    def _paths(self) -> list[Path]:
+        """The store files, oldest first."""
+        return sorted(self._directory.glob("[0-9]" * 20 + STORE_SUFFIX))
+
+    def _open_empty(self, durable_end: int) -> None:
+        if durable_end > 1:
+            raise Corruption(
+                self._directory, None, f"the segment files are gone; the log had {durable_end - 1} records"
+            )
+        if not self._writable:
+            raise Corruption(self._directory, None, "there are no segment files")
+        self._adopt(Segment.create(self._directory, 1, self._log_id, 0, self._disk))
+
+    def _adopt_or_remove(self, path: Path, *, is_last: bool) -> bool:
+        """False for a last file that a crash caught before its header was on the medium: it goes."""
         try:
-            return Segment.open(path, self._log_id, self._disk, writable=self._writable)
+            self._adopt(Segment.open(path, self._log_id, self._disk, writable=self._writable))
         except Corruption:
-            head = path.read_bytes()[:4096] if path.stat().st_size <= 1 << 30 else b"?"
-            if not is_last or not self._segments or head.strip(b"\0") or self._watermark.next > int(path.stem):
+            if not is_last or self._watermark.next > int(path.stem) or not self._is_unborn(path):
                 raise
+        else:
+            return True
         if self._writable:
             self._disk.unlink(path)
-        return None
+        return False
+
+    def _is_unborn(self, path: Path) -> bool:
+        """Whether the file has never had a whole header: no index, nothing but zeros after a header half written."""
+        if path.with_suffix(INDEX_SUFFIX).exists():
+            return False
+        base = int(path.stem)
+        if not self._segments and base > 1:
+            return False
+        with path.open("rb") as file:
+            head = file.read(STORE_HEADER_BYTES)
+            if any(byte not in (0, right) for byte, right in zip(head, store_header(base, self._log_id), strict=False)):
+                return False
+            return all(not chunk.strip(b"\0") for chunk in iter(lambda: file.read(_READ_BYTES), b""))
 
     def _end_at(self, position: int, durable_end: int) -> None:
         """The log ends in this segment, if nothing says that the record that should come next had been durable."""
         segment = self._segments[position]
         data, lsn = segment.contents(), segment.end
-        witness = claims_durable(data, segment.length, len(data), lsn)
+        witness = claims_durable(data, segment.length, len(data), lsn, self._salt)
         later = self._segments[position + 1 :]
-        if witness is None and not any(self._speaks_of(other, lsn) for other in later) and lsn >= durable_end:
+        if witness is None and not any(self._was_used(other) for other in later) and lsn >= durable_end:
             for other in later:
                 if self._writable:
                     other.unlink()
@@ -333,27 +402,59 @@ class SegmentStore:
             return
         raise Corruption(segment.path, segment.length, f"record {lsn} is not valid, though it had been made durable")
 
-    @staticmethod
-    def _speaks_of(segment: Segment, lsn: int) -> bool:
-        """Whether a frame of this later segment was written after `lsn` had become durable."""
+    def _was_used(self, segment: Segment) -> bool:
+        """Whether a record was ever written to this later segment: then those before it were whole (SEG-6)."""
         data = segment.contents()
-        return segment.indexed > 0 or claims_durable(data, 0, len(data), lsn) is not None
+        return segment.index_path.exists() or holds_frame(data, len(data), segment.base, self._salt)
 
     def _adopt(self, segment: Segment) -> None:
         self._segments.append(segment)
         self._bases.append(segment.base)
 
+    # ---- following a writer
+
+    def _open_following(self, paths: list[Path]) -> None:
+        end = self._watermark.next
+        if not paths or end == 0:
+            raise Unavailable(f"{self._directory} is just being created or recovered; try again")
+        self._adopt(self._open_oldest(0))
+        self._follow_to(end)
+
     def _follow_to(self, end: int) -> None:
-        while self._segments[-1].end < end:
-            last = self._segments[-1]
+        last = self._segments[-1]
+        while last.end < end:
             last.walk(end)
-            if last.end >= end:
-                break
-            path = self._directory / f"{last.end:020d}{STORE_SUFFIX}"
-            if not path.exists():
-                raise Corruption(last.path, last.length, f"record {last.end} is not valid, though it is durable")
-            self._adopt(Segment.open(path, self._log_id, self._disk, writable=False))
-        self.end = self.durable_end = end
+            if last.end < end:
+                last = self._open_next(last)
+        self.end = self.durable_end = max(end, last.end)
+
+    def _open_next(self, last: Segment) -> Segment:
+        """Adopt the segment that follows; if it was trimmed, the oldest one left instead of all there are."""
+        path = self._directory / f"{last.end:020d}{STORE_SUFFIX}"
+        try:
+            segment = Segment.open(path, self._log_id, self._disk, writable=False)
+        except FileNotFoundError:
+            if last.path.exists():
+                raise Corruption(
+                    last.path, last.length, f"record {last.end} is not valid, though it is durable"
+                ) from None
+        else:
+            self._adopt(segment)
+            return segment
+        trimmed, segment = self._segments, self._open_oldest(last.end)
+        self._segments, self._bases, self._trimmed_to = [segment], [segment.base], segment.base
+        for gone in trimmed:
+            gone.close()
+        return segment
+
+    def _open_oldest(self, after: int) -> Segment:
+        """The first segment that begins after `after`; the writer may be trimming."""
+        while True:
+            paths = [path for path in self._paths() if int(path.stem) > after]
+            if not paths:
+                raise Corruption(self._directory, None, f"there are no records after {after}, though they are durable")
+            with contextlib.suppress(FileNotFoundError):
+                return Segment.open(paths[0], self._log_id, self._disk, writable=False)
 
     # ---- checking
 
@@ -370,7 +471,7 @@ class SegmentStore:
                 if lsn >= self.durable_end:
                     break
                 limit = segment.offsets[position + 1] if position + 1 < len(segment.offsets) else segment.length
-                record = read_frame(data, start, limit, lsn)
+                record = read_frame(data, start, limit, lsn, self._salt)
                 if start != offset or record is None or start + FRAME_BYTES + len(record.payload) != limit:
                     yield limit - start, Corruption(segment.path, start, f"record {lsn} does not match its checksum")
                 else:

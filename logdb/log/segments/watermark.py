@@ -8,7 +8,7 @@ speaks of.
 
 from __future__ import annotations
 
-import contextlib
+import mmap
 from pathlib import Path
 from struct import Struct
 
@@ -24,6 +24,7 @@ class Watermark:
 
     def __init__(self, directory: Path, disk: Disk, *, writable: bool) -> None:
         self._disk = disk
+        self._map: mmap.mmap | None = None
         path = directory / FILE_NAME
         try:
             self._fd = disk.open(path, writable=writable)
@@ -33,32 +34,43 @@ class Watermark:
             self._fd = disk.create(path)
         if writable and disk.size(self._fd) != _PAIR.size:
             disk.truncate(self._fd, 0)
-            disk.write(self._fd, _PAIR.pack(0, _ALL_ONES), 0)
-        self._map = disk.map(self._fd, _PAIR.size, writable=writable)
+            disk.write(self._fd, bytes(_PAIR.size), 0)
+        if disk.size(self._fd) >= _PAIR.size:
+            self._map = disk.map(self._fd, _PAIR.size, writable=writable)
+        self.is_whole = self._read() is not None
+        """Whether the number and its complement agreed when the log was opened."""
 
     @property
     def next(self) -> int:
+        # A read may fall between the writer's two stores.
         for _ in range(100):
-            number, complement = _PAIR.unpack(self._map[: _PAIR.size])
-            if number == complement ^ _ALL_ONES:
-                return int(number)
+            if (number := self._read()) is not None:
+                return number
         return 0
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether the number and its complement agree."""
-        number, complement = _PAIR.unpack(self._map[: _PAIR.size])
-        return bool(number == complement ^ _ALL_ONES)
+    def _read(self) -> int | None:
+        if self._map is None:
+            return None
+        try:
+            number, complement = _PAIR.unpack(self._map[: _PAIR.size])
+        except ValueError:  # closed by another thread
+            return 0
+        if number == complement == 0:
+            return 0
+        return int(number) if number == complement ^ _ALL_ONES else None
 
     def advance(self, lsn: int) -> None:
         """Everything before `lsn` is durable."""
-        _PAIR.pack_into(self._map, 0, lsn, lsn ^ _ALL_ONES)
+        assert self._map is not None
+        self._map[:] = _PAIR.pack(lsn, lsn ^ _ALL_ONES)
 
     def close(self, *, sync: bool) -> None:
         """Release the file; with `sync`, put the number on the medium first."""
-        if sync:
-            self._map.flush()
-            self._disk.sync(self._fd)
-        with contextlib.suppress(BufferError):
-            self._map.close()
-        self._disk.close(self._fd)
+        try:
+            if self._map is not None:
+                if sync:
+                    self._map.flush()
+                    self._disk.sync(self._fd)
+                self._map.close()
+        finally:
+            self._disk.close(self._fd)
