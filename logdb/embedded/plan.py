@@ -184,7 +184,7 @@ def _resolved(host: EmbeddedHost, version: int | None, time_ns: int | None) -> i
 def _make(path: Path, host: EmbeddedHost, version: int, owner: Owner) -> Plan:
     log, floor = host.log, host.coordinator.floor
     assert isinstance(log, LocalLog)
-    first = log.left_by_trim(max(floor, log.oldest()))
+    first = log.left_by_trim(log.oldest())
     # A finished compaction may have trimmed versions that only its copies, written later, still hold.
     end = max(version, host.coordinator.compacted_at) + 1
     folder = path / FOLDER / f"{owner.host}~{owner.pid}~{owner.started}~{uuid.uuid4().hex}"
@@ -204,9 +204,7 @@ def _make(path: Path, host: EmbeddedHost, version: int, owner: Owner) -> Plan:
             (folder / f"{file.name}.aborted").write_bytes(mine.tobytes())
             parts.append(Part(file.name, str(file), part_first, part_end, link.stat().st_size))
         when = host.time_of(version) if version else None
-        plan = Plan(
-            str(path), str(folder), host.log_id, version, when, floor, tuple(parts), _sample(host, first, end)
-        )
+        plan = Plan(str(path), str(folder), host.log_id, version, when, floor, tuple(parts), _sample(host, first, end))
         _save(plan, folder)
         return plan
     except FileNotFoundError:

