@@ -350,9 +350,12 @@ class Committing:
             gsn, verdict = host.submit_transaction(txn)
         finally:
             host.end(txn)
-        host.acknowledge(gsn)
-        if verdict is not None and not verdict.committed:
-            raise host.conflict(verdict, txn.snapshot)
+        if verdict is None:
+            host.settle(gsn)
+        else:
+            host.acknowledge(gsn)
+            if not verdict.committed:
+                raise host.conflict(verdict, txn.snapshot)
         txn.version = gsn
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple, Protocol
 
 from logdb.errors import VersionTrimmed
-from logdb.log.contract import LogFailed, OrderedLog, Trimmed
+from logdb.log.contract import Batch, LogFailed, OrderedLog, Trimmed
 from logdb.store.records import COMMIT, decode_commit
 from logdb.txn.coordinator import Coordinator
 
@@ -71,16 +71,14 @@ class Feed:
             if batch is None:
                 return None
             self._host.settled(batch.end - 1)
-            coordinator = self._host.coordinator
-            for gsn, time, _, payload in batch.records:
-                if coordinator.ledger.is_aborted(gsn):
-                    continue
-                commit = decode_commit(payload)
-                watched = {key: value for key, value in commit.writes.items() if self._watches(key)}
-                if watched:
-                    load = coordinator.map.values.load
-                    changes = {key: load(value) for key, value in watched.items()}
-                    self._ready.append(Change(gsn, time, commit.label, changes))
+            try:
+                self._ready = self._changes(batch)
+            except Trimmed as error:
+                raise VersionTrimmed(self.since, error.oldest - 1) from error
+            # Which of the records before the floor had aborted is forgotten, and so is what they had written.
+            floor = self._host.coordinator.floor
+            if batch.first <= floor and any(record.lsn < floor for record in batch.records):
+                raise VersionTrimmed(self.since, floor)
             if self._ready:
                 self._ready.reverse()
             else:
@@ -88,6 +86,19 @@ class Feed:
         change = self._ready.pop()
         self.since = change.version
         return change
+
+    def _changes(self, batch: Batch) -> list[Change]:
+        coordinator = self._host.coordinator
+        changes = []
+        for gsn, time, _, payload in batch.records:
+            if coordinator.ledger.is_aborted(gsn):
+                continue
+            commit = decode_commit(payload)
+            watched = {key: value for key, value in commit.writes.items() if self._watches(key)}
+            if watched:
+                load = coordinator.map.values.load
+                changes.append(Change(gsn, time, commit.label, {key: load(value) for key, value in watched.items()}))
+        return changes
 
     def close(self) -> None:
         """End the feed: who waits in it returns."""

@@ -245,10 +245,19 @@ class EmbeddedHost:
         try:
             value = self.coordinator.map.get(key, at)
         except Exception as error:
-            raise self._explained(error, at) from error
+            value = self._read_again(key, at, error)
         if at < self.coordinator.floor:
             raise VersionTrimmed(at, self.coordinator.floor)
         return value
+
+    def _read_again(self, key: bytes, at: int, error: Exception) -> bytes | None:
+        """After an error of `read`: a compaction may have moved the value after it was looked up."""
+        if isinstance(error, Trimmed):
+            try:
+                return self.coordinator.map.get(key, at)
+            except Exception as again:
+                error = again
+        raise self._explained(error, at) from error
 
     def read_range(
         self, start: bytes | None, end: bytes | None, at: int, reverse: bool
@@ -263,14 +272,26 @@ class EmbeddedHost:
                 yield batch
                 if self.closed:
                     raise DatabaseClosed(self.path)
-        except LogDBError as error:
+        except Exception as error:
             raise self._explained(error, at) from error
         finally:
             self._leases.pop(lease, None)
 
     def history(self, key: bytes, at: int) -> Iterator[tuple[int, bytes | None]]:
         """(version, value) of `key` from version `at` back to the floor, newest first. Raises as `read`."""
-        return self.coordinator.map.history(key, at, self.coordinator.floor)
+        lease = object()
+        self._leases[lease] = self.coordinator.floor
+        try:
+            for entry in self.coordinator.map.history(key, at, self.coordinator.floor):
+                if at < self.coordinator.floor:
+                    raise VersionTrimmed(at, self.coordinator.floor)
+                yield entry
+                if self.closed:
+                    raise DatabaseClosed(self.path)
+        except Exception as error:
+            raise self._explained(error, at) from error
+        finally:
+            self._leases.pop(lease, None)
 
     def _read_record(self, gsn: int, shard: int) -> LogRecord:
         self.log.wait_durable(gsn)
@@ -282,6 +303,8 @@ class EmbeddedHost:
             return DatabaseClosed(self.path)
         if isinstance(error, Trimmed):
             return VersionTrimmed(at, self.coordinator.floor)
+        if isinstance(error, LogFailed):
+            return Unavailable(self._failure_text(error))
         return error
 
     # ---- writing
@@ -362,8 +385,17 @@ class EmbeddedHost:
         if self.overloaded:
             self.relieve()
 
+    def settle(self, gsn: int) -> None:
+        """As `acknowledge`, for what is no commit. Raises Unavailable."""
+        try:
+            self.log.wait_durable(gsn)
+        except LogFailed as error:
+            self._stopped = f"its log failed ({error})"
+            raise Unavailable(self._failure_text(error)) from error
+
     def outcome_unknown(self, gsn: int, error: Exception) -> OutcomeUnknown:
         """The error for a commit record at `gsn` that did not become durable."""
+        self._stopped = f"its log failed ({error})"
         for client, session in self.coordinator.ledger.sessions.items():
             session.close_run()
             for sequence, first, count in zip(session.sequences, session.gsns, session.counts, strict=True):
@@ -456,7 +488,7 @@ class EmbeddedHost:
         if label:
             check_label(label)
         read_only = read_only or self.read_only
-        snapshot = self.version() if read_only else self.coordinator.applied
+        snapshot = self.version() if read_only or self._stopped is not None else self.coordinator.applied
         txn = Transaction(self, snapshot, read_only=read_only, label=label, guard_writes=guard_writes)
         self._leases[txn] = snapshot
         return txn
@@ -474,13 +506,15 @@ class EmbeddedHost:
             else:
                 with self.order_lock:
                     pass
+                if self.coordinator.applied < gsn:
+                    raise Unavailable(f"{self.path} cannot follow its log: {self._stopped}; close it and open it again")
 
     def outcome(self, txn_id: TxnId) -> Outcome:
         """How a transaction ended, as far as that is durable."""
         self.version()
         with self.order_lock:
             outcome = self.coordinator.outcome(txn_id)
-        self.log.wait_durable(outcome.version)
+        self.settle(outcome.version)
         return outcome
 
     def pin(self, name: str, version: int) -> None:
@@ -489,13 +523,13 @@ class EmbeddedHost:
             raise ValueError("version 0 is the empty database: there is nothing to pin yet")
         with self._one_compaction:
             self.at(version)
-            self.log.wait_durable(self.append([(PIN, encode_pin(name, version))]))
+            self.settle(self.append([(PIN, encode_pin(name, version))]))
 
     def unpin(self, name: str) -> None:
         """Give up a pin. Raises KeyError."""
         if name not in self.coordinator.pins:
             raise KeyError(name)
-        self.log.wait_durable(self.append([(PIN, encode_pin(name, 0))]))
+        self.settle(self.append([(PIN, encode_pin(name, 0))]))
 
     def feed(self, since: int | None, prefix: bytes | None, keys: Collection[bytes] | None) -> Feed:
         """Commits after `since` (None: from now on). Raises VersionTrimmed, FutureVersion."""
@@ -507,7 +541,10 @@ class EmbeddedHost:
         """Bring the checkpoint up to date; returns the GSN that it covers. Raises Unavailable on a full disk."""
         if self._checkpointer is None:
             return self.coordinator.applied
-        return self._checkpointer.run(progress)
+        try:
+            return self._checkpointer.run(progress)
+        except LogFailed as error:
+            raise Unavailable(self._failure_text(error)) from error
 
     def relieve(self) -> None:
         """Have a checkpoint written if the overlay has grown large, and wait for it if it has grown far too large."""
@@ -551,13 +588,19 @@ class EmbeddedHost:
                 steps.callback(self.directory.close)
             if checkpoint is not None:
                 steps.callback(checkpoint.close)
-            steps.callback(self.log.close)
+            steps.callback(self._close_log)
             steps.callback(self._mark_closed)
             if self._checkpointer is not None:
                 self._checkpointer.join()
                 if grown and not failed:
                     with contextlib.suppress(Exception):  # the log has it all; only the next opening takes longer
                         self._checkpointer.run()
+
+    def _close_log(self) -> None:
+        try:
+            self.log.close()
+        except LogFailed as error:
+            raise self.outcome_unknown(self.log.end() - 1, error) from error
 
     def _mark_closed(self) -> None:
         with self.order_lock:

@@ -18,14 +18,17 @@ from __future__ import annotations
 import contextlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
+from operator import itemgetter
 from typing import Any, NamedTuple
 
+from logdb.log.contract import Trimmed
 from logdb.store.checkpoint import GONE, LIVE, ROW, ROW_BYTES, Checkpoint
 from logdb.store.overlay import Entry, Overlay
 from logdb.store.records import Relocated, Value
 from logdb.store.values import Values
 
 SCAN_ROWS = 1_000
+VALUE_OF = itemgetter(1)
 LAST_VERSION = (1 << 64) - 1
 
 
@@ -178,12 +181,11 @@ class KeyMap:
                 wanted = len(_up_to([key for key, _ in lower], stop, reverse))
                 del lower[wanted:]
         if not middle and not lower:
-            newest = active.newest
             # A key that is being added, or pruned, stands in one of the overlay's two indexes and not in the other.
             with contextlib.suppress(KeyError):
-                values = [newest[key][1] for key in upper]
+                plain = list(zip(upper, map(VALUE_OF, map(active.newest.__getitem__, upper)), strict=True))
                 if active.is_plain and active.last <= at:
-                    return list(zip(upper, values, strict=True)), stop  # type: ignore[arg-type]
+                    return plain, stop
         elif not middle and not upper and checkpoint is not None and checkpoint.ceiling <= at:
             rows = [(key, raw[ROW_BYTES:]) for key, raw in lower if raw[0] == LIVE]
             if len(rows) == len(lower):
@@ -205,7 +207,10 @@ class KeyMap:
             elif kind == LIVE:
                 found[key] = raw[ROW_BYTES:]
         for key in rest:
-            found[key] = self.get(key, at)
+            try:
+                found[key] = self.get(key, at)
+            except Trimmed:  # a compaction moved the value after it was looked up
+                found[key] = self.get(key, at)
         return [(key, value) for key, value in sorted(found.items(), reverse=reverse) if value is not None]
 
     def changed(self, start: bytes, end: bytes | None, since: int, at: int) -> Changed | None:

@@ -17,6 +17,7 @@ from logdb.store.records import (
     digest,
 )
 
+KEPT_BYTES = 16 << 20
 ReadRecord = Callable[[int, int], LogRecord]
 """(gsn, shard) -> the record; `Log.read_record`."""
 
@@ -26,6 +27,8 @@ class Values:
 
     def __init__(self, read_record: ReadRecord) -> None:
         self._read_record = read_record
+        # A scan of an old version asks one large commit record for one key after the other.
+        self._recent: tuple[int, dict[tuple[bytes, int], Value]] = (0, {})
 
     def load(self, value: Value) -> bytes | None:
         """The bytes of a value, fetched if it is a place. Raises Trimmed, Corruption."""
@@ -38,16 +41,22 @@ class Values:
 
     def written(self, gsn: int, key: bytes, version: int) -> Value:
         """What `version` of `key` holds according to the commit or relocation record at `gsn`."""
-        record = self._read_record(gsn, 0)
-        if record.tag == COMMIT and gsn == version:
-            writes = decode_commit(record.payload).writes
-            if key in writes:
-                return writes[key]
-        elif record.tag == RELOCATION:
-            for entry in decode_relocation(record.payload):
-                if entry.key == key and entry.version == version:
-                    return entry.value
+        recent, writes = self._recent
+        if recent != gsn:
+            writes = self._writes(gsn)
+        if (key, version) in writes:
+            return writes[key, version]
         raise MisplacedValue(f"record {gsn} does not hold version {version} of key {key!r}")
+
+    def _writes(self, gsn: int) -> dict[tuple[bytes, int], Value]:
+        record, writes = self._read_record(gsn, 0), {}
+        if record.tag == COMMIT:
+            writes = {(key, gsn): value for key, value in decode_commit(record.payload).writes.items()}
+        elif record.tag == RELOCATION:
+            writes = {(key, version): value for key, version, value in decode_relocation(record.payload)}
+        if len(record.payload) <= KEPT_BYTES:
+            self._recent = gsn, writes
+        return writes
 
 
 class MisplacedValue(LogDBError):
