@@ -225,7 +225,7 @@ def _condition_json(condition: Condition, notation: Notation) -> dict[str, Any]:
 
 def _condition_text(condition: Condition, notation: Notation) -> str:
     operand = condition.operand
-    what = NAMES[condition.operator].replace("_", " ")
+    what = NAMES[condition.operator].replace("_", " ").replace("absent", "is absent")
     detail = f" {operand}" if isinstance(operand, int) else ""
     if isinstance(operand, bytes):
         detail = f" {notation.show(operand)!r}"

@@ -18,6 +18,8 @@ from .failing import BadInput
 from .sources import parquet_library
 
 PARQUET_ROWS: Final = 20_000
+GZIP_LEVEL: Final = 6
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False)
 
 Rows = Iterator[tuple[bytes, bytes]]
 
@@ -31,7 +33,7 @@ def published(path: Path) -> Iterator[IO[bytes]]:
     with staging.open("xb") as file:
         try:
             if path.suffix == ".gz":
-                with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
+                with gzip.GzipFile("", "wb", GZIP_LEVEL, fileobj=file, mtime=0) as packed:
                     yield cast("IO[bytes]", packed)
             else:
                 yield file
@@ -79,7 +81,7 @@ def write_json_lines(file: IO[bytes], rows: Rows) -> int:
     """{"key": ..., "value": ...} a line."""
 
     def write(key: bytes, value: bytes) -> None:
-        line = json.dumps({"key": to_json(key), "value": to_json(value)}, ensure_ascii=False)
+        line = _ENCODER.encode({"key": to_json(key), "value": to_json(value)})
         file.write(line.encode() + b"\n")
 
     return _each(rows, write)
@@ -89,7 +91,7 @@ def write_json_values(file: IO[bytes], rows: Rows) -> int:
     """The values, JSON objects, one a line."""
 
     def write(key: bytes, value: bytes) -> None:
-        file.write(json.dumps(_json_object(key, value), ensure_ascii=False).encode() + b"\n")
+        file.write(_ENCODER.encode(_json_object(key, value)).encode() + b"\n")
 
     return _each(rows, write)
 
@@ -144,4 +146,4 @@ def _json_object(key: bytes, value: bytes) -> dict[str, Any]:
 def _cell(value: Any) -> str:
     if value is None:
         return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, str) else _ENCODER.encode(value)

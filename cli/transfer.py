@@ -269,13 +269,13 @@ def _as_text(cell: Any) -> str:
 
 def _json_object(row: Row) -> bytes:
     try:
-        text = json.dumps(row, ensure_ascii=False, separators=(",", ":"), default=_plain, allow_nan=False)
+        text = _ENCODER.encode(row)
     except ValueError:  # JSON has neither NaN nor infinity
         finite = {
             name: None if isinstance(cell, float) and not math.isfinite(cell) else cell
             for name, cell in row.items()
         }
-        text = json.dumps(finite, ensure_ascii=False, separators=(",", ":"), default=_plain)
+        text = _ENCODER.encode(finite)
     return text.encode("utf-8", "surrogatepass")
 
 
@@ -284,6 +284,9 @@ def _plain(thing: Any) -> Any:
     if isinstance(thing, bytes):
         return {"base64": base64.b64encode(thing).decode()}
     return thing.isoformat() if isinstance(thing, dt.date | dt.time) else str(thing)
+
+
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_plain, allow_nan=False)
 
 
 # ---- export
