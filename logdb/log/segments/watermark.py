@@ -35,6 +35,7 @@ class Watermark:
         if writable and disk.size(self._fd) != _PAIR.size:
             disk.truncate(self._fd, 0)
             disk.write(self._fd, bytes(_PAIR.size), 0)
+            disk.sync(self._fd)
         if disk.size(self._fd) >= _PAIR.size:
             self._map = disk.map(self._fd, _PAIR.size, writable=writable)
         self.is_whole = self._read() is not None

@@ -1,0 +1,75 @@
+"""Logs small enough to be damaged byte by byte, and what must be true of one that was reopened."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from logdb.log import LocalLog
+from logdb.log.segments import Disk, LogRecord
+
+LOG_ID = bytes(range(16))
+TAG = 7
+
+
+def opened(
+    path: Path, *, writable: bool = True, follow: bool = False, segment_bytes: int = 400, disk: Disk | None = None
+) -> LocalLog:
+    """The log in `path`, by default with a few records to a segment. Its clock counts from 1000."""
+    ticks = iter(range(1000, 1 << 30))
+    return LocalLog(
+        path,
+        LOG_ID,
+        writable=writable,
+        follow=follow,
+        segment_bytes=segment_bytes,
+        disk=disk,
+        clock=lambda: next(ticks),
+    )
+
+
+def payload_of(gsn: int) -> bytes:
+    """What the tests put in record `gsn`: of many lengths, 0 included."""
+    return b"%d." % gsn * (gsn * 7 % 6)
+
+
+def append(log: LocalLog, count: int) -> range:
+    """Append the next `count` records in one batch."""
+    first = log.end()
+    return log.append([(TAG, payload_of(gsn)) for gsn in range(first, first + count)])
+
+
+def records(log: LocalLog) -> list[LogRecord]:
+    """All that can be read."""
+    return list(log.scan(log.oldest(), log.durable + 1))
+
+
+def assert_prefix(log: LocalLog, at_least: int, at_most: int) -> None:
+    """The log holds what was appended, to somewhere between these two, and nothing else."""
+    found = records(log)
+    assert [record.lsn for record in found] == list(range(log.oldest(), log.durable + 1))
+    assert [record.payload for record in found] == [payload_of(record.lsn) for record in found]
+    assert all(record.tag == TAG for record in found)
+    times = [record.time for record in found]
+    assert all(a <= b for a, b in zip(times, times[1:], strict=False))
+    assert at_least <= log.durable <= at_most
+    log.store.check_invariants()
+    assert not [damage for _, damage in log.store.check() if damage is not None]
+
+
+def assert_goes_on(path: Path, disk: Disk, acknowledged: int, ordered: int) -> None:
+    """The log in `path` opens with all that was acknowledged, takes appends, and has them at the next opening."""
+    log = opened(path, disk=disk)
+    assert_prefix(log, acknowledged, ordered)
+    last = append(log, 3)[-1]
+    append(log, 2)
+    assert_prefix(log, last + 2, last + 2)
+    log.close()
+    log = opened(path, disk=disk)
+    assert_prefix(log, last + 2, last + 2)
+    log.close()
+
+
+def segment_files(path: Path) -> Sequence[Path]:
+    """The store files, oldest first."""
+    return sorted(path.glob("*.log"))

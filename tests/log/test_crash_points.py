@@ -1,0 +1,152 @@
+"""A power failure after every single operation on the disk: nothing acknowledged is lost, nothing is made up."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from logdb.errors import Unavailable
+from tests.log.faulty_disk import Crash, Fault, FaultyDisk, contents, materialize
+from tests.log.small_logs import append, assert_goes_on, assert_prefix, opened, payload_of
+
+Fresh = Callable[[], Path]
+
+
+class Mark(NamedTuple):
+    """What was true when the disk had done `position` operations."""
+
+    position: int
+    acknowledged: int
+    trimmed: int
+
+
+class Worked(NamedTuple):
+    """A recorded workload. `ordered`: the last record that was ever given to the log."""
+
+    disk: FaultyDisk
+    marks: list[Mark]
+    ordered: int
+
+    def at(self, position: int) -> Mark:
+        """What had been acknowledged and given to trim when the disk had done so many operations."""
+        done = [mark for mark in self.marks if mark.position <= position]
+        return Mark(position, max((m.acknowledged for m in done), default=0), max((m.trimmed for m in done), default=0))
+
+
+def batches_and_rotations(path: Path) -> Worked:
+    """Batches of all sizes, some that stay unsynced over a rotation, a trim, a clean close and a second life."""
+    disk, marks = FaultyDisk(), []
+    for batches in ([1, 2, 5, 1, 30, 1], [3, 1, 9, 20, 1]):
+        log = opened(path, disk=disk)
+        for size in batches:
+            gsn = append(log, size)[-1]
+            marks.append(Mark(disk.position(), gsn, 0))
+        for _ in range(12):
+            first = log.end()
+            log.order([(7, payload_of(gsn)) for gsn in range(first, first + 3)])
+        log.wait_durable(log.end() - 1)
+        marks.append(Mark(disk.position(), log.durable, 0))
+        marks.append(Mark(disk.position(), log.durable, log.durable - 20))
+        log.trim(log.durable - 20)
+        last = log.durable
+        log.close()
+        marks.append(Mark(disk.position(), last, 0))
+    return Worked(disk, marks, last)
+
+
+def check_reopening(worked: Worked, position: int, image: dict[str, bytes], path: Path) -> None:
+    """The image opens, for reading as for writing, with what was acknowledged, and goes on."""
+    mark = worked.at(position)
+    materialize(image, path)
+    if any(name.endswith(".log") for name in image):
+        check_reading(path, mark, worked.ordered)
+    assert_goes_on(path, FaultyDisk(), mark.acknowledged, worked.ordered)
+
+
+def check_reading(path: Path, mark: Mark, ordered: int) -> None:
+    """A reader finds the same and leaves the files alone. (It cannot open a log that was never created to the end.)"""
+    if mark.acknowledged == 0:
+        return
+    before = contents(path)
+    log = opened(path, writable=False, disk=FaultyDisk())
+    assert_prefix(log, mark.acknowledged, ordered)
+    assert log.oldest() <= max(1, mark.trimmed)
+    log.close()
+    assert contents(path) == before
+
+
+def test_after_every_operation_and_many_losses(fresh: Fresh) -> None:
+    worked = batches_and_rotations(fresh())
+    positions = worked.disk.position()
+    assert worked.disk.count("rename") > 4, "the workload must rotate"
+    assert worked.disk.count("unlink") > 1, "the workload must trim"
+    for position in range(positions + 1):
+        rng = random.Random(position)
+        crash = Crash(worked.disk.operations[:position])
+        for image in crash.images(rng, samples=2):
+            check_reopening(worked, position, image, fresh())
+
+
+def test_a_crash_in_the_recovery_from_a_crash(fresh: Fresh) -> None:
+    worked = batches_and_rotations(fresh())
+    for position in range(3, worked.disk.position(), 7):
+        rng = random.Random(position)
+        for image in Crash(worked.disk.operations[:position]).images(rng, samples=1):
+            again = FaultyDisk()
+            path = materialize(image, fresh())
+            log = opened(path, disk=again)
+            recovered = log.durable
+            log.close()
+            operations = range(again.position() + 1)
+            for second in rng.sample(operations, min(3, len(operations))):
+                (*_, drawn) = Crash(again.operations[:second], image).images(rng, samples=1)
+                reopened = fresh()
+                materialize(drawn, reopened)
+                assert_goes_on(reopened, FaultyDisk(), worked.at(position).acknowledged, recovered + 5)
+
+
+def test_a_kill_loses_nothing_that_was_given_to_the_system(fresh: Fresh) -> None:
+    worked = batches_and_rotations(fresh())
+    for position in range(0, worked.disk.position() + 1, 3):
+        image = Crash(worked.disk.operations[:position]).killed()
+        check_reopening(worked, position, image, fresh())
+
+
+def test_what_recovery_acknowledges_is_on_the_medium(fresh: Fresh) -> None:
+    """A kill keeps what was never synced; once reopened it counts as durable, so a power failure must not take it."""
+    worked = batches_and_rotations(fresh())
+    for position in range(0, worked.disk.position() + 1, 2):
+        image = Crash(worked.disk.operations[:position]).killed()
+        # What the kill left is in the page cache only: the second life begins with all of it pending.
+        first_life = Crash(worked.disk.operations[:position])
+        disk = FaultyDisk()
+        log = opened(materialize(image, fresh()), disk=disk)
+        durable = log.durable
+        for lost in first_life.then(disk.operations[: disk.position()]).images(random.Random(position), samples=2):
+            path = materialize(lost, fresh())
+            reopened = opened(path, disk=FaultyDisk())
+            assert_prefix(reopened, durable, worked.ordered)
+            reopened.close()
+        log.close()
+
+
+@pytest.mark.parametrize("kind", ["create", "allocate", "write", "sync", "sync_directory"])
+def test_a_crash_after_a_rotation_that_was_refused(fresh: Fresh, kind: str) -> None:
+    """The file that could not be made is gone for good, even when the log then goes on in the old one."""
+    disk = FaultyDisk()
+    log = opened(fresh(), disk=disk)
+    last = append(log, 5)[-1]
+    disk.fault = Fault(frozenset({kind}), 0, OSError(28, "No space left on device"))
+    with pytest.raises(Unavailable):
+        log.order([(7, b"x" * 500)])
+    disk.fault = None
+    for _ in range(8):
+        last = append(log, 3)[-1]
+    assert disk.count("rename") >= 1
+    for image in Crash(disk.operations[: disk.position()]).images(random.Random(1), samples=20):
+        assert_goes_on(materialize(image, fresh()), FaultyDisk(), last, last)
+    log.close()
