@@ -115,12 +115,13 @@ def txn(
         try:
             with db.transaction(read_only=read_only, label=label, guard_writes=guard_writes) as transaction:
                 session.transaction = transaction
+                identity = transaction.id
                 for line in lines:
                     _run_in_transaction(ctx, line, flags)
         finally:
             session.shell_db, session.transaction = outer, None
     if transaction.writes:
-        document = {"committed": True, "version": transaction.version, "id": transaction.id}
+        document = {"committed": True, "version": transaction.version, "id": identity}
         rendering.answer(as_json, document, f"committed at version {transaction.version}")
     else:
         rendering.answer(

@@ -1,0 +1,108 @@
+"""Errors: one line, a code that says whose fault it was, nothing written, no directory made by a reader."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import logdb
+import pytest
+from click.testing import CliRunner
+from logdb_cli.commands import cli
+
+from .conftest import Run
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("get", "k"),
+        ("multi-get", "k"),
+        ("scan",),
+        ("history", "k"),
+        ("watch", "--timeout", "0"),
+        ("outcome", "0000000000000001-1"),
+        ("export", "--to", "out.csv"),
+        ("pin",),
+        ("pin", "name"),
+        ("unpin", "name"),
+        ("compact",),
+        ("checkpoint",),
+        ("verify",),
+        ("verify", "--rebuild"),
+        ("audit",),
+        ("delete", "k"),
+        ("shell", "--read-only"),
+    ],
+)
+def test_what_does_not_bring_data_makes_no_directory(run: Run, db: Path, args: tuple[str, ...]) -> None:
+    assert str(db) in run(*args, code=3).stderr
+    assert not db.exists()
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        (),
+        ("get",),
+        ("get", "k", "--at", "-1"),
+        ("get", "k", "--nonsense"),
+        ("put", "", "v"),
+        ("multi-put", "k"),
+        ("multi-put",),
+        ("multi-put", "a", "1", "--if-version", "a", "x"),
+        ("multi-put", "a", "-", "b", "-"),
+        ("scan", "--limit", "x"),
+        ("nonsense",),
+        ("pin", "--at", "3"),
+        ("import", "somewhere"),
+        ("export", "--to", "somewhere"),
+    ],
+)
+def test_wrong_usage(db: Path, args: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(cli, ["--db", str(db), *args])
+    assert result.exit_code == 2
+    assert "Traceback" not in result.output
+    if args:
+        assert result.stderr.startswith("error: ")
+        assert len(result.stderr.splitlines()) == 1
+
+
+def test_no_database_named() -> None:
+    result = CliRunner().invoke(cli, ["get", "k"])
+    assert (result.exit_code, result.stderr) == (2, "error: which database? give --db DIR or set LOGDB_DB\n")
+
+
+def test_errors_of_the_database_are_told_in_its_words(run: Run, db: Path) -> None:
+    assert "the limit is 8,192" in run("put", "k" * 9000, "v", code=3).stderr
+    run("put", "k", "v")
+    run("put", "k", "w")
+    run("compact")
+    assert "was compacted away" in run("get", "k", "--at", 1, code=3).stderr
+    (db / "LOGDB").write_text('format = 99\nid = "0"\n')
+    assert "LOGDB" in run("get", "k", code=3).stderr
+
+
+def test_a_strange_directory_is_left_alone(run: Run, db: Path) -> None:
+    db.mkdir()
+    (db / "precious").write_text("x")
+    run("put", "k", "v", code=3)
+    run("get", "k", code=3)
+    assert [entry.name for entry in db.iterdir()] == ["precious"]
+
+
+def test_who_holds_the_database_is_named_and_readers_are_not_stopped(run: Run, db: Path) -> None:
+    with logdb.open(db) as holder:
+        holder.put(b"k", b"v")
+        assert "is open for writing by" in run("put", "k", "w", code=3).stderr
+        assert run("get", "k").stdout == "v\n"
+        assert run("verify").exit_code == 0
+
+
+def test_a_bug_is_one_line_as_well(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*args: object, **options: object) -> None:
+        raise KeyError("surprise")
+
+    monkeypatch.setattr(logdb, "open", broken)
+    assert run("get", "k", code=3).stderr.startswith("error: KeyError: 'surprise' (a bug in LogDB")
+    monkeypatch.setenv("LOGDB_TRACEBACK", "1")
+    assert isinstance(CliRunner().invoke(cli, ["--db", "x", "get", "k"]).exception, KeyError)
