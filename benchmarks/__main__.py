@@ -1,0 +1,90 @@
+"""The command: `python -m benchmarks` measures everything, `python -m benchmarks mixed` looks for growth."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from benchmarks import fresh, mixed, report
+from benchmarks.rounds import FULL, QUICK, interleaved
+from benchmarks.workloads import WORKLOADS, Stage
+
+RESULTS = Path(__file__).parent / "results"
+NAMES = [*(workload.name for workload in WORKLOADS), "open"]
+
+
+@click.group(invoke_without_command=True)
+@click.option("--only", multiple=True, type=click.Choice(NAMES), help="Measure only this (can be repeated).")
+@click.option("--quick", is_flag=True, help="A few keys and milliseconds: to see that it runs. The numbers mean nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
+@click.option("--dir", "scratch", type=click.Path(path_type=Path), help="Where to put the databases (on a real disk).")
+@click.option(
+    "--to",
+    type=click.Path(path_type=Path),
+    help="Where to write results.json, .md and .png. Default: benchmarks/results for a whole run, else nowhere.",
+)
+@click.pass_context
+def main(
+    context: click.Context, only: tuple[str, ...], quick: bool, as_json: bool, scratch: Path | None, to: Path | None
+) -> None:
+    """LogDB against its peers, in interleaved rounds."""
+    if context.invoked_subcommand is not None:
+        return
+    scale, console = QUICK if quick else FULL, Console(stderr=True)
+    rows: list[report.Row] = []
+    rates: dict[str, dict[str, list[float]]] = {}
+    with tempfile.TemporaryDirectory(dir=scratch) as directory, console.status("") as status:
+        for workload in WORKLOADS:
+            if only and workload.name not in only:
+                continue
+            status.update(workload.title)
+            with Stage(Path(directory, workload.name), scale) as stage:
+                opened = {name: contestant(stage) for name, contestant in workload.contestants.items()}
+                rates[workload.name] = interleaved(opened, scale)
+            rows += report.rows_of(workload, rates[workload.name])
+        if not only or "open" in only:
+            figures = fresh.figures(Path(directory), scale, status.update)
+            rates |= {figure.name: {report.OURS: figure.values} for figure in figures}
+            rows += [report.row_of(figure) for figure in figures]
+    results = report.as_json(rows, rates, scale)
+    if as_json:
+        click.echo(json.dumps(results))
+    else:
+        Console().print(report.as_table(rows))
+    if to is None and not (only or quick):
+        to = RESULTS
+    if to is not None:
+        report.write(to, rows, results, scale)
+
+
+@main.command("mixed")
+@click.option("--minutes", type=click.FloatRange(min=0, min_open=True), default=10.0, show_default=True)
+@click.option("--keys", type=click.IntRange(min=100), default=FULL.keys, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@click.option("--dir", "scratch", type=click.Path(path_type=Path), help="Where to put the database (on a real disk).")
+@click.option("--to", type=click.Path(path_type=Path), help="Where to write mixed.json and mixed.png.")
+def mixed_run(minutes: float, keys: int, as_json: bool, scratch: Path | None, to: Path | None) -> None:
+    """Run a mixture of everything for minutes; the exit code is 1 if the memory grows."""
+    with tempfile.TemporaryDirectory(dir=scratch) as directory, Console(stderr=True).status("") as status:
+        found = mixed.run(Path(directory, "mixed"), keys, minutes, status.update)
+    result = {**found._asdict(), "grows": found.grows}
+    if as_json:
+        click.echo(json.dumps(result))
+    else:
+        peak = max(mib for _, mib in found.samples)
+        click.echo(f"{sum(found.operations.values()):,} operations in {minutes:g} minutes: {found.operations}")
+        click.echo(f"memory: peak {peak:.0f} MiB; last third / middle third: {found.growth:.2f}")
+    if to is not None:
+        to.mkdir(parents=True, exist_ok=True)
+        (to / "mixed.json").write_text(json.dumps(result) + "\n")
+        report.plot_mixed(found, to / "mixed.png")
+    if found.grows:
+        raise click.ClickException(f"the memory grows: its peaks rose by a factor of {found.growth:.2f}")
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m benchmarks")

@@ -1,0 +1,81 @@
+"""LMDB through py-lmdb: sync=True, one transaction for each operation, also for each get."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import lmdb
+
+from benchmarks.peers import Items, incremented
+
+
+class LMDB:
+    name: ClassVar[str] = "py-lmdb"
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._env = self._open()
+
+    def load(self, items: Items) -> None:
+        with self._env.begin(write=True) as txn, txn.cursor() as cursor:
+            cursor.putmulti(items.items())
+
+    def reopen(self) -> None:
+        self._env.close()
+        self._env = self._open()
+
+    def session(self) -> LMDBSession:
+        return LMDBSession(self._env)
+
+    def close(self) -> None:
+        self._env.close()
+
+    def _open(self) -> Any:
+        return lmdb.open(str(self._path), map_size=8 << 30, sync=True, metasync=True, max_readers=256)
+
+
+class LMDBSession:
+    def __init__(self, env: Any) -> None:
+        self._env = env
+
+    def put(self, key: bytes, value: bytes) -> None:
+        with self._env.begin(write=True) as txn:
+            txn.put(key, value)
+
+    def multi_put(self, items: Items) -> None:
+        with self._env.begin(write=True) as txn:
+            for key, value in items.items():
+                txn.put(key, value)
+
+    def increment(self, key: bytes) -> None:
+        with self._env.begin(write=True) as txn:
+            txn.put(key, incremented(txn.get(key)))
+
+    def get_each(self, keys: Sequence[bytes]) -> bytes:
+        begin = self._env.begin
+        value = b""
+        for key in keys:
+            with begin() as txn:
+                value = txn.get(key)
+        return value
+
+    def multi_get_each(self, groups: Sequence[list[bytes]]) -> int:
+        begin = self._env.begin
+        found: dict[bytes, bytes] = {}
+        for group in groups:
+            with begin() as txn:
+                get = txn.get
+                found = {key: get(key) for key in group}
+        return len(found)
+
+    def scan(self) -> int:
+        rows = 0
+        with self._env.begin() as txn, txn.cursor() as cursor:
+            for _key, _value in cursor:
+                rows += 1
+        return rows
+
+    def close(self) -> None:
+        """The environment outlives its sessions."""

@@ -1,0 +1,117 @@
+"""LogDB itself, from threads and from coroutines."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import ClassVar
+
+import logdb
+import logdb.aio
+from benchmarks.peers import Items, incremented
+
+LOAD_BATCH = 1_000
+
+
+class LogDB:
+    """`logdb.Database`, which all threads share."""
+
+    name: ClassVar[str] = "LogDB"
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._db = logdb.open(path)
+
+    def load(self, items: Items) -> None:
+        for batch in batches(items):
+            self._db.multi_put(batch)
+
+    def reopen(self) -> None:
+        self._db.checkpoint()
+        self._db.close()
+        self._db = logdb.open(self._path)
+
+    def session(self) -> LogDBSession:
+        return LogDBSession(self._db)
+
+    def close(self) -> None:
+        self._db.close()
+
+
+class LogDBSession:
+    def __init__(self, db: logdb.Database) -> None:
+        self._db = db
+        self.put, self.multi_put = db.put, db.multi_put
+
+    def increment(self, key: bytes) -> None:
+        self._db.run(increment, key)
+
+    def get_each(self, keys: Sequence[bytes]) -> bytes:
+        get = self._db.get
+        value = None
+        for key in keys:
+            value = get(key)
+        assert value is not None
+        return value
+
+    def multi_get_each(self, groups: Sequence[list[bytes]]) -> int:
+        multi_get = self._db.multi_get
+        found: dict[bytes, bytes] = {}
+        for group in groups:
+            found = multi_get(group)
+        return len(found)
+
+    def scan(self) -> int:
+        rows = 0
+        for _key, _value in self._db.scan():
+            rows += 1
+        return rows
+
+    def close(self) -> None:
+        """The database outlives its sessions."""
+
+
+class LogDBCoroutines:
+    """`logdb.aio.Database` on an event loop of its own."""
+
+    def __init__(self, path: Path) -> None:
+        self._runner = asyncio.Runner()
+        self._db = self._runner.run(logdb.aio.open(path))
+
+    def load(self, items: Items) -> None:
+        self._runner.run(self._multi_put_each(items))
+
+    def put_each(self, pairs: Sequence[tuple[bytes, bytes]], coroutines: int) -> None:
+        """Put the pairs, shared out among so many coroutines; each has its put durable before it makes the next."""
+        self._runner.run(self._put_each(iter(pairs), coroutines))
+
+    def close(self) -> None:
+        self._runner.run(self._db.close())
+        self._runner.close()
+
+    async def _multi_put_each(self, items: Items) -> None:
+        for batch in batches(items):
+            await self._db.multi_put(batch)
+
+    async def _put_each(self, pairs: Iterator[tuple[bytes, bytes]], coroutines: int) -> None:
+        put = self._db.put
+
+        async def client() -> None:
+            for key, value in pairs:
+                await put(key, value)
+
+        await asyncio.gather(*[client() for _ in range(coroutines)])
+
+
+def increment(txn: logdb.Transaction, key: bytes) -> None:
+    """The read-modify-write transaction."""
+    txn[key] = incremented(txn[key])
+
+
+def batches(items: Items) -> Iterator[dict[bytes, bytes]]:
+    """The items in batches for multi-puts."""
+    rest = iter(items.items())
+    while batch := dict(islice(rest, LOAD_BATCH)):
+        yield batch

@@ -1,0 +1,86 @@
+"""Interleaved measuring: every contestant has its turn in every round, so that drift of the machine hits all alike.
+
+The order is another in each round, lest a rhythm of the machine favours the same one again and again.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+Step = Callable[[], int]
+"""Does a small piece of work, and returns how many operations that was."""
+
+
+class Scale(NamedTuple):
+    """How much is measured. `many_keys`: for the opening and the memory."""
+
+    keys: int
+    many_keys: int
+    rounds: int
+    turn_s: float
+    openings: int
+
+
+FULL = Scale(keys=100_000, many_keys=1_000_000, rounds=9, turn_s=0.4, openings=5)
+QUICK = Scale(keys=500, many_keys=2_000, rounds=2, turn_s=0.005, openings=2)
+
+
+class Spread(NamedTuple):
+    """The median of some rounds, and between what they lay."""
+
+    median: float
+    least: float
+    most: float
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """Median, minimum and maximum."""
+    return Spread(statistics.median(values), min(values), max(values))
+
+
+def interleaved(contestants: Mapping[str, Sequence[Step]], scale: Scale) -> dict[str, list[float]]:
+    """Operations per second of each contestant in each round. A contestant has a step for each of its threads."""
+    names, order = list(contestants), random.Random(20130101)
+    rates: dict[str, list[float]] = {name: [] for name in names}
+    with ThreadPoolExecutor(max(len(steps) for steps in contestants.values())) as threads:
+        for turn in range(-1, scale.rounds):
+            order.shuffle(names)
+            for name in names:
+                measured = rate(contestants[name], scale.turn_s, threads)
+                if turn >= 0:  # the round before the first one only warms up
+                    rates[name].append(measured)
+    return rates
+
+
+def rate(steps: Sequence[Step], seconds: float, threads: ThreadPoolExecutor) -> float:
+    """Operations per second when every step is repeated for so long, each in a thread of its own if they are many."""
+    if len(steps) == 1:
+        begun = time.perf_counter()
+        done = repeat(steps[0], begun + seconds)
+    else:
+        started: list[float] = []
+        line = threading.Barrier(len(steps), lambda: started.append(time.perf_counter()))
+        running = [threads.submit(repeat_from, line, started, step, seconds) for step in steps]
+        done = sum(future.result() for future in running)
+        begun = started[0]
+    return done / (time.perf_counter() - begun)
+
+
+def repeat_from(line: threading.Barrier, started: Sequence[float], step: Step, seconds: float) -> int:
+    """As `repeat`, from when all have come to the line."""
+    line.wait()
+    return repeat(step, started[0] + seconds)
+
+
+def repeat(step: Step, deadline: float) -> int:
+    """Repeat the step until the deadline, once at least; returns the number of operations."""
+    done, clock = step(), time.perf_counter
+    while clock() < deadline:
+        done += step()
+    return done
