@@ -1,0 +1,358 @@
+"""The Database contract, transactions: snapshots, own writes, phantoms, conflicts and retries."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import logdb
+from logdb.txn.retry import ATTEMPTS, LONGEST_PAUSE_S, pauses
+from tests.conformance.conftest import World
+
+Rows = list[tuple[bytes, bytes]]
+
+
+def test_a_transaction_reads_one_snapshot(world: World) -> None:
+    world.db.multi_put({b"a": b"1", b"b": b"1"})
+    db = world.settle()
+    with db.transaction() as txn:
+        assert txn[b"a"] == b"1"
+        db.multi_put({b"a": b"2", b"b": b"2", b"c": b"2"})
+        db.checkpoint()
+        assert txn[b"b"] == b"1"
+        assert b"c" not in txn
+        assert list(txn.scan()) == [(b"a", b"1"), (b"b", b"1")]
+        assert txn.multi_get([b"a", b"b", b"c"]) == {b"a": b"1", b"b": b"1"}
+    assert db[b"a"] == b"2"
+
+
+def test_a_transaction_sees_its_own_writes(world: World) -> None:
+    world.db.multi_put({b"a": b"1", b"b": b"1", b"d": b"1"})
+    db = world.settle()
+    with db.transaction() as txn:
+        txn[b"a"] = b"2"
+        del txn[b"b"]
+        txn.put(b"c", b"2")
+        txn.multi_put({b"e": b"2", b"d": None})
+        expected = [(b"a", b"2"), (b"c", b"2"), (b"e", b"2")]
+        assert (txn[b"a"], txn.get(b"b"), txn.get(b"b", b"default"), txn[b"c"]) == (b"2", None, b"default", b"2")
+        assert b"b" not in txn
+        with pytest.raises(KeyError):
+            txn[b"d"]
+        assert list(txn.scan()) == expected
+        assert list(txn.scan(reverse=True)) == expected[::-1]
+        assert list(txn.scan(b"b", b"d")) == [(b"c", b"2")]
+        assert list(txn.scan(limit=2, reverse=True)) == expected[:0:-1]
+        assert dict(db.scan()) == {b"a": b"1", b"b": b"1", b"d": b"1"}
+    assert list(world.settle().scan()) == expected
+
+
+def test_own_writes_are_merged_into_scans_of_any_length(world: World) -> None:
+    world.db.multi_put({b"%05d" % number: b"old" for number in range(0, 6_000, 2)})
+    db = world.settle()
+    with db.transaction() as txn:
+        for number in range(1, 6_000, 7):
+            txn[b"%05d" % number] = b"new"
+        for number in range(0, 6_000, 6):
+            txn.delete(b"%05d" % number)
+        expected = {b"%05d" % number: b"old" for number in range(0, 6_000, 2)}
+        expected |= {b"%05d" % number: b"new" for number in range(1, 6_000, 7)}
+        for number in range(0, 6_000, 6):
+            del expected[b"%05d" % number]
+        rows = sorted(expected.items())
+        assert list(txn.scan()) == rows
+        assert list(txn.scan(reverse=True)) == rows[::-1]
+        assert list(txn.scan(b"01000", b"05000", limit=2_100, reverse=True)) == [
+            row for row in rows[::-1] if b"01000" <= row[0] < b"05000"
+        ][:2_100]
+
+
+def test_writes_made_during_a_scan_show_where_it_has_not_been(db: logdb.Database) -> None:
+    db.multi_put({b"%04d" % number: b"1" for number in range(3_000)})
+    with db.transaction() as txn:
+        rows = txn.scan()
+        assert next(rows) == (b"0000", b"1")
+        txn[b"2999a"] = b"2"
+        txn.delete(b"2500")
+        rest = [key for key, _ in rows]
+        assert rest[-1] == b"2999a"
+        assert b"2500" not in rest
+
+
+def test_an_exception_aborts(db: logdb.Database) -> None:
+    with pytest.raises(RuntimeError), db.transaction() as txn:
+        txn[b"k"] = b"1"
+        raise RuntimeError
+    assert b"k" not in db
+    assert db.version == 0
+
+
+def test_a_transaction_that_is_over(db: logdb.Database) -> None:
+    db.put(b"k", b"1")
+    with db.transaction() as txn:
+        rows = txn.scan()
+        txn[b"k"] = b"2"
+    assert txn.version == db.version
+    for use in (lambda: txn.get(b"k"), lambda: txn.put(b"k", b"3"), lambda: txn.delete(b"k"), lambda: next(rows)):
+        with pytest.raises(logdb.LogDBError, match="the transaction is over"):
+            use()
+    assert db[b"k"] == b"2"
+
+
+# Each reads something, consumed as far as it says; then someone else writes.
+def everything(txn: logdb.Transaction) -> Rows:
+    return list(txn.scan())
+
+
+def taking(count: int, **bounds: object) -> Callable[[logdb.Transaction], Rows]:
+    def read(txn: logdb.Transaction) -> Rows:
+        rows: Iterator[tuple[bytes, bytes]] = txn.scan(**bounds)  # type: ignore[arg-type]
+        return [next(rows) for _ in range(count)]
+
+    return read
+
+
+def listing(**bounds: object) -> Callable[[logdb.Transaction], Rows]:
+    return lambda txn: list(txn.scan(**bounds))  # type: ignore[arg-type]
+
+
+ROWS = {b"b": b"1", b"d": b"1", b"f": b"1", b"h": b"1"}
+PHANTOMS: list[tuple[str, Callable[[logdb.Transaction], Rows], dict[bytes, bytes | None], bytes | None]] = [
+    ("insert inside", listing(start=b"b", end=b"g"), {b"e": b"2"}, b"e"),
+    ("delete inside", listing(start=b"b", end=b"g"), {b"d": None}, b"d"),
+    ("change inside", listing(start=b"b", end=b"g"), {b"d": b"2"}, b"d"),
+    ("insert at the start", listing(start=b"a", end=b"g"), {b"a": b"2"}, b"a"),
+    ("insert at the end", listing(start=b"a", end=b"g"), {b"g": b"2"}, None),
+    ("insert before the end", listing(start=b"a", end=b"g"), {b"f\xff": b"2"}, b"f\xff"),
+    ("insert before the start", listing(start=b"b", end=b"g"), {b"a\xff": b"2"}, None),
+    ("insert after the last row", everything, {b"z": b"2"}, b"z"),
+    ("insert before the first row", everything, {b"\x00": b"2"}, b"\x00"),
+    ("insert in an empty range", listing(start=b"m", end=b"n"), {b"m": b"2"}, b"m"),
+    ("insert after an empty range", listing(start=b"m", end=b"n"), {b"n": b"2"}, None),
+    ("delete of what is not there", listing(start=b"m", end=b"n"), {b"m": None}, b"m"),
+    ("limit: inside", listing(limit=2), {b"c": b"2"}, b"c"),
+    ("limit: before the first", listing(limit=2), {b"a": b"2"}, b"a"),
+    ("limit: the last row", listing(limit=2), {b"d": None}, b"d"),
+    ("limit: after the last row", listing(limit=2), {b"d\x00": b"2"}, None),
+    ("limit not reached", listing(limit=9), {b"z": b"2"}, b"z"),
+    ("limit 0", listing(limit=0), {b"b": b"2"}, None),
+    ("reverse, limit: inside", listing(limit=2, reverse=True), {b"g": b"2"}, b"g"),
+    ("reverse, limit: after the last", listing(limit=2, reverse=True), {b"z": b"2"}, b"z"),
+    ("reverse, limit: the last row", listing(limit=2, reverse=True), {b"f": b"2"}, b"f"),
+    ("reverse, limit: before the last row", listing(limit=2, reverse=True), {b"e\xff": b"2"}, None),
+    ("reverse, bounds: at the end", listing(end=b"f", limit=1, reverse=True), {b"f": b"2"}, None),
+    ("reverse, bounds: at the start", listing(start=b"c", reverse=True), {b"c": b"2"}, b"c"),
+    ("reverse, bounds: before the start", listing(start=b"c", reverse=True), {b"b": b"2"}, None),
+    ("consumed in part: inside", taking(2), {b"c": b"2"}, b"c"),
+    ("consumed in part: beyond", taking(2), {b"f": b"2"}, None),
+    ("consumed in part, reverse: inside", taking(2, reverse=True), {b"g": b"2"}, b"g"),
+    ("consumed in part, reverse: beyond", taking(2, reverse=True), {b"d": b"2"}, None),
+    ("prefix: inside", listing(prefix=b"d"), {b"dd": b"2"}, b"dd"),
+    ("prefix: after", listing(prefix=b"d"), {b"e": b"2"}, None),
+    ("prefix of 0xff: inside", listing(prefix=b"\xff"), {b"\xff\xff": b"2"}, b"\xff\xff"),
+]
+
+
+@pytest.mark.parametrize("name, read, written, conflict", PHANTOMS, ids=[phantom[0] for phantom in PHANTOMS])
+def test_phantoms(
+    world: World,
+    name: str,
+    read: Callable[[logdb.Transaction], Rows],
+    written: dict[bytes, bytes | None],
+    conflict: bytes | None,
+) -> None:
+    world.db.multi_put(ROWS)
+    db = world.settle()
+    version = 0
+    try:
+        with db.transaction() as txn:
+            read(txn)
+            txn[b"~result"] = b"1"
+            version = db.multi_put(written, label="the winner")
+            db.checkpoint()
+    except logdb.ConflictError as error:
+        assert conflict is not None
+        assert (error.key, error.version, error.winner) == (conflict, version, "the winner")
+        assert "in a range that was scanned" in str(error)
+        assert b"~result" not in db
+    else:
+        assert conflict is None
+        assert db[b"~result"] == b"1"
+
+
+def test_a_read_key_that_changed(db: logdb.Database) -> None:
+    db.put(b"k", b"1")
+    snapshot = db.version
+    changed = 0
+    with pytest.raises(logdb.ConflictError, match=r"key b'k' was changed by 'spoiler' at version") as caught:
+        with db.transaction(label="victim") as txn:
+            txn.get(b"k")
+            txn[b"other"] = b"1"
+            changed = db.put(b"k", b"2", label="spoiler")
+            db.put(b"k", b"3", label="not the newest that it saw, but the one that wins")
+            db.put(b"k", b"2", label="spoiler")
+    error = caught.value
+    assert (error.key, error.snapshot, error.winner) == (b"k", snapshot, "spoiler")
+    assert error.version == changed + 2
+    assert error.advice is logdb.Advice.RETRY
+
+
+@pytest.mark.parametrize("change", ["write", "delete", "create", "write the same value"])
+def test_every_change_of_a_read_key_conflicts(db: logdb.Database, change: str) -> None:
+    if change != "create":
+        db.put(b"k", b"1")
+    with pytest.raises(logdb.ConflictError), db.transaction() as txn:
+        txn.get(b"k")
+        txn[b"other"] = b"1"
+        if change == "delete":
+            db.delete(b"k")
+        else:
+            db.put(b"k", b"1" if change == "write the same value" else b"2")
+
+
+def test_what_does_not_conflict(db: logdb.Database) -> None:
+    db.multi_put({b"k": b"1", b"other": b"1"})
+    with db.transaction() as txn:
+        txn.get(b"k")
+        txn[b"mine"] = b"1"
+        db.put(b"other", b"2")
+    with db.transaction() as blind:
+        blind[b"k"] = b"blind"
+        db.put(b"k", b"2")
+    assert db[b"k"] == b"blind"
+    with db.transaction() as reader:
+        reader.get(b"k")
+        db.put(b"k", b"3")
+    with db.transaction() as rereader:
+        rereader[b"k"] = b"4"
+        assert rereader[b"k"] == b"4"
+        db.put(b"k", b"5")
+
+
+def test_guarded_writes_conflict(db: logdb.Database) -> None:
+    with pytest.raises(logdb.ConflictError) as caught, db.transaction(guard_writes=True) as txn:
+        txn[b"k"] = b"1"
+        db.put(b"k", b"2")
+    assert caught.value.key == b"k"
+    with db.transaction(guard_writes=True) as txn:
+        txn[b"k"] = b"3"
+    assert db[b"k"] == b"3"
+
+
+def test_a_read_only_transaction_never_writes(world: World) -> None:
+    world.db.put(b"k", b"1")
+    db = world.settle()
+    version = db.version
+    with db.transaction(read_only=True) as txn:
+        assert txn[b"k"] == b"1"
+        for write in (lambda: txn.put(b"k", b"2"), lambda: txn.delete(b"k"), lambda: txn.multi_put({b"k": b"2"})):
+            with pytest.raises(logdb.ReadOnly):
+                write()
+    assert db.version == version
+    with db.transaction() as txn:
+        list(txn.scan())
+    assert db.version == version == txn.version
+
+
+def test_an_aborted_transaction_leaves_nothing(world: World) -> None:
+    world.db.put(b"k", b"1")
+    with pytest.raises(logdb.ConflictError), world.db.transaction() as txn:
+        txn[b"copy"] = txn[b"k"]
+        txn[b"large"] = b"x" * 10_000
+        world.db.put(b"k", b"2")
+    db = world.settle()
+    assert dict(db.scan()) == {b"k": b"2"}
+    assert list(db.history(b"copy")) == []
+    assert [change.changes for change in db.watch(since=0, timeout=0)] == [{b"k": b"1"}, {b"k": b"2"}]
+
+
+def test_transactional_retries_until_it_commits(db: logdb.Database) -> None:
+    attempts = []
+
+    @logdb.transactional
+    def double(txn: logdb.Transaction, key: bytes) -> int:
+        value = int(txn.get(key) or b"1")
+        attempts.append(value)
+        if len(attempts) < 4:
+            db.put(key, b"%d" % (value + 1))
+        txn[key] = b"%d" % (value * 2)
+        return value * 2
+
+    assert double(db, b"k") == 8
+    assert attempts == [1, 2, 3, 4]
+    assert db[b"k"] == b"8"
+    assert next(iter(db.watch(since=db.version - 1))).label == "double"
+    with db.transaction() as txn:
+        assert double(txn, b"k") == 16
+    assert db[b"k"] == b"16"
+
+
+def test_run_retries_and_passes_arguments(db: logdb.Database) -> None:
+    calls = []
+
+    def body(txn: logdb.Transaction, amount: int, *, factor: int) -> int:
+        txn.get(b"k")
+        calls.append(amount)
+        if len(calls) == 1:
+            db.put(b"k", b"1")
+        txn[b"k"] = b"%d" % (amount * factor)
+        return amount * factor
+
+    assert db.run(body, 3, factor=2) == 6
+    assert calls == [3, 3]
+    with pytest.raises(ZeroDivisionError):
+        db.run(lambda txn: 1 // 0)
+
+
+def test_retries_are_bounded(db: logdb.Database) -> None:
+    attempts = []
+
+    @logdb.transactional(label="hopeless", attempts=5)
+    def hopeless(txn: logdb.Transaction) -> None:
+        attempts.append(txn.label)
+        txn.get(b"k")
+        db.put(b"k", b"1")
+        txn[b"mine"] = b"1"
+
+    with pytest.raises(logdb.ConflictError):
+        hopeless(db)
+    assert attempts == ["hopeless"] * 5
+    assert b"mine" not in db
+    with pytest.raises(ValueError):
+        logdb.transactional(attempts=0)
+
+
+def test_pauses_are_random_under_a_bound_that_doubles() -> None:
+    runs = [list(pauses(ATTEMPTS)) for _ in range(20)]
+    assert all(len(run) == ATTEMPTS - 1 and run[0] == 0.0 for run in runs)
+    assert all(0 <= pause <= LONGEST_PAUSE_S for run in runs for pause in run)
+    assert max(run[1] for run in runs) < max(run[20] for run in runs)
+    assert len({run[10] for run in runs}) > 1
+
+
+def test_concurrent_increments_are_all_counted(db: logdb.Database) -> None:
+    @logdb.transactional
+    def increment(txn: logdb.Transaction) -> None:
+        txn[b"n"] = b"%d" % (int(txn.get(b"n") or b"0") + 1)
+
+    threads = [threading.Thread(target=lambda: [increment(db) for _ in range(25)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert db[b"n"] == b"100"
+
+
+def test_a_transaction_id_is_known_before_the_commit_and_stays(world: World) -> None:
+    with world.db.transaction() as first:
+        first[b"a"] = b"1"
+        early = first.id
+        world.db.put(b"b", b"1")
+        assert first.id == early
+    with world.db.transaction() as second:
+        second[b"a"] = b"2"
+    db = world.settle()
+    assert db.outcome(early).version == first.version
+    assert db.outcome(second.id).version in (0, second.version)
