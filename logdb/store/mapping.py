@@ -40,7 +40,7 @@ class Changed(NamedTuple):
 
 
 class Survivor(NamedTuple):
-    """A version that compaction keeps. `place`: the GSN of the record that holds it."""
+    """A version that compaction keeps. `place`: the GSN of the record that holds it; 0: copy it wherever it is."""
 
     key: bytes
     version: int
@@ -262,7 +262,10 @@ class KeyMap:
         self.active = self.active.without(self.checkpoint.covers)
 
     def survivors(self, floor: int) -> Iterator[Survivor]:
-        """The version of each key that is live at `floor`, in key order over a checkpoint, which covers `floor`."""
+        """The version of each key that is live at `floor`, in key order over a checkpoint, which covers `floor`.
+
+        Also the deletion of a key of which the log holds an older version after it: a replay must not revive that.
+        """
         if self.checkpoint is None:
             for key, newest in list(self.active.newest.items()):
                 entry: Entry | None = newest
@@ -273,13 +276,16 @@ class KeyMap:
                     yield Survivor(key, entry[0], entry[1], place)
             return
         for key, rows in self.checkpoint.everything():
-            for row in rows:
+            for position, row in enumerate(rows):
                 if row.version <= floor:
                     if row.kind != GONE:
                         value = row.value
                         if value is None:
                             value = self.values.written(row.place, key, row.version)
                         yield Survivor(key, row.version, value, row.place)
+                    elif any(older.place > row.place for older in rows[position + 1 :]):
+                        # An earlier compaction copied a version to behind its deletion, which must not be lost first.
+                        yield Survivor(key, row.version, None, 0)
                     break
 
     def check_invariants(self) -> None:

@@ -1,0 +1,73 @@
+"""Random histories with everything that a reader of the log must get right, and what a snapshot of them should be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import logdb
+from logdb import Database
+from logdb.embedded.plan import Plan, pin
+from spark_export.runs import Runs
+
+KEYS = 120
+
+
+def write(db: Database, rng: Random, steps: int) -> list[int]:
+    """Puts, deletes, multi-puts, conditions that fail and hold, aborted transactions, large values. Returns versions."""
+    versions = []
+    for _ in range(steps):
+        kind = rng.random()
+        if kind < 0.45:
+            versions.append(db.put(key(rng), value(rng)))
+        elif kind < 0.60:
+            versions.append(db.delete(key(rng)))
+        elif kind < 0.75:
+            items = {key(rng): value(rng) if rng.random() < 0.8 else None for _ in range(rng.randrange(2, 12))}
+            versions.append(db.multi_put(items, label="several"))
+        elif kind < 0.90:
+            condition = (logdb.exists if rng.random() < 0.5 else logdb.absent)(key(rng))
+            versions.append(db.test_and_multi_put([condition], {key(rng): value(rng), key(rng): None}).version)
+        else:
+            lose(db, key(rng), b"lost")
+            versions.append(db.version)
+    return versions
+
+
+def lose(db: Database, contested: bytes, lost: bytes) -> None:
+    """A transaction that reads `contested`, writes it, and aborts since another one was faster."""
+    try:
+        with db.transaction() as txn:
+            txn.get(contested)
+            txn[contested] = lost
+            db.put(contested, b"won" * 50)
+    except logdb.ConflictError:
+        return
+    raise AssertionError("it should have aborted")
+
+
+def key(rng: Random) -> bytes:
+    number = rng.randrange(KEYS)
+    return b"%s/%03d" % (b"ab"[number % 2 : number % 2 + 1], number) + (b"\xff" * 600 if number == 7 else b"")
+
+
+def value(rng: Random) -> bytes:
+    return rng.randbytes(rng.randrange(5_000, 9_000) if rng.random() < 0.08 else rng.randrange(600))
+
+
+def rows(plan: Plan, prefix: bytes = b"", bounds: tuple[bytes | None, ...] = (None, None)) -> list[tuple[bytes, bytes]]:
+    """(key, value) of the plan's snapshot, read without Spark, range by range between the bounds."""
+    runs = Runs(plan, prefix)
+    runs.make(0)
+    return [
+        (row["key"], row["value"])
+        for low, high in zip(bounds, bounds[1:], strict=False)
+        for batch in runs.merge(low, high)
+        for row in batch.to_pylist()
+    ]
+
+
+def snapshot(path: str, version: int | None = None) -> list[tuple[bytes, bytes]]:
+    """(key, value) at a version, through a plan of its own."""
+    with pin(Path(path), version=version) as plan:
+        return rows(plan)

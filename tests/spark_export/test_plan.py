@@ -1,0 +1,190 @@
+"""A pinned snapshot holds its version exactly, whatever the writer does meanwhile."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+
+import logdb
+from logdb import Database
+from logdb.embedded.plan import Owner, load, pin, process_owner, sweep
+from logdb.inspection import verify
+from tests.spark_export import histories
+
+OpenSmall = Callable[..., Database]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_any_version_of_a_random_history(open_small: OpenSmall, seed: int) -> None:
+    rng = Random(seed)
+    db = open_small()
+    versions = [0, *histories.write(db, rng, 250)]
+    for _ in range(3):
+        for version in [db.oldest_version, db.version, *rng.sample([v for v in versions if v >= db.oldest_version], 5)]:
+            assert histories.snapshot(db.path, version) == list(db.at(version).scan())
+        db.compact(rng.choice([v for v in versions if v >= db.oldest_version]))
+        if rng.random() < 0.5:
+            db.close()
+            db = open_small()
+        versions += histories.write(db, rng, 120)
+    assert histories.snapshot(db.path) == list(db.scan())
+
+
+def test_a_plan_outlives_a_compaction_that_trims_its_files(open_small: OpenSmall) -> None:
+    db = open_small()
+    histories.write(db, Random(1), 300)
+    version = db.version
+    expected = list(db.scan())
+    with pin(Path(db.path), version=version) as plan:
+        for seed in range(2, 5):
+            histories.write(db, Random(seed), 200)
+            db.compact()
+        assert not all(Path(part.origin).exists() for part in plan.parts)
+        db.close()
+        assert histories.rows(plan) == expected
+        assert histories.rows(load(Path(plan.folder)), b"a/") == [row for row in expected if row[0].startswith(b"a/")]
+    assert not Path(plan.folder).exists()
+
+
+def test_a_commit_that_aborted_before_the_floor_stays_aborted(open_small: OpenSmall) -> None:
+    """Its record is still in the first file, the coordinator has forgotten it: a decision record must tell."""
+    db = open_small()
+    histories.lose(db, b"contested", b"lost")
+    for number in range(3):
+        db.checkpoint()
+        histories.lose(db, b"another-%d" % number, b"lost")
+    floor = db.put(b"k", b"v")
+    db.compact(floor)
+    assert db.oldest_version == floor
+    db.put(b"k", b"w")
+    for version in (floor, db.version):
+        assert histories.snapshot(db.path, version) == list(db.at(version).scan())
+    db.compact()
+    assert histories.snapshot(db.path) == list(db.scan())
+
+
+def test_a_version_whose_only_copy_was_written_later(open_small: OpenSmall) -> None:
+    db = open_small()
+    db.put(b"old", b"x" * 3000)
+    db.put(b"old-and-large", b"y" * 9000)
+    version = db.multi_put({b"k-%d" % n: b"z" * 3000 for n in range(60)})
+    at = db.put(b"later", b"")
+    db.compact(at)
+    assert histories.snapshot(db.path, at) == list(db.at(at).scan())
+    with pin(Path(db.path), version=at) as plan:
+        assert plan.parts[0].first > version
+        assert plan.parts[-1].end > at + 1
+
+
+def test_a_deleted_key_stays_deleted_after_two_compactions(open_small: OpenSmall) -> None:
+    """The first copies a version to behind its deletion, the second trims the deletion and not the copy."""
+    db = open_small()
+
+    def fill() -> int:
+        return [db.put(b"fill", b"y" * 3000) for _ in range(60)][-1]
+
+    db.put(b"dead", b"x")
+    db.put(b"dead-and-large", b"x" * 9000)
+    before = fill()
+    db.multi_put({b"dead": None, b"dead-and-large": None})
+    after = fill()
+    db.compact(before)
+    fill()
+    db.compact(after)
+    assert histories.snapshot(db.path) == [(b"fill", b"y" * 3000)]
+    db.compact()
+    assert histories.snapshot(db.path) == [(b"fill", b"y" * 3000)]
+    db.close()
+    logdb.rebuild(db.path)
+    with logdb.open(db.path) as rebuilt:
+        assert list(rebuilt.scan()) == [(b"fill", b"y" * 3000)]
+
+
+def test_versions_and_times(open_small: OpenSmall) -> None:
+    db = open_small()
+    first = db.put(b"k", b"1")
+    between = db.time_of(first)
+    assert between is not None
+    db.put(b"k", b"2")
+    db.compact(db.put(b"k", b"3"))
+    with pytest.raises(logdb.VersionTrimmed, match="compacted away"):
+        pin(Path(db.path), version=first)
+    with pytest.raises(logdb.VersionTrimmed):
+        pin(Path(db.path), time_ns=int(between.timestamp() * 1e9) + 1_000)
+    with pytest.raises(logdb.FutureVersion, match="does not exist yet"):
+        pin(Path(db.path), version=db.version + 1)
+    with pytest.raises(logdb.FutureVersion):
+        pin(Path(db.path), time_ns=time.time_ns() + 10**12)
+    with pytest.raises(ValueError, match="not both"):
+        pin(Path(db.path), version=1, time_ns=1)
+    with pin(Path(db.path), time_ns=time.time_ns()) as plan:
+        assert (plan.version, plan.floor) == (db.version, db.oldest_version)
+        assert not list(Path(plan.folder).parent.glob("*.tmp"))
+    assert not (Path(db.path) / "exports").exists()
+
+
+def test_what_is_no_database(tmp_path: Path) -> None:
+    with pytest.raises(logdb.NotADatabase, match="does not exist"):
+        pin(tmp_path / "nothing")
+    with pytest.raises(logdb.NotADatabase, match=r"plan\.json"):
+        load(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_plans_of_the_dead_are_swept(open_small: OpenSmall) -> None:
+    db = open_small()
+    db.put(b"k", b"v")
+    path = Path(db.path)
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    owner = process_owner(child.pid)
+    theirs, mine = pin(path, owner=owner), pin(path)
+    reused = pin(path, owner=Owner(owner.host, os.getpid(), owner.started + 1))
+    assert not Path(reused.folder).exists() or sweep(path) == 1
+    assert Path(theirs.folder).exists()
+    child.communicate(b"\n")
+    assert sweep(path) == 1
+    assert not Path(theirs.folder).exists()
+    assert histories.rows(mine) == [(b"k", b"v")]
+    mine.close()
+    mine.close()
+
+
+def test_the_database_minds_no_plan_in_its_directory(open_small: OpenSmall) -> None:
+    db = open_small()
+    histories.write(db, Random(3), 50)
+    expected = list(db.scan())
+    with pin(Path(db.path)) as plan:
+        assert verify(db.path).damage == []
+        db.close()
+        assert verify(db.path).damage == []
+        with logdb.open(plan.path) as again:
+            assert list(again.scan()) == expected
+        assert histories.rows(plan) == expected
+
+
+def test_planning_while_another_process_writes_and_compacts(tmp_path: Path) -> None:
+    """Every snapshot is one that existed: each transaction writes the same number under all keys."""
+    path = tmp_path / "db"
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.spark_export.busy_writer", path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as writer:
+        assert writer.stdin is not None
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == b"ready\n"
+        seen, trimmed = set(), 0
+        while trimmed < 3:
+            with pin(path) as plan:
+                found = histories.rows(plan)
+                assert len(found) == 40
+                assert len({value for _, value in found}) == 1
+                seen.add(found[0][1])
+                trimmed = max(trimmed, plan.parts[0].first > 1 and len(seen))
+        writer.stdin.close()
+        assert writer.wait() == 0
