@@ -1,0 +1,306 @@
+"""The database against a plain dictionary of versions, on random histories, and at the end the views of every version.
+
+The model knows nothing of logs, maps or checkpoints: it keeps the whole state after each commit, and decides
+transactions by looking at what was committed since they began.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+import logdb
+from logdb.embedded import EmbeddedHost
+from logdb.store.records import COMMIT, RELOCATION, VALUE, Place, decode_commit, decode_relocation
+
+State = dict[bytes, bytes]
+Changes = dict[bytes, bytes | None]
+
+KEYS = [b"a", b"b", b"b\x00", b"c", b"\xff", b"l" * 480, b"l" * 480 + b"1", b"l" * 1000]
+keys = st.sampled_from(KEYS)
+values = st.one_of(st.binary(max_size=4), st.sampled_from([b"x" * 700, b"y" * 5_000, b"z" * 9_000]))
+changes = st.dictionaries(keys, st.one_of(st.none(), values), min_size=1, max_size=5)
+bounds = st.one_of(st.none(), st.sampled_from([*KEYS, b"bb", b"l" * 700, b"zz"]))
+SMALL_SEGMENTS = {"segment_bytes": 6_000}
+
+
+class InTransaction:
+    """A transaction under way, and what the model says that it has read and will write."""
+
+    def __init__(self, committing: Any, txn: logdb.Transaction, snapshot: int) -> None:
+        self.committing, self.txn, self.snapshot = committing, txn, snapshot
+        self.keys: set[bytes] = set()
+        self.ranges: list[tuple[bytes, bytes | None]] = []
+        self.writes: Changes = {}
+
+    def sees(self, state: State) -> State:
+        merged: Changes = {**state, **self.writes}
+        return {key: value for key, value in merged.items() if value is not None}
+
+    def has_read(self, key: bytes) -> bool:
+        return key in self.keys or any(low <= key and (high is None or key < high) for low, high in self.ranges)
+
+
+class DatabaseMachine(RuleBasedStateMachine):
+    """Every rule does one thing to the database and to the model, and compares."""
+
+    @initialize()
+    def create(self) -> None:
+        self.folder = Path(tempfile.mkdtemp())
+        self.states: dict[int, State] = {0: {}}
+        self.commits: dict[int, Changes] = {}
+        self.pins: dict[str, int] = {}
+        self.floor = 0
+        self.transactions: list[InTransaction] = []
+        self.outcomes: dict[str, bool] = {}
+        self.db = self.open()
+
+    def open(self) -> logdb.Database:
+        path = self.folder / "db"
+        return logdb.Database(EmbeddedHost.open(path, read_only=False, create=True, log_options=SMALL_SEGMENTS))
+
+    def state_at(self, version: int) -> State:
+        return self.states[max(known for known in self.states if known <= version)]
+
+    @property
+    def state(self) -> State:
+        return self.state_at(self.db.version)
+
+    def committed(self, version: int, written: Changes) -> None:
+        assert version > max(self.states)
+        after = {key: value for key, value in {**self.state_at(version), **written}.items() if value is not None}
+        self.states[version] = after
+        self.commits[version] = dict(written)
+
+    # ---- writing
+
+    @rule(key=keys, value=values)
+    def put(self, key: bytes, value: bytes) -> None:
+        self.committed(self.db.put(key, value), {key: value})
+
+    @rule(key=keys)
+    def delete(self, key: bytes) -> None:
+        self.committed(self.db.delete(key), {key: None})
+
+    @rule(written=changes)
+    def multi_put(self, written: Changes) -> None:
+        self.committed(self.db.multi_put(written), written)
+
+    @rule(key=keys, other=keys, value=values, wrong=st.booleans(), written=changes)
+    def test_and_multi_put(self, key: bytes, other: bytes, value: bytes, wrong: bool, written: Changes) -> None:
+        held = self.state.get(key)
+        expected = held if held is not None and not wrong else value
+        version = max((known for known, changed in self.commits.items() if other in changed), default=0)
+        version = version if other in self.state else 0
+        conditions = {
+            logdb.equals(key, expected): held == expected,
+            logdb.exists(other): other in self.state,
+            logdb.version_less(other, version + 1): True,
+            logdb.version_equals(other, version + wrong): not wrong,
+        }
+        tested = self.db.test_and_multi_put(conditions, written)
+        assert tested.committed is all(conditions.values())
+        assert set(tested.failed) == {condition for condition, holds in conditions.items() if not holds}
+        if tested.committed:
+            self.committed(tested.version, written)
+
+    # ---- transactions
+
+    @precondition(lambda self: len(self.transactions) < 3)
+    @rule()
+    def begin(self) -> None:
+        committing = self.db.transaction()
+        self.transactions.append(InTransaction(committing, committing.__enter__(), self.db.version))
+
+    @precondition(lambda self: self.transactions)
+    @rule(data=st.data(), key=keys)
+    def read_in_transaction(self, data: st.DataObject, key: bytes) -> None:
+        own = data.draw(st.sampled_from(self.transactions))
+        assert own.txn.get(key) == own.sees(self.state_at(own.snapshot)).get(key)
+        if key not in own.writes:
+            own.keys.add(key)
+
+    @precondition(lambda self: self.transactions)
+    @rule(data=st.data(), low=bounds, high=bounds, reverse=st.booleans())
+    def scan_in_transaction(self, data: st.DataObject, low: bytes | None, high: bytes | None, reverse: bool) -> None:
+        own = data.draw(st.sampled_from(self.transactions))
+        seen = own.sees(self.state_at(own.snapshot))
+        assert list(own.txn.scan(low, high, reverse=reverse)) == rows_of(seen, low, high, reverse)
+        own.ranges.append((low or b"", high))
+
+    @precondition(lambda self: self.transactions)
+    @rule(data=st.data(), written=changes)
+    def write_in_transaction(self, data: st.DataObject, written: Changes) -> None:
+        own = data.draw(st.sampled_from(self.transactions))
+        own.txn.multi_put(written)
+        own.writes.update(written)
+
+    @precondition(lambda self: self.transactions)
+    @rule(data=st.data())
+    def commit(self, data: st.DataObject) -> None:
+        own = data.draw(st.sampled_from(self.transactions))
+        self.transactions.remove(own)
+        since = {version: changed for version, changed in self.commits.items() if version > own.snapshot}
+        lost_to = {version for version, changed in since.items() for key in changed if own.has_read(key)}
+        txn_id = own.txn.id
+        try:
+            own.committing.__exit__(None, None, None)
+        except logdb.ConflictError as error:
+            assert own.writes
+            assert error.version in lost_to
+            assert error.key in self.commits[error.version]
+            self.outcomes[txn_id] = False
+        else:
+            assert not own.writes or not lost_to
+            if own.writes:
+                self.committed(own.txn.version, own.writes)
+                self.outcomes[txn_id] = True
+
+    @precondition(lambda self: self.transactions)
+    @rule()
+    def give_up(self) -> None:
+        for own in self.transactions:
+            own.committing.__exit__(ValueError, None, None)
+        self.transactions = []
+
+    # ---- upkeep: none of it changes an answer
+
+    @rule()
+    def checkpoint(self) -> None:
+        self.db.checkpoint()
+
+    @rule(data=st.data())
+    def compact(self, data: st.DataObject) -> None:
+        before = data.draw(st.integers(self.floor, self.db.version))
+        held_back = [*self.pins.values(), *(own.snapshot for own in self.transactions)]
+        self.floor = max(self.floor, min([before, *held_back]))
+        assert self.db.compact(before).floor == self.floor
+
+    @precondition(lambda self: self.db.version)
+    @rule(data=st.data(), name=st.sampled_from(["one", "two"]))
+    def pin(self, data: st.DataObject, name: str) -> None:
+        version = data.draw(st.integers(max(self.floor, 1), self.db.version))
+        self.db.pin(name, version)
+        self.pins[name] = version
+
+    @precondition(lambda self: self.pins)
+    @rule(data=st.data())
+    def unpin(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.pins)))
+        self.db.unpin(name)
+        del self.pins[name]
+
+    @precondition(lambda self: not self.transactions)
+    @rule(how=st.sampled_from(["close", "rebuild", "crash"]))
+    def reopen(self, how: str) -> None:
+        if how == "crash":  # what a kill leaves: the files as they are
+            shutil.copytree(self.folder / "db", self.folder / "copy")
+        self.db.close()
+        if how == "crash":
+            shutil.rmtree(self.folder / "db")
+            (self.folder / "copy").rename(self.folder / "db")
+        if how == "rebuild":
+            logdb.rebuild(self.folder / "db")
+        self.db = self.open()
+
+    # ---- reading
+
+    @rule(low=bounds, high=bounds, reverse=st.booleans(), limit=st.one_of(st.none(), st.integers(0, 4)))
+    def scan(self, low: bytes | None, high: bytes | None, reverse: bool, limit: int | None) -> None:
+        expected = rows_of(self.state, low, high, reverse)[:limit]
+        assert list(self.db.scan(low, high, reverse=reverse, limit=limit)) == expected
+
+    @rule(data=st.data(), key=keys)
+    def travel(self, data: st.DataObject, key: bytes) -> None:
+        version = data.draw(st.integers(self.floor, self.db.version))
+        snapshot = self.db.at(version)
+        assert snapshot.multi_get(KEYS) == self.state_at(version)
+        expected = [(known, changed[key]) for known, changed in self.commits.items() if key in changed]
+        expected = sorted((entry for entry in expected if entry[0] <= version), reverse=True)
+        live = [entry for entry in expected if entry[0] > self.floor]
+        at_floor = [entry for entry in expected if entry[0] <= self.floor][:1]
+        live += [(known, value) for known, value in at_floor if value is not None or known == self.floor]
+        assert list(snapshot.history(key))[: len(live)] == live
+        assert list(snapshot.history(key)) == live or at_floor == [(self.floor, None)]
+
+    @precondition(lambda self: self.floor)
+    @rule(data=st.data())
+    def travel_too_far(self, data: st.DataObject) -> None:
+        version = data.draw(st.integers(0, self.floor - 1))
+        for read in (self.db.at, lambda version: self.db.watch(since=version)):
+            try:
+                read(version)
+            except logdb.VersionTrimmed as error:
+                assert error.oldest == self.floor
+            else:
+                raise AssertionError("a version below the floor was readable")
+
+    @invariant()
+    def is_the_state(self) -> None:
+        assert self.db.multi_get(KEYS) == self.state
+        assert self.db.oldest_version == self.floor
+        assert self.db.pins == self.pins
+        self.db._host.coordinator.check_invariants()
+
+    def teardown(self) -> None:
+        if hasattr(self, "db"):
+            self.give_up()
+            self.the_views_agree()
+            self.db.close()
+            shutil.rmtree(self.folder)
+
+    def the_views_agree(self) -> None:
+        """The fold of the log, the scan and the replayed feed of every version that is left."""
+        for txn_id, committed in self.outcomes.items():
+            status = self.db.outcome(txn_id).status
+            assert status in (logdb.Status.FORGOTTEN, logdb.Status.COMMITTED if committed else logdb.Status.ABORTED)
+        feed = list(self.db.watch(since=self.floor, timeout=0))
+        assert {item.version for item in feed} == {version for version in self.commits if version > self.floor}
+        replayed = dict(self.db.at(self.floor).scan())
+        for version in [self.floor, *(item.version for item in feed)]:
+            for item in feed:
+                if item.version == version:
+                    replayed = {k: v for k, v in {**replayed, **item.changes}.items() if v is not None}
+            expected = sorted(self.state_at(version).items())
+            assert list(self.db.at(version).scan()) == expected, version
+            assert sorted(replayed.items()) == expected, version
+            assert sorted(fold(self.db._host.log, version, set(self.commits)).items()) == expected, version
+
+
+def fold(log: Any, version: int, committed: set[int]) -> State:
+    """What the log alone says of a version."""
+    large: dict[int, bytes] = {}
+    found: dict[bytes, dict[int, Any]] = {}
+    for gsn, _, tag, payload in log.scan(log.left_by_trim(log.oldest()), log.durable + 1):
+        if tag == VALUE:
+            large[gsn] = payload
+        elif tag == COMMIT and gsn in committed:
+            for key, value in decode_commit(payload).writes.items():
+                found.setdefault(key, {})[gsn] = value
+        elif tag == RELOCATION:
+            for key, written, value in decode_relocation(payload):
+                found.setdefault(key, {})[written] = value
+    state: State = {}
+    for key, chain in found.items():
+        newest = max((written for written in chain if written <= version), default=None)
+        if newest is not None and chain[newest] is not None:
+            value = chain[newest]
+            state[key] = large[value.gsn] if isinstance(value, Place) else value
+    return state
+
+
+def rows_of(state: State, low: bytes | None, high: bytes | None, reverse: bool) -> list[tuple[bytes, bytes]]:
+    rows = [row for row in state.items() if (low or b"") <= row[0] and (high is None or row[0] < high)]
+    return sorted(rows, reverse=reverse)
+
+
+TestDatabase = DatabaseMachine.TestCase
+TestDatabase.settings = settings(
+    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+)
