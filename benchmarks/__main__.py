@@ -19,7 +19,7 @@ NAMES = [*(workload.name for workload in WORKLOADS), "open"]
 
 @click.group(invoke_without_command=True)
 @click.option("--only", multiple=True, type=click.Choice(NAMES), help="Measure only this (can be repeated).")
-@click.option("--quick", is_flag=True, help="A few keys and milliseconds: to see that it runs. The numbers mean nothing.")
+@click.option("--quick", is_flag=True, help="A few keys and milliseconds: to see that it runs. The rates mean nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
 @click.option("--dir", "scratch", type=click.Path(path_type=Path), help="Where to put the databases (on a real disk).")
 @click.option(
@@ -54,7 +54,8 @@ def main(
     if as_json:
         click.echo(json.dumps(results))
     else:
-        Console().print(report.as_table(rows))
+        terminal = Console()
+        terminal.print(report.as_table(rows), width=terminal.width if terminal.is_terminal else 160)
     if to is None and not (only or quick):
         to = RESULTS
     if to is not None:

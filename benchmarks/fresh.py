@@ -22,6 +22,7 @@ from benchmarks.rounds import Scale
 from benchmarks.workloads import VALUE_BYTES
 from logdb.embedded.directory import Directory
 
+CHECKOUT = Path(__file__).parent.parent
 WRITERS = 1_000
 READS = 10_000
 
@@ -49,10 +50,13 @@ def figures(root: Path, scale: Scale, progress: Callable[[str], None]) -> list[F
         progress(f"replaying from nothing, {number + 1} of {scale.openings}")
         shutil.rmtree(Directory.open(path, writable=False).map_path)
         replayed.append(opened(path, keys))
+    took, mibs = [seconds for seconds, _ in checkpointed], [mib for _, mib in checkpointed]
+    rates = [keys / seconds for seconds, _ in replayed]
+    behind = f"{keys:,} keys behind a checkpoint"
     return [
-        Figure("open", f"Open, {keys:,} keys behind a checkpoint", "s", [took for took, _ in checkpointed], 1.0, True),
-        Figure("replay", "Replay from nothing", "commits/s", [keys / took for took, _ in replayed], 150_000, False),
-        Figure("memory", f"Memory, {keys:,} keys behind a checkpoint", "MiB", [mib for _, mib in checkpointed], 250, True),
+        Figure("open", f"Open, {behind}", "s", took, 1.0, True),
+        Figure("replay", "Replay from nothing", "commits/s", rates, 150_000, False),
+        Figure("memory", f"Memory, {behind}", "MiB", mibs, 250, True),
     ]
 
 
@@ -69,8 +73,8 @@ def load(path: Path, keys: int) -> None:
 
 def opened(path: Path, keys: int) -> tuple[float, float]:
     """(seconds that opening took, MiB of anonymous memory after it and some reads), in a fresh process."""
-    command = [sys.executable, "-m", __name__, str(path), str(keys)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+    command = [sys.executable, "-m", "benchmarks.fresh", str(path.resolve()), str(keys)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, cwd=CHECKOUT)
     took, mib = json.loads(done.stdout)
     return took, mib
 

@@ -1,0 +1,162 @@
+"""The benchmarks run and say what they should; their timings are nobody's business here."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from benchmarks import mixed, report
+from benchmarks.__main__ import NAMES, main
+from benchmarks.fresh import Figure
+from benchmarks.peers import Peer, counter
+from benchmarks.peers.ours import LogDB, LogDBCoroutines
+from benchmarks.rounds import QUICK, Spread, interleaved
+from benchmarks.workloads import PEERS, TRANSACTIONAL, WORKLOADS
+
+ITEMS = {b"key-%03d" % number: bytes(8) + b"%03d" % number for number in range(100)}
+
+
+@pytest.fixture(params=PEERS, ids=lambda kind: kind.name)
+def kind(request: pytest.FixtureRequest) -> type[Peer]:
+    found: type[Peer] = request.param
+    return found
+
+
+def test_a_quick_run_measures_everything_and_writes_the_results(tmp_path: Path) -> None:
+    done = CliRunner().invoke(
+        main, ["--quick", "--json", "--dir", str(tmp_path), "--to", str(tmp_path / "to")], catch_exceptions=False
+    )
+    assert done.exit_code == 0, done.output
+    results = json.loads(done.stdout)
+    assert results == json.loads((tmp_path / "to/results.json").read_text())
+    assert set(results["rates"]) == {*NAMES, "replay", "memory"}
+    for workload in WORKLOADS:
+        rates = results["rates"][workload.name]
+        assert set(rates) == set(workload.contestants)
+        assert all(len(rounds) == QUICK.rounds and min(rounds) > 0 for rounds in rates.values())
+        targets = {
+            row["peer"]: row["target"]
+            for row in results["rows"]
+            if row["title"] == workload.title and row["target"] is not None
+        }
+        assert targets == workload.targets
+    for row in results["rows"]:
+        assert (row["met"] is None) == (row["target"] is None)
+    table = (tmp_path / "to/results.md").read_text()
+    assert sum(line.startswith("| ") for line in table.splitlines()) == 1 + len(results["rows"])
+    assert (tmp_path / "to/results.png").read_bytes().startswith(b"\x89PNG")
+    assert list(tmp_path.iterdir()) == [tmp_path / "to"], "the databases were left behind"
+
+
+def test_only_what_is_asked_for_is_measured(tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, ["--quick", "--json", "--only", "put", "--dir", str(tmp_path)])
+    assert set(json.loads(done.stdout)["rates"]) == {"put"}
+
+
+def test_a_peer_does_what_it_is_asked(kind: type[Peer], tmp_path: Path) -> None:
+    peer = kind(tmp_path / "peer")
+    peer.load(ITEMS)
+    session = peer.session()
+    session.put(b"key-001", b"1")
+    session.multi_put({b"key-002": b"2", b"new": b"3"})
+    session.close()
+    peer.reopen()
+    session = peer.session()
+    assert session.get_each([b"key-000", b"key-001"]) == b"1"
+    assert session.get_each([b"key-002"]) == b"2"
+    assert session.multi_get_each([[b"new", b"key-003", b"key-004"]]) == 3
+    assert session.scan() == len(ITEMS) + 1
+    session.close()
+    peer.close()
+
+
+def test_coroutines_put_every_pair_once(tmp_path: Path) -> None:
+    peer = LogDBCoroutines(tmp_path / "peer")
+    peer.load(ITEMS)
+    pairs = [(b"%d" % number, b"%d" % number) for number in range(50)]
+    peer.put_each(pairs, 8)
+    peer.close()
+    again = LogDB(tmp_path / "peer")
+    session = again.session()
+    assert session.scan() == len(ITEMS) + len(pairs)
+    assert [session.get_each([key]) for key, _ in pairs] == [value for _, value in pairs]
+    again.close()
+
+
+@pytest.mark.parametrize("kind", TRANSACTIONAL, ids=lambda kind: kind.name)
+def test_no_increment_is_lost(kind: type[Peer], tmp_path: Path) -> None:
+    peer = kind(tmp_path / "peer")
+    peer.load(ITEMS)
+    sessions = [peer.session() for _ in range(4)]
+    hot = sorted(ITEMS)[:2]
+    with ThreadPoolExecutor(len(sessions)) as threads:
+        list(threads.map(lambda session: [session.increment(key) for _ in range(10) for key in hot], sessions))
+    assert [counter(sessions[0].get_each([key])) for key in hot] == [40, 40]
+    for session in sessions:
+        session.close()
+    peer.close()
+
+
+def test_every_contestant_has_its_turn_in_every_round() -> None:
+    turns: list[str] = []
+
+    def step(name: str) -> int:
+        if turns[-1:] != [name]:
+            turns.append(name)
+        return 7
+
+    rates = interleaved({name: [partial(step, name)] for name in "abc"}, QUICK._replace(rounds=4))
+    assert {name: len(rounds) for name, rounds in rates.items()} == {"a": 4, "b": 4, "c": 4}
+    # One may be the last of a round and the first of the next, which looks like one turn.
+    assert all(2 <= number <= 5 for number in Counter(turns).values())
+    assert max(map(min, rates.values())) > 0
+
+
+def test_a_failure_in_a_thread_is_no_result() -> None:
+    def fail() -> int:
+        raise OSError("the disk is full")
+
+    with pytest.raises(OSError, match="full"):
+        interleaved({"a": [lambda: 1, fail]}, QUICK)
+
+
+def test_ratios_are_taken_round_by_round() -> None:
+    workload = next(workload for workload in WORKLOADS if workload.name == "put-64-threads")
+    (row,) = report.rows_of(workload, {"LogDB": [10.0, 40.0, 90.0], "SQLite": [10.0, 8.0, 30.0]})
+    assert row.ratios == Spread(3.0, 1.0, 5.0)
+    assert (row.target, row.met) == (4.0, False)
+
+
+def test_a_target_may_be_a_ceiling() -> None:
+    figure = Figure("open", "Open", "s", [0.5, 2.0, 0.7], 1.0, True)
+    assert report.row_of(figure).met is True
+    assert report.row_of(figure._replace(values=[2.0])).met is False
+    assert report.row_of(figure._replace(at_most=False)).met is False
+
+
+def test_the_mixed_run_ends_and_tells_its_memory(tmp_path: Path) -> None:
+    done = CliRunner().invoke(
+        main,
+        ["mixed", "--minutes", "0.02", "--keys", "200", "--json", "--dir", str(tmp_path), "--to", str(tmp_path / "to")],
+    )
+    result = json.loads(done.stdout.splitlines()[0])
+    assert result["operations"]["compaction"] > 0
+    assert result["operations"]["transaction"] > 0
+    assert len(result["samples"]) > 10
+    assert result["growth"] > 0
+    assert (done.exit_code == 1) == result["grows"]
+    assert (tmp_path / "to/mixed.png").exists()
+
+
+def test_growth_compares_the_peaks_after_the_warming_up() -> None:
+    sawtooth = [(float(second), 50.0 + second % 7) for second in range(90)]
+    assert mixed.growth(sawtooth, 90) == 1.0
+    leaking = [(when, mib + when) for when, mib in sawtooth]
+    assert mixed.growth(leaking, 90) > mixed.MOST_GROWTH
+    assert mixed.growth([(when, mib + 100 * (when < 30)) for when, mib in sawtooth], 90) == 1.0
