@@ -163,7 +163,7 @@ class JsonLinesSource(TextSource):
             if line.isspace():
                 continue
             try:
-                row = json.loads(line)
+                row = json.loads(line.rstrip("\r\n"))
             except ValueError as error:
                 column = f", column {error.colno}" if isinstance(error, json.JSONDecodeError) else ""
                 reason = error.msg if isinstance(error, json.JSONDecodeError) else error

@@ -1,0 +1,81 @@
+"""`logdb log`: a log in a directory of its own, and the log of a database, which it only reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from logdb.log import LocalLog
+from logdb_cli.commands import cli
+
+from .conftest import Run, documents
+
+
+def log(*args: object, code: int = 0, stdin: bytes | None = None) -> Result:
+    result = CliRunner().invoke(cli, ["log", *map(str, args)], input=stdin)
+    assert result.exit_code == code, (result.stdout, result.stderr)
+    assert len(result.stderr.splitlines()) == (1 if code else 0)
+    return result
+
+
+def test_append_read_subscribe_tail(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    assert log("append", "--dir", own, "one", "two").stdout == "1 2\n"
+    assert documents(log("append", "--dir", own, "-", "--tag", 7, "--json", stdin=b"\xff\n")) == [{"gsns": [3]}]
+    assert log("tail", "--dir", own).stdout == "3\n"
+    assert log("read", "--dir", own, 2).stdout.split("\t")[::3] == ["2", "two\n"]
+    read = documents(log("read", "--dir", own, 2, "--count", 9, "--json"))
+    assert [(record["gsn"], record["tag"], record["payload"]) for record in read] == [
+        (2, 1, "two"),
+        (3, 7, {"base64": "/wo="}),
+    ]
+    seen = documents(log("subscribe", "--dir", own, "--timeout", 0, "--tag", 7, "--json"))
+    assert [record["gsn"] for record in seen] == [3]
+    assert len(log("subscribe", "--dir", own, "--from", 2, "--timeout", 0).stdout.splitlines()) == 2
+    assert "does not exist yet" in log("read", "--dir", own, 4, code=3).stderr
+
+
+def test_trim_removes_whole_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class SmallSegments(LocalLog):
+        def __init__(self, directory: Path, log_id: bytes, *, writable: bool, follow: bool = False) -> None:
+            super().__init__(directory, log_id, writable=writable, follow=follow, segment_bytes=200)
+
+    monkeypatch.setattr("logdb_cli.logs.LocalLog", SmallSegments)
+    own = tmp_path / "own"
+    for _ in range(4):
+        log("append", "--dir", own, "x" * 150)
+    oldest = documents(log("trim", "--dir", own, 3, "--json"))[0]["oldest"]
+    assert 1 < oldest <= 3
+    assert log("tail", "--dir", own).stdout == "4\n"
+    assert "was trimmed" in log("read", "--dir", own, 1, code=3).stderr
+    assert "cannot trim" in log("trim", "--dir", own, 9, code=2).stderr
+
+
+def test_the_log_of_a_database_is_read_and_never_written(run: Run, db: Path) -> None:
+    run("put", "k", "v")
+    before = {path: path.read_bytes() for path in db.rglob("*") if path.is_file()}
+    for path in (db, db / "log"):
+        assert log("tail", "--dir", path).stdout == "1\n"
+        assert documents(log("read", "--dir", path, 1, "--json"))[0]["tag"] == "commit"
+        assert len(log("subscribe", "--dir", path, "--timeout", 0).stdout.splitlines()) == 1
+        assert "belongs to a database" in log("append", "--dir", path, "x", code=2).stderr
+        assert "belongs to a database" in log("trim", "--dir", path, 1, code=2).stderr
+    assert {path: path.read_bytes() for path in db.rglob("*") if path.is_file()} == before
+
+
+def test_a_database_is_not_made_of_a_log_nor_a_log_of_anything_else(run: Run, db: Path, tmp_path: Path) -> None:
+    log("append", "--dir", db, "one")
+    run("put", "k", "v", code=3)
+    run("get", "k", code=3)
+    assert log("tail", "--dir", db).stdout == "1\n"
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").write_text("x")
+    assert "holds 'file'" in log("append", "--dir", tmp_path / "other", "x", code=3).stderr
+    assert "is neither" in log("tail", "--dir", tmp_path / "other", code=3).stderr
+    log("trim", "--dir", tmp_path / "none", 1, code=3)
+    assert not (tmp_path / "none").exists()
+    (db / "LOG").write_text("format = 9\nid = '00000000-0000-0000-0000-000000000000'")
+    assert "upgrade LogDB" in log("tail", "--dir", db, code=3).stderr
+    (db / "LOG").write_text("nonsense")
+    assert "damaged" in log("tail", "--dir", db, code=3).stderr
