@@ -44,7 +44,6 @@ class LocalLog:
         self._listeners = 0
         self._leader: _Caller | None = None
         self._waiters: list[_Caller] = []
-        self._failure: LogFailed | None = None
         self._refusal = None if writable else "the log is open for reading only"
         self._closed = False
         self.durable = self.store.durable_end - 1
@@ -70,7 +69,11 @@ class LocalLog:
             if now <= self._time:
                 now = self._time + 1
             self._time = now
-            return self.store.append(records, now)
+            try:
+                return self.store.append(records, now)
+            except LogFailed:
+                self._advanced.notify_all()
+                raise
 
     def wait_durable(self, gsn: int) -> None:
         if self.durable >= gsn:
@@ -96,8 +99,8 @@ class LocalLog:
             else:
                 self._waiters.append(caller)
         while self.durable < caller.gsn:
-            if self._failure is not None:
-                raise LogFailed(str(self._failure)) from self._failure
+            if self.store.failure is not None:
+                raise LogFailed(str(self.store.failure)) from self.store.failure
             if self._leader is caller:
                 self._lead()
             else:
@@ -105,13 +108,9 @@ class LocalLog:
 
     def _lead(self) -> None:
         """Sync all that is ordered."""
-        try:
-            with self._lock:
-                taken = self.store.take()
-            self.store.flush(taken)
-        except LogFailed as failure:
-            self._failure = failure
-            raise
+        with self._lock:
+            taken = self.store.take()
+        self.store.flush(taken)
         self.durable = self.store.durable_end - 1
 
     def _leave(self, caller: _Caller) -> None:
@@ -123,7 +122,7 @@ class LocalLog:
         with self._lock:
             if self._leader is caller:
                 self.durable = durable = self.store.durable_end - 1
-                if self._failure is not None:
+                if self.store.failure is not None:
                     done, waiting = self._waiters, []
                 else:
                     done = [waiter for waiter in self._waiters if waiter.gsn <= durable]
@@ -164,7 +163,7 @@ class LocalLog:
             self._listeners += 1
             try:
                 self._advanced.wait_for(
-                    lambda: self.durable > gsn or self._closed or self._failure is not None, timeout
+                    lambda: self.durable > gsn or self._closed or self.store.failure is not None, timeout
                 )
             finally:
                 self._listeners -= 1
@@ -172,8 +171,8 @@ class LocalLog:
                 return True
             if self._closed:
                 raise LogFailed("the log is closed")
-            if self._failure is not None:
-                raise LogFailed(str(self._failure)) from self._failure
+            if self.store.failure is not None:
+                raise LogFailed(str(self.store.failure)) from self.store.failure
             return False
 
     def _poll_past(self, gsn: int, timeout: float | None) -> bool:
@@ -218,7 +217,11 @@ class LocalLog:
                 raise LogFailed(self._refusal)
             if gsn > self.durable + 1:
                 raise ValueError(f"cannot trim before {gsn}: the tail is {self.durable}")
-            self.store.trim(gsn)
+            try:
+                self.store.trim(gsn)
+            except LogFailed:
+                self._advanced.notify_all()
+                raise
 
     def set_shard_policy(self, policy: ShardPolicy) -> None:
         """There is one shard, so every policy chooses it."""
@@ -232,7 +235,7 @@ class LocalLog:
                 return
             self._refusal = "the log is closed"
         try:
-            if self._writable and self._failure is None:
+            if self._writable and self.store.failure is None:
                 self.wait_durable(self.store.end - 1)
         except LogFailed:
             self._release()

@@ -1,0 +1,218 @@
+"""Failing disks: what is acknowledged stays, what is not is never acknowledged later, and nobody hangs."""
+
+from __future__ import annotations
+
+import errno
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from logdb.errors import Unavailable
+from logdb.log import LocalLog
+from logdb.log.contract import LogFailed
+from tests.log.faulty_disk import Fault, FaultyDisk
+from tests.log.small_logs import TAG, append, assert_goes_on, assert_prefix, opened, payload_of, segment_files
+
+Fresh = Callable[[], Path]
+EIO = OSError(errno.EIO, "Input/output error")
+ENOSPC = OSError(errno.ENOSPC, "No space left on device")
+CHANGES = ("create", "write", "allocate", "truncate", "sync", "sync_directory", "rename", "unlink")
+BATCHES = [1, 2, 5, 1, 30, 1, 12, 20, 3]
+
+
+def work(path: Path, disk: FaultyDisk, acknowledged: list[int]) -> None:
+    """Append, rotate, trim and close; note what was acknowledged."""
+    log = opened(path, disk=disk)
+    try:
+        for size in BATCHES:
+            acknowledged.append(append(log, size)[-1])
+        log.trim(30)
+    except LogFailed:
+        assert_failed(log, acknowledged[-1] if acknowledged else 0)
+    finally:
+        log.close()
+
+
+def assert_failed(log: LocalLog, acknowledged: int) -> None:
+    """SEG-4: however often it is asked, and though the disk is well again, the log acknowledges nothing."""
+    durable = log.durable
+    assert durable >= acknowledged
+    for _ in range(2):
+        with pytest.raises(LogFailed):
+            log.append([(TAG, b"after the failure")])
+        if log.end() - 1 > durable:
+            with pytest.raises(LogFailed):
+                log.wait_durable(log.end() - 1)
+    with pytest.raises(LogFailed):
+        log.wait_past(durable, 60)
+    assert log.durable == durable
+    assert_prefix(log, durable, durable)  # what was durable can still be read
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+@pytest.mark.parametrize("forever", [False, True], ids=["once", "forever"])
+def test_a_failure_of_every_call(fresh: Fresh, kind: str, forever: bool) -> None:
+    nth, failed = 0, True
+    while failed:
+        path, acknowledged = fresh(), list[int]()
+        disk = FaultyDisk(Fault(frozenset({kind}), nth, EIO, forever=forever))
+        try:
+            work(path, disk, acknowledged)
+        except (OSError, LogFailed) as error:
+            assert "Input/output error" in str(error)
+        failed = disk.hits > 0
+        if failed or not forever:
+            assert_goes_on(path, FaultyDisk(), acknowledged[-1] if acknowledged else 0, sum(BATCHES))
+        nth += 1
+    assert acknowledged[-1] == sum(BATCHES)
+    assert nth > 1, "the workload must make the call"
+
+
+@pytest.mark.parametrize("kind", ["create", "allocate"])
+def test_a_full_disk_refuses_the_append_whole(fresh: Fresh, kind: str) -> None:
+    """At every reservation of space: refused, nothing numbered, and the same append works when there is room."""
+    nth, refusals, hit = 0, 0, True
+    while hit:
+        path = fresh()
+        disk = FaultyDisk()
+        log = opened(path, disk=disk)
+        disk.fault = Fault(frozenset({kind}), nth, ENOSPC)
+        for size in BATCHES:
+            end, files = log.end(), segment_files(path)
+            try:
+                append(log, size)
+            except Unavailable as error:
+                assert "is full" in str(error)
+                assert "free some space" in str(error)
+                assert (log.end(), log.durable, segment_files(path)) == (end, end - 1, files)
+                refusals += 1
+                append(log, size)
+        hit, disk.fault = disk.hits > 0, None
+        assert_prefix(log, sum(BATCHES), sum(BATCHES))
+        log.close()
+        assert_goes_on(path, FaultyDisk(), sum(BATCHES), sum(BATCHES))
+        nth += 1
+    assert refusals > 1
+
+
+def test_smaller_appends_go_on_while_the_disk_is_full(fresh: Fresh) -> None:
+    path, disk = fresh(), FaultyDisk()
+    log = opened(path, disk=disk, segment_bytes=1 << 16)
+    last = append(log, 1)[-1]
+    disk.fault = Fault(frozenset({"allocate", "create"}), 0, ENOSPC, forever=True)
+    with pytest.raises(Unavailable, match="is full"):
+        log.append([(TAG, b"x" * 5000)])
+    while disk.hits == 1:
+        try:
+            last = append(log, 1)[-1]
+        except Unavailable:
+            break
+    assert last > 2
+    assert log.durable == last
+    assert_prefix(log, last, last)
+    log.close()  # without room for an index
+    assert not list(path.glob("*.idx"))
+    assert not list(path.glob("*.tmp"))
+    disk.fault = None
+    assert_goes_on(path, disk, last, last)
+
+
+def test_a_rotation_without_room_for_the_index(fresh: Fresh) -> None:
+    """An index can be done without: the log goes on, and makes it at the next opening."""
+    path, disk = fresh(), FaultyDisk()
+    log = opened(path, disk=disk)
+    append(log, 30)
+    # The second creation of a rotation is the index of the full segment.
+    disk.fault = Fault(frozenset({"create"}), 1, ENOSPC)
+    last = append(log, 12)[-1]
+    assert disk.hits == 1
+    assert_prefix(log, last, last)
+    log.close()
+    assert len(list(path.glob("*.idx"))) < len(segment_files(path))
+    assert_goes_on(path, FaultyDisk(), last, last)
+    assert len(list(path.glob("*.idx"))) == len(segment_files(path))
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("kind", CHANGES)
+def test_an_interrupt_in_every_call(fresh: Fresh, kind: str, after: bool) -> None:
+    """Ctrl-C is no failure: nothing that was ordered is lost, and the log goes on."""
+    nth, interrupted = 0, True
+    while interrupted:
+        path, disk = fresh(), FaultyDisk()
+        log = opened(path, disk=disk)
+        disk.fault = Fault(frozenset({kind}), nth, KeyboardInterrupt(), after=after)
+        interrupted = False
+        for size in [*BATCHES, 0]:
+            end = log.end()
+            try:
+                append(log, size) if size else log.trim(30)
+            except KeyboardInterrupt:
+                interrupted = True
+                assert log.end() in (end, end + size)
+                append(log, size) if log.end() == end and size else log.wait_durable(log.end() - 1)
+        log.trim(30)
+        disk.fault = None
+        assert_prefix(log, sum(BATCHES), sum(BATCHES))
+        log.close()
+        assert_goes_on(path, FaultyDisk(), sum(BATCHES), sum(BATCHES))
+        nth += 1
+
+
+def test_an_interrupt_of_closing(fresh: Fresh) -> None:
+    """What was ordered but not synced when `close` was interrupted is synced by the next `close`."""
+    path, disk = fresh(), FaultyDisk()
+    log = opened(path, disk=disk)
+    append(log, 3)
+    log.order([(TAG, payload_of(4))])
+    disk.fault = Fault(frozenset({"sync"}), 0, KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        log.close()
+    with pytest.raises(LogFailed, match="the log is closed"):
+        append(log, 1)
+    disk.fault = None
+    log.close()
+    assert_goes_on(path, FaultyDisk(), 4, 4)
+
+
+@pytest.mark.parametrize("bad", [(256, b""), (-1, b""), ("x", b""), (1, None), (1, "text")])
+def test_a_bad_record_refuses_the_append_whole(fresh: Fresh, bad: tuple[int, bytes]) -> None:
+    path = fresh()
+    log = opened(path, disk=FaultyDisk())
+    append(log, 2)
+    with pytest.raises((TypeError, struct.error)):
+        log.append([(TAG, b"good"), bad, (TAG, b"good")])
+    assert append(log, 2) == range(3, 5)
+    assert_prefix(log, 4, 4)
+    log.close()
+    assert_goes_on(path, FaultyDisk(), 4, 4)
+
+
+def test_a_write_to_a_log_that_only_reads(fresh: Fresh) -> None:
+    path = fresh()
+    log = opened(path, disk=FaultyDisk())
+    append(log, 60)
+    log.close()
+    log = opened(path, writable=False)
+    files = sorted(path.iterdir())
+    with pytest.raises(LogFailed, match="open for reading only"):
+        append(log, 1)
+    with pytest.raises(LogFailed, match="open for reading only"):
+        log.trim(60)
+    log.close()
+    assert sorted(path.iterdir()) == files
+
+
+def test_after_close(fresh: Fresh) -> None:
+    log = opened(fresh(), disk=FaultyDisk())
+    append(log, 3)
+    log.close()
+    log.close()
+    for use in (lambda: append(log, 1), lambda: log.read_record(1, 0), lambda: log.wait_past(3, None)):
+        with pytest.raises(LogFailed, match="the log is closed"):
+            use()
+    log.wait_durable(3)
+    with pytest.raises(ValueError, match="record 4 was never ordered"):
+        log.wait_durable(4)
