@@ -361,15 +361,11 @@ class Committing:
 
 def read_many(host: EmbeddedHost, keys: Iterable[bytes], version: int) -> Found:
     """The multi-get at a version that the faces share."""
-    read = host.read
-    found = []
-    for key in keys:
+    wanted = list(keys)
+    for key in wanted:
         if key.__class__ is not bytes or not key:
             check_key(key)
-        value = read(key, version)
-        if value is not None:
-            found.append((key, value))
-    return Found(found, version)
+    return Found(host.read_many(wanted, version), version)
 
 
 def rows_of(batches: Iterator[list[tuple[bytes, bytes]]], limit: int | None) -> Iterator[tuple[bytes, bytes]]:

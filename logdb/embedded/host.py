@@ -250,6 +250,17 @@ class EmbeddedHost:
             raise VersionTrimmed(at, self.coordinator.floor)
         return value
 
+    def read_many(self, keys: Sequence[bytes], at: int) -> list[tuple[bytes, bytes]]:
+        """Those of `keys` that exist at version `at`, with their values. Raises as `read`."""
+        get = self.coordinator.map.get
+        try:
+            found = [(key, value) for key in keys if (value := get(key, at)) is not None]
+        except Exception:
+            found = [(key, value) for key in keys if (value := self.read(key, at)) is not None]
+        if at < self.coordinator.floor:
+            raise VersionTrimmed(at, self.coordinator.floor)
+        return found
+
     def _read_again(self, key: bytes, at: int, error: Exception) -> bytes | None:
         """After an error of `read`: a compaction may have moved the value after it was looked up."""
         if isinstance(error, Trimmed):
@@ -333,8 +344,11 @@ class EmbeddedHost:
         values: Mapping[bytes, Value] = writes
         if label:
             check_label(label)
-        large = [value for value in writes.values() if value is not None and len(value) > INLINE_VALUE_BYTES]
-        digests = [digest(value) for value in large]
+        large: list[bytes] = []
+        for value in writes.values():
+            if value is not None and len(value) > INLINE_VALUE_BYTES:
+                large.append(value)
+        digests = [digest(value) for value in large] if large else []
         with self.order_lock:
             try:
                 if self.closed or self.read_only or self._stopped is not None:

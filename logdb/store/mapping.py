@@ -261,10 +261,11 @@ class KeyMap:
         self.checkpoint.switch(snapshot)
         self.active = self.active.without(self.checkpoint.covers)
 
-    def survivors(self, floor: int) -> Iterator[Survivor]:
+    def survivors(self, floor: int, compacted_at: int) -> Iterator[Survivor]:
         """The version of each key that is live at `floor`, in key order over a checkpoint, which covers `floor`.
 
-        Also the deletion of a key of which the log holds an older version after it: a replay must not revive that.
+        Also the deletion of a key of which the log may hold an older version after it, copied there by a compaction
+        (the last one ended at `compacted_at`): once the deletion were trimmed, a replay would revive that version.
         """
         if self.checkpoint is None:
             for key, newest in list(self.active.newest.items()):
@@ -283,8 +284,7 @@ class KeyMap:
                         if value is None:
                             value = self.values.written(row.place, key, row.version)
                         yield Survivor(key, row.version, value, row.place)
-                    elif any(older.place > row.place for older in rows[position + 1 :]):
-                        # An earlier compaction copied a version to behind its deletion, which must not be lost first.
+                    elif row.place < compacted_at or any(older.place > row.place for older in rows[position + 1 :]):
                         yield Survivor(key, row.version, None, 0)
                     break
 
