@@ -132,8 +132,8 @@ def _compare(checkpoint: Checkpoint, expected: Coordinator) -> tuple[int, list[s
         keys += 1
         if found != wanted:
             key = min(side[0] for side in (found, wanted) if side is not None)
-            damage.append(f"key {shown(key)} is not what the log says (and perhaps others after it); rebuild it")
-            break
+            # No further: the two walks above still hold the readers that anything else would need.
+            return keys, [f"key {shown(key)} is not what the log says (and perhaps others after it); rebuild it"]
     restored = Coordinator(expected.map)
     restored.restore(covers, checkpoint.state)
     for name in ("floor", "pins", "decided_through", "compacted_at"):
