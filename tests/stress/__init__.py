@@ -1,0 +1,1 @@
+"""Killing a busy database, many times: `python -m tests.stress --help`."""

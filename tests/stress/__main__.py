@@ -1,0 +1,55 @@
+"""`python -m tests.stress`: kill a busy database again and again, and check what it had promised."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.stress.killing import Tally, run
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.stress",
+        description=(
+            "A child process commits from threads and coroutines, writes checkpoints and compacts, and is killed "
+            "(SIGKILL) at a random moment; the database is opened again and checked: every acknowledged transaction "
+            "is there, none is half there or twice there. Then the same directory goes on."
+        ),
+    )
+    parser.add_argument("--kills", type=int, default=200, help="how often to kill (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="of the moments (default: random)")
+    parser.add_argument("--dir", type=Path, help="an empty directory to keep the database in (default: a temporary one)")
+    options = parser.parse_args()
+    print(f"seed {options.seed}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        tally = run(options.dir or Path(folder) / "db", options.kills, options.seed, progress=show)
+    print(file=sys.stderr)
+    print(table(tally))
+    return 1 if tally.problems else 0
+
+
+def show(done: int, kills: int, tally: Tally) -> None:
+    """One line that is written over."""
+    print(f"\r{done}/{kills} kills, {tally.acknowledged:,} acknowledged", end="", file=sys.stderr, flush=True)
+
+
+def table(tally: Tally) -> str:
+    rows = {
+        "kills": tally.kills,
+        "acknowledged transactions": tally.acknowledged,
+        "found though not acknowledged": tally.unacknowledged,
+        "checkpoints": tally.checkpoints,
+        "compactions": tally.compactions,
+        "slowest opening, ms": round(tally.slowest_opening_s * 1e3),
+        "problems": len(tally.problems),
+    }
+    lines = [f"{name:<32}{count:>12,}" for name, count in rows.items()]
+    return "\n".join([*lines, *tally.problems])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
