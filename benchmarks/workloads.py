@@ -52,6 +52,10 @@ class Stage(contextlib.ExitStack):
         return cycle(self._random.sample(self.keys, len(self.keys)))
 
 
+    def random_hot_keys(self) -> Iterator[bytes]:
+        """A few keys for ever, in an order that does not repeat soon."""
+        return cycle(self._random.choices(self.keys[:HOT_KEYS], k=1_000))
+
     def new_value(self) -> bytes:
         """Another one each time: a peer may notice that a write would change nothing, and not make it durable."""
         return next(self._versions).to_bytes(COUNTER_BYTES, "big") + self.value[COUNTER_BYTES:]
@@ -109,8 +113,7 @@ def multi_put(stage: Stage, session: Session) -> Step:
 
 
 def increment(stage: Stage, session: Session) -> Step:
-    """Read-modify-write of random hot keys. At the end, the counters of all keys must add up to the commits."""
-    hot = cycle(random.Random(id(session)).choices(stage.keys[:HOT_KEYS], k=1_000))
+    hot = stage.random_hot_keys()
 
     def step() -> int:
         session.increment(next(hot))
