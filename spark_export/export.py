@@ -33,6 +33,8 @@ from spark_export.session import session
 
 FORMAT: Final = 1
 MANIFEST: Final = "_manifest.json"
+PARTITION_BYTES: Final = 64 << 20
+"""Of log, for each file."""
 POLL_S: Final = 0.2
 _SCHEMA: Final = (("key", "binary"), ("value", "binary"), ("version", "int64"))
 
@@ -173,6 +175,7 @@ def _is_same(staging: Path, lock: int) -> bool:
 
 def _run(plan: Plan, prefix: bytes, to: Path) -> None:
     rows = session().read.format("logdb").option("snapshot", plan.folder).option("prefixHex", prefix.hex())
+    rows = rows.option("partitionBytes", PARTITION_BYTES)
     try:
         rows.load().write.option("compression", "zstd").parquet(str(to))
     except Exception as error:
@@ -226,7 +229,7 @@ def _describe(file: Path) -> dict[str, Any]:
 
 
 def _write_manifest(plan: Plan, prefix: bytes | None, files: list[dict[str, Any]], staging: Path) -> Exported:
-    time = None if plan.time is None else dt.datetime.fromtimestamp(plan.time // 1_000 / 1e6, dt.UTC)
+    time = None if plan.time is None else dt.datetime.fromtimestamp(plan.time / 1e9, dt.UTC)
     manifest = {
         "format": FORMAT,
         "database": str(uuid.UUID(bytes=plan.log_id)),

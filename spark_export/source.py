@@ -49,9 +49,9 @@ class LogDBSource(DataSource):
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(dict(options))
         given = _checked(options)
-        self.plan = _plan(given)
         self.prefix = _prefix(given)
         self.partition_bytes = _number(given, "partitionBytes", PARTITION_BYTES, least=1)
+        self.plan = _plan(given)
 
     @classmethod
     def name(cls) -> str:

@@ -105,7 +105,7 @@ def _relocate(host: Compacting, floor: int, reach: int, progress: Callable[[int]
             batch.clear()
             size = 0
 
-    for key, version, value, place in host.coordinator.map.survivors(floor):
+    for key, version, value, place in host.coordinator.map.survivors(floor, host.coordinator.compacted_at):
         if isinstance(value, Place) and value.gsn < reach:
             content = host.coordinator.map.values.load(value)
             assert content is not None

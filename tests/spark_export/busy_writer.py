@@ -16,7 +16,12 @@ def main() -> None:
     options = {"segment_bytes": 1 << 16}
     with Database(EmbeddedHost.open(Path(sys.argv[1]), read_only=False, create=True, log_options=options)) as db:
         ended = threading.Event()
-        threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
+
+        def wait() -> None:
+            sys.stdin.read()
+            ended.set()
+
+        threading.Thread(target=wait, daemon=True).start()
         number = 0
         while not ended.is_set():
             size = 5_000 if number % 50 == 0 else 100

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 
@@ -14,7 +15,7 @@ KEYS = 120
 
 
 def write(db: Database, rng: Random, steps: int) -> list[int]:
-    """Puts, deletes, multi-puts, conditions that fail and hold, aborted transactions, large values. Returns versions."""
+    """Puts, deletes, multi-puts, conditions that fail and hold, aborted transactions, large values. The versions."""
     versions = []
     for _ in range(steps):
         kind = rng.random()
@@ -61,7 +62,7 @@ def rows(plan: Plan, prefix: bytes = b"", bounds: tuple[bytes | None, ...] = (No
     runs.make(0)
     return [
         (row["key"], row["value"])
-        for low, high in zip(bounds, bounds[1:], strict=False)
+        for low, high in pairwise(bounds)
         for batch in runs.merge(low, high)
         for row in batch.to_pylist()
     ]

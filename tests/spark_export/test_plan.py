@@ -83,8 +83,9 @@ def test_a_version_whose_only_copy_was_written_later(open_small: OpenSmall) -> N
         assert plan.parts[-1].end > at + 1
 
 
-def test_a_deleted_key_stays_deleted_after_two_compactions(open_small: OpenSmall) -> None:
-    """The first copies a version to behind its deletion, the second trims the deletion and not the copy."""
+@pytest.mark.parametrize("in_steps", [False, True])
+def test_a_deleted_key_stays_deleted_after_several_compactions(open_small: OpenSmall, in_steps: bool) -> None:
+    """The first copies a version to behind its deletion, another trims the deletion and not the copy."""
     db = open_small()
 
     def fill() -> int:
@@ -93,11 +94,15 @@ def test_a_deleted_key_stays_deleted_after_two_compactions(open_small: OpenSmall
     db.put(b"dead", b"x")
     db.put(b"dead-and-large", b"x" * 9000)
     before = fill()
-    db.multi_put({b"dead": None, b"dead-and-large": None})
+    dead = db.multi_put({b"dead": None, b"dead-and-large": None})
+    fill()
+    between = db.put(b"dead", b"alive again")
+    db.delete(b"dead")
     after = fill()
     db.compact(before)
-    fill()
-    db.compact(after)
+    for floor in (dead, between, after) if in_steps else (after,):
+        fill()
+        db.compact(floor)
     assert histories.snapshot(db.path) == [(b"fill", b"y" * 3000)]
     db.compact()
     assert histories.snapshot(db.path) == [(b"fill", b"y" * 3000)]

@@ -1,0 +1,130 @@
+"""`spark.read.format("logdb")`, with a real Spark."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from logdb import Database
+from logdb.embedded.plan import pin
+from tests.spark_export import histories
+
+OpenSmall = Callable[..., Database]
+
+
+def collected(frame: Any) -> list[tuple[bytes, bytes]]:
+    """(key, value) of a DataFrame, in its order."""
+    return [(bytes(row.key), bytes(row.value)) for row in frame.collect()]
+
+
+def test_every_way_to_name_a_snapshot(spark: Any, open_small: OpenSmall) -> None:
+    db = open_small()
+    versions = histories.write(db, Random(21), 300)
+    db.compact(versions[100])
+    histories.write(db, Random(22), 50)
+    read = spark.read.format("logdb").option("partitionBytes", 150_000)
+    middle, later = versions[200], db.time_of(versions[250])
+    assert later is not None
+    frame = read.option("versionAsOf", middle).load(db.path)
+    assert frame.rdd.getNumPartitions() > 1
+    assert frame.schema.simpleString() == "struct<key:binary,value:binary,version:bigint>"
+    assert collected(frame) == list(db.at(middle).scan())
+    assert frame.where(frame.version > versions[150]).count() == sum(
+        next(db.at(middle).history(key)).version > versions[150] for key, _ in db.at(middle).scan()
+    )
+    read = spark.read.format("logdb")
+    by_time = read.option("timestampAsOf", later.isoformat()).option("prefix", "a/").load(db.path)
+    assert collected(by_time) == list(db.at(time=later).scan(prefix=b"a/"))
+    by_prefix = spark.read.format("logdb").load(db.path, prefixHex=b"b/".hex())
+    assert collected(by_prefix) == list(db.scan(prefix=b"b/"))
+    with pin(Path(db.path), version=middle) as plan:
+        pinned = spark.read.format("logdb").option("snapshot", plan.folder).load()
+        assert collected(pinned) == list(db.at(middle).scan())
+
+
+def test_a_frame_is_one_snapshot_whatever_happens_after_load(spark: Any, open_small: OpenSmall) -> None:
+    db = open_small()
+    histories.write(db, Random(23), 200)
+    expected = list(db.scan())
+    frame = spark.read.format("logdb").option("partitionBytes", 100_000).load(db.path)
+    histories.write(db, Random(24), 300)
+    db.compact()
+    assert list(db.scan()) != expected
+    assert collected(frame) == expected
+    histories.write(db, Random(25), 100)
+    db.compact()
+    db.close()
+    assert frame.join(frame.withColumnRenamed("value", "other"), ["key", "version"]).count() == len(expected)
+    assert collected(frame) == expected
+
+
+def test_reading_beside_a_process_that_writes_and_compacts(spark: Any, tmp_path: Path) -> None:
+    path = tmp_path / "db"
+    command = [sys.executable, "-m", "tests.spark_export.busy_writer", str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == b"ready\n"
+        seen = set()
+        for _ in range(4):
+            rows = collected(spark.read.format("logdb").option("partitionBytes", 200_000).load(str(path)))
+            assert [key for key, _ in rows] == [b"k%02d" % number for number in range(40)]
+            assert len({value for _, value in rows}) == 1
+            seen.add(rows[0][1])
+        writer.communicate()
+        assert writer.returncode == 0
+    assert len(seen) > 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"versionsAsOf": "1"}, "has no option 'versionsAsOf'|has no option 'versionsasof'"),
+        ({"versionAsOf": "newest"}, "versionAsOf must be a whole number from 0 on, not 'newest'"),
+        ({"versionAsOf": "-1"}, "versionAsOf must be a whole number"),
+        ({"timestampAsOf": "yesterday"}, "timestampAsOf must be a time like"),
+        ({"versionAsOf": "3", "timestampAsOf": "0"}, "give versionAsOf or timestampAsOf, but not both"),
+        ({"prefix": "a", "prefixHex": "61"}, "give prefix or prefixHex, but not both"),
+        ({"prefixHex": "xyz"}, "prefixHex must be hexadecimal digits"),
+        ({"partitionBytes": "0"}, "partitionBytes must be a whole number from 1 on"),
+        ({"snapshot": "elsewhere"}, "give path or snapshot, but not both"),
+        ({"versionAsOf": "99999"}, "FutureVersion: version 99999 does not exist yet; the newest is"),
+        ({"versionAsOf": "1"}, "VersionTrimmed: version 1 was compacted away; the oldest version left is"),
+        ({"timestampAsOf": "2001-01-01"}, "VersionTrimmed"),
+        ({"timestampAsOf": "2999-01-01T00:00:00Z"}, "FutureVersion"),
+    ],
+)
+def test_a_wrong_option_says_so(spark: Any, open_small: OpenSmall, options: dict[str, str], message: str) -> None:
+    db = open_small()
+    for number in range(3):
+        db.put(b"k", b"%d" % number)
+    db.compact()
+    with pytest.raises(Exception, match=message):
+        spark.read.format("logdb").options(**options).load(db.path)
+    assert not (Path(db.path) / "exports").exists()
+
+
+def test_no_directory_and_no_database(spark: Any, tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="needs a directory"):
+        spark.read.format("logdb").load()
+    with pytest.raises(Exception, match=r"NotADatabase: .* is not a LogDB database"):
+        spark.read.format("logdb").load(str(tmp_path))
+
+
+def test_a_damaged_segment_fails_the_job_and_is_named(spark: Any, open_small: OpenSmall) -> None:
+    db = open_small()
+    histories.write(db, Random(26), 200)
+    segment = sorted((Path(db.path) / "log").glob("*.log"))[1]
+    frame = spark.read.format("logdb").load(db.path)
+    with segment.open("r+b") as file:
+        file.seek(5_000)
+        byte = file.read(1)
+        file.seek(5_000)
+        file.write(bytes([byte[0] ^ 8]))
+    with pytest.raises(Exception, match=rf"Corruption: {segment} is damaged at byte \d+: record"):
+        frame.count()
