@@ -1,0 +1,307 @@
+"""Callers share one sync, a lone caller waits for nobody, and whoever leads can fail or be interrupted."""
+
+from __future__ import annotations
+
+import dis
+import errno
+import itertools
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+from logdb.log import LocalLog
+from logdb.log.contract import LogFailed
+from tests.log.faulty_disk import Fault, FaultyDisk, contents, materialize
+from tests.log.small_logs import LOG_ID, TAG, append, assert_prefix, opened, records
+
+Fresh = Callable[[], Path]
+JOIN_S = 60
+EIO = OSError(errno.EIO, "Input/output error")
+
+
+class GatedDisk(FaultyDisk):
+    """While `closed`, the next sync of a segment says so (`arrived`) and waits to be let through (`gate`)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.closed = False
+        self.arrived, self.gate = threading.Event(), threading.Event()
+
+    def sync(self, fd: int) -> None:
+        if self.closed:
+            self.closed = False
+            self.arrived.set()
+            assert self.gate.wait(JOIN_S)
+        super().sync(fd)
+
+
+class RealDisk(FaultyDisk):
+    """Syncs for real, which gives other threads the time to come."""
+
+    def sync(self, fd: int) -> None:
+        super().sync(fd)
+        os.fdatasync(fd)
+
+
+def started(calls: list[Callable[[], None]]) -> list[threading.Thread]:
+    threads = [threading.Thread(target=call, daemon=True) for call in calls]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def joined(threads: list[threading.Thread]) -> None:
+    for thread in threads:
+        thread.join(JOIN_S)
+    assert not any(thread.is_alive() for thread in threads), "somebody hangs"
+
+
+def spin_until(condition: Callable[[], bool]) -> None:
+    """Let other threads run until they have come so far."""
+    for _ in range(10_000_000):
+        if condition():
+            return
+        threading.Event().wait(0.0005)
+    pytest.fail("it never came to this")
+
+
+@pytest.mark.parametrize("threads", [8, 64])
+def test_all_is_durable_on_return_in_fewer_syncs_than_appends(fresh: Fresh, threads: int) -> None:
+    """A sync that takes its time, as one of a disk does, gathers the appends of those who come meanwhile."""
+    disk = RealDisk()
+    log = opened(fresh(), disk=disk, segment_bytes=1 << 20)
+    each = 800 // threads
+    got: dict[int, list[range]] = {number: [] for number in range(threads)}
+    errors: list[BaseException] = []
+    before = disk.count("sync")
+
+    def work(number: int) -> None:
+        try:
+            for turn in range(each):
+                gsns = log.append([(TAG, b"%d/%d/%d" % (number, turn, part)) for part in range(turn % 3 + 1)])
+                assert log.durable >= gsns[-1]
+                got[number].append(gsns)
+        except BaseException as error:
+            errors.append(error)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        joined(started([lambda number=number: work(number) for number in range(threads)]))  # type: ignore[misc]
+    finally:
+        sys.setswitchinterval(interval)
+    assert not errors
+    stored = {record.lsn: record.payload for record in records(log)}
+    for number, ranges in got.items():
+        assert all(a[-1] < b[0] for a, b in itertools.pairwise(ranges)), "a thread's appends are in its order"
+        for turn, gsns in enumerate(ranges):
+            assert [stored.pop(gsn) for gsn in gsns] == [b"%d/%d/%d" % (number, turn, i) for i in range(len(gsns))]
+    assert not stored
+    assert disk.count("sync") - before < threads * each
+    log.close()
+
+
+def test_those_who_come_during_a_sync_share_the_next(fresh: Fresh) -> None:
+    disk = GatedDisk()
+    log = opened(fresh(), disk=disk, segment_bytes=1 << 20)
+    disk.closed = True
+    leader = started([lambda: append(log, 1)])  # type: ignore[list-item, func-returns-value]
+    assert disk.arrived.wait(JOIN_S)
+    others = started([lambda: log.append([(TAG, b"x")]) and None for _ in range(30)])
+    spin_until(lambda: len(log._waiters) == 30)
+    assert log.durable == 0
+    before = disk.count("sync")
+    disk.gate.set()
+    joined(leader + others)
+    assert log.durable == 31
+    assert disk.count("sync") - before == 2, "the leader's, and one for the thirty"
+    log.close()
+
+
+def test_a_lone_caller_syncs_at_once(fresh: Fresh) -> None:
+    disk = FaultyDisk()
+    log = opened(fresh(), disk=disk, segment_bytes=1 << 20)
+    before = disk.count("sync"), disk.count("write")
+    for _ in range(5):
+        append(log, 2)
+    assert (disk.count("sync"), disk.count("write")) == (before[0] + 5, before[1] + 5)
+    log.close()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), EIO], ids=["interrupted", "failed"])
+@pytest.mark.parametrize("kind", ["write", "sync"])
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_a_leader_that_falls(fresh: Fresh, error: BaseException, kind: str, after: bool) -> None:
+    """Interrupted, it leaves the lead to one who waits, who loses nothing. Failed, all who wait hear of it."""
+    path, disk = fresh(), GatedDisk()
+    log = opened(path, disk=disk, segment_bytes=1 << 20)
+    outcomes: list[BaseException | int] = []
+
+    def work() -> None:
+        try:
+            outcomes.append(log.append([(TAG, b"waiting")])[0])
+        except BaseException as caught:
+            outcomes.append(caught)
+
+    disk.closed = True
+    first = started([work])
+    assert disk.arrived.wait(JOIN_S)
+    waiters = started([work] * 10)
+    spin_until(lambda: len(log._waiters) == 10)
+    # The first sync is the gated one's own; the error hits it, or the write of the one who leads next.
+    disk.fault = Fault(frozenset({kind}), 0, error, after=after)
+    disk.gate.set()
+    joined(first + waiters)
+    durable = sum(isinstance(outcome, int) for outcome in outcomes)
+    fallen = [outcome for outcome in outcomes if not isinstance(outcome, int)]
+    assert disk.hits == 1
+    if isinstance(error, KeyboardInterrupt):
+        assert durable == 10
+        assert fallen == [error]
+        assert log._leader is None
+        assert len(log.append([(TAG, b"next")])) == 1
+        assert [record.lsn for record in records(log)] == list(range(1, 13))
+        log.close()
+        log = opened(path, disk=FaultyDisk())
+        assert log.durable == 12
+    else:
+        assert durable == (0 if kind == "sync" else 1)
+        assert all(isinstance(outcome, LogFailed) for outcome in fallen)
+        with pytest.raises(LogFailed):
+            log.append([(TAG, b"next")])
+    log.close()
+
+
+def test_an_interrupted_waiter_leaves_the_queue(fresh: Fresh) -> None:
+    """A signal reaches the main thread while it waits for its turn; it must not be given the lead afterwards."""
+    disk = GatedDisk()
+    log = opened(fresh(), disk=disk, segment_bytes=1 << 20)
+    disk.closed = True
+    leader = started([lambda: append(log, 1)])  # type: ignore[list-item, func-returns-value]
+    assert disk.arrived.wait(JOIN_S)
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def interrupt() -> None:
+        spin_until(lambda: len(log._waiters) == 1)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    interrupter = started([interrupt])
+    with pytest.raises(KeyboardInterrupt):
+        log.append([(TAG, b"main")])
+    assert log._waiters == []
+    disk.gate.set()
+    joined(leader + interrupter)
+    assert log._leader is None
+    assert log.append([(TAG, b"next")]) == range(3, 4)
+    log.close()
+
+
+class Interrupted(BaseException):
+    """What the tracer raises in the place of a KeyboardInterrupt."""
+
+
+CHECKED = frozenset({"CALL", "CALL_KW", "CALL_FUNCTION_EX", "JUMP_BACKWARD", "RESUME"})
+"""The instructions after which the interpreter runs signal handlers."""
+WATCHED = frozenset({"local.py", "store.py", "segment.py", "watermark.py", "faulty_disk.py"})
+
+
+def interrupted_at(point: int, call: Callable[[], object]) -> bool:
+    """Make the call, with an exception at the `point`-th place where a signal handler could raise one in it.
+
+    False when it has no more than `point` such places.
+    """
+    count = itertools.count()
+    before: dict[FrameType, str] = {}
+
+    def trace(frame: FrameType, event: str, _: object) -> object:
+        if event == "call" and frame.f_back is not None:
+            before[frame.f_back] = "a call of a Python function, whose return runs no handler"
+        if frame.f_code.co_filename.rsplit("/", 1)[-1] not in WATCHED:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            checked = before.get(frame) in CHECKED
+            before[frame] = dis.opname[frame.f_code.co_code[frame.f_lasti]]
+            if checked and next(count) == point:
+                raise Interrupted
+        elif event == "return":
+            before.pop(frame, None)
+        return trace
+
+    sys.settrace(trace)  # type: ignore[arg-type]
+    try:
+        call()
+    except Interrupted:
+        return True
+    finally:
+        sys.settrace(None)
+    return False
+
+
+def test_an_interrupt_anywhere_in_an_append(fresh: Fresh) -> None:
+    """Others go on after it, nothing is torn in memory, and what is stored is what was ordered."""
+    base = fresh()
+    log = opened(base, disk=FaultyDisk())
+    append(log, 20)
+    image = contents(base)
+    log.close()
+    point, interrupted = 0, True
+    while interrupted:
+        path = materialize(image, fresh())
+        log = opened(path, disk=FaultyDisk())
+        end = log.end()
+        interrupted = interrupted_at(point, lambda log=log: append(log, 9))  # type: ignore[misc]
+        assert log.end() in (end, end + 9), f"point {point}"
+        joined(started([lambda log=log: log.append([(TAG, b"other")]) and None for _ in range(2)]))  # type: ignore[misc]
+        assert log._leader is None, f"point {point}"
+        log.close()
+        log = opened(path, disk=FaultyDisk())
+        assert log.durable in (22, 31), f"point {point}"
+        assert [record.payload for record in records(log)][-2:] == [b"other"] * 2, f"point {point}"
+        log.store.check_invariants()
+        log.close()
+        point += 1
+    assert point > 100
+
+
+def test_closing_waits_for_what_was_ordered(fresh: Fresh) -> None:
+    """Records that other threads have ordered are durable, or refused, when `close` returns."""
+    for turn in range(20):
+        path = fresh()
+        log = LocalLog(path, LOG_ID, segment_bytes=1 << 16, disk=FaultyDisk())
+        acknowledged: list[int] = []
+
+        def work(log: LocalLog = log, acknowledged: list[int] = acknowledged) -> None:
+            while True:
+                try:
+                    acknowledged.extend(log.append([(TAG, b"x")]))
+                except LogFailed as closed:
+                    assert str(closed) == "the log is closed"
+                    return
+
+        threads = started([work] * 4)
+        spin_until(lambda acknowledged=acknowledged, turn=turn: len(acknowledged) >= turn * 3)  # type: ignore[misc]
+        log.close()
+        joined(threads)
+        log = LocalLog(path, LOG_ID, disk=FaultyDisk())
+        assert sorted(acknowledged) == list(range(1, log.durable + 1))
+        log.close()
+
+
+def test_a_record_that_was_not_acknowledged_may_be_there(fresh: Fresh) -> None:
+    """Ordered, and the log was never closed: the record is durable or not, the log is sound."""
+    path, disk = fresh(), FaultyDisk()
+    log = opened(path, disk=disk)
+    append(log, 3)
+    log.order([(TAG, b"never waited for")])
+    again = opened(materialize(contents(path), fresh()), disk=FaultyDisk())
+    assert_prefix(again, 3, 3)
+    again.close()
+    log.close()
