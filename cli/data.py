@@ -17,6 +17,7 @@ from logdb.store.conditions import NAMES
 from . import rendering
 from .encoding import Notation, escaped
 from .failing import INTERRUPTED, BadInput, Failure, Negative
+from .interrupts import Interrupts
 from .session import Session, as_json, database, iso, label, moment, moment_of, notation, read_pairs, snapshot
 
 
@@ -350,10 +351,13 @@ def watch(
             timeout=timeout,
         )
         try:
-            for change in itertools.islice(changes, limit):
-                click.echo(_change_json(change, notation) if as_json else _change_line(change, notation))
-                sys.stdout.flush()
-                seen = change.version
+            with Interrupts() as interrupts:
+                for change in itertools.islice(changes, limit):
+                    with interrupts.held():
+                        click.echo(
+                            _change_json(change, notation) if as_json else _change_line(change, notation)
+                        )
+                        seen = change.version
         except KeyboardInterrupt:
             raise Failure(f"interrupted; go on with --since {seen}", INTERRUPTED) from None
 

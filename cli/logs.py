@@ -32,6 +32,7 @@ from logdb.store import records
 from . import rendering
 from .encoding import Notation
 from .failing import INTERRUPTED, BadInput, Failure
+from .interrupts import Interrupts
 from .session import as_json, iso, notation
 
 LOG_IDENTITY: Final = "LOG"
@@ -241,11 +242,13 @@ def subscribe(
         position = first if first is not None else opened.oldest()
         subscription = opened.subscribe(position, tags or None)
         try:
-            while (batch := subscription.poll(timeout)) is not None:
-                table = (_row(record, kinds) for record in batch.records)
-                rendering.rows(COLUMNS, table, as_json=as_json, notation=notation, tables=False)
-                sys.stdout.flush()
-                position = batch.end
+            with Interrupts() as interrupts:
+                while (batch := subscription.poll(timeout)) is not None:
+                    with interrupts.held():
+                        table = (_row(record, kinds) for record in batch.records)
+                        rendering.rows(COLUMNS, table, as_json=as_json, notation=notation, tables=False)
+                        sys.stdout.flush()
+                        position = batch.end
         except KeyboardInterrupt:
             raise Failure(f"interrupted; go on with --from {position}", INTERRUPTED) from None
 

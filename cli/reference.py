@@ -31,7 +31,7 @@ def reference() -> str:
     """The whole page."""
     parts = [HEAD]
     for path, command in commands(cli, "logdb"):
-        context = _Plain(command, info_name=path, terminal_width=WIDTH, max_content_width=WIDTH)
+        context = _Plain(command, info_name=path, terminal_width=WIDTH, **cli.context_settings)
         parts.append(f"## {path}\n\n```\n{command.get_help(context)}\n```\n")
     return "\n".join(parts)
 

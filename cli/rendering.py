@@ -50,14 +50,18 @@ def rows(
     """Rows as they come: a table on a terminal (if `tables`), else tab-separated lines, or one JSON object
     each.
     """
+    write = sys.stdout.write  # click.echo flushes every line
     if as_json:
         for row in table:
-            emit({name: _json_cell(cell, notation) for name, cell in zip(columns, row, strict=True)})
+            write(
+                line({name: _json_cell(cell, notation) for name, cell in zip(columns, row, strict=True)})
+                + "\n"
+            )
     elif tables and sys.stdout.isatty():
         _tables(columns, iter(table), notation)
     else:
         for row in table:
-            click.echo("\t".join(_text_cell(cell, notation) for cell in row))
+            write("\t".join(_text_cell(cell, notation) for cell in row) + "\n")
 
 
 def _tables(columns: Sequence[str], table: Iterator[Sequence[Cell]], notation: Notation) -> None:

@@ -70,7 +70,8 @@ class TextSource(Source):
             self._raw = sys.stdin.buffer
         else:
             self._raw = Path(path).open("rb")  # noqa: SIM115 (it lives as long as the command)
-            self.total = Path(path).stat().st_size
+            if Path(path).is_file():
+                self.total = Path(path).stat().st_size
         self._done = 0
 
     def position(self) -> int:

@@ -6,13 +6,10 @@ import base64
 import datetime as dt
 import json
 import math
-import signal
 import string
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from types import FrameType
 from typing import Any, Final
 
 import click
@@ -22,6 +19,7 @@ from logdb import Database, LogDBError
 from . import rendering
 from .encoding import from_csv, from_json
 from .failing import FAILED, INTERRUPTED, BadInput, Failure
+from .interrupts import Interrupts
 from .session import Moment, Session, as_json, database, label, moment, moment_of, snapshot
 from .sinks import published, write_csv, write_fields, write_json_lines, write_json_values, write_parquet
 from .sources import FORMATS, Row, Source, format_of, open_source
@@ -155,36 +153,6 @@ class Import:
             if count:
                 put()
         return version
-
-
-class Interrupts:
-    """Ctrl-C that waits while a batch is being written: then what is in the database is known."""
-
-    def __init__(self) -> None:
-        self._holding = self._pending = False
-
-    def __enter__(self) -> Interrupts:
-        self._before = signal.signal(signal.SIGINT, self._on_signal)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        signal.signal(signal.SIGINT, self._before)
-
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if not self._holding:
-            raise KeyboardInterrupt
-        self._pending = True
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Hold Ctrl-C back until the end of the block."""
-        self._holding = True
-        try:
-            yield
-        finally:
-            self._holding = False
-        if self._pending:
-            raise KeyboardInterrupt
 
 
 def _restored(source: Source, kind: str) -> Entry:

@@ -26,9 +26,11 @@ def db(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(db: Path) -> Run:
-    """Run `logdb --db <a new directory> ...` and check that it ended with `code` (0), by one line of stderr if it failed."""
+    """Run `logdb --db <a new directory> ...`; check that it ended with `code`, with one line on stderr if it failed."""
 
-    def call(*args: object, stdin: str | bytes | None = None, code: int = 0, lines: int | None = None) -> Result:
+    def call(
+        *args: object, stdin: str | bytes | None = None, code: int = 0, lines: int | None = None
+    ) -> Result:
         result = CliRunner().invoke(cli, ["--db", str(db), *map(str, args)], input=stdin)
         assert result.exit_code == code, (result.stdout, result.stderr)
         expected = (1 if code else 0) if lines is None else lines

@@ -5,10 +5,11 @@ from __future__ import annotations
 import datetime as dt
 from pathlib import Path
 
-import logdb
 import pytest
 from click.testing import CliRunner
 from logdb_cli.commands import cli
+
+import logdb
 
 from .conftest import Run, documents
 
@@ -90,7 +91,9 @@ def test_multi_get_is_one_answer_and_names_what_is_missing(run: Run) -> None:
 )
 def test_conditions(run: Run, condition: tuple[str, ...], holds: bool) -> None:
     run("multi-put", "a", "1", "b", "2")
-    result = run("multi-put", "c", "3", "--delete", "b", *condition, "--if-exists", "b", code=0 if holds else 1)
+    result = run(
+        "multi-put", "c", "3", "--delete", "b", *condition, "--if-exists", "b", code=0 if holds else 1
+    )
     assert run("scan").stdout == ("a\t1\nc\t3\n" if holds else "a\t1\nb\t2\n")
     if not holds:
         assert repr(condition[1]) in result.stderr
@@ -161,7 +164,11 @@ def test_watch_from_a_version(run: Run) -> None:
     run("multi-put", "b", "2", "c", "3", "--delete", "a")
     found = documents(run("watch", "--since", 0, "--timeout", 0, "--json"))
     assert [(change["version"], change["label"]) for change in found] == [(1, "first"), (2, "")]
-    assert {change["key"]: change["value"] for change in found[1]["changes"]} == {"a": None, "b": "2", "c": "3"}
+    assert {change["key"]: change["value"] for change in found[1]["changes"]} == {
+        "a": None,
+        "b": "2",
+        "c": "3",
+    }
     line = run("watch", "--since", 1, "--timeout", 0, "--key", "a", "--prefix", "c").stdout
     assert set(line.rstrip("\n").split("\t")[3:]) == {"-a", "c=3"}
     assert run("watch", "--timeout", 0).stdout == ""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import logdb
 import pytest
 from click.testing import CliRunner
 from logdb_cli.commands import cli
+
+import logdb
 
 from .conftest import Run
 

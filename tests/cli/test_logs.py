@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from logdb.log import LocalLog
 from logdb_cli.commands import cli
+
+from logdb.log import LocalLog
 
 from .conftest import Run, documents
 
@@ -22,7 +23,9 @@ def log(*args: object, code: int = 0, stdin: bytes | None = None) -> Result:
 def test_append_read_subscribe_tail(tmp_path: Path) -> None:
     own = tmp_path / "own"
     assert log("append", "--dir", own, "one", "two").stdout == "1 2\n"
-    assert documents(log("append", "--dir", own, "-", "--tag", 7, "--json", stdin=b"\xff\n")) == [{"gsns": [3]}]
+    assert documents(log("append", "--dir", own, "-", "--tag", 7, "--json", stdin=b"\xff\n")) == [
+        {"gsns": [3]}
+    ]
     assert log("tail", "--dir", own).stdout == "3\n"
     assert log("read", "--dir", own, 2).stdout.split("\t")[::3] == ["2", "two\n"]
     read = documents(log("read", "--dir", own, 2, "--count", 9, "--json"))
@@ -64,7 +67,9 @@ def test_the_log_of_a_database_is_read_and_never_written(run: Run, db: Path) -> 
     assert {path: path.read_bytes() for path in db.rglob("*") if path.is_file()} == before
 
 
-def test_a_database_is_not_made_of_a_log_nor_a_log_of_anything_else(run: Run, db: Path, tmp_path: Path) -> None:
+def test_a_database_is_not_made_of_a_log_nor_a_log_of_anything_else(
+    run: Run, db: Path, tmp_path: Path
+) -> None:
     log("append", "--dir", db, "one")
     run("put", "k", "v", code=3)
     run("get", "k", code=3)

@@ -1,4 +1,4 @@
-"""import and export: rows to keys and values, the round trip, bad input by line and column, files whole or not at all."""
+"""import and export: rows to keys and values, the round trip, bad input by line, files whole or not at all."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import sys
 import zipfile
 from pathlib import Path
 
-import logdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+import logdb
 
 from .conftest import Run, documents
 
@@ -29,9 +30,9 @@ AWKWARD = {
     b"text": "wörld".encode(),
     b"empty": b"",
     b"\x00\xff": bytes(range(256)),
-    b"comma,quote\"": b"a\nb\r\nc\rd,e\"f",
+    b'comma,quote"': b'a\nb\r\nc\rd,e"f',
     b"base64:QQ==": b"base64:QQ==",
-    b"{\"base64\":\"QQ==\"}": b"{\"base64\":\"QQ==\"}",
+    b'{"base64":"QQ=="}': b'{"base64":"QQ=="}',
     "\u2028 ".encode(): "\ufeff\u0085\u2028\x1c".encode(),
     b"nul": b"a\x00b",
 }
@@ -53,7 +54,10 @@ def flights(tmp_path: Path) -> Path:
 
 
 def test_rows_become_json_objects_under_the_columns_of_the_key(run: Run, flights: Path, db: Path) -> None:
-    assert run("import", flights, "--key", "carrier,month", "--prefix", "f/").stdout == "3 rows imported, version 1\n"
+    assert (
+        run("import", flights, "--key", "carrier,month", "--prefix", "f/").stdout
+        == "3 rows imported, version 1\n"
+    )
     assert {key: json.loads(value) for key, value in contents(db).items()} == {
         b"f/UA/1": {"year": 2013, "month": 1, "carrier": "UA", "delay": 2.5, "note": "on, time"},
         b"f/AA/1": {"year": 2013, "month": 1, "carrier": "AA", "delay": None, "note": "007"},
@@ -66,8 +70,12 @@ def test_a_key_template(run: Run, flights: Path) -> None:
     assert run("scan", "--keys-only").stdout == "2013-01-{AA}\n2013-01-{UA}\n2013-12-{UA}\n"
 
 
-@pytest.mark.parametrize("cell", ["", "0", "-1", "1.5", "1e+16", "007", "+1", "1_0", "1.50", "1e5", "nan", "inf", "NA"])
-def test_a_number_that_a_cell_becomes_is_written_as_the_cell_was(run: Run, db: Path, tmp_path: Path, cell: str) -> None:
+@pytest.mark.parametrize(
+    "cell", ["", "0", "-1", "1.5", "1e+16", "007", "+1", "1_0", "1.50", "1e5", "nan", "inf", "NA"]
+)
+def test_a_number_that_a_cell_becomes_is_written_as_the_cell_was(
+    run: Run, db: Path, tmp_path: Path, cell: str
+) -> None:
     path = tmp_path / "cells.csv"
     path.write_text(f"id,cell\nk,{cell}\n")
     run("import", path, "--key", "id")
@@ -91,7 +99,9 @@ def test_batches_are_transactions(run: Run, flights: Path, db: Path, batch: int)
 
 
 def test_skip_goes_on_where_an_import_stopped(run: Run, flights: Path, db: Path) -> None:
-    assert run("import", flights, "--key", "carrier,month", "--skip", 2).stdout == "1 rows imported, version 1\n"
+    assert (
+        run("import", flights, "--key", "carrier,month", "--skip", 2).stdout == "1 rows imported, version 1\n"
+    )
     assert list(contents(db)) == [b"UA/12"]
     assert run("import", flights, "--key", "carrier,month", "--skip", 3).stdout == "no rows to import\n"
 
@@ -142,7 +152,12 @@ def test_parquet_rows(run: Run, db: Path, tmp_path: Path) -> None:
         ("a.csv", "k,v\n1,2\n3,4,5\n", ("--key", "k"), "a.csv, line 3: 3 columns, the header has 2"),
         ("a.csv", 'k,v\n1,"2\n', ("--key", "k"), "a.csv, line 2: unexpected end of data"),
         ("a.csv", "k,v\n1,2\n", ("--key", "x"), "a.csv, line 2: there is no column 'x' (there are k, v)"),
-        ("a.csv", "k,v\n,2\n", ("--key", "k"), "a.csv, line 2, column 'k': it is empty, and the key needs it"),
+        (
+            "a.csv",
+            "k,v\n,2\n",
+            ("--key", "k"),
+            "a.csv, line 2, column 'k': it is empty, and the key needs it",
+        ),
         ("a.csv", "k,v\nx,2\n", ("--key-template", "{k:02d}"), "a.csv, line 2, column 'k': 'x' as '02d'"),
         ("a.csv", "k,v\n1,2\n", (), "a.csv, line 2: which of the columns k, v make the key?"),
         ("a.csv", "key,value\na,base64:!\n", (), "a.csv, line 2, column 'value': it is not base64"),
@@ -151,7 +166,12 @@ def test_parquet_rows(run: Run, db: Path, tmp_path: Path) -> None:
         ("a.csv.zip", b"no zip", ("--key", "k"), "a.csv.zip, line 1: it cannot be unpacked"),
         ("a.jsonl", '{"k": 1}\n{"k": \n', ("--key", "k"), "a.jsonl, line 2, column 7: this is not JSON"),
         ("a.jsonl", "[1]\n", ("--key", "k"), "a.jsonl, line 1: a JSON object was expected, not '[1]'"),
-        ("a.jsonl", '{"key": "a", "value": 1}\n', (), "a.jsonl, line 1, column 'value': it is neither a string"),
+        (
+            "a.jsonl",
+            '{"key": "a", "value": 1}\n',
+            (),
+            "a.jsonl, line 1, column 'value': it is neither a string",
+        ),
         ("a.parquet", "no parquet", ("--key", "k"), "a.parquet"),
         ("a.txt", "", (), "what is in"),
     ],
@@ -164,7 +184,11 @@ def test_bad_input_is_named(
 
 
 def test_bad_templates(run: Run, flights: Path, db: Path) -> None:
-    for options in (["--key-template", "{"], ["--key-template", "fixed"], ["--key", "a", "--key-template", "{a}"]):
+    for options in (
+        ["--key-template", "{"],
+        ["--key-template", "fixed"],
+        ["--key", "a", "--key-template", "{a}"],
+    ):
         run("import", flights, *options, code=2)
     assert not db.exists()
 
@@ -175,14 +199,18 @@ def test_after_bad_input_the_whole_batches_are_in_and_the_message_says_how_to_go
     path = tmp_path / "rows.csv"
     path.write_text("id\n" + "".join(f"{number}\n" for number in range(25)) + "1,2\n25\n")
     failed = run("import", path, "--key-template", "{id:02d}", "--batch", 10, code=2)
-    assert failed.stderr.endswith("line 27: 2 columns, the header has 1; 20 rows are in: go on with --skip 20\n")
+    assert failed.stderr.endswith(
+        "line 27: 2 columns, the header has 1; 20 rows are in: go on with --skip 20\n"
+    )
     assert len(contents(db)) == 20
     path.write_text(path.read_text().replace("1,2\n", ""))
     run("import", path, "--key-template", "{id:02d}", "--skip", 20)
     assert list(contents(db)) == [f"{number:02d}".encode() for number in range(26)]
 
 
-def test_large_values_end_a_batch_early(run: Run, db: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_values_end_a_batch_early(
+    run: Run, db: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("logdb_cli.transfer.BATCH_BYTES", 1000)
     path = tmp_path / "rows.csv"
     path.write_text("key,value\n" + "".join(f"{number},{'x' * 600}\n" for number in range(4)))
@@ -208,8 +236,8 @@ def test_what_was_exported_is_imported_byte_by_byte(run: Run, db: Path, tmp_path
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     items=st.dictionaries(
-        st.one_of(st.binary(min_size=1, max_size=8), st.text("a\r\n,\":{\0", min_size=1).map(str.encode)),
-        st.one_of(st.binary(max_size=8), st.text("a\r\n,\":{\0\\").map(str.encode)),
+        st.one_of(st.binary(min_size=1, max_size=8), st.text('a\r\n,":{\0', min_size=1).map(str.encode)),
+        st.one_of(st.binary(max_size=8), st.text('a\r\n,":{\0\\').map(str.encode)),
         max_size=5,
     ),
     suffix=st.sampled_from([".csv", ".jsonl"]),
@@ -237,7 +265,7 @@ def test_export_of_a_version_and_a_prefix(run: Run, tmp_path: Path) -> None:
 def test_json_values_come_out_as_they_went_in(run: Run, tmp_path: Path, suffix: str) -> None:
     source, out = tmp_path / f"in{suffix}", tmp_path / f"out{suffix}"
     rows = ['{"id": "a", "n": 1, "more": {"x": [1, "ü"]}}\n', '{"id": "b", "ok": true}\n']
-    source.write_text("id,n,text\na,1,\"x,y\"\nb,,\n" if suffix == ".csv" else "".join(rows))
+    source.write_text('id,n,text\na,1,"x,y"\nb,,\n' if suffix == ".csv" else "".join(rows))
     run("import", source, "--key", "id")
     run("export", "--to", out, "--json-values")
     assert out.read_text() == source.read_text()
@@ -248,11 +276,16 @@ def test_fields_of_unlike_values_share_a_table(run: Run, tmp_path: Path) -> None
     run("export", "--to", tmp_path / "out.csv", "--json-values")
     assert (tmp_path / "out.csv").read_text() == "a,b,c\n1,,\n,[true],\n"
     run("put", "3", "no JSON")
-    assert "'3' is not a JSON object" in run("export", "--to", tmp_path / "no.csv", "--json-values", code=2).stderr
+    assert (
+        "'3' is not a JSON object"
+        in run("export", "--to", tmp_path / "no.csv", "--json-values", code=2).stderr
+    )
     assert not (tmp_path / "no.csv").exists()
 
 
-def test_an_export_appears_whole_or_not_at_all(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_export_appears_whole_or_not_at_all(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run("put", "k", "v")
     out = tmp_path / "out.csv"
     out.write_text("precious")
@@ -286,7 +319,7 @@ def test_without_spark_the_message_says_what_to_install(
 def test_a_parquet_directory_is_written_by_spark(
     run: Run, db: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = {}
+    asked: dict[str, object] = {}
 
     def export_snapshot(path: Path, to: Path, **options: object) -> object:
         from spark_export.export import Exported
