@@ -10,7 +10,7 @@ from typing import Concatenate, NamedTuple, ParamSpec, TypeVar, overload
 from logdb.embedded import EmbeddedHost
 from logdb.embedded.compactor import Compacted
 from logdb.embedded.feed import Change
-from logdb.errors import DatabaseClosed
+from logdb.errors import DatabaseClosed, VersionTrimmed
 from logdb.store.conditions import check as check_condition
 from logdb.store.limits import check_key, check_size, check_value
 from logdb.store.ranges import key_range
@@ -122,7 +122,10 @@ class Database:
         if key.__class__ is not bytes or not key:
             check_key(key)
         host = self._host
-        value = host.read(key, host.version())
+        try:
+            value = host.read(key, host.version())
+        except VersionTrimmed:  # a compaction has overtaken the read
+            value = host.read_newest(key)
         return default if value is None else value
 
     def __getitem__(self, key: bytes) -> bytes:
@@ -136,7 +139,14 @@ class Database:
 
     def multi_get(self, keys: Iterable[bytes]) -> Found:
         """Those of `keys` that exist, with their values, all of one snapshot (Scalog-Store's atomic multi-get)."""
-        return read_many(self._host, keys, self._host.version())
+        host, wanted = self._host, keys if isinstance(keys, Sequence) else list(keys)
+        while True:
+            version = host.version()
+            try:
+                return read_many(host, wanted, version)
+            except VersionTrimmed:  # a compaction has overtaken the read
+                if version == host.version():
+                    raise
 
     def scan(
         self,
@@ -152,7 +162,7 @@ class Database:
         The whole iteration sees one snapshot, whatever is written meanwhile.
         """
         low, high = key_range(start, end, prefix, limit)
-        return rows_of(self._host.read_range(low, high, self._host.version(), reverse), limit)
+        return rows_of(self._host.read_range(low, high, self._host.version(), reverse, or_newer=True), limit)
 
     def history(self, key: bytes) -> Iterator[HistoryEntry]:
         """The versions of `key`, newest first, back to the oldest that is retained."""

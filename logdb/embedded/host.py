@@ -218,10 +218,15 @@ class EmbeddedHost:
         newest = self.version()
         if version > newest:
             raise FutureVersion(version, newest)
-        oldest = max(self.coordinator.floor, self._compacting_to)
+        oldest = self._oldest
         if version < oldest:
             raise VersionTrimmed(version, oldest)
         return version
+
+    @property
+    def _oldest(self) -> int:
+        """The oldest version that nobody is about to compact away, unless who reads it has a lease already."""
+        return max(self.coordinator.floor, self._compacting_to)
 
     def at_time(self, when: int) -> int:
         """The newest version not younger than `when` (ns since the epoch). Raises VersionTrimmed, FutureVersion."""
@@ -261,6 +266,16 @@ class EmbeddedHost:
             raise VersionTrimmed(at, self.coordinator.floor)
         return found
 
+    def read_newest(self, key: bytes) -> bytes | None:
+        """As `read` at the newest version, which a compaction may overtake while it is read."""
+        while True:
+            version = self.version()
+            try:
+                return self.read(key, version)
+            except VersionTrimmed:
+                if version == self.version():
+                    raise
+
     def _read_again(self, key: bytes, at: int, error: Exception) -> bytes | None:
         """After an error of `read`: a compaction may have moved the value after it was looked up."""
         if isinstance(error, Trimmed):
@@ -271,18 +286,25 @@ class EmbeddedHost:
         raise self._explained(error, at) from error
 
     def read_range(
-        self, start: bytes | None, end: bytes | None, at: int, reverse: bool
+        self, start: bytes | None, end: bytes | None, at: int, reverse: bool, *, or_newer: bool = False
     ) -> Iterator[list[tuple[bytes, bytes]]]:
-        """Batches of (key, value) of [start, end) at version `at`, in order. Raises as `read`."""
+        """Batches of (key, value) of [start, end) at version `at`, in order. Raises as `read`.
+
+        `or_newer`: at the newest version instead, if `at` was compacted away before the first batch was asked for.
+        """
         lease = object()
         self._leases[lease] = at
         try:
+            while or_newer and at < self._oldest:
+                self._leases[lease] = at = self.version()
             for batch in self.coordinator.map.scan(start, end, at, reverse):
                 if at < self.coordinator.floor:
                     raise VersionTrimmed(at, self.coordinator.floor)
                 yield batch
                 if self.closed:
                     raise DatabaseClosed(self.path)
+            if at < self.coordinator.floor:
+                raise VersionTrimmed(at, self.coordinator.floor)
         except Exception as error:
             raise self._explained(error, at) from error
         finally:
@@ -293,9 +315,9 @@ class EmbeddedHost:
         lease = object()
         self._leases[lease] = self.coordinator.floor
         try:
+            if at < self.coordinator.floor:
+                raise VersionTrimmed(at, self.coordinator.floor)
             for entry in self.coordinator.map.history(key, at, self.coordinator.floor):
-                if at < self.coordinator.floor:
-                    raise VersionTrimmed(at, self.coordinator.floor)
                 yield entry
                 if self.closed:
                     raise DatabaseClosed(self.path)
@@ -502,10 +524,13 @@ class EmbeddedHost:
         if label:
             check_label(label)
         read_only = read_only or self.read_only
-        snapshot = self.version() if read_only or self._stopped is not None else self.coordinator.applied
-        txn = Transaction(self, snapshot, read_only=read_only, label=label, guard_writes=guard_writes)
-        self._leases[txn] = snapshot
-        return txn
+        while True:
+            snapshot = self.version() if read_only or self._stopped is not None else self.coordinator.applied
+            txn = Transaction(self, snapshot, read_only=read_only, label=label, guard_writes=guard_writes)
+            self._leases[txn] = snapshot
+            if snapshot >= self._oldest:
+                return txn
+            del self._leases[txn]  # a compaction came between the snapshot and its lease
 
     def end(self, txn: Transaction) -> None:
         """The transaction has been submitted or given up."""

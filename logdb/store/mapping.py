@@ -137,7 +137,7 @@ class KeyMap:
         """(version, value) of the key, newest first, from version `at` back to what is live at `floor`."""
         while (entry := self.entry(key, at)) is not None:
             version, value, _ = entry
-            if version < floor and value is None:
+            if version <= floor and value is None:
                 return
             yield version, self.values.load(value)
             if version <= floor:

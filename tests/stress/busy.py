@@ -16,6 +16,7 @@ from random import Random
 import logdb
 import logdb.aio
 from logdb.embedded import EmbeddedHost
+from logdb.log.segments import segment
 
 THREADS, COROUTINES = 4, 6
 ACCOUNTS, EACH = 10, 100
@@ -93,6 +94,7 @@ async def coroutines(db: logdb.aio.Database) -> None:
 
 
 def main() -> None:
+    segment.ALLOCATE_BYTES = SEGMENT_BYTES
     db = open_small(Path(sys.argv[1]))
     say("open")
     for worker in range(THREADS):

@@ -1,0 +1,276 @@
+"""Compaction, pins, checkpoints and what a crash leaves of them, on a directory with small segments."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import logdb
+from logdb.embedded import EmbeddedHost, host
+from logdb.embedded.verification import verify_files
+from logdb.store import checkpoint
+from tests.embedded.opening import open_database
+
+LARGE = b"large " * 2_000
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[logdb.Database]:
+    with open_database(tmp_path / "db", segment_bytes=30_000) as db:
+        yield db
+
+
+def reopened(db: logdb.Database) -> logdb.Database:
+    db.close()
+    return open_database(Path(db.path), segment_bytes=30_000)
+
+
+def test_compaction_keeps_what_is_live_and_gives_the_disk_back(db: logdb.Database) -> None:
+    db.put(b"live", b"1")
+    db.put(b"live and large", LARGE)
+    for number in range(300):
+        db.put(b"k", b"%d" % number + b"x" * 1_000)
+    files = len(list(Path(db.path, "log").glob("*.log")))
+    before = dict(db.scan())
+    compacted = db.compact()
+    assert compacted.relocated >= 2
+    assert compacted.oldest_after > compacted.oldest_before
+    assert len(list(Path(db.path, "log").glob("*.log"))) < files / 2
+    assert dict(db.scan()) == before
+    with reopened(db) as again:
+        assert dict(again.scan()) == before
+    logdb.rebuild(db.path)
+    with open_database(Path(db.path)) as rebuilt:
+        assert dict(rebuilt.scan()) == before
+        assert next(rebuilt.history(b"live")).version == 1
+
+
+def test_what_is_live_in_the_segment_that_stays_can_be_read(db: logdb.Database) -> None:
+    """The trim reached to the floor, and not to the end of the files that were kept."""
+    db.put(b"large", LARGE)
+    db.put(b"k", b"1")
+    db.put(b"k", b"2")
+    db.compact()
+    assert db[b"large"] == LARGE
+
+
+@pytest.mark.parametrize("where", [":memory:", "directory"])
+def test_a_floor_between_large_values_and_their_commit(where: str, tmp_path: Path) -> None:
+    with logdb.open(where if where == ":memory:" else tmp_path) as db:
+        version = db.multi_put({b"a": LARGE, b"b": LARGE, b"c": LARGE})
+        db.put(b"k", b"1")
+        for before in range(1, version + 1):
+            db.compact(before)
+            assert (db[b"a"], db[b"b"], db[b"c"]) == (LARGE, LARGE, LARGE)
+
+
+def test_a_pin_holds_compaction_back_and_survives_a_restart(db: logdb.Database) -> None:
+    with pytest.raises(ValueError, match="nothing to pin"):
+        db.pin("too early")
+    version = db.put(b"k", b"pinned")
+    assert db.pin("month-end") == version
+    for number in range(100):
+        db.put(b"k", b"%d" % number + LARGE)
+    assert db.compact().floor == version
+    db = reopened(db)
+    assert db.pins == {"month-end": version}
+    assert db.at(version)[b"k"] == b"pinned"
+    assert db.compact().floor == version
+    db.unpin("month-end")
+    assert db.compact().floor > version
+    with pytest.raises(logdb.VersionTrimmed) as caught:
+        db.at(version)
+    assert caught.value.oldest == db.oldest_version
+    with pytest.raises(logdb.VersionTrimmed):
+        db.pin("too late", version)
+    with pytest.raises(KeyError):
+        db.unpin("month-end")
+    for name in ("", "x" * 401):
+        with pytest.raises(ValueError, match="name"):
+            db.pin(name)
+    with pytest.raises(TypeError):
+        db.pin(b"bytes")  # type: ignore[arg-type]
+    db.close()
+
+
+def test_running_readers_hold_compaction_back(db: logdb.Database) -> None:
+    db.multi_put({b"%04d" % number: b"old" for number in range(3_000)})
+    snapshot = db.version
+    rows = db.scan()
+    next(rows)
+    with db.transaction() as txn:
+        db.multi_put({b"%04d" % number: b"new" for number in range(3_000)})
+        db.put(b"k", b"1")
+        assert db.compact().floor == snapshot
+        assert txn[b"1000"] == b"old"
+    assert db.compact().floor == snapshot
+    assert sum(value == b"old" for _, value in rows) == 2_999
+    assert db.compact().floor > snapshot
+
+
+def test_a_stale_snapshot_says_that_it_was_compacted_away(db: logdb.Database) -> None:
+    for number in range(10):
+        db.put(b"k", b"%d" % number)
+    stale = db.at(3)
+    floor = db.compact(8).floor
+    reads = [lambda: stale.get(b"k"), lambda: list(stale.scan()), lambda: stale.multi_get([b"k"]), lambda: list(stale.history(b"k"))]
+    for read in reads:
+        with pytest.raises(logdb.VersionTrimmed) as caught:
+            read()
+        assert (caught.value.version, caught.value.oldest) == (3, floor)
+    assert [entry.value for entry in db.history(b"k")] == [b"9", b"8", b"7"]
+
+
+def test_reads_go_on_while_compaction_moves_what_they_read(db: logdb.Database) -> None:
+    expected = {b"%03d" % number: b"%d" % number + LARGE for number in range(40)}
+    db.multi_put(expected)
+    stop = threading.Event()
+    wrong: list[object] = []
+
+    def read() -> None:
+        try:
+            while not stop.is_set():
+                for key, value in expected.items():
+                    if db[key] != value:
+                        wrong.append(key)
+                if dict(db.scan(prefix=b"0")) != expected:
+                    wrong.append("scan")
+        except Exception as error:
+            wrong.append(error)
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    for round_ in range(12):
+        for number in range(5):
+            db.put(b"z", b"%d" % (round_ * 10 + number) + LARGE)
+        db.compact()
+    stop.set()
+    for reader in readers:
+        reader.join()
+    assert wrong == []
+
+
+def test_a_checkpoint_during_the_replay_hides_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It appended a decision record at the log's end, took that for applied, and left the rest of the replay out."""
+    with logdb.open(tmp_path) as db:
+        for number in range(300):
+            db._host.submit({b"%03d" % number: b"1"})
+            db._host.submit({b"never": b"1"}, conditions=[logdb.exists(b"never")])
+        db.put(b"last", b"1")
+        expected = dict(db.scan())
+        shutil.copytree(tmp_path, tmp_path / "copy", ignore=shutil.ignore_patterns("map", "copy"))
+    monkeypatch.setattr(host, "REPLAY_STRETCH", 100)
+    monkeypatch.setattr(host, "REPLAY_BYTES", 1)
+    with open_database(tmp_path / "copy", overlay_bytes=1) as replayed:
+        assert dict(replayed.scan()) == expected
+        assert replayed.version >= 601
+    with logdb.open(tmp_path / "copy") as again:
+        assert dict(again.scan()) == expected
+
+
+def test_a_kill_between_two_slices_of_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "SLICE_ROWS", 10)
+    with logdb.open(tmp_path / "db") as db:
+        db.multi_put({b"%03d" % number: b"old" for number in range(100)} | {b"l" * 2_000: b"old"})
+        db.checkpoint()
+        old = db.version
+        for number in range(100):
+            db.put(b"%03d" % number, b"new %d" % number)
+        db.delete(b"050")
+        db.put(b"l" * 2_000 + b"1", LARGE)
+        expected, history = dict(db.scan()), list(db.history(b"050"))
+
+        class KilledError(Exception):
+            pass
+
+        def kill(count: int) -> None:
+            kill.slices += 1
+            if kill.slices == 4:
+                shutil.copytree(tmp_path / "db", tmp_path / "killed")
+                raise KilledError
+
+        kill.slices = 0
+        with pytest.raises(KilledError):
+            db.checkpoint(progress=kill)
+        assert dict(db.scan()) == expected
+        assert db.checkpoint() == db.version
+        assert dict(db.scan()) == expected
+        assert dict(db.at(old).scan())[b"000"] == b"old"
+    assert verify_files(tmp_path / "killed", None)[3] == []
+    with logdb.open(tmp_path / "killed") as killed:
+        assert dict(killed.scan()) == expected
+        assert list(killed.history(b"050")) == history
+        assert set(dict(killed.at(old).scan()).values()) == {b"old"}
+        killed.checkpoint()
+        assert dict(killed.scan(reverse=True)) == expected
+    assert verify_files(tmp_path / "killed", None)[3] == []
+
+
+def test_reads_go_on_while_checkpoints_and_prunings_overlap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "SLICE_ROWS", 20)
+    with open_database(tmp_path, overlay_bytes=20_000) as db:
+        stop, wrong = threading.Event(), list[object]()
+
+        def compact() -> None:
+            while not stop.is_set():
+                db.compact()
+
+        thread = threading.Thread(target=compact)
+        thread.start()
+        try:
+            for number in range(400):
+                db.multi_put({b"%d/%d" % (number % 40, place): b"%d" % number for place in range(10)})
+                if db.get(b"%d/3" % (number % 40)) != b"%d" % number:
+                    wrong.append(number)
+        finally:
+            stop.set()
+            thread.join()
+        assert wrong == []
+        expected = dict(db.scan())
+        assert len(expected) == 400
+    logdb.rebuild(tmp_path)
+    with logdb.open(tmp_path) as rebuilt:
+        assert dict(rebuilt.scan()) == expected
+
+
+def test_a_scan_beside_new_keys(tmp_path: Path) -> None:
+    with logdb.open(":memory:") as db:
+        stop = threading.Event()
+        wrong: list[Exception] = []
+
+        def scan() -> None:
+            try:
+                while not stop.is_set():
+                    list(db.scan(limit=30, reverse=True))
+            except Exception as error:
+                wrong.append(error)
+
+        thread = threading.Thread(target=scan)
+        thread.start()
+        for number in range(3_000):
+            db.put(b"%05d" % number, b"1")
+            if number % 500 == 499:
+                for gone in range(number - 400, number):
+                    db.delete(b"%05d" % gone)
+                db.compact()
+        stop.set()
+        thread.join()
+        assert wrong == []
+
+
+def test_rebuild_says_what_it_covers(tmp_path: Path) -> None:
+    with logdb.open(tmp_path) as db:
+        version = db.put(b"k", b"1")
+    seen: list[tuple[int, int]] = []
+    assert logdb.rebuild(tmp_path, progress=lambda done, of: seen.append((done, of))) == version
+    assert seen == [(1, 1)]
+    host_ = EmbeddedHost.open(tmp_path, read_only=False, create=False)
+    assert host_.coordinator.map.active.newest == {}
+    host_.close()
+    with pytest.raises(logdb.NotADatabase):
+        logdb.rebuild(tmp_path / "nothing")
