@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import functools
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from os import PathLike
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
@@ -27,7 +27,7 @@ from logdb.database import Database as SyncDatabase
 from logdb.database import Found, HistoryEntry, Tested
 from logdb.embedded import EmbeddedHost
 from logdb.embedded.compactor import Compacted
-from logdb.embedded.feed import Change
+from logdb.embedded.feed import Change, Feed
 from logdb.errors import ConflictError, DatabaseClosed
 from logdb.log.contract import LogFailed
 from logdb.store.limits import check_key, check_value
@@ -124,7 +124,7 @@ class Snapshot:
         """Those of `keys` that exist, with their values."""
         return self._sync.multi_get(keys)
 
-    async def scan(
+    def scan(
         self,
         start: bytes | None = None,
         end: bytes | None = None,
@@ -134,13 +134,11 @@ class Snapshot:
         limit: int | None = None,
     ) -> AsyncIterator[tuple[bytes, bytes]]:
         """(key, value) in key order: see `logdb.Snapshot.scan`."""
-        for row in self._sync.scan(start, end, prefix=prefix, reverse=reverse, limit=limit):
-            yield row
+        return _each(self._sync.scan(start, end, prefix=prefix, reverse=reverse, limit=limit))
 
-    async def history(self, key: bytes) -> AsyncIterator[HistoryEntry]:
+    def history(self, key: bytes) -> AsyncIterator[HistoryEntry]:
         """The versions of `key` up to this one, newest first."""
-        for entry in self._sync.history(key):
-            yield entry
+        return _each(self._sync.history(key))
 
 
 class Transaction:
@@ -172,7 +170,7 @@ class Transaction:
         """The values of those keys that exist."""
         return self.sync.multi_get(keys)
 
-    async def scan(
+    def scan(
         self,
         start: bytes | None = None,
         end: bytes | None = None,
@@ -182,8 +180,7 @@ class Transaction:
         limit: int | None = None,
     ) -> AsyncIterator[tuple[bytes, bytes]]:
         """(key, value) in key order, own writes included, without phantoms."""
-        for row in self.sync.scan(start, end, prefix=prefix, reverse=reverse, limit=limit):
-            yield row
+        return _each(self.sync.scan(start, end, prefix=prefix, reverse=reverse, limit=limit))
 
     def put(self, key: bytes, value: bytes) -> None:
         """Write `value` under `key` when the transaction commits."""
@@ -223,7 +220,7 @@ class Database:
         """Those of `keys` that exist, with their values, all of one snapshot."""
         return self._sync.multi_get(keys)
 
-    async def scan(
+    def scan(
         self,
         start: bytes | None = None,
         end: bytes | None = None,
@@ -233,13 +230,11 @@ class Database:
         limit: int | None = None,
     ) -> AsyncIterator[tuple[bytes, bytes]]:
         """(key, value) in key order of one snapshot: see `logdb.Database.scan`."""
-        for row in self._sync.scan(start, end, prefix=prefix, reverse=reverse, limit=limit):
-            yield row
+        return _each(self._sync.scan(start, end, prefix=prefix, reverse=reverse, limit=limit))
 
-    async def history(self, key: bytes) -> AsyncIterator[HistoryEntry]:
+    def history(self, key: bytes) -> AsyncIterator[HistoryEntry]:
         """The versions of `key`, newest first."""
-        for entry in self._sync.history(key):
-            yield entry
+        return _each(self._sync.history(key))
 
     def at(self, version: int | None = None, *, time: dt.datetime | float | None = None) -> Snapshot:
         """The database as it was at a version or a point in time; neither: the newest snapshot."""
@@ -254,6 +249,10 @@ class Database:
     def oldest_version(self) -> int:
         """The oldest version that can be read."""
         return self._sync.oldest_version
+
+    def time_of(self, version: int) -> dt.datetime | None:
+        """When `version` was written (UTC), None if it is 0 or its record was compacted away."""
+        return self._sync.time_of(version)
 
     # ---- writing
 
@@ -323,7 +322,7 @@ class Database:
 
     # ---- following
 
-    async def watch(
+    def watch(
         self,
         prefix: bytes | None = None,
         *,
@@ -334,14 +333,7 @@ class Database:
         """The commits after version `since` that touch the prefix or the keys: see `logdb.Database.watch`."""
         watched = sync.watched_keys(prefix, keys)
         feed = self._host.feed(None if since is None else sync.checked_version(since), prefix, watched)
-        loop = asyncio.get_running_loop()
-        thread = ThreadPoolExecutor(1, thread_name_prefix="logdb-watch")
-        try:
-            while (change := feed.poll(0) or await loop.run_in_executor(thread, feed.poll, timeout)) is not None:
-                yield change
-        finally:
-            feed.close()
-            thread.shutdown(wait=False)
+        return _changes(feed, timeout)
 
     # ---- upkeep
 
@@ -386,6 +378,9 @@ class Database:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
+    def __repr__(self) -> str:
+        return repr(self._sync).replace("<logdb.", "<logdb.aio.")
+
 
 class Committing:
     """The context of a transaction: begins it, and commits or aborts it at the end."""
@@ -418,3 +413,19 @@ class Committing:
         if verdict is not None and not verdict.committed:
             raise host.conflict(verdict, txn.snapshot)
         txn.version = gsn
+
+
+async def _each(items: Iterator[T]) -> AsyncIterator[T]:
+    for item in items:
+        yield item
+
+
+async def _changes(feed: Feed, timeout: float | None) -> AsyncIterator[Change]:
+    loop = asyncio.get_running_loop()
+    thread = ThreadPoolExecutor(1, thread_name_prefix="logdb-watch")
+    try:
+        while (change := feed.poll(0) or await loop.run_in_executor(thread, feed.poll, timeout)) is not None:
+            yield change
+    finally:
+        feed.close()
+        thread.shutdown(wait=False)

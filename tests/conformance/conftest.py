@@ -9,6 +9,7 @@ from typing import Protocol
 import pytest
 
 import logdb
+from tests.conformance.on_asyncio import OnAsyncio
 
 
 class World(Protocol):
@@ -76,6 +77,7 @@ WORLDS = {
     "checkpointed": Checkpointed,
     "reopened": Reopened,
     "rebuilt": Rebuilt,
+    "asyncio": OnAsyncio,
 }
 
 

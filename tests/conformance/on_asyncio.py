@@ -1,0 +1,134 @@
+"""`logdb.aio` behind the blocking interface, so that the suite of `logdb.Database` runs on it."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import logdb
+import logdb.aio
+from logdb.txn.retry import run
+
+
+class Loop:
+    """An event loop in a thread of its own."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+
+    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """What the coroutine returns, run in the loop."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+    def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """What the function returns, called in the loop."""
+
+        async def called() -> Any:
+            return function(*args, **kwargs)
+
+        return self.run(called())
+
+    def iterate(self, items: AsyncIterator[Any]) -> Iterator[Any]:
+        """The items, one step in the loop for each."""
+        try:
+            while True:
+                try:
+                    yield self.run(items.__anext__())  # type: ignore[arg-type]
+                except StopAsyncIteration:
+                    return
+        finally:
+            self.run(items.aclose())  # type: ignore[attr-defined]
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class Blocking:
+    """A blocking view of an object of `logdb.aio`: its coroutines are run, its asynchronous iterators walked."""
+
+    def __init__(self, target: Any, loop: Loop) -> None:
+        self._target, self._loop = target, loop
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._target, name)
+        if inspect.iscoroutinefunction(found):
+            return lambda *args, **kwargs: self._loop.run(found(*args, **kwargs))
+        if name in ("scan", "history", "watch"):
+            return lambda *args, **kwargs: self._loop.iterate(self._loop.call(found, *args, **kwargs))
+        return found
+
+    def __getitem__(self, key: bytes) -> bytes:
+        value = self.get(key)
+        if value is None:
+            raise KeyError(key)
+        return value  # type: ignore[no-any-return]
+
+    def __contains__(self, key: bytes) -> bool:
+        return self.get(key) is not None
+
+    def __setitem__(self, key: bytes, value: bytes) -> None:
+        self.put(key, value)
+
+    def __delitem__(self, key: bytes) -> None:
+        self.delete(key)
+
+
+class BlockingCommitting:
+    """The context of a transaction."""
+
+    def __init__(self, committing: Any, loop: Loop) -> None:
+        self._committing, self._loop = committing, loop
+
+    def __enter__(self) -> Blocking:
+        return Blocking(self._loop.run(self._committing.__aenter__()), self._loop)
+
+    def __exit__(self, *error: Any) -> None:
+        self._loop.run(self._committing.__aexit__(*error))
+
+
+class BlockingDatabase(Blocking):
+    """A `logdb.aio.Database` that looks like a `logdb.Database`."""
+
+    def at(self, *args: Any, **kwargs: Any) -> Blocking:
+        return Blocking(self._target.at(*args, **kwargs), self._loop)
+
+    def transaction(self, **options: Any) -> BlockingCommitting:
+        return BlockingCommitting(self._target.transaction(**options), self._loop)
+
+    def run(self, body: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return run(self, body, *args, **kwargs)  # type: ignore[arg-type]
+
+    def __enter__(self) -> BlockingDatabase:
+        self._loop.run(self._target.__aenter__())
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._loop.run(self._target.__aexit__(*error))
+
+    def __repr__(self) -> str:
+        return repr(self._target)
+
+
+class OnAsyncio:
+    """A world for the conformance suite: a directory, opened by `logdb.aio` in a loop of its own."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path / "db"
+        self._loop = Loop()
+        self.db: Any = BlockingDatabase(self._loop.run(logdb.aio.open(self.path)), self._loop)
+
+    def settle(self) -> logdb.Database:
+        self.db.checkpoint()
+        return self.db  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        self.db.close()
+        self._loop.close()
