@@ -16,10 +16,12 @@ from rich.table import Table
 
 from benchmarks.fresh import Figure
 from benchmarks.mixed import Mixed
+from benchmarks.peers.disk import Disk
 from benchmarks.rounds import Scale, Spread, spread
 from benchmarks.workloads import Workload
 
 OURS = "LogDB"
+MOST_DISTURBANCE = 2
 HEADINGS = ("Measured", "LogDB", "Against", "Its rate", "Ratio: median (least to most)", "Target", "Met")
 
 
@@ -132,7 +134,22 @@ def as_table(rows: Sequence[Row]) -> Table:
     return table
 
 
-def as_markdown(rows: Sequence[Row], scale: Scale) -> str:
+def disk_of(rates: Mapping[str, Mapping[str, Sequence[float]]]) -> str:
+    """What the disk gave beside each workload that wrote, and whether one can compare with another."""
+    found = {name: spread(peers[Disk.name]).median for name, peers in rates.items() if Disk.name in peers}
+    if not found:
+        return ""
+    each = ", ".join(f"{name} {number(rate)}" for name, rate in found.items())
+    told = f"Syncs a second that the bare loop reached meanwhile: {each}."
+    if max(found.values()) > MOST_DISTURBANCE * min(found.values()):
+        told += (
+            "\n**The disk was disturbed during this run.** Where it was slow, sharing a sync is worth more: ratios of"
+            " many threads are flattered there, and those of one thread are noise. Run it again on a quiet machine."
+        )
+    return told
+
+
+def as_markdown(rows: Sequence[Row], rates: Mapping[str, Mapping[str, Sequence[float]]], scale: Scale) -> str:
     """The page that stays in the repository."""
     facts = ", ".join(f"{name} {value}" for name, value in machine().items())
     lines = [
@@ -149,6 +166,8 @@ def as_markdown(rows: Sequence[Row], scale: Scale) -> str:
         "transactions: it offers neither OptimisticTransactionDB nor a compare-and-set.",
         "",
         f"Machine: {facts}.",
+        "",
+        disk_of(rates),
         "",
         f"| {' | '.join(HEADINGS)} |",
         f"|{'---|' * len(HEADINGS)}",
@@ -204,5 +223,5 @@ def write(directory: Path, rows: Sequence[Row], results: Mapping[str, Any], scal
     """results.json, results.md and results.png."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "results.json").write_text(json.dumps(results, indent=1) + "\n")
-    (directory / "results.md").write_text(as_markdown(rows, scale))
+    (directory / "results.md").write_text(as_markdown(rows, results["rates"], scale))
     plot(rows, directory / "results.png")

@@ -153,6 +153,13 @@ def test_ratios_are_taken_round_by_round() -> None:
     assert (row.target, row.met) == (4.0, False)
 
 
+def test_a_disturbed_disk_is_told() -> None:
+    quiet = {"put": {"LogDB": [1.0], "write + fdatasync": [5000.0, 6000.0, 100.0]}, "get": {"LogDB": [9.0]}}
+    assert report.disk_of(quiet).endswith("put 5,000.")
+    assert "disturbed" in report.disk_of({**quiet, "multi-put": {"write + fdatasync": [400.0]}})
+    assert report.disk_of({"get": {"LogDB": [9.0]}}) == ""
+
+
 def test_a_target_may_be_a_ceiling() -> None:
     figure = Figure("open", "Open", "s", [0.5, 2.0, 0.7], 1.0, True)
     assert report.row_of(figure).met is True
