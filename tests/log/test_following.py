@@ -260,7 +260,8 @@ def test_another_process(fresh: Fresh) -> None:
         "log.close(); print('read all', flush=True)\n"
     )
     root = Path(__file__).parents[2]
-    with subprocess.Popen([sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE, text=True, cwd=root) as reader:
+    command = [sys.executable, "-c", program, str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root) as reader:
         assert reader.stdout is not None
         assert reader.stdout.readline() == "ready\n"
         while writer.durable < 150:

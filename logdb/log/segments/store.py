@@ -426,7 +426,7 @@ class SegmentStore:
             last.walk(end)
             if last.end < end:
                 last = self._open_next(last)
-        self.end = self.durable_end = max(end, last.end)
+        self.end = self.durable_end = max(end, last.base)
 
     def _open_next(self, last: Segment) -> Segment:
         """Adopt the segment that follows; if it was trimmed, the oldest one left instead of all there are."""
