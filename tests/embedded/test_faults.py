@@ -1,0 +1,201 @@
+"""A disk that fails, fills up, and a user who interrupts: what was acknowledged is there, and what is not is told."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import random
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import lmdb
+import pytest
+
+import logdb
+from logdb.log.segments import Disk
+from logdb.store.checkpoint import Checkpoint
+from tests.embedded.opening import open_database
+
+LARGE = b"large " * 2_000
+
+
+class FailingDisk(Disk):
+    """Fails the call number `fail_at` of those named in `calls`, and from then on every one if `for_good`."""
+
+    def __init__(self, calls: set[str], fail_at: int, code: int = errno.EIO, *, for_good: bool = True) -> None:
+        self.calls, self.fail_at, self.code, self.for_good = calls, fail_at, code, for_good
+        self.count = 0
+
+    def _call(self, name: str) -> None:
+        if name in self.calls:
+            self.count += 1
+            if self.count == self.fail_at or (self.for_good and self.count > self.fail_at > 0):
+                raise OSError(self.code, "planted")
+
+    def write(self, fd: int, data: bytes, offset: int) -> None:
+        self._call("write")
+        super().write(fd, data, offset)
+
+    def sync(self, fd: int) -> None:
+        self._call("sync")
+        super().sync(fd)
+
+    def allocate(self, fd: int, offset: int, length: int) -> None:
+        self._call("allocate")
+        super().allocate(fd, offset, length)
+
+
+def commits(db: logdb.Database, model: dict[bytes, bytes], unknown: list[tuple[str, dict[bytes, bytes]]]) -> None:
+    """Commit until the log fails; `model` is what was acknowledged."""
+    for number in range(40):
+        key = b"%d" % (number % 5)
+        writes = {key: b"%d" % number, key + b"/large": b"%d" % number + LARGE}
+        try:
+            db.multi_put(writes)
+        except logdb.OutcomeUnknown as error:
+            assert error.advice is logdb.Advice.ASK_OUTCOME
+            unknown.append((error.txn_id, writes))
+            return
+        model.update(writes)
+
+
+@pytest.mark.parametrize("call", ["write", "sync"])
+@pytest.mark.parametrize("nth", [1, 2, 3, 7, 12, 25])
+def test_a_failed_write_or_sync(tmp_path: Path, call: str, nth: int) -> None:
+    disk = FailingDisk({call}, 0)
+    model: dict[bytes, bytes] = {}
+    unknown: list[tuple[str, dict[bytes, bytes]]] = []
+    db = open_database(tmp_path, disk=disk, segment_bytes=60_000)
+    model[b"first"] = LARGE
+    db.put(b"first", LARGE)
+    disk.count, disk.fail_at = 0, nth
+    with contextlib.suppress(logdb.Unavailable):
+        commits(db, model, unknown)
+    disk.fail_at = 0  # it works again, but what it has forgotten nobody knows
+    writes = [
+        lambda: db.put(b"k", b"1"),
+        lambda: db.delete(b"k"),
+        lambda: db.test_and_multi_put([], {b"k": b"1"}),
+        lambda: db.pin("name"),
+        lambda: db.compact(),
+    ]
+    for write in writes:
+        with pytest.raises(logdb.Unavailable, match="close it and open it again"):
+            write()
+    assert dict(db.scan()) == model
+    with db.transaction() as txn:
+        assert dict(txn.scan()) == model
+    for txn_id, _ in unknown:
+        with pytest.raises(logdb.Unavailable):
+            db.outcome(txn_id)
+    db.close()
+    with logdb.open(tmp_path) as again:
+        for txn_id, written in unknown:
+            outcome = again.outcome(txn_id)
+            assert outcome.status in (logdb.Status.COMMITTED, logdb.Status.NOT_FOUND)
+            if outcome.committed:
+                model.update(written)
+        assert dict(again.scan()) == model
+        again.put(b"k", b"1")
+
+
+def test_a_full_disk_refuses_and_recovers(tmp_path: Path) -> None:
+    disk = FailingDisk({"allocate"}, 0, errno.ENOSPC)
+    with open_database(tmp_path, disk=disk, segment_bytes=60_000) as db:
+        db.put(b"k", b"1")
+        disk.count, disk.fail_at = 0, 1
+        before, version = dict(db.scan()), db.version
+        refused = 0
+        for number in range(20):
+            try:
+                version = db.put(b"large", b"%d" % number + LARGE)
+                before = dict(db.scan())
+            except logdb.Unavailable as error:
+                assert "free some space and try again" in str(error)
+                assert error.advice is logdb.Advice.RETRY
+                refused += 1
+        assert refused > 10
+        assert dict(db.scan()) == before
+        assert dict(db.at(version).scan()) == before
+        disk.fail_at = 0
+        db.put(b"large", b"again" + LARGE)
+        expected = dict(db.scan())
+        assert expected[b"large"] == b"again" + LARGE
+    with logdb.open(tmp_path) as again:
+        assert dict(again.scan()) == expected
+
+
+def test_a_checkpoint_that_fails_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_database(tmp_path) as db:
+        db.put(b"old", b"1")
+        db.checkpoint()
+        db.multi_put({b"%d" % number: b"1" for number in range(100)})
+        with monkeypatch.context() as patched:
+
+            def full(*_: object) -> None:
+                raise lmdb.MapFullError("planted")
+
+            patched.setattr(Checkpoint, "_put", full)
+            with pytest.raises(logdb.Unavailable):
+                db.checkpoint()
+            db.put(b"0", b"2")
+            with pytest.raises(logdb.Unavailable):
+                db.checkpoint()
+            expected = dict(db.scan())
+            assert expected[b"0"] == b"2"
+        assert db.checkpoint() == db.version
+        assert dict(db.scan()) == expected
+    with logdb.open(tmp_path) as again:
+        assert dict(again.scan()) == expected
+
+
+@pytest.fixture
+def interrupts() -> Iterator[random.Random]:
+    """SIGALRM raises KeyboardInterrupt in the main thread, as Ctrl-C does."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    yield random.Random(7)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def test_interrupts_at_random_points_of_a_commit_loop(tmp_path: Path, interrupts: random.Random) -> None:
+    acknowledged: dict[int, int] = {}
+    number = 0
+    for _ in range(60):
+        db = open_database(tmp_path, segment_bytes=60_000)
+        stop = threading.Event()
+
+        def beside(db: logdb.Database = db, stop: threading.Event = stop) -> None:
+            with contextlib.suppress(logdb.LogDBError):
+                while not stop.is_set():
+                    db.put(b"beside", b"1")
+
+        thread = threading.Thread(target=beside)
+        thread.start()
+        try:
+            signal.setitimer(signal.ITIMER_REAL, interrupts.uniform(0.0003, 0.006))
+            while True:
+                number += 1
+                slot = number % 5
+                value = b"%d" % number
+                db.multi_put({b"a%d" % slot: value, b"b%d" % slot: value + LARGE})
+                acknowledged[slot] = number
+        except KeyboardInterrupt:
+            pass
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        stop.set()
+        thread.join(30)
+        assert not thread.is_alive(), "a committer hangs"
+        db.close()
+        with logdb.open(tmp_path) as db:
+            for slot, least in acknowledged.items():
+                value = db[b"a%d" % slot]
+                assert int(value) >= least
+                assert db[b"b%d" % slot] == value + LARGE

@@ -1,0 +1,169 @@
+"""Damage on disk is found and named, and never served; what a checkpoint loses the log gives back; audits catch lies."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import logdb
+from logdb.embedded.directory import IDENTITY
+from logdb.inspection import audit, verify
+from logdb.store.records import DECISION, Decision, encode_decision
+
+LARGE = bytes(range(256)) * 20
+
+
+@pytest.fixture(scope="module")
+def closed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small database with a bit of everything in it, cleanly closed."""
+    path = tmp_path_factory.mktemp("closed") / "db"
+    with logdb.open(path) as db:
+        db.put(b"a", b"1", label="first")
+        db.multi_put({b"b": b"2", b"large": LARGE, b"k" * 600: b"long"})
+        db.test_and_multi_put([logdb.absent(b"a")], {b"a": b"never"})
+        db.delete(b"b")
+        db.pin("here")
+        db.checkpoint()
+        db.put(b"a", b"3")
+        db.run(lambda txn: txn.put(b"c", txn[b"a"]))
+    return path
+
+
+def contents(path: Path) -> list[tuple[bytes, bytes]]:
+    with logdb.open(path, read_only=True) as db:
+        return list(db.scan())
+
+
+def flip(file: Path, offset: int) -> None:
+    with file.open("r+b") as opened:
+        opened.seek(offset)
+        (byte,) = opened.read(1)
+        opened.seek(offset)
+        opened.write(bytes([byte ^ 0xFF]))
+
+
+def test_a_sound_database_has_a_clean_bill(closed: Path) -> None:
+    found = verify(closed)
+    assert found.damage == []
+    assert found.records >= 8
+    assert found.keys == 4
+    assert found.bytes_checked >= sum(file.stat().st_size for file in (closed / "log").iterdir())
+
+
+def test_every_flipped_byte_of_the_log_is_named_and_never_served(closed: Path, tmp_path: Path) -> None:
+    truth = contents(closed)
+    path = tmp_path / "db"
+    shutil.copytree(closed, path)
+    shutil.rmtree(path / "map")  # so that every read rests on the log
+    files = sorted(file for file in (path / "log").iterdir())
+    assert {file.suffix for file in files} == {".log", ".idx", ""}
+    for file in files:
+        for offset in range(0, file.stat().st_size, 1 if file.stat().st_size < 1_000 else 7):
+            flip(file, offset)
+            try:
+                damage = verify(path).damage
+            except logdb.UnsupportedFormat as error:
+                damage = [logdb.Corruption(error.path, 8, str(error))]
+            assert damage, f"{file.name} byte {offset}"
+            assert Path(damage[0].path) == file, f"{file.name} byte {offset}: {damage[0]}"
+            try:
+                served = contents(path)
+            except logdb.LogDBError as error:
+                assert file.name in str(error), f"{file.name} byte {offset}: {error}"
+            else:
+                assert served == truth, f"{file.name} byte {offset}"
+            shutil.rmtree(path / "map", ignore_errors=True)
+            flip(file, offset)
+    assert verify(path).damage == []
+
+
+def test_every_flipped_byte_of_the_identity_is_named(closed: Path, tmp_path: Path) -> None:
+    path = tmp_path / "db"
+    shutil.copytree(closed, path)
+    file = path / IDENTITY
+    for offset in range(file.stat().st_size):
+        flip(file, offset)
+        with pytest.raises((logdb.Corruption, logdb.UnsupportedFormat), match=IDENTITY):
+            logdb.open(path, read_only=True)
+        with pytest.raises((logdb.Corruption, logdb.UnsupportedFormat), match=IDENTITY):
+            logdb.open(path)
+        flip(file, offset)
+    assert contents(path) == contents(closed)
+
+
+@pytest.mark.parametrize("share", range(4))
+def test_damage_in_the_checkpoint_is_found_and_mended_from_the_log(closed: Path, tmp_path: Path, share: int) -> None:
+    """Bytes that LMDB does not use may change unseen; whatever a read could tell may not."""
+    truth = contents(closed)
+    path = tmp_path / "db"
+    shutil.copytree(closed, path)
+    tables = path / "map" / "data.mdb"
+    keys = tables.read_bytes()
+    marks = [keys.index(b"long"), keys.index(b"k" * 480) + 5]
+    offsets = sorted({*range(share * 41, tables.stat().st_size, 977), marks[share % 2]})
+    found = 0
+    for offset in offsets:
+        flip(tables, offset)
+        damage = verify(path).damage
+        if damage:
+            found += 1
+            assert Path(damage[0].path) == path / "map"
+            logdb.rebuild(path)
+            assert verify(path).damage == []
+            assert contents(path) == truth
+            shutil.rmtree(path)
+            shutil.copytree(closed, path)
+        else:
+            assert contents(path) == truth, f"byte {offset} tells a lie that verify did not see"
+            flip(tables, offset)
+    assert found > 0
+
+
+def test_a_directory_that_is_none_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(logdb.NotADatabase):
+        verify(tmp_path / "nothing")
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(logdb.NotADatabase):
+        verify(tmp_path)
+
+
+def test_an_audit_agrees_with_an_honest_database(closed: Path) -> None:
+    found = audit(closed)
+    assert found.difference is None
+    assert (found.aborted, found.trusted) == (1, 0)
+    assert found.commits == 6
+
+
+def test_an_audit_names_the_first_commit_that_was_decided_otherwise(closed: Path, tmp_path: Path) -> None:
+    path = tmp_path / "db"
+    shutil.copytree(closed, path)
+    with logdb.open(path) as db:
+        db.put(b"honest", b"1")
+        victim = db.put(b"victim", b"1", label="the victim")
+        host = db._host
+        lie = Decision(host.coordinator.decided_through, host.coordinator.applied, [victim])
+        host.log.wait_durable(host.append([(DECISION, encode_decision(lie))]))
+    found = audit(path)
+    assert found.difference is not None
+    assert f"at version {victim} (the victim): its decision record says aborted" in found.difference
+
+
+def test_an_audit_of_a_trimmed_log_says_what_it_took_on_trust(tmp_path: Path) -> None:
+    path = tmp_path / "db"
+    from logdb.embedded import EmbeddedHost
+
+    host = EmbeddedHost.open(path, read_only=False, create=True, log_options={"segment_bytes": 2_000})
+    db = logdb.Database(host)
+    for number in range(60):
+        db.put(b"k%d" % (number % 7), b"%d" % number * 20)
+        db.test_and_multi_put([logdb.equals(b"k0", b"no")], {b"k1": b"never"})
+    db.compact(db.version - 10)
+    for number in range(10):
+        db.put(b"k%d" % (number % 7), b"%d" % number)
+    db.close()
+    found = audit(path)
+    assert found.difference is None
+    assert 0 < found.trusted < found.commits
+    assert verify(path).damage == []
