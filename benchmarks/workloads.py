@@ -51,7 +51,6 @@ class Stage(contextlib.ExitStack):
         """Keys for ever, all equally often, in random order."""
         return cycle(self._random.sample(self.keys, len(self.keys)))
 
-
     def random_hot_keys(self) -> Iterator[bytes]:
         """A few keys for ever, in an order that does not repeat soon."""
         return cycle(self._random.choices(self.keys[:HOT_KEYS], k=1_000))
