@@ -14,11 +14,20 @@ import pytest
 
 import logdb
 from logdb import Database
+from logdb.embedded.compactor import _relocate
 from logdb.embedded.plan import Owner, load, pin, process_owner, sweep
 from logdb.inspection import verify
+from logdb.log import LocalLog
+from logdb.log.contract import Trimmed
 from tests.spark_export import histories
 
 OpenSmall = Callable[..., Database]
+FILL = b"y" * 3000
+
+
+def fill(db: Database) -> int:
+    """Write segments full. Returns the last version."""
+    return [db.put(b"fill", FILL) for _ in range(60)][-1]
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -83,33 +92,60 @@ def test_a_version_whose_only_copy_was_written_later(open_small: OpenSmall) -> N
         assert plan.parts[-1].end > at + 1
 
 
-@pytest.mark.parametrize("in_steps", [False, True])
-def test_a_deleted_key_stays_deleted_after_several_compactions(open_small: OpenSmall, in_steps: bool) -> None:
+@pytest.mark.parametrize("floors", [("after",), ("dead", "after"), ("between", "after")])
+def test_a_deleted_key_stays_deleted_after_several_compactions(open_small: OpenSmall, floors: tuple[str, ...]) -> None:
     """The first copies a version to behind its deletion, another trims the deletion and not the copy."""
     db = open_small()
-
-    def fill() -> int:
-        return [db.put(b"fill", b"y" * 3000) for _ in range(60)][-1]
-
     db.put(b"dead", b"x")
     db.put(b"dead-and-large", b"x" * 9000)
-    before = fill()
-    dead = db.multi_put({b"dead": None, b"dead-and-large": None})
-    fill()
-    between = db.put(b"dead", b"alive again")
+    before = fill(db)
+    at = {"dead": db.multi_put({b"dead": None, b"dead-and-large": None})}
+    fill(db)
+    at["between"] = db.put(b"dead", b"alive again")
     db.delete(b"dead")
-    after = fill()
+    at["after"] = fill(db)
     db.compact(before)
-    for floor in (dead, between, after) if in_steps else (after,):
-        fill()
-        db.compact(floor)
-    assert histories.snapshot(db.path) == [(b"fill", b"y" * 3000)]
+    for floor in floors:
+        fill(db)
+        db.compact(at[floor])
+    assert histories.snapshot(db.path) == [(b"fill", FILL)]
     db.compact()
-    assert histories.snapshot(db.path) == [(b"fill", b"y" * 3000)]
+    assert histories.snapshot(db.path) == [(b"fill", FILL)]
     db.close()
     logdb.rebuild(db.path)
     with logdb.open(db.path) as rebuilt:
-        assert list(rebuilt.scan()) == [(b"fill", b"y" * 3000)]
+        assert list(rebuilt.scan()) == [(b"fill", FILL)]
+
+
+@pytest.mark.parametrize("same_segment", [True, False])
+def test_a_large_value_that_was_trimmed_under_its_commit(open_small: OpenSmall, same_segment: bool) -> None:
+    """Two copies of one version: the commit, whose value went with the segment before, and the one that counts."""
+    db = open_small()
+    rng = Random(1)
+    log = db._host.log
+    assert isinstance(log, LocalLog)
+    while True:
+        version = db.put(b"large", rng.randbytes(rng.randrange(4_097, 9_000)))
+        if log.left_by_trim(version) == version:
+            break
+    if not same_segment:
+        fill(db)
+    db.compact(version)
+    with pytest.raises(Trimmed):
+        log.read_record(version - 1, 0)
+    assert histories.snapshot(db.path, version) == list(db.at(version).scan())
+
+
+def test_copies_that_a_compaction_made_before_it_died_are_not_of_older_versions(open_small: OpenSmall) -> None:
+    db = open_small()
+    floor = db.put(b"k", b"1")
+    version = db.put(b"other", b"1")
+    newer = db.put(b"k", b"2")
+    fill(db)
+    db.checkpoint()
+    assert _relocate(db._host, newer, newer + 1, None) == 2
+    db.compact(floor)
+    assert histories.snapshot(db.path, version) == list(db.at(version).scan()) == [(b"k", b"1"), (b"other", b"1")]
 
 
 def test_versions_and_times(open_small: OpenSmall) -> None:
