@@ -20,6 +20,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+import google_crc32c
+
 from logdb.errors import Corruption, DatabaseInUse, NotADatabase, Unavailable, UnsupportedFormat
 
 FORMAT: Final = 1
@@ -106,15 +108,16 @@ def _identity(path: Path) -> bytes:
         raise Corruption(file, None, f"it does not say what it should ({error})") from error
     if version > FORMAT:
         raise UnsupportedFormat(file, version, FORMAT)
+    if text != _signed(text.rpartition(b"crc32c")[0]):
+        raise Corruption(file, None, "it does not match its checksum")
     return log_id
 
 
 def _make_identity(path: Path) -> None:
     staging = path / f"{IDENTITY}.tmp"
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    staging.write_text(
-        f'# A LogDB database. Do not edit.\nformat = {FORMAT}\nid = "{uuid.uuid4()}"\ncreated = "{now}"\n'
-    )
+    fields = f'# A LogDB database. Do not edit.\nformat = {FORMAT}\nid = "{uuid.uuid4()}"\ncreated = "{now}"\n'
+    staging.write_bytes(_signed(fields.encode()))
     with staging.open("rb") as file:
         os.fsync(file.fileno())
     os.replace(staging, path / IDENTITY)
@@ -124,6 +127,10 @@ def _make_identity(path: Path) -> None:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+
+def _signed(fields: bytes) -> bytes:
+    return fields + b'crc32c = "%08x"\n' % google_crc32c.value(fields)
 
 
 def _take_lock(path: Path) -> int:

@@ -93,7 +93,7 @@ def test_every_flipped_byte_of_the_identity_is_named(closed: Path, tmp_path: Pat
     assert contents(path) == contents(closed)
 
 
-@pytest.mark.parametrize("share", range(4))
+@pytest.mark.parametrize("share", range(2))
 def test_damage_in_the_checkpoint_is_found_and_mended_from_the_log(closed: Path, tmp_path: Path, share: int) -> None:
     """Bytes that LMDB does not use may change unseen; whatever a read could tell may not."""
     truth = contents(closed)
@@ -102,7 +102,7 @@ def test_damage_in_the_checkpoint_is_found_and_mended_from_the_log(closed: Path,
     tables = path / "map" / "data.mdb"
     keys = tables.read_bytes()
     marks = [keys.index(b"long"), keys.index(b"k" * 480) + 5]
-    offsets = sorted({*range(share * 41, tables.stat().st_size, 977), marks[share % 2]})
+    offsets = sorted({*range(share * 41, tables.stat().st_size, 3_907), marks[share]})
     found = 0
     for offset in offsets:
         flip(tables, offset)
