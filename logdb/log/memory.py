@@ -53,9 +53,11 @@ class MemoryLog:
             return self.durable > gsn
 
     def scan(self, first: int, end: int) -> Iterator[LogRecord]:
-        if first < self._oldest:
-            raise Trimmed(first, self._oldest)
-        return (record for record in self._records[first - 1 : end - 1] if record is not None)
+        with self._advanced:
+            if first < self._oldest:
+                raise Trimmed(first, self._oldest)
+            found = self._records[first - 1 : end - 1]
+        return (record for record in found if record is not None)
 
     def read_record(self, gsn: int, shard: int, timeout: float | None = None) -> LogRecord:
         return read_waiting(self, gsn, shard, timeout)
