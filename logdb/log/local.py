@@ -97,6 +97,8 @@ class LocalLog:
             if self._leader is None:
                 self._leader = caller
             else:
+                caller.turn = threading.Lock()
+                caller.turn.acquire()
                 self._waiters.append(caller)
         while self.durable < caller.gsn:
             if self.store.failure is not None:
@@ -122,14 +124,17 @@ class LocalLog:
         with self._lock:
             if self._leader is caller:
                 self.durable = durable = self.store.durable_end - 1
-                if self.store.failure is not None:
-                    done, waiting = self._waiters, []
+                if not self._waiters:
+                    self._leader = None
                 else:
-                    done = [waiter for waiter in self._waiters if waiter.gsn <= durable]
-                    waiting = [waiter for waiter in self._waiters if waiter.gsn > durable]
-                heir = waiting[0] if waiting else None
-                caller.done, caller.heir = done, heir
-                self._leader, self._waiters = heir, waiting[1:]
+                    if self.store.failure is not None:
+                        done, waiting = self._waiters, []
+                    else:
+                        done = [waiter for waiter in self._waiters if waiter.gsn <= durable]
+                        waiting = [waiter for waiter in self._waiters if waiter.gsn > durable]
+                    heir = waiting[0] if waiting else None
+                    caller.done, caller.heir = done, heir
+                    self._leader, self._waiters = heir, waiting[1:]
             elif caller in self._waiters:
                 self._waiters.remove(caller)
             if self._listeners:
@@ -250,16 +255,17 @@ class LocalLog:
 
 
 class _Caller:
-    """A call of `wait_durable`. `turn` is released when `gsn` is durable, the log failed, or it must lead."""
+    """A call of `wait_durable`. `turn`, which those have who wait for a leader, is released when `gsn` is durable, the
+    log failed, or the caller must lead.
+    """
 
     __slots__ = ("done", "gsn", "heir", "queued", "turn")
+    turn: threading.Lock
 
     def __init__(self, gsn: int) -> None:
         self.gsn, self.queued = gsn, True
-        self.done: list[_Caller] = []
+        self.done: Sequence[_Caller] = ()
         self.heir: _Caller | None = None
-        self.turn = threading.Lock()
-        self.turn.acquire()
 
     def wake(self) -> None:
         """Let the caller look again how things stand."""
