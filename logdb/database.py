@@ -66,8 +66,13 @@ class Snapshot:
     def get(self, key: bytes, default: D | None = None) -> bytes | D | None:
         """The value of `key`, or `default` where it does not exist. Raises TypeError, VersionTrimmed, Corruption."""
         check_key(key)
+        self._check_open()
         value = self._host.read(key, self.version)
         return default if value is None else value
+
+    def _check_open(self) -> None:
+        if self._host.closed:
+            raise DatabaseClosed(self._host.path)
 
     def __getitem__(self, key: bytes) -> bytes:
         value = self.get(key)
@@ -80,6 +85,7 @@ class Snapshot:
 
     def multi_get(self, keys: Iterable[bytes]) -> Found:
         """Those of `keys` that exist, with their values."""
+        self._check_open()
         return read_many(self._host, keys, self.version)
 
     def scan(

@@ -193,14 +193,30 @@ class EmbeddedHost:
         if self.log.refresh() > coordinator.applied:
             with self.order_lock:
                 self._apply_new()
-                if coordinator.map.active.size > self._overlay_bytes:
+                if self.coordinator.map.active.size > self._overlay_bytes:
                     self._adopt()
-        return coordinator.applied
+        return self.coordinator.applied
 
     def _apply_new(self) -> None:
-        durable = self.log.refresh()
-        if durable > self.coordinator.applied:
-            self.coordinator.replay(self.log.scan(self.coordinator.applied + 1, durable + 1))
+        while (durable := self.log.refresh()) > self.coordinator.applied:
+            try:
+                self.coordinator.replay(self.log.scan(self.coordinator.applied + 1, durable + 1))
+            except Trimmed as error:
+                self._begin_again(error.oldest)
+
+    def _begin_again(self, oldest: int) -> None:
+        """The writer has compacted what was not read yet: go on from its checkpoint, which covers all that is gone."""
+        checkpoint = self.coordinator.map.checkpoint
+        assert checkpoint is not None
+        self.coordinator.floor = oldest  # who reads at the versions known so far is told that they are gone
+        checkpoint.switch(checkpoint.newest())
+        if checkpoint.covers < oldest - 1:
+            raise Corruption(
+                self.path, None, f"the checkpoint covers record {checkpoint.covers}, the log begins at {oldest}"
+            )
+        fresh = Coordinator(KeyMap(self.coordinator.map.values, checkpoint))
+        fresh.restore(checkpoint.covers, checkpoint.state)
+        self.coordinator = fresh
 
     def _adopt(self) -> None:
         checkpoint = self.coordinator.map.checkpoint
@@ -292,6 +308,8 @@ class EmbeddedHost:
 
         `or_newer`: at the newest version instead, if `at` was compacted away before the first batch was asked for.
         """
+        if self.closed:
+            raise DatabaseClosed(self.path)
         lease = object()
         self._leases[lease] = at
         try:
@@ -566,6 +584,7 @@ class EmbeddedHost:
 
     def unpin(self, name: str) -> None:
         """Give up a pin. Raises KeyError."""
+        self.version()
         if name not in self.coordinator.pins:
             raise KeyError(name)
         self.settle(self.append([(PIN, encode_pin(name, 0))]))
@@ -578,6 +597,8 @@ class EmbeddedHost:
 
     def checkpoint(self, progress: Callable[[int], None] | None = None) -> int:
         """Bring the checkpoint up to date; returns the GSN that it covers. Raises Unavailable on a full disk."""
+        if self.closed:
+            raise DatabaseClosed(self.path)
         if self._checkpointer is None:
             return self.coordinator.applied
         try:
