@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from logdb.log.segments import Disk
 
+
 class Operation(NamedTuple):
     """One change: `kind` is the name of the method of `Disk`, or "store" for one through a writable map."""
 

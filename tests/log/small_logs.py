@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from logdb.log import LocalLog
@@ -51,7 +52,7 @@ def assert_prefix(log: LocalLog, at_least: int, at_most: int) -> None:
     assert [record.payload for record in found] == [payload_of(record.lsn) for record in found]
     assert all(record.tag == TAG for record in found)
     times = [record.time for record in found]
-    assert all(a <= b for a, b in zip(times, times[1:], strict=False))
+    assert all(a <= b for a, b in pairwise(times))
     assert at_least <= log.durable <= at_most
     log.store.check_invariants()
     assert not [damage for _, damage in log.store.check() if damage is not None]

@@ -151,7 +151,7 @@ def test_a_log_that_is_being_created(fresh: Fresh) -> None:
     disk = FaultyDisk()
     path = fresh()
     opened(path, disk=disk).close()
-    outcomes = []
+    outcomes: list[object] = []
 
     class Looking(FaultyDisk):
         def look(self) -> None:

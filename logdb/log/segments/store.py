@@ -236,8 +236,11 @@ class SegmentStore:
         end = self.durable_end
         for segment in reversed(self._segments):
             stop = min(end, segment.end)
-            if segment.base < stop and segment.time(segment.base) <= time:
-                return segment.last_at_time(time, stop)
+            try:
+                if segment.base < stop and segment.time(segment.base) <= time:
+                    return segment.last_at_time(time, stop)
+            except SegmentClosed:  # trimmed meanwhile, with all before it
+                break
         return self._bases[0] - 1
 
     def time(self, lsn: int) -> int:
@@ -266,10 +269,12 @@ class SegmentStore:
         ]
 
     def _segment_of(self, lsn: int) -> Segment:
-        position = bisect_right(self._bases, lsn)
+        # Both of one moment: a trim in another thread replaces the two together.
+        segments, bases = self._segments, self._bases
+        position = bisect_right(bases, lsn)
         if position == 0:
             raise Trimmed(lsn, self.first)
-        return self._segments[position - 1]
+        return segments[position - 1]
 
     def _gone(self, lsn: int) -> Exception:
         return Trimmed(lsn, self.first) if lsn < self.base else LogFailed("the log is closed")
@@ -324,6 +329,7 @@ class SegmentStore:
                 break
         if not self._segments:
             self._open_empty(durable_end)
+            return
         for position, segment in enumerate(self._segments):
             is_last = position == len(self._segments) - 1
             next_base = None if is_last else self._segments[position + 1].base
@@ -360,6 +366,8 @@ class SegmentStore:
         if not self._writable:
             raise Corruption(self._directory, None, "there are no segment files")
         self._adopt(Segment.create(self._directory, 1, self._log_id, 0, self._disk))
+        self._watermark.advance(1)
+        self.end = self.durable_end = 1
 
     def _adopt_or_remove(self, path: Path, *, is_last: bool) -> bool:
         """False for a last file that a crash caught before its header was on the medium: it goes."""

@@ -1,0 +1,274 @@
+"""Segment files in ordinary life: rotation, preallocation, index, maps, trim, times."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from logdb.errors import Corruption
+from logdb.log.contract import Trimmed
+from logdb.log.segments import segment as segment_module
+from logdb.log.segments.segment import Segment
+from tests.log.faulty_disk import FaultyDisk, contents
+from tests.log.small_logs import TAG, append, assert_prefix, opened, payload_of, records, segment_files
+
+Fresh = Callable[[], Path]
+
+
+def test_rotation(fresh: Fresh) -> None:
+    path = fresh()
+    log = opened(path, disk=FaultyDisk())
+    for _ in range(40):
+        append(log, 4)
+    log.store.check_invariants()
+    files = segment_files(path)
+    assert len(files) > 5
+    segments = log.store._segments
+    assert [file.stem for file in files] == [f"{each.base:020d}" for each in segments]
+    for each in segments[:-1]:
+        assert each.path.stat().st_size == each.length, "the unused blocks are given back"
+        assert each.index_path.stat().st_size == 64 + 4 * len(each.offsets)
+        assert each.length <= 400 + 256
+    assert not segments[-1].index_path.exists()
+    assert_prefix(log, 160, 160)
+    log.close()
+
+
+def test_a_batch_larger_than_a_segment_lies_in_one(fresh: Fresh) -> None:
+    path = fresh()
+    log = opened(path, disk=FaultyDisk())
+    append(log, 1)
+    log.append([(TAG, b"x" * 300) for _ in range(20)])
+    assert [each.end - each.base for each in log.store._segments] == [1, 20]
+    append(log, 1)
+    assert len(segment_files(path)) == 3
+    log.close()
+
+
+def test_preallocation(fresh: Fresh, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Appends neither grow the file nor change its length, until it is closed and what is left over is given back."""
+    monkeypatch.setattr(segment_module, "ALLOCATE_BYTES", 1 << 16)
+    path = fresh()
+    disk = FaultyDisk()
+    log = opened(path, disk=disk, segment_bytes=1 << 20)
+    (file,) = segment_files(path)
+    size = file.stat().st_size
+    assert size >= 1 << 16
+    before = disk.count("allocate"), disk.count("truncate")
+    for _ in range(100):
+        append(log, 3)
+    assert (disk.count("allocate"), disk.count("truncate")) == before
+    assert file.stat().st_size == size
+    log.close()
+    assert file.stat().st_size == log.store._segments[0].length < size
+    log = opened(path, disk=disk, segment_bytes=1 << 20)
+    append(log, 1)
+    assert file.stat().st_size >= 1 << 16
+    assert_prefix(log, 301, 301)
+    log.close()
+
+
+def test_the_index_saves_the_walk_and_is_made_again(fresh: Fresh, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = fresh()
+    log = opened(path, disk=FaultyDisk())
+    for _ in range(5):
+        append(log, 20)
+    log.close()
+    image = contents(path)
+    walked: list[str] = []
+    walk = Segment.walk
+
+    def watched(self: Segment, end: int | None = None) -> None:
+        before = self.end
+        walk(self, end)
+        if self.end > before:
+            walked.append(self.path.stem)
+
+    monkeypatch.setattr(Segment, "walk", watched)
+    log = opened(path, disk=FaultyDisk())
+    assert walked == []
+    assert_prefix(log, 100, 100)
+    log.close()
+    for index in sorted(path.glob("*.idx")):
+        for content in (None, b"", image[index.name][:70], image[index.name] + b"more", b"\0" * 80):
+            if content is None:
+                index.unlink()
+            else:
+                index.write_bytes(content)
+            walked.clear()
+            log = opened(path, disk=FaultyDisk())
+            assert walked == [index.stem]
+            assert [record.payload for record in records(log)] == [payload_of(gsn) for gsn in range(1, 101)]
+            log.close()
+            assert contents(path) == image, "made again, to the byte"
+
+
+def test_an_index_of_another_segment(fresh: Fresh) -> None:
+    path = fresh()
+    log = opened(path, disk=FaultyDisk())
+    for _ in range(3):
+        append(log, 20)
+    log.close()
+    image = contents(path)
+    first, second, _ = sorted(path.glob("*.idx"))
+    first.write_bytes(image[second.name])
+    log = opened(path, writable=False, disk=FaultyDisk())
+    assert [damage.path for _, damage in log.store.check() if damage] == [str(first)]
+    assert len(records(log)) == 60
+    log.close()
+    opened(path, disk=FaultyDisk()).close()
+    assert contents(path) == image
+
+
+def test_a_segment_that_was_closed_and_extended(fresh: Fresh) -> None:
+    """Its index covers a part of it; killed or closed again, nothing is missed."""
+    path = fresh()
+    for turn in range(1, 8):
+        log = opened(path, disk=FaultyDisk(), segment_bytes=1 << 16)
+        append(log, turn)
+        last = log.durable
+        log.close()
+    assert last == 28
+    log = opened(path, disk=FaultyDisk(), segment_bytes=1 << 16)
+    append(log, 5)
+    for writable in (False, True):  # the writer above is as good as killed
+        other = opened(path, writable=writable, disk=FaultyDisk(), segment_bytes=1 << 16)
+        assert_prefix(other, 33, 33)
+        if not writable:
+            other.close()
+    other.close()
+    assert len(segment_files(path)) == 1
+
+
+def test_maps_over_growth(fresh: Fresh) -> None:
+    """Readers go on through the file's growth with what they have; so do scans that began before it."""
+    log = opened(fresh(), disk=FaultyDisk(), segment_bytes=1 << 16)
+    append(log, 10)
+    scan = log.scan(1, 11)
+    got = [next(scan)]
+    for turn in range(60):
+        last = append(log, 3)[-1]
+        assert log.read_record(last, 0).payload == payload_of(last)
+        assert log.read_record(turn + 1, 0).payload == payload_of(turn + 1)
+    got.extend(scan)
+    assert [record.payload for record in got] == [payload_of(gsn) for gsn in range(1, 11)]
+    assert_prefix(log, 190, 190)
+    log.close()
+
+
+def test_trim_removes_whole_files(fresh: Fresh) -> None:
+    path = fresh()
+    disk = FaultyDisk()
+    log = opened(path, disk=disk)
+    for _ in range(10):
+        append(log, 12)
+    bases = [each.base for each in log.store._segments]
+    log.trim(bases[3] - 1)
+    assert log.store.base == bases[2] == log.left_by_trim(bases[3] - 1)
+    log.trim(bases[3])
+    assert [int(file.stem) for file in segment_files(path)] == bases[3:]
+    assert len(list(path.glob("*.idx"))) == len(bases) - 4
+    log.trim(121)
+    assert len(segment_files(path)) == 1, "the last stays"
+    assert log.left_by_trim(1) == log.store.base
+    append(log, 30)
+    log.close()
+    log = opened(path, disk=disk)
+    assert log.oldest() == log.store.base == bases[-1]
+    assert_prefix(log, 150, 150)
+    with pytest.raises(Trimmed):
+        log.read_record(1, 0)
+    log.close()
+
+
+def test_readers_while_the_log_is_trimmed(fresh: Fresh) -> None:
+    """A scan gives the right records or says Trimmed; a closed file's descriptor is never read by mistake."""
+    log = opened(fresh(), disk=FaultyDisk())
+    errors: list[BaseException] = []
+    done = threading.Event()
+
+    def read() -> None:
+        try:
+            while not done.is_set():
+                try:
+                    for record in log.scan(log.oldest(), log.durable + 1):
+                        assert record.payload == payload_of(record.lsn)
+                except Trimmed:
+                    pass
+        except BaseException as error:
+            errors.append(error)
+
+    append(log, 20)
+    threads = [threading.Thread(target=read, daemon=True) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for _ in range(60):
+        append(log, 12)
+        log.trim(log.durable - 5)
+    done.set()
+    for thread in threads:
+        thread.join(60)
+    assert errors == []
+    log.close()
+
+
+def test_times_are_checked_before_they_are_believed(fresh: Fresh) -> None:
+    path = fresh()
+    log = opened(path, disk=FaultyDisk())
+    append(log, 30)
+    assert [log.time_of(gsn) for gsn in (1, 30)] == [1000, 1000]
+    append(log, 1)
+    assert log.last_at_time(1000) == 30
+    (offset, *_) = log.store._segments[0].offsets
+    file = segment_files(path)[0]
+    content = bytearray(file.read_bytes())
+    content[offset + 16] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(Corruption, match=file.name):
+        log.time_of(1)
+    with pytest.raises(Corruption, match=file.name):
+        log.last_at_time(999)
+    log.close()
+
+
+def test_a_clock_that_went_back_over_a_restart(fresh: Fresh) -> None:
+    path = fresh()
+    log = opened(path, disk=FaultyDisk())
+    for _ in range(10):
+        append(log, 1)
+    last = log.time_of(10)
+    log.close()
+    log = opened(path, disk=FaultyDisk())  # its clock begins at 1000 again
+    append(log, 1)
+    assert log.time_of(11) == last + 1
+    log.close()
+
+
+def test_where_records_lie(fresh: Fresh) -> None:
+    """`files`, by which readers split the work."""
+    log = opened(fresh(), disk=FaultyDisk())
+    for _ in range(5):
+        append(log, 20)
+    parts = log.store.files(15, 90)
+    assert (parts[0][1], parts[-1][2]) == (15, 90)
+    assert all(a[2] == b[1] for a, b in pairwise(parts))
+    assert log.store.files(101, 200) == []
+    log.close()
+
+
+def test_strange_files_are_left_alone(fresh: Fresh) -> None:
+    path = fresh()
+    log = opened(path, disk=FaultyDisk())
+    append(log, 3)
+    log.close()
+    for name in ("notes.log", "00000000000000000002.log.bak", "00000000000000000001.tmp"):
+        (path / name).write_bytes(b"not ours")
+    log = opened(path, disk=FaultyDisk())
+    append(log, 40)
+    assert_prefix(log, 43, 43)
+    log.close()
+    assert (path / "notes.log").read_bytes() == b"not ours"
