@@ -155,13 +155,13 @@ class Shell(cmd.Cmd):
 
     def completenames(self, text: str, *ignored: object) -> list[str]:
         """The verbs that begin so."""
-        return [name for name in sorted({*self._commands, *OWN_VERBS}) if name.startswith(text)]
+        return [f"{name} " for name in sorted({*self._commands, *OWN_VERBS}) if name.startswith(text)]
 
     def completedefault(self, text: str, line: str, *ignored: object) -> list[str]:
         """The options of the line's command that begin so."""
         command = self._commands.get(line.split(maxsplit=1)[0])
         options = [] if command is None else [name for param in command.params for name in param.opts]
-        return [name for name in options if name.startswith("--") and name.startswith(text)]
+        return [f"{name} " for name in options if name.startswith("--") and name.startswith(text)]
 
     def _set_prompt(self) -> None:
         mark = "" if self._session.transaction is None else "*"
@@ -205,7 +205,7 @@ def shell(ctx: click.Context, read_only: bool) -> None:
             lines.leave()
         finally:
             session.shell_db = None
-    if lines.code:
+    if lines.code and not interactive:
         raise click.exceptions.Exit(lines.code)
 
 

@@ -6,9 +6,10 @@ import contextlib
 import io
 import os
 import pty
+import select
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -58,20 +59,32 @@ def test_streams_are_lines_on_a_terminal_too(terminal: Terminal) -> None:
     assert terminal.getvalue() == "1\tx\\ty\n"
 
 
-def on_terminal(*args: str) -> str:
-    """What `logdb ...` writes to a real terminal."""
+def on_terminal(*args: str, typed: Sequence[bytes] = (), **environment: str) -> str:
+    """What `logdb ...` writes to a real terminal; each time it prompts, the next of `typed` is typed."""
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "logdb_cli", *args]
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "logdb_cli", *args],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=os.environ | {"TERM": "xterm", "COLUMNS": "100"} | environment,
+    )
     os.close(theirs)
-    seen = b""
+    lines, seen = list(typed), b""
     try:
-        while data := os.read(ours, 65536):
+        while select.select([ours], [], [], 20)[0] and (data := os.read(ours, 65536)):
             seen += data
+            if lines and seen.endswith(b"> "):
+                os.write(ours, lines.pop(0))
     except OSError:  # how a terminal says that the other end was closed
         pass
-    os.close(ours)
-    assert process.wait(30) == 0, seen
+    finally:
+        os.close(ours)
+        try:
+            code = process.wait(20)
+        finally:
+            process.kill()
+    assert code == 0, seen
     return seen.decode()
 
 
@@ -84,3 +97,16 @@ def test_the_command_on_a_terminal(tmp_path: Path) -> None:
     imported = on_terminal("--db", str(tmp_path / "data"), "import", str(rows))
     assert "importing" in imported
     assert "3,000 rows imported" in imported
+
+
+def test_the_shell_on_a_terminal_completes_and_remembers(tmp_path: Path) -> None:
+    typed = [b"multi-p\ta 1 b 2\n", b"scan --keys\t--rev\t\n", b"begin\n", b"get nope\n", b"exit\n"]
+    seen = on_terminal("--db", str(tmp_path / "data"), "shell", typed=typed, HOME=str(tmp_path))
+    assert "version 1" in seen
+    assert "logdb*> " in seen
+    assert "error: no key 'nope'" in seen
+    assert "aborted" in seen
+    assert (tmp_path / ".logdb_history").read_text().splitlines()[:2] == [
+        "multi-put a 1 b 2",
+        "scan --keys-only --reverse ",
+    ]
