@@ -1,0 +1,75 @@
+"""The ledger against a plain dictionary: runs, late and repeated transactions, trims, and what a checkpoint keeps of it."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logdb.txn.ledger import Ledger
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("commit"), st.integers(1, 3), st.integers(1, 12)),
+        st.tuples(st.just("next"), st.integers(1, 3), st.just(0)),
+        st.tuples(st.just("abort"), st.integers(1, 3), st.just(0)),
+        st.tuples(st.just("gap"), st.just(0), st.just(0)),
+        st.tuples(st.just("trim"), st.integers(0, 20), st.just(0)),
+        st.tuples(st.just("save"), st.just(0), st.just(0)),
+        st.tuples(st.just("restore"), st.just(0), st.just(0)),
+    ),
+    max_size=60,
+)
+
+
+@given(steps)
+def test_ledger_agrees_with_a_dictionary(steps: list[tuple[str, int, int]]) -> None:
+    ledger, rows, gsn = Ledger(), dict[bytes, bytes](), 0
+    found: dict[tuple[int, int], int] = {}
+    forgotten: dict[int, int] = {}
+    last: dict[int, int] = {}
+    aborted: set[int] = set()
+
+    def save() -> None:
+        for key, raw in ledger.unsaved():
+            if raw is None:
+                rows.pop(key, None)
+            else:
+                rows[key] = raw
+
+    for what, client, sequence in steps:
+        if what in ("commit", "next", "abort"):
+            gsn += 1
+            if what != "commit":
+                sequence = last.get(client, 0) + 1
+            new = (client, sequence) not in found and sequence > forgotten.get(client, 0)
+            assert ledger.is_new(client, sequence, gsn) is new
+            last[client] = max(last.get(client, 0), sequence)
+            if new:
+                found[client, sequence] = gsn
+            if not new or what == "abort":
+                ledger.abort(gsn)
+                aborted.add(gsn)
+        elif what == "gap":
+            gsn += 1
+        elif what == "trim":
+            floor = max(gsn - client, 0)
+            told = ledger.last_before(floor)
+            before = {key: sequence for (key, sequence), at in found.items() if at < floor}
+            for key, sequence in [(key, sequence) for (key, sequence), at in found.items() if at < floor]:
+                forgotten[key] = max(forgotten.get(key, 0), sequence)
+            assert {key: told[key] for key in before} == {key: forgotten[key] for key in before}
+            found = {txn: at for txn, at in found.items() if at >= floor}
+            aborted = {at for at in aborted if at >= floor}
+            ledger.trim(floor, told)
+        elif what == "save":
+            save()
+        else:
+            save()
+            ledger = Ledger()
+            ledger.restore(lambda p: [(key[len(p) :], raw) for key, raw in sorted(rows.items()) if key.startswith(p)])
+        for key in range(1, 4):
+            for sequence in range(1, 14):
+                assert ledger.find(key, sequence) == found.get((key, sequence))
+        assert set(ledger.aborted) == aborted
+        assert all(ledger.is_aborted(at) is (at in aborted) for at in range(gsn + 2))
+        assert list(ledger.aborted_between(3, 9)) == sorted(at for at in aborted if 3 < at <= 9)
