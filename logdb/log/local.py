@@ -193,7 +193,8 @@ class LocalLog:
 
     def refresh(self) -> int:
         if self._follow:
-            self.durable = self.store.refresh() - 1
+            with self._lock:
+                self.durable = self.store.refresh() - 1
         return self.durable
 
     def tail(self) -> int:
