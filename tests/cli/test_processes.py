@@ -162,6 +162,17 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
         assert (code, errors) == (141, b""), arguments
 
 
+def test_a_reader_that_was_never_there_is_no_error(tmp_path: Path) -> None:
+    with logdb.open(tmp_path / "data") as db:
+        db.put(b"k", b"v")
+    nobody, pipe = os.pipe()
+    os.close(nobody)
+    command = [*LOGDB, "--db", str(tmp_path / "data"), "scan"]
+    done = subprocess.run(command, stdout=pipe, stderr=subprocess.PIPE, check=False, timeout=PATIENCE_S)
+    os.close(pipe)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
 def test_a_second_process_reads_while_a_writer_holds_the_database(tmp_path: Path) -> None:
     with started("--db", tmp_path / "data", "shell") as shell:
         assert shell.stdin is not None

@@ -35,6 +35,7 @@ AWKWARD = {
     b'{"base64":"QQ=="}': b'{"base64":"QQ=="}',
     "\u2028 ".encode(): "\ufeff\u0085\u2028\x1c".encode(),
     b"nul": b"a\x00b",
+    b"cr": b"a\rb",
 }
 
 
