@@ -190,6 +190,8 @@ def _make(path: Path, host: EmbeddedHost, version: int, owner: Owner) -> Plan:
     folder = path / FOLDER / f"{owner.host}~{owner.pid}~{owner.started}~{uuid.uuid4().hex}"
     try:
         folder.mkdir(parents=True)
+    except FileNotFoundError:  # another plan was the last one, and took the folder away when it was closed
+        raise
     except OSError as error:
         raise Unavailable(
             f"{folder.parent} cannot be made ({error.strerror}); reading a snapshot needs it to keep the files in use"
