@@ -62,7 +62,7 @@ def test_multi_get_is_of_one_snapshot_and_says_which(world: World) -> None:
     assert db.multi_get([]) == {}
 
 
-@pytest.mark.parametrize("stems", [[stem] for stem in LONG] + [LONG], ids=lambda stems: f"{len(stems)}x{len(stems[-1])}")
+@pytest.mark.parametrize("stems", [*([stem] for stem in LONG), LONG], ids=lambda s: f"{len(s)}x{len(s[-1])}")
 def test_scans_agree_with_a_sorted_dictionary(world: World, stems: list[bytes]) -> None:
     expected = rows_under(stems)
     world.db.multi_put(expected | {b"a" * 961: None})

@@ -155,7 +155,7 @@ PHANTOMS: list[tuple[str, Callable[[logdb.Transaction], Rows], dict[bytes, bytes
 ]
 
 
-@pytest.mark.parametrize("name, read, written, conflict", PHANTOMS, ids=[phantom[0] for phantom in PHANTOMS])
+@pytest.mark.parametrize(("name", "read", "written", "conflict"), PHANTOMS, ids=[phantom[0] for phantom in PHANTOMS])
 def test_phantoms(
     world: World,
     name: str,

@@ -79,7 +79,7 @@ def test_a_failed_write_or_sync(tmp_path: Path, call: str, nth: int) -> None:
         lambda: db.delete(b"k"),
         lambda: db.test_and_multi_put([], {b"k": b"1"}),
         lambda: db.pin("name"),
-        lambda: db.compact(),
+        db.compact,
     ]
     for write in writes:
         with pytest.raises(logdb.Unavailable, match="close it and open it again"):

@@ -67,7 +67,7 @@ def test_list_append_is_strictly_serializable(db: logdb.Database) -> None:
                 chosen = [b"l%d" % name for name in random.sample(range(4), 2)]
                 reads = {key: txn.get(key, b"") or b"" for key in chosen}
                 appended = {key: value + b"%d.%d;" % (worker, number) for key, value in reads.items()}
-                txn.multi_put({key: value for key, value in list(appended.items())[: random.randrange(3)]})
+                txn.multi_put(dict(list(appended.items())[: random.randrange(3)]))
                 return txn, Ran(before, 0, reads, dict(txn.writes))  # type: ignore[arg-type]
 
             txn, run = db.run(body)

@@ -117,7 +117,12 @@ def test_a_stale_snapshot_says_that_it_was_compacted_away(db: logdb.Database) ->
         db.put(b"k", b"%d" % number)
     stale = db.at(3)
     floor = db.compact(8).floor
-    reads = [lambda: stale.get(b"k"), lambda: list(stale.scan()), lambda: stale.multi_get([b"k"]), lambda: list(stale.history(b"k"))]
+    reads = [
+        lambda: stale.get(b"k"),
+        lambda: list(stale.scan()),
+        lambda: stale.multi_get([b"k"]),
+        lambda: list(stale.history(b"k")),
+    ]
     for read in reads:
         with pytest.raises(logdb.VersionTrimmed) as caught:
             read()

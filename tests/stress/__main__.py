@@ -22,7 +22,7 @@ def main() -> int:
     )
     parser.add_argument("--kills", type=int, default=200, help="how often to kill (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="of the moments (default: random)")
-    parser.add_argument("--dir", type=Path, help="an empty directory to keep the database in (default: a temporary one)")
+    parser.add_argument("--dir", type=Path, help="an empty directory for the database (default: temporary)")
     options = parser.parse_args()
     print(f"seed {options.seed}", flush=True)
     with tempfile.TemporaryDirectory() as folder:

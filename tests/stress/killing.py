@@ -106,7 +106,8 @@ def problems_of(db: logdb.Database, promised: dict[int, int], before: dict[int, 
             small = state.get(b"p/%d/%d" % (worker, number % SLOTS))
             large = state.get(b"q/%d/%d" % (worker, number % SLOTS))
             if (small, large) != (b"%d" % number, b"%d" % number + PADDING):
-                problems.append(f"worker {worker}: transaction {number} is half there: {small!r}, {(large or b'')[:9]!r}")
+                seen = f"{small!r}, {(large or b'')[:9]!r}"
+                problems.append(f"worker {worker}: transaction {number} is half there: {seen}")
     total = sum(int(state.get(b"account/%d" % account, EACH)) for account in range(ACCOUNTS))
     if total != ACCOUNTS * EACH:
         problems.append(f"the accounts hold {total} instead of {ACCOUNTS * EACH}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -102,4 +104,4 @@ def test_the_read_set_joins_what_touches_and_covers_the_same_keys(spans: list[tu
 
     for key in (b"\x00", b"a", b"aa", b"b", b"bb", b"c", b"cc", b"d", b"dd"):
         assert covers(joined, key) == covers(spans, key)
-    assert all(end is not None and end < start for (_, end), (start, _) in zip(joined, joined[1:], strict=False))
+    assert all(end is not None and end < start for (_, end), (start, _) in itertools.pairwise(joined))

@@ -1,4 +1,4 @@
-"""The ledger against a plain dictionary: runs, late and repeated transactions, trims, and what a checkpoint keeps of it."""
+"""The ledger against a plain dictionary: runs, late and repeated transactions, trims, and its rows in a checkpoint."""
 
 from __future__ import annotations
 
