@@ -1,6 +1,6 @@
 """The process that is killed: threads and coroutines that commit, checkpoint and compact; every promise on a pipe.
 
-Worker w's n-th transaction moves its counter `c/w` from n - 1 to n and writes the pair `p/w/<n % 4>`, `q/w/<n % 4>` = n,
+Worker w's n-th transaction moves its counter `c/w` from n - 1 to n and writes the pair `p/w/<n % 4>` and `q/...` = n,
 one inline and one large; it also moves one unit between two of ten accounts. It says "w n" once that is acknowledged.
 """
 

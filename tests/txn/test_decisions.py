@@ -46,7 +46,8 @@ def test_decisions_follow_from_the_log_and_nothing_else(history: list[Commit]) -
         verdicts.append(verdict)
         state = states[-1]
         changed = {key for key, (version, _) in state.items() if version > commit.snapshot}
-        in_range = {key for key in changed for low, high in commit.ranges if low <= key and (high is None or key < high)}
+        spans = [(low, high) for low, high in commit.ranges]
+        in_range = {key for key in changed for low, high in spans if low <= key and (high is None or key < high)}
         if (commit.client, commit.sequence) in seen:
             expected = Reason.DUPLICATE
         elif changed & set(commit.reads) or in_range:
