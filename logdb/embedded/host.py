@@ -384,10 +384,7 @@ class EmbeddedHost:
         values: Mapping[bytes, Value] = writes
         if label:
             check_label(label)
-        large: list[bytes] = []
-        for value in writes.values():
-            if value is not None and len(value) > INLINE_VALUE_BYTES:
-                large.append(value)
+        large = [value for value in writes.values() if value is not None and len(value) > INLINE_VALUE_BYTES]
         digests = [digest(value) for value in large] if large else []
         with self.order_lock:
             try:

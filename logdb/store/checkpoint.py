@@ -3,6 +3,9 @@
 Tables:
 
 `newest`   key -> row of its newest version, tombstones included while an older version is retained.
+`live`     key -> its newest value, bare, where that is live and neither it nor the key is long: what a get or a scan of
+           the newest version reads, and nothing else.
+`large`    key -> nothing, where the newest value is large and the key is not long: what a scan must not overlook.
 `tails`    the rest of keys that are longer than LMDB takes: a row of kind LINK under the first `ROOT_BYTES` bytes
            names a node, and the key goes on under its number, as deep as it takes. Order is kept: scans descend.
 `older`    BLAKE2b-128(key) + complement of the version -> row without its value, which stands in the log at `place`.
@@ -31,14 +34,15 @@ from typing import Any, Final, NamedTuple
 
 import lmdb
 
-from logdb.errors import Corruption, Unavailable
+from logdb.errors import Corruption, Unavailable, shown
 from logdb.store.overlay import Entry, Overlay
 from logdb.store.records import Place, Value
 
 MAP_BYTES: Final = 1 << 40
 SLICE_ROWS: Final = 2_000
 
-ROW: Final = Struct("<BQQ")  # kind, version, place: GSN of the record that holds the value; a live value follows
+# kind, version, place: GSN of the record that holds the value. A live value follows if the key is long (see `live`).
+ROW: Final = Struct("<BQQ")
 OLDER_ROW: Final = Struct("<BQ")  # kind, place
 PLACED: Final = Struct("<QIQ16s")  # follows a row of a large value
 LIVE: Final = 1
@@ -74,6 +78,8 @@ class Checkpoint:
         self._path, self._follow = os.path.realpath(path), follow
         self._env = _share_environment(self._path)
         self._newest = self._env.open_db(b"newest")
+        self._live = self._env.open_db(b"live")
+        self._large = self._env.open_db(b"large")
         self._tails = self._env.open_db(b"tails")
         self._older = self._env.open_db(b"older")
         self._state = self._env.open_db(b"state")
@@ -90,7 +96,7 @@ class Checkpoint:
 
     def newest(self) -> Any:
         """A snapshot of what the last slice has written (also one of another process), to `switch` to."""
-        return self._env.begin(db=self._newest)
+        return self._env.begin(db=self._live)
 
     def switch(self, snapshot: Any) -> None:
         """Read from now on from `snapshot`."""
@@ -139,57 +145,60 @@ class Checkpoint:
     def row(self, key: bytes, at: int) -> Row | None:
         """The newest version of the key not after `at`. The value of one that is live, not large and not the newest is
         None: it stands in the record at `place`."""
-        raw = self.newest_row(key)
-        if raw is None:
-            return None
-        kind, version, place = ROW.unpack_from(raw)
-        if version <= at:
-            return Row(version, kind, place, _value_of(kind, raw, ROW_BYTES))
         readers = self._readers
         txn = self._borrow(readers)
         try:
-            return self._older_row(txn, key, at)
+            where = (self._newest, key) if len(key) < ROOT_BYTES else self._find(txn, key)
+            raw = None if where is None else txn.get(where[1], db=where[0])
+            if raw is None:
+                return None
+            row = self._row_of(txn, key, raw)
+            return row if row.version <= at else self._older_row(txn, key, at)
         finally:
             readers.append(txn)
 
-    def newest_row(self, key: bytes) -> bytes | None:
-        """The bytes of the key's row in `newest`; no version in it is newer than `ceiling`, read after this."""
+    def live_value(self, key: bytes) -> bytes | None:
+        """The key's value in `live`, which is of a version not newer than `ceiling`, read after this."""
+        if len(key) >= ROOT_BYTES:
+            return None
         readers = self._readers
         try:
             txn = readers.pop()
         except IndexError:
             txn = self._borrow(readers)
         try:
-            if len(key) < ROOT_BYTES:
-                return txn.get(key)  # type: ignore[no-any-return]
-            where = self._find(txn, key)
-            return None if where is None else txn.get(where[1], db=where[0])
+            return txn.get(key)  # type: ignore[no-any-return]
         finally:
             readers.append(txn)
 
-    def chunk(self, start: bytes | None, end: bytes | None, reverse: bool, most: int) -> list[tuple[bytes, bytes]]:
-        """Up to `most` (key, row) of [start, end) from `newest`, from the first, or from the last when `reverse`."""
+    def live_chunk(
+        self, start: bytes | None, end: bytes | None, reverse: bool, most: int
+    ) -> tuple[list[tuple[bytes, bytes]], list[bytes]] | None:
+        """Up to `most` (key, value) of [start, end) from `live`, and as many keys from `large`: all that exists there.
+
+        From the first, or from the last when `reverse`. No version among them is newer than `ceiling`, read after this.
+        None if there are long keys, which only `chunk` sees.
+        """
         readers = self._readers
         txn = self._borrow(readers)
         try:
             if self._nodes or self._number(txn, b"nodes"):
-                return list(islice(self._walk(txn, self._newest, b"", b"", start, end, reverse), most))
-            # Without nodes every key is shorter than ROOT_BYTES, and a bound says as much when it is cut to that.
-            start, end = start and start[:ROOT_BYTES], end and end[:ROOT_BYTES]
-            with txn.cursor(db=self._newest) as cursor:
-                if reverse:
-                    if not _before(cursor, end):
-                        return []
-                    rows = list(islice(cursor.iterprev(), most))
-                    if rows and start is not None and rows[-1][0] < start:
-                        del rows[len(rows) - bisect_left(rows[::-1], start, key=itemgetter(0)) :]
-                else:
-                    if not (cursor.first() if start is None else cursor.set_range(start)):
-                        return []
-                    rows = list(islice(cursor, most))
-                    if rows and end is not None and rows[-1][0] >= end:
-                        del rows[bisect_left(rows, end, key=itemgetter(0)) :]
-                return rows
+                return None
+            rows = _rows(txn, self._live, start, end, reverse, most)
+            return rows, [key for key, _ in _rows(txn, self._large, start, end, reverse, most)]
+        finally:
+            readers.append(txn)
+
+    def chunk(self, start: bytes | None, end: bytes | None, reverse: bool, most: int) -> list[tuple[bytes, int]]:
+        """Up to `most` (key, newest version) of [start, end), tombstones included, in order as in `live_chunk`."""
+        readers = self._readers
+        txn = self._borrow(readers)
+        try:
+            if self._nodes or self._number(txn, b"nodes"):
+                rows = list(islice(self._walk(txn, self._newest, b"", b"", start, end, reverse), most))
+            else:
+                rows = _rows(txn, self._newest, start, end, reverse, most)
+            return [(key, ROW.unpack_from(raw)[1]) for key, raw in rows]
         finally:
             readers.append(txn)
 
@@ -213,13 +222,27 @@ class Checkpoint:
         """(key, all its versions, newest first) of every key in order, from the snapshot that `covers` speaks of."""
         readers = self._readers
         txn = self._borrow(readers)
+        bare = {LIVE: 0, LARGE: 0}
         try:
             for key, raw in self._walk(txn, self._newest, b"", b"", None, None, False):
-                kind, version, place = ROW.unpack_from(raw)
-                newest = Row(version, kind, place, _value_of(kind, raw, ROW_BYTES))
+                newest = self._row_of(txn, key, raw)
+                if newest.kind in bare and len(key) < ROOT_BYTES:
+                    bare[newest.kind] += 1
                 yield key, [newest, *(_older(*found) for found in self._older_of(txn, key))]
+            if bare != {LIVE: txn.stat(self._live)["entries"], LARGE: txn.stat(self._large)["entries"]}:
+                raise Corruption(self._path, None, "it has live values of keys that it does not know; rebuild it")
         finally:
             readers.append(txn)
+
+    def _row_of(self, txn: Any, key: bytes, raw: bytes) -> Row:
+        """The row of `key`, whose bytes in `newest` or `tails` are `raw`."""
+        kind, version, place = ROW.unpack_from(raw)
+        if kind == LIVE:
+            value = txn.get(key) if len(key) < ROOT_BYTES else raw[ROW_BYTES:]
+            if value is None:
+                raise Corruption(self._path, None, f"the value of key {shown(key)} is missing; rebuild it")
+            return Row(version, kind, place, value)
+        return Row(version, kind, place, Place(*PLACED.unpack_from(raw, ROW_BYTES)) if kind == LARGE else None)
 
     def _older_of(self, txn: Any, key: bytes) -> Iterator[tuple[bytes, bytes]]:
         """The rows of the key in `older`, newest first."""
@@ -345,27 +368,44 @@ class Checkpoint:
             ) from error
 
     def _put(self, txn: Any, key: bytes, chain: Entry | None, moved: Mapping[int, tuple[int, Value]]) -> None:
-        table, where = (self._newest, key) if len(key) < ROOT_BYTES else self._make(txn, key)
+        is_long = len(key) >= ROOT_BYTES
+        table, where = self._make(txn, key) if is_long else (self._newest, key)
         raw = txn.get(where, db=table)
-        if raw is None and chain is not None and chain[2] is None and not moved:
-            txn.put(where, _row(chain[0], chain[1], chain[0]), db=table)
-            return
-        rows: dict[int, bytes] = {}
+        versions: dict[int, tuple[Value, int]] = {}
         while chain is not None:
-            rows[chain[0]] = _row(chain[0], chain[1], chain[0])
+            versions[chain[0]] = chain[1], chain[0]
             chain = chain[2]
         for version, (place, value) in moved.items():
-            rows[version] = _row(version, value, place)
+            versions[version] = value, place
+        newest = max(versions)
+        was = None if raw is None else raw[0]
         if raw is not None:
-            rows.setdefault(ROW.unpack_from(raw)[1], raw)
-        txn.put(where, rows.pop(newest := max(rows)), db=table)
-        if rows:
-            prefix = _hash(key)
-            for version, row in rows.items():
-                assert version < newest
-                kind, _, place = ROW.unpack_from(row)
-                older = OLDER_ROW.pack(kind, place) + (row[ROW_BYTES:] if kind == LARGE else b"")
-                txn.put(prefix + _DESCENDING.pack(_ALL_ONES - version), older, db=self._older)
+            _, version, place = ROW.unpack_from(raw)
+            if version > newest:
+                newest = version
+            elif version not in versions:
+                older = OLDER_ROW.pack(was, place) + (raw[ROW_BYTES:] if was == LARGE else b"")
+                txn.put(_older_key(key, version), older, db=self._older)
+        if newest in versions:
+            value, place = versions.pop(newest)
+            row = _row(value, newest, place)
+            txn.put(where, row + value if is_long and type(value) is bytes else row, db=table)
+            if not is_long:
+                self._put_bare(txn, key, value, was, row[0])
+        for version, (value, place) in versions.items():
+            row = _row(value, version, place)
+            txn.put(_older_key(key, version), OLDER_ROW.pack(row[0], place) + row[ROW_BYTES:], db=self._older)
+
+    def _put_bare(self, txn: Any, key: bytes, value: Value, was: int | None, kind: int) -> None:
+        """Bring `live` and `large` up to a newest row of `kind`, after one of kind `was`."""
+        if kind == LIVE:
+            txn.put(key, value, db=self._live)
+        elif was == LIVE:
+            txn.delete(key, db=self._live)
+        if kind == LARGE:
+            txn.put(key, b"", db=self._large)
+        elif was == LARGE:
+            txn.delete(key, db=self._large)
 
     def _make(self, txn: Any, key: bytes) -> tuple[Any, bytes]:
         """As `_find`, making the nodes that do not exist."""
@@ -405,17 +445,30 @@ class Checkpoint:
         return 0 if raw is None else int(_U64.unpack(raw)[0])
 
 
-def _value_of(kind: int, raw: bytes, at: int) -> Value:
-    if kind == LIVE:
-        return raw[at:]
-    if kind == GONE:
-        return None
-    return Place(*PLACED.unpack_from(raw, at))
+def _rows(
+    txn: Any, table: Any, start: bytes | None, end: bytes | None, reverse: bool, most: int
+) -> list[tuple[bytes, bytes]]:
+    """Up to `most` rows of a table without long keys, where a bound says as much when it is cut to their length."""
+    start, end = start and start[:ROOT_BYTES], end and end[:ROOT_BYTES]
+    with txn.cursor(db=table) as cursor:
+        if reverse:
+            if not _before(cursor, end):
+                return []
+            rows = list(islice(cursor.iterprev(), most))
+            if rows and start is not None and rows[-1][0] < start:
+                del rows[len(rows) - bisect_left(rows[::-1], start, key=itemgetter(0)) :]
+        else:
+            if not (cursor.first() if start is None else cursor.set_range(start)):
+                return []
+            rows = list(islice(cursor, most))
+            if rows and end is not None and rows[-1][0] >= end:
+                del rows[bisect_left(rows, end, key=itemgetter(0)) :]
+        return rows
 
 
-def _row(version: int, value: Value, place: int) -> bytes:
+def _row(value: Value, version: int, place: int) -> bytes:
     if type(value) is bytes:
-        return ROW.pack(LIVE, version, place) + value
+        return ROW.pack(LIVE, version, place)
     if value is None:
         return ROW.pack(GONE, version, place)
     return ROW.pack(LARGE, version, place) + PLACED.pack(*value)
@@ -425,6 +478,10 @@ def _older(found: bytes, raw: bytes) -> Row:
     version = _ALL_ONES - _DESCENDING.unpack(found[16:])[0]
     kind, place = OLDER_ROW.unpack_from(raw)
     return Row(version, kind, place, Place(*PLACED.unpack_from(raw, OLDER_ROW.size)) if kind == LARGE else None)
+
+
+def _older_key(key: bytes, version: int) -> bytes:
+    return _hash(key) + _DESCENDING.pack(_ALL_ONES - version)
 
 
 def _hash(key: bytes) -> bytes:

@@ -22,7 +22,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from logdb.log.contract import Trimmed
-from logdb.store.checkpoint import GONE, LIVE, ROW, ROW_BYTES, Checkpoint
+from logdb.store.checkpoint import GONE, LIVE, Checkpoint
 from logdb.store.overlay import Entry, Overlay
 from logdb.store.records import Relocated, Value
 from logdb.store.values import Values
@@ -110,11 +110,9 @@ class KeyMap:
         """The value of the key at version `at`; None where it does not exist. Raises Trimmed, Corruption."""
         entry = self.active.newest.get(key)
         if entry is None and self.frozen is None and self.checkpoint is not None:
-            raw = self.checkpoint.newest_row(key)
-            if raw is None:
-                return None
-            if raw[0] == LIVE and self.checkpoint.ceiling <= at:
-                return raw[ROW_BYTES:]
+            live = self.checkpoint.live_value(key)
+            if live is not None and self.checkpoint.ceiling <= at:
+                return live
         if entry is None or entry[0] > at:
             entry = self.entry(key, at)
         if entry is None:
@@ -169,49 +167,38 @@ class KeyMap:
         most = SCAN_ROWS
         upper = active.keys(start, end, reverse, most)
         middle = frozen.keys(start, end, reverse, most) if frozen is not None else []
-        lower = checkpoint.chunk(start, end, reverse, most) if checkpoint is not None else []
-        full = [keys[-1] for keys in (upper, middle) if len(keys) == most]
-        if len(lower) == most:
-            full.append(lower[-1][0])
+        live: list[tuple[bytes, bytes]] = []
+        lower: list[bytes] = []
+        if checkpoint is not None:
+            found = checkpoint.live_chunk(start, end, reverse, most)
+            if found is not None and checkpoint.ceiling <= at:
+                live, lower = found
+            else:
+                lower = [key for key, _ in checkpoint.chunk(start, end, reverse, most)]
+        full = [keys[-1] for keys in (upper, middle, lower) if len(keys) == most]
+        if len(live) == most:
+            full.append(live[-1][0])
         stop = None
         if full:
             stop = max(full) if reverse else min(full)
-            upper, middle = _up_to(upper, stop, reverse), _up_to(middle, stop, reverse)
-            if lower and lower[-1][0] != stop:
-                wanted = len(_up_to([key for key, _ in lower], stop, reverse))
-                del lower[wanted:]
-        if not middle and not lower:
+            upper, middle, lower = (_up_to(keys, stop, reverse) for keys in (upper, middle, lower))
+            if live and live[-1][0] != stop:
+                del live[len(_up_to([key for key, _ in live], stop, reverse)) :]
+        if not (upper or middle or lower):
+            return live, stop
+        if not (middle or lower or live):
             # A key that is being added, or pruned, stands in one of the overlay's two indexes and not in the other.
             with contextlib.suppress(KeyError):
                 plain = list(zip(upper, map(VALUE_OF, map(active.newest.__getitem__, upper)), strict=True))
                 if active.is_plain and active.last <= at:
                     return plain, stop
-        elif not middle and not upper and checkpoint is not None and checkpoint.ceiling <= at:
-            rows = [(key, raw[ROW_BYTES:]) for key, raw in lower if raw[0] == LIVE]
-            if len(rows) == len(lower):
-                return rows, stop
-        return self._merged(upper, middle, lower, at, reverse), stop
-
-    def _merged(
-        self, upper: list[bytes], middle: list[bytes], lower: list[tuple[bytes, bytes]], at: int, reverse: bool
-    ) -> list[tuple[bytes, bytes]]:
-        found: dict[bytes, bytes | None] = {}
-        rest = set(upper)
-        rest.update(middle)
-        for key, raw in lower:
-            kind, version, _ = ROW.unpack_from(raw)
-            if key in rest:
-                continue
-            if version > at or kind not in (LIVE, GONE):
-                rest.add(key)
-            elif kind == LIVE:
-                found[key] = raw[ROW_BYTES:]
-        for key in rest:
+        rows: dict[bytes, bytes | None] = dict(live)
+        for key in {*upper, *middle, *lower}:
             try:
-                found[key] = self.get(key, at)
+                rows[key] = self.get(key, at)
             except Trimmed:  # a compaction moved the value after it was looked up
-                found[key] = self.get(key, at)
-        return [(key, value) for key, value in sorted(found.items(), reverse=reverse) if value is not None]
+                rows[key] = self.get(key, at)
+        return [(key, value) for key, value in sorted(rows.items(), reverse=reverse) if value is not None], stop
 
     def changed(self, start: bytes, end: bytes | None, since: int, at: int) -> Changed | None:
         """A key of [start, end) with a version after `since` and not after `at`, tombstones included."""
@@ -231,8 +218,7 @@ class KeyMap:
         position = start
         while position is not None:
             rows = checkpoint.chunk(position, end, False, SCAN_ROWS)
-            for key, raw in rows:
-                version = ROW.unpack_from(raw)[1]
+            for key, version in rows:
                 if version > at:
                     older = checkpoint.row(key, at)
                     version = 0 if older is None else older.version
