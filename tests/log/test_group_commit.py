@@ -227,7 +227,9 @@ def interrupted_at(point: int, call: Callable[[], object]) -> bool:
         if frame.f_code.co_filename.rsplit("/", 1)[-1] not in WATCHED:
             return None
         frame.f_trace_opcodes = True
-        if event == "opcode":
+        if event == "call":
+            before[frame] = "RESUME"
+        elif event == "opcode":
             checked = before.get(frame) in CHECKED
             before[frame] = dis.opname[frame.f_code.co_code[frame.f_lasti]]
             if checked and next(count) == point:
