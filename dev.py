@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Set up the checkout and run it: needs nothing but Python 3.11 or newer with pip.
 
-    python3 dev.py flights     the tour: a year of flights, bookings, time travel, two Spark exports and their difference
+    python3 dev.py flights     the tour: a year of flights, bookings, time travel, two Spark exports, what differs
     python3 dev.py test        everything a contributor must see green: ruff, mypy --strict, all tests
 
-Both make a virtual environment in .venv (LOGDB_VENV names another place) and install the project with what it needs into
-it; arguments that follow go to the tour or to pytest.
+Both make a virtual environment in .venv (LOGDB_VENV names another place) and install the project with what it needs
+into it; arguments that follow go to the tour or to pytest.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def run(command: list[str]) -> None:
 def main(arguments: list[str]) -> None:
     """Do what the command line says."""
     task = arguments[0] if arguments else ""
-    if sys.version_info < (3, 11):
+    if sys.version_info < (3, 11):  # noqa: UP036 - this is what tells a user
         raise SystemExit(f"LogDB needs Python 3.11 or newer, this is {sys.version.split()[0]}")
     if task not in EXTRAS:
         raise SystemExit(__doc__)

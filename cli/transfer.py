@@ -347,7 +347,7 @@ def _export_with_spark(session: Session, path: Path, when: Moment, prefix: bytes
             f"Spark writes a directory of Parquet files: pip install 'logdb[spark]' (or one file: {path}.parquet)",
             FAILED,
         ) from error
-    with rendering.progress("exporting with Spark", "rows") as tick:
+    with rendering.progress("exporting with Spark", "bytes", is_bytes=True) as tick:
         exported = export_snapshot(session.directory, path, version=version, prefix=prefix, progress=tick)
     return exported.rows, version
 

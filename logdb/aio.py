@@ -428,4 +428,4 @@ async def _changes(feed: Feed, timeout: float | None) -> AsyncIterator[Change]:
             yield change
     finally:
         feed.close()
-        thread.shutdown(wait=False)
+        thread.shutdown()

@@ -20,6 +20,8 @@ from logdb.txn.retry import run
 from logdb.txn.transaction import Transaction
 from logdb.txn.validation import Verdict
 
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
 D = TypeVar("D")
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -200,7 +202,8 @@ class Database:
     def time_of(self, version: int) -> dt.datetime | None:
         """When `version` was written (UTC), None if it lies before the oldest retained record or is 0."""
         time = self._host.time_of(self._host.at(checked_version(version))) if version else None
-        return None if time is None else dt.datetime.fromtimestamp(time / 1e9, dt.UTC)
+        # Rounded up, so that `at(time=...)` finds this version again.
+        return None if time is None else EPOCH + dt.timedelta(microseconds=-(-time // 1000))
 
     # ---- writing
 
@@ -448,7 +451,7 @@ def watched_keys(prefix: bytes | None, keys: Iterable[bytes] | None) -> Collecti
 def nanoseconds(time: dt.datetime | float) -> int:
     """A point in time as ns since the epoch. Raises TypeError."""
     if isinstance(time, dt.datetime):
-        return int(time.timestamp()) * 1_000_000_000 + time.microsecond * 1_000
+        return (time.astimezone(dt.UTC) - EPOCH) // dt.timedelta(microseconds=1) * 1_000
     if isinstance(time, bool) or not isinstance(time, int | float):
         raise TypeError(f"a time must be a datetime or seconds since the epoch, not {type(time).__name__}")
     return int(time * 1_000_000_000)

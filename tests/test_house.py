@@ -125,7 +125,8 @@ def test_the_face_is_sorted_and_whole() -> None:
 def test_every_public_error_gives_advice() -> None:
     import logdb
 
-    errors = [thing for thing in vars(logdb).values() if isinstance(thing, type) and issubclass(thing, logdb.LogDBError)]
+    things = [thing for thing in vars(logdb).values() if isinstance(thing, type)]
+    errors = [thing for thing in things if issubclass(thing, logdb.LogDBError)]
     assert len(errors) > 10
     assert all(isinstance(error.advice, logdb.Advice) for error in errors)
     drawn = __import__("logdb.errors").errors.__doc__

@@ -21,6 +21,7 @@ class Ordering(Protocol):
     order_lock: threading.Lock
 
     def declare(self) -> None: ...
+    def stop(self, why: str) -> None: ...
 
 
 class Checkpointer:
@@ -50,7 +51,11 @@ class Checkpointer:
                 if host.coordinator.applied == checkpoint.covers:
                     return checkpoint.covers
                 target = host.coordinator.applied
-                self._unfinished = target, host.coordinator.map.freeze(), host.coordinator.unsaved()
+                try:
+                    self._unfinished = target, host.coordinator.map.freeze(), host.coordinator.unsaved()
+                except BaseException as error:
+                    host.stop(f"it was interrupted at the beginning of a checkpoint ({error!r})")
+                    raise
             self._finish(progress)
             return target
 

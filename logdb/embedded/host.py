@@ -510,7 +510,11 @@ class EmbeddedHost:
     def _stop_unless_applied(self, error: BaseException) -> None:
         """EMB-2: a record that is ordered and not applied cannot be made up for."""
         if self.coordinator.applied + 1 != self.log.end():
-            self._stopped = f"it was interrupted in the middle of a commit ({error!r})"
+            self.stop(f"it was interrupted in the middle of a commit ({error!r})")
+
+    def stop(self, why: str) -> None:
+        """Take no more writes: what is in memory no longer follows from the log. What is in the log is safe."""
+        self._stopped = why
 
     def declare(self, *, always: bool = False) -> None:
         """Append a decision record if commits have aborted since the last one. By who holds `order_lock`."""
@@ -572,7 +576,10 @@ class EmbeddedHost:
         return outcome
 
     def pin(self, name: str, version: int) -> None:
-        """Keep `version` readable under a name until it is unpinned. Raises ValueError, VersionTrimmed, FutureVersion."""
+        """Keep `version` readable under a name until it is unpinned.
+
+        Raises ValueError, VersionTrimmed, FutureVersion.
+        """
         if not version:
             raise ValueError("version 0 is the empty database: there is nothing to pin yet")
         with self._one_compaction:

@@ -42,6 +42,11 @@ ShardPolicy = Callable[[Record], int]
 """Which shard a record goes to."""
 
 
+def never() -> bool:
+    """No."""
+    return False
+
+
 class NotOfThisShard(LogDBError):
     """The shard does not exist, or the record with that GSN lives on another one."""
 
@@ -140,11 +145,14 @@ class OrderedLog(Log, Protocol):
     def wait_durable(self, gsn: int) -> None:
         """Return when `gsn` is durable. Callers share one sync; a lone caller waits for nobody. Raises LogFailed."""
 
-    def wait_past(self, gsn: int, timeout: float | None) -> bool:
-        """Wait until `durable` > `gsn`; False after `timeout` seconds. Asks nobody to sync.
+    def wait_past(self, gsn: int, timeout: float | None, stopped: Callable[[], bool] = never) -> bool:
+        """Wait until `durable` > `gsn`; False after `timeout` seconds, or once `stopped()`. Asks nobody to sync.
 
         Raises LogFailed once the log has failed or is closed.
         """
+
+    def wake(self) -> None:
+        """Have those who wait in `wait_past` ask `stopped` again."""
 
     def end(self) -> int:
         """The GSN that the next record will get."""

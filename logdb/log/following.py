@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from itertools import islice
 from typing import Protocol
 
@@ -17,7 +16,8 @@ class Followed(Protocol):
 
     durable: int
 
-    def wait_past(self, gsn: int, timeout: float | None) -> bool: ...
+    def wait_past(self, gsn: int, timeout: float | None, stopped: Callable[[], bool] = ...) -> bool: ...
+    def wake(self) -> None: ...
     def scan(self, first: int, end: int) -> Iterator[LogRecord]: ...
     def oldest(self) -> int: ...
 
@@ -40,19 +40,17 @@ class Following:
         return batch
 
     def poll(self, timeout: float | None) -> Batch | None:
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while True:
-            if self._closed:
-                raise StopIteration
-            # Wake now and then, so that close() from another thread is seen.
-            left = 0.5 if deadline is None else min(0.5, max(0.0, deadline - time.monotonic()))
-            if self._log.wait_past(self._next - 1, left):
-                return self._read()
-            if deadline is not None and time.monotonic() >= deadline:
-                return None
+        reached = not self._closed and self._log.wait_past(self._next - 1, timeout, self._is_closed)
+        if self._closed:
+            raise StopIteration
+        return self._read() if reached else None
 
     def close(self) -> None:
         self._closed = True
+        self._log.wake()
+
+    def _is_closed(self) -> bool:
+        return self._closed
 
     def _read(self) -> Batch:
         first = self._next

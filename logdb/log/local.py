@@ -12,7 +12,17 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
-from logdb.log.contract import LogFailed, LogRecord, NotOfThisShard, Record, ShardPolicy, Subscription, Trimmed, View
+from logdb.log.contract import (
+    LogFailed,
+    LogRecord,
+    NotOfThisShard,
+    Record,
+    ShardPolicy,
+    Subscription,
+    Trimmed,
+    View,
+    never,
+)
 from logdb.log.following import Following, read_waiting
 from logdb.log.segments import Disk, SegmentStore
 from logdb.log.segments.store import SEGMENT_BYTES
@@ -159,16 +169,20 @@ class LocalLog:
             raise Trimmed(first, self.store.first)
         return self.store.scan(first, end)
 
-    def wait_past(self, gsn: int, timeout: float | None) -> bool:
+    def wake(self) -> None:
+        with self._lock:
+            self._advanced.notify_all()
+
+    def wait_past(self, gsn: int, timeout: float | None, stopped: Callable[[], bool] = never) -> bool:
         if self.durable > gsn:
             return True
         if self._follow:
-            return self._poll_past(gsn, timeout)
+            return self._poll_past(gsn, timeout, stopped)
         with self._advanced:
             self._listeners += 1
             try:
                 self._advanced.wait_for(
-                    lambda: self.durable > gsn or self._closed or self.store.failure is not None, timeout
+                    lambda: self.durable > gsn or self._closed or self.store.failure is not None or stopped(), timeout
                 )
             finally:
                 self._listeners -= 1
@@ -180,13 +194,13 @@ class LocalLog:
                 raise LogFailed(str(self.store.failure)) from self.store.failure
             return False
 
-    def _poll_past(self, gsn: int, timeout: float | None) -> bool:
+    def _poll_past(self, gsn: int, timeout: float | None, stopped: Callable[[], bool]) -> bool:
         """Another process writes, and tells nobody: look at its watermark again and again."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while self.refresh() <= gsn:
             if self._closed:
                 raise LogFailed("the log is closed")
-            if deadline is not None and time.monotonic() >= deadline:
+            if stopped() or (deadline is not None and time.monotonic() >= deadline):
                 return False
             time.sleep(FOLLOW_INTERVAL_S)
         return True

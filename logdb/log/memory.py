@@ -6,7 +6,17 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 
-from logdb.log.contract import LogFailed, LogRecord, NotOfThisShard, Record, ShardPolicy, Subscription, Trimmed, View
+from logdb.log.contract import (
+    LogFailed,
+    LogRecord,
+    NotOfThisShard,
+    Record,
+    ShardPolicy,
+    Subscription,
+    Trimmed,
+    View,
+    never,
+)
 from logdb.log.following import Following, read_waiting
 
 
@@ -45,9 +55,13 @@ class MemoryLog:
     def wait_durable(self, gsn: int) -> None:
         assert gsn <= self.durable
 
-    def wait_past(self, gsn: int, timeout: float | None) -> bool:
+    def wake(self) -> None:
         with self._advanced:
-            self._advanced.wait_for(lambda: self.durable > gsn or self._closed, timeout)
+            self._advanced.notify_all()
+
+    def wait_past(self, gsn: int, timeout: float | None, stopped: Callable[[], bool] = never) -> bool:
+        with self._advanced:
+            self._advanced.wait_for(lambda: self.durable > gsn or self._closed or stopped(), timeout)
             if self._closed and self.durable <= gsn:
                 raise LogFailed("the log is closed")
             return self.durable > gsn

@@ -87,6 +87,7 @@ class Transaction:
     def txn_id(self) -> TxnId:
         """As `id`, in parts."""
         if self._id is None:
+            self._check_open("ask for its id before it ends")
             self._id = self._reader.new_txn_id()
         return self._id
 
@@ -231,8 +232,6 @@ class Transaction:
         """End the transaction; nothing of it is written any more. Called by whoever commits or aborts it."""
         self.is_over = True
 
-    def _check_open(self) -> None:
+    def _check_open(self, instead: str = "begin another one") -> None:
         if self.is_over:
-            raise TransactionOver("the transaction is over; begin another one")
-
-
+            raise TransactionOver(f"the transaction is over; {instead}")

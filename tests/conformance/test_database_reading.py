@@ -238,3 +238,13 @@ def test_scan_arguments_that_make_no_sense(db: logdb.Database) -> None:
 def test_a_str_key_says_what_to_do(db: logdb.Database) -> None:
     with pytest.raises(TypeError, match=r"encode it first, for example with \.encode\(\)"):
         db.get("k")  # type: ignore[call-overload]
+
+
+def test_the_time_of_a_version_leads_back_to_it(db: logdb.Database) -> None:
+    for number in range(50):
+        version = db.put(b"k", b"%d" % number)
+        time = db.time_of(version)
+        assert time is not None
+        db.put(b"k", b"later")
+        assert db.at(time=time).version >= version
+        assert db.at(time=time - dt.timedelta(microseconds=1)).version < version

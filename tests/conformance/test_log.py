@@ -1,5 +1,4 @@
 """The contract in `logdb/log/contract.py`, on every engine: an engine joins by a line in `ENGINES`."""
-# ruff: noqa: PT017 (whether it raises, or how often, depends on what the test goes through)
 
 from __future__ import annotations
 

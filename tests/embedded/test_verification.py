@@ -1,4 +1,4 @@
-"""Damage on disk is found and named, and never served; what a checkpoint loses the log gives back; audits catch lies."""
+"""Damage on disk is found, named and never served; what a checkpoint loses the log gives back; audits catch lies."""
 
 from __future__ import annotations
 
