@@ -1,5 +1,4 @@
 """Torn tails are cut, damage is named: every length and every byte of small logs."""
-# ruff: noqa: PT017 (whether it raises, or how often, depends on what the test goes through)
 
 from __future__ import annotations
 

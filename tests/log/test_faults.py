@@ -1,5 +1,4 @@
 """Failing disks: what is acknowledged stays, what is not is never acknowledged later, and nobody hangs."""
-# ruff: noqa: PT017 (whether it raises, or how often, depends on what the test goes through)
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
 """The bytes of the log: round trips, decoders given anything, and FORMAT.md's example."""
-# ruff: noqa: PT017 (whether it raises, or how often, depends on what the test goes through)
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
 """Callers share one sync, a lone caller waits for nobody, and whoever leads can fail or be interrupted."""
-# ruff: noqa: PT017 (whether it raises, or how often, depends on what the test goes through)
 
 from __future__ import annotations
 

@@ -206,7 +206,7 @@ def test_readers_while_the_log_is_trimmed(fresh: Fresh) -> None:
     threads = [threading.Thread(target=read, daemon=True) for _ in range(3)]
     for thread in threads:
         thread.start()
-    for _ in range(60):
+    for _ in range(25):
         append(log, 12)
         log.trim(log.durable - 5)
     done.set()
