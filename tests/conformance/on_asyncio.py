@@ -43,9 +43,11 @@ class Loop:
                 except StopAsyncIteration:
                     return
         finally:
-            self.run(items.aclose())  # type: ignore[attr-defined]
+            if not self._loop.is_closed():
+                self.run(items.aclose())  # type: ignore[attr-defined]
 
     def close(self) -> None:
+        self.run(self._loop.shutdown_asyncgens())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
