@@ -12,7 +12,7 @@ from logdb.embedded.compactor import Compacted
 from logdb.embedded.feed import Change
 from logdb.errors import DatabaseClosed, VersionTrimmed
 from logdb.store.conditions import check as check_condition
-from logdb.store.limits import check_key, check_size, check_value
+from logdb.store.limits import MAX_KEY_BYTES, MAX_VALUE_BYTES, check_key, check_size, check_value
 from logdb.store.ranges import key_range
 from logdb.store.records import Condition, TxnId
 from logdb.txn.coordinator import Outcome
@@ -396,10 +396,12 @@ def checked_items(items: Mapping[bytes, bytes | None]) -> dict[bytes, bytes | No
     """A copy of what is to be written. Raises TypeError, ValueError, LimitExceeded."""
     size = 0
     for key, value in items.items():
-        check_key(key)
+        if key.__class__ is not bytes or not 0 < len(key) <= MAX_KEY_BYTES:
+            check_key(key)
         size += len(key)
         if value is not None:
-            check_value(key, value)
+            if value.__class__ is not bytes or len(value) > MAX_VALUE_BYTES:
+                check_value(key, value)
             size += len(value)
     check_size(size)
     return dict(items)

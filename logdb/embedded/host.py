@@ -71,6 +71,7 @@ REPLAY_BYTES = 4 * OVERLAY_BYTES
 """A replay has the process to itself, and is done sooner without checkpoints in between."""
 REPLAY_STRETCH = 50_000
 """A checkpoint may be taken after so many records of the replay at the opening."""
+NO_LARGE: Sequence[bytes] = ()
 SUFFIX_AT_CLOSE = 10_000
 """A log that has grown by more records than this since the last checkpoint gets one when it is closed."""
 
@@ -384,8 +385,12 @@ class EmbeddedHost:
         values: Mapping[bytes, Value] = writes
         if label:
             check_label(label)
-        large = [value for value in writes.values() if value is not None and len(value) > INLINE_VALUE_BYTES]
-        digests = [digest(value) for value in large] if large else []
+        large = digests = NO_LARGE
+        for value in writes.values():
+            if value is not None and len(value) > INLINE_VALUE_BYTES:
+                large = [value for value in writes.values() if value is not None and len(value) > INLINE_VALUE_BYTES]
+                digests = [digest(value) for value in large]
+                break
         with self.order_lock:
             try:
                 if self.closed or self.read_only or self._stopped is not None:

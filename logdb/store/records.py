@@ -31,6 +31,7 @@ _HEAD: Final = Struct("<BBQQI")  # format, flags, client, sequence, writes
 _MORE: Final = Struct("<QHIII")  # snapshot, label bytes, keys read, ranges read, conditions
 _ITEM: Final = Struct("<HI")  # key bytes, value bytes or one of:
 _ITEM_BYTES: Final = _ITEM.size
+_HEAD_AND_ITEM: Final = Struct(_HEAD.format + _ITEM.format[1:])  # what a put has, in one go
 _DELETED: Final = 0xFFFFFFFF
 _PLACED: Final = 0xFFFFFFFE
 _PLACE: Final = Struct("<QIQ16s")  # gsn, shard, value bytes, digest
@@ -119,6 +120,11 @@ def encode_commit(commit: Commit) -> bytes:
     """The payload of a COMMIT record."""
     client, sequence, writes, snapshot, label, reads, ranges, conditions = commit
     if not (reads or ranges or conditions or label):
+        if len(writes) == 1:
+            ((key, value),) = writes.items()
+            if type(value) is bytes:
+                head = _HEAD_AND_ITEM.pack(_FORMAT, 0, client, sequence, 1, len(key), len(value))
+                return b"".join((head, key, value))
         parts = [_HEAD.pack(_FORMAT, 0, client, sequence, len(writes))]
         _write_items(parts, writes.items())
         return b"".join(parts)
