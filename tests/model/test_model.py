@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import logdb
 from logdb.embedded import EmbeddedHost
-from logdb.store.records import COMMIT, RELOCATION, VALUE, Place, decode_commit, decode_relocation
+from tests.model.views import folded
 
 State = dict[bytes, bytes]
 Changes = dict[bytes, bytes | None]
@@ -269,29 +269,8 @@ class DatabaseMachine(RuleBasedStateMachine):
             expected = sorted(self.state_at(version).items())
             assert list(self.db.at(version).scan()) == expected, version
             assert sorted(replayed.items()) == expected, version
-            assert sorted(fold(self.db._host.log, version, set(self.commits)).items()) == expected, version
-
-
-def fold(log: Any, version: int, committed: set[int]) -> State:
-    """What the log alone says of a version."""
-    large: dict[int, bytes] = {}
-    found: dict[bytes, dict[int, Any]] = {}
-    for gsn, _, tag, payload in log.scan(log.left_by_trim(log.oldest()), log.durable + 1):
-        if tag == VALUE:
-            large[gsn] = payload
-        elif tag == COMMIT and gsn in committed:
-            for key, value in decode_commit(payload).writes.items():
-                found.setdefault(key, {})[gsn] = value
-        elif tag == RELOCATION:
-            for key, written, value in decode_relocation(payload):
-                found.setdefault(key, {})[written] = value
-    state: State = {}
-    for key, chain in found.items():
-        newest = max((written for written in chain if written <= version), default=None)
-        if newest is not None and chain[newest] is not None:
-            value = chain[newest]
-            state[key] = large[value.gsn] if isinstance(value, Place) else value
-    return state
+            told = folded(self.db._host.log, version, self.commits)
+            assert [(key, value) for key, value, _ in told] == expected, version
 
 
 def rows_of(state: State, low: bytes | None, high: bytes | None, reverse: bool) -> list[tuple[bytes, bytes]]:

@@ -1,24 +1,15 @@
-"""One Spark session for all of these tests, and databases of many small segments."""
+"""Databases of many small segments."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from logdb import Database
 from logdb.embedded import EmbeddedHost
 from logdb.log.segments import segment
-from spark_export import session
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
-    spark = session(cores=2, memory="1g", name="tests")
-    yield spark
-    spark.stop()
 
 
 @pytest.fixture

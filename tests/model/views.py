@@ -1,0 +1,58 @@
+"""The views of one version that need no Spark: what the log says, what a scan says and what the feed says."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from logdb import Database
+from logdb.store.records import COMMIT, RELOCATION, VALUE, Place, decode_commit, decode_relocation
+
+Rows = list[tuple[bytes, bytes, int]]
+"""(key, value, the version that wrote it), in key order."""
+
+
+def folded(log: Any, version: int, committed: Collection[int]) -> Rows:
+    """What the log alone says. `committed`: the versions that were not aborted."""
+    large: dict[int, bytes] = {}
+    found: dict[bytes, dict[int, Any]] = {}
+    for gsn, _, tag, payload in log.scan(log.left_by_trim(log.oldest()), log.durable + 1):
+        if tag == VALUE:
+            large[gsn] = payload
+        elif tag == COMMIT and gsn in committed:
+            for key, value in decode_commit(payload).writes.items():
+                found.setdefault(key, {})[gsn] = value
+        elif tag == RELOCATION:
+            for key, written, value in decode_relocation(payload):
+                found.setdefault(key, {})[written] = value
+    rows: Rows = []
+    for key, chain in sorted(found.items()):
+        newest = max((written for written in chain if written <= version), default=None)
+        if newest is not None and chain[newest] is not None:
+            value = chain[newest]
+            rows.append((key, large[value.gsn] if isinstance(value, Place) else value, newest))
+    return rows
+
+
+def scanned(db: Database, version: int) -> Rows:
+    """What a scan at the version says, and of each key the newest entry of its history."""
+    snapshot = db.at(version=version)
+    rows = []
+    for key, value in snapshot.scan():
+        newest = next(snapshot.history(key))
+        assert newest.value == value, (key, version)
+        rows.append((key, value, newest.version))
+    return rows
+
+
+def replayed(db: Database, since: int, version: int) -> Rows:
+    """What the feed from `since` on makes of the scan at `since`."""
+    state = {key: (value, written) for key, value, written in scanned(db, since)}
+    for change in db.watch(since=since, timeout=0):
+        if change.version > version:
+            break
+        for key, value in change.changes.items():
+            state.pop(key, None)
+            if value is not None:
+                state[key] = value, change.version
+    return [(key, value, written) for key, (value, written) in sorted(state.items())]
