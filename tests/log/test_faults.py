@@ -12,7 +12,7 @@ import pytest
 from logdb.errors import Unavailable
 from logdb.log import LocalLog
 from logdb.log.contract import LogFailed
-from tests.log.faulty_disk import Fault, FaultyDisk
+from tests.log.faulty_disk import Fault, FaultyDisk, contents, materialize
 from tests.log.small_logs import TAG, append, assert_goes_on, assert_prefix, opened, payload_of, segment_files
 
 Fresh = Callable[[], Path]
@@ -215,3 +215,45 @@ def test_after_close(fresh: Fresh) -> None:
     log.wait_durable(3)
     with pytest.raises(ValueError, match="record 4 was never ordered"):
         log.wait_durable(4)
+
+
+@pytest.mark.parametrize("kind", ["create", "allocate", "write", "sync", "sync_directory"])
+@pytest.mark.parametrize("close", [True, False], ids=["closed", "killed"])
+def test_a_rotation_that_was_interrupted_and_not_repeated(fresh: Fresh, kind: str, close: bool) -> None:
+    """The log goes on in the old file, past the number that the new one has for a name; that holds no record."""
+
+    class NeverRemoving(FaultyDisk):
+        """The removal of what the creation had made is cut short too."""
+
+        def unlink(self, path: Path) -> None:
+            if self.fault is not None:
+                raise KeyboardInterrupt
+            super().unlink(path)
+
+    path, disk = fresh(), NeverRemoving()
+    log = opened(path, disk=disk)
+    append(log, 2)
+    disk.fault = Fault(frozenset({kind}), 0, KeyboardInterrupt(), after=True)
+    with pytest.raises(KeyboardInterrupt):
+        log.order([(TAG, b"x" * 500)])
+    disk.fault = None
+    assert len(segment_files(path)) == 2
+    for _ in range(3):
+        append(log, 2)
+    assert log.durable == 8
+    image = contents(path)
+    for lost in (image, image | {"durable": bytes(16)}):
+        assert_goes_on(materialize(lost, fresh()), FaultyDisk(), 8, 8)
+        reader = opened(materialize(lost, fresh()), writable=False, disk=FaultyDisk())
+        assert_prefix(reader, 8, 8)
+        reader.close()
+    for _ in range(6):  # and over the next rotation
+        append(log, 10)
+    image = contents(path)
+    if close:
+        log.close()
+        image = contents(path)
+    for lost in (image, image | {"durable": bytes(16)}):
+        assert_goes_on(materialize(lost, fresh()), FaultyDisk(), 68, 68)
+    if not close:
+        log.close()

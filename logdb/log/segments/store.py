@@ -323,29 +323,15 @@ class SegmentStore:
             self._open_following(paths)
             return
         durable_end = self._watermark.next
-        for path in paths:
-            if not self._adopt_or_remove(path, is_last=path is paths[-1]):
-                paths.remove(path)
-                break
+        unborn = self._adopt_all(paths)
         if not self._segments:
             self._open_empty(durable_end)
             return
-        for position, segment in enumerate(self._segments):
-            is_last = position == len(self._segments) - 1
-            next_base = None if is_last else self._segments[position + 1].base
-            if segment.end == next_base:
-                continue
-            segment.walk(next_base)
-            segment.sync()
-            if segment.end != next_base:
-                self._end_at(position, durable_end)
-                break
+        unused = self._find_end(durable_end)
         last = self._segments[-1]
-        if last.end < durable_end:
-            raise Corruption(
-                last.path, last.length, f"records {last.end} to {durable_end - 1} had been made durable and are gone"
-            )
         if self._writable:
+            for path in [*unborn, *unused]:
+                self._disk.unlink(path)
             # The names too: those of new files may not have been synced, those of removed ones must not come back.
             self._disk.sync_directory(self._directory)
             for segment in self._segments[:-1]:
@@ -369,18 +355,17 @@ class SegmentStore:
         self._watermark.advance(1)
         self.end = self.durable_end = 1
 
-    def _adopt_or_remove(self, path: Path, *, is_last: bool) -> bool:
-        """False for a last file that a crash caught before its header was on the medium: it goes."""
-        try:
-            self._adopt(Segment.open(path, self._log_id, self._disk, writable=self._writable))
-        except Corruption:
-            if not is_last or self._watermark.next > int(path.stem) or not self._is_unborn(path):
-                raise
-        else:
-            return True
-        if self._writable:
-            self._disk.unlink(path)
-        return False
+    def _adopt_all(self, paths: list[Path]) -> list[Path]:
+        """Adopt the segments. Returns the files that never got their header: a crash or an interrupt came before."""
+        unborn: list[Path] = []
+        for path in paths:
+            try:
+                self._adopt(Segment.open(path, self._log_id, self._disk, writable=self._writable))
+            except Corruption:
+                if not self._is_unborn(path) or (not self._segments and len(paths) > 1):
+                    raise
+                unborn.append(path)
+        return unborn
 
     def _is_unborn(self, path: Path) -> bool:
         """Whether the file has never had a whole header: no index, nothing but zeros after a header half written."""
@@ -395,20 +380,45 @@ class SegmentStore:
                 return False
             return all(not chunk.strip(b"\0") for chunk in iter(lambda: file.read(_READ_BYTES), b""))
 
-    def _end_at(self, position: int, durable_end: int) -> None:
-        """The log ends in this segment, if nothing says that the record that should come next had been durable."""
-        segment = self._segments[position]
+    def _find_end(self, durable_end: int) -> list[Path]:
+        """Walk through what no index vouches for, to where the log ends. Returns the files that hold nothing of it.
+
+        One that begins before the segment before it ends is left over from a rotation that failed or was interrupted,
+        after which the log went on in the old file.
+        """
+        unused: list[Path] = []
+        position = 0
+        while position < len(self._segments):
+            segment, later = self._segments[position], self._segments[position + 1 :]
+            if not later or segment.end != later[0].base:
+                segment.walk()
+                segment.sync()
+            if later and later[0].base < segment.end:
+                if self._was_used(later[0]):
+                    raise Corruption(later[0].path, 0, f"{segment.path.name} holds record {later[0].base} too")
+                unused += self._drop(position + 1, position + 2)
+                continue
+            if not later or segment.end < later[0].base:
+                self._check_end(segment, later, durable_end)
+                unused += self._drop(position + 1, len(self._segments))
+            position += 1
+        return unused
+
+    def _check_end(self, segment: Segment, later: list[Segment], durable_end: int) -> None:
+        """Raises Corruption if something says that the record that should come next had been durable."""
         data, lsn = segment.contents(), segment.end
         witness = claims_durable(data, segment.length, len(data), lsn, self._salt)
-        later = self._segments[position + 1 :]
-        if witness is None and not any(self._was_used(other) for other in later) and lsn >= durable_end:
-            for other in later:
-                if self._writable:
-                    other.unlink()
-                other.close()
-            del self._segments[position + 1 :], self._bases[position + 1 :]
-            return
-        raise Corruption(segment.path, segment.length, f"record {lsn} is not valid, though it had been made durable")
+        if witness is not None or any(self._was_used(other) for other in later) or lsn < durable_end:
+            raise Corruption(
+                segment.path, segment.length, f"record {lsn} is not valid, though it had been made durable"
+            )
+
+    def _drop(self, start: int, end: int) -> list[Path]:
+        dropped = self._segments[start:end]
+        del self._segments[start:end], self._bases[start:end]
+        for segment in dropped:
+            segment.close()
+        return [segment.path for segment in dropped]
 
     def _was_used(self, segment: Segment) -> bool:
         """Whether a record was ever written to this later segment: then those before it were whole (SEG-6)."""
