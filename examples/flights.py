@@ -25,7 +25,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 import logdb
@@ -137,7 +137,8 @@ def tour(directory: Path) -> None:
 
         began = time.perf_counter()
         holiday = [key for key, _ in db.scan(prefix=f"flight/{INDEPENDENCE_DAY}/JFK/".encode())]
-        timed("prefix query", len(holiday), f"departures from JFK on {INDEPENDENCE_DAY}", began)
+        milliseconds = (time.perf_counter() - began) * 1_000
+        figures.append(("prefix query", f"{len(holiday)} departures from JFK on {INDEPENDENCE_DAY} in {milliseconds:.1f} ms"))
 
         began = time.perf_counter()
         sold = sell(db, holiday)
@@ -169,11 +170,13 @@ def tour(directory: Path) -> None:
             exports.append(exported(directory / name))
         old, new = exports
         changed = sum(1 for key in old if old[key] != new[key])
+        first, *_ = sorted(key for key in old if old[key] != new[key])
+        was, now_is = (json.loads(rows[first])["free"] for rows in exports)
         figures.append(
             (
                 "difference",
                 f"{len(new) - len(old):,} keys came (the seats), {changed:,} flights changed (fewer free), "
-                f"{len(old.keys() - new.keys()):,} went",
+                f"{len(old.keys() - new.keys()):,} went; for one {first.decode()}: {was} seats free, then {now_is}",
             )
         )
         assert new == dict(after.scan()), "the export is not what the database holds"
@@ -193,7 +196,7 @@ class bar:  # noqa: N801 - reads as a verb where it is used
         self._progress = Progress(*columns, console=console)
         self._task = self._progress.add_task(what, total=total)
 
-    def __enter__(self) -> tuple[Progress, object]:
+    def __enter__(self) -> tuple[Progress, TaskID]:
         self._progress.start()
         return self._progress, self._task
 
