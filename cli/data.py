@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 import logdb
-from logdb import Change, Condition, VersionTrimmed
+from logdb import Change, Condition, VersionTrimmed, moments
 from logdb.store.conditions import NAMES
 
 from . import rendering
@@ -363,7 +363,7 @@ def watch(
 
 
 def _time(change: Change) -> str | None:
-    return iso(dt.datetime.fromtimestamp(change.time / 1e9, dt.UTC))
+    return iso(moments.moment(change.time))
 
 
 def _change_json(change: Change, notation: Notation) -> str:

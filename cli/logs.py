@@ -10,7 +10,6 @@ refuse.
 
 from __future__ import annotations
 
-import datetime as dt
 import fcntl
 import os
 import sys
@@ -23,6 +22,7 @@ from typing import Any, Final
 
 import click
 
+from logdb import moments
 from logdb.embedded.directory import IDENTITY, Directory
 from logdb.errors import Corruption, FutureVersion, NotADatabase, Unavailable, UnsupportedFormat
 from logdb.log import LocalLog
@@ -279,5 +279,5 @@ def tail(path: Path, as_json: bool) -> None:
 
 
 def _row(record: LogRecord, kinds: dict[int, str]) -> tuple[int, str | None, str | int, bytes]:
-    time = iso(dt.datetime.fromtimestamp(record.time / 1e9, dt.UTC))
+    time = iso(moments.moment(record.time))
     return record.lsn, time, kinds.get(record.tag, record.tag), record.payload

@@ -138,7 +138,8 @@ def tour(directory: Path) -> None:
         began = time.perf_counter()
         holiday = [key for key, _ in db.scan(prefix=f"flight/{INDEPENDENCE_DAY}/JFK/".encode())]
         milliseconds = (time.perf_counter() - began) * 1_000
-        figures.append(("prefix query", f"{len(holiday)} departures from JFK on {INDEPENDENCE_DAY} in {milliseconds:.1f} ms"))
+        found = f"{len(holiday)} departures from JFK on {INDEPENDENCE_DAY} in {milliseconds:.1f} ms"
+        figures.append(("prefix query", found))
 
         began = time.perf_counter()
         sold = sell(db, holiday)

@@ -11,6 +11,7 @@ from logdb.embedded import EmbeddedHost
 from logdb.embedded.compactor import Compacted
 from logdb.embedded.feed import Change
 from logdb.errors import DatabaseClosed, VersionTrimmed
+from logdb.moments import moment, nanoseconds
 from logdb.store.conditions import check as check_condition
 from logdb.store.limits import MAX_KEY_BYTES, MAX_VALUE_BYTES, check_key, check_size, check_value
 from logdb.store.ranges import key_range
@@ -19,8 +20,6 @@ from logdb.txn.coordinator import Outcome
 from logdb.txn.retry import run
 from logdb.txn.transaction import Transaction
 from logdb.txn.validation import Verdict
-
-EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 D = TypeVar("D")
 P = ParamSpec("P")
@@ -202,8 +201,7 @@ class Database:
     def time_of(self, version: int) -> dt.datetime | None:
         """When `version` was written (UTC), None if it lies before the oldest retained record or is 0."""
         time = self._host.time_of(self._host.at(checked_version(version))) if version else None
-        # Rounded up, so that `at(time=...)` finds this version again.
-        return None if time is None else EPOCH + dt.timedelta(microseconds=-(-time // 1000))
+        return None if time is None else moment(time)
 
     # ---- writing
 
@@ -448,15 +446,3 @@ def watched_keys(prefix: bytes | None, keys: Iterable[bytes] | None) -> Collecti
     for key in watched:
         check_key(key)
     return watched
-
-
-def nanoseconds(time: dt.datetime | float) -> int:
-    """A point in time as ns since the epoch. Raises TypeError."""
-    if isinstance(time, dt.datetime):
-        return (time.astimezone(dt.UTC) - EPOCH) // dt.timedelta(microseconds=1) * 1_000
-    if isinstance(time, bool) or not isinstance(time, int | float):
-        raise TypeError(f"a time must be a datetime or seconds since the epoch, not {type(time).__name__}")
-    return int(time * 1_000_000_000)
-
-
-

@@ -25,6 +25,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow.parquet as pq
 
+from logdb import moments
 from logdb.embedded.plan import Plan, pin
 from logdb.errors import Corruption, LogDBError, Unavailable
 from spark_export.failure import reported
@@ -119,7 +120,7 @@ def nanoseconds(time: dt.datetime) -> int:
         raise TypeError(f"timestamp must be a datetime, not {type(time).__name__}")
     if time.tzinfo is None:
         raise ValueError("the timestamp must name its time zone, for example tzinfo=datetime.UTC")
-    return int(time.timestamp()) * 1_000_000_000 + time.microsecond * 1_000
+    return moments.nanoseconds(time)
 
 
 # ---- the steps
@@ -229,7 +230,7 @@ def _describe(file: Path) -> dict[str, Any]:
 
 
 def _write_manifest(plan: Plan, prefix: bytes | None, files: list[dict[str, Any]], staging: Path) -> Exported:
-    time = None if plan.time is None else dt.datetime.fromtimestamp(plan.time / 1e9, dt.UTC)
+    time = None if plan.time is None else moments.moment(plan.time)
     manifest = {
         "format": FORMAT,
         "database": str(uuid.UUID(bytes=plan.log_id)),

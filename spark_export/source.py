@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
+from logdb import moments
 from logdb.embedded.plan import Owner, Plan, load, pin, process_owner
 from spark_export.failure import reporting
 from spark_export.runs import Runs
@@ -147,7 +148,7 @@ def _nanoseconds(text: str) -> int:
         ) from None
     if time.tzinfo is None:
         time = time.replace(tzinfo=dt.UTC)
-    return int(time.timestamp()) * 1_000_000_000 + time.microsecond * 1_000
+    return moments.nanoseconds(time)
 
 
 def application() -> Owner:

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "logdb"
 
 FLOORS = [
-    ["logdb.errors"],
+    ["logdb.errors", "logdb.moments"],
     ["logdb.log.segments"],
     ["logdb.log.contract"],
     ["logdb.log.following"],
