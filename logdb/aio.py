@@ -40,6 +40,9 @@ D = TypeVar("D")
 P = ParamSpec("P")
 T = TypeVar("T")
 
+ROWS_A_TURN = 1_000
+"""After so many rows of a scan, which come from memory, the other coroutines have their turn."""
+
 
 async def open(
     path: str | PathLike[str],
@@ -49,8 +52,19 @@ async def open(
     progress: Callable[[int, int], None] | None = None,
 ) -> Database:
     """As `logdb.open`; the replay runs in a thread."""
-    opened = functools.partial(opening.open, path, read_only=read_only, create=create, progress=progress)
-    return Database(await asyncio.to_thread(opened))
+    call = functools.partial(opening.open, path, read_only=read_only, create=create, progress=progress)
+    opened = asyncio.get_running_loop().run_in_executor(None, call)
+    try:
+        return Database(await asyncio.shield(opened))
+    except asyncio.CancelledError:
+        opened.add_done_callback(_close_unclaimed)
+        raise
+
+
+def _close_unclaimed(opened: asyncio.Future[SyncDatabase]) -> None:
+    """Who asked for the database has gone."""
+    if not opened.cancelled() and opened.exception() is None:
+        opened.result().close()
 
 
 class Acknowledgements:
@@ -77,8 +91,10 @@ class Acknowledgements:
         if host.overloaded:
             await asyncio.to_thread(host.relieve)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """End the thread. What waits is answered first."""
+        while self._waiting:
+            await asyncio.wait([future for _, future in self._waiting])
         self._thread.shutdown()
 
     def _sync(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -97,9 +113,8 @@ class Acknowledgements:
             elif failure is None:
                 later.append(waiting)
             elif not future.done():
-                if isinstance(failure, LogFailed):
-                    failure = self._host.outcome_unknown(gsn, failure)
-                future.set_exception(failure)
+                told = self._host.outcome_unknown(gsn, failure) if isinstance(failure, LogFailed) else failure
+                future.set_exception(told)
         self._waiting = later
         self._syncing = bool(later)
         if later:
@@ -367,8 +382,10 @@ class Database:
 
     async def close(self) -> None:
         """Make durable what was written and release the directory."""
-        await asyncio.to_thread(self._host.close)
-        self._acknowledgements.close()
+        try:
+            await asyncio.to_thread(self._host.close)
+        finally:
+            await self._acknowledgements.close()
 
     async def __aenter__(self) -> Database:
         if self._host.closed:
@@ -416,8 +433,10 @@ class Committing:
 
 
 async def _each(items: Iterator[T]) -> AsyncIterator[T]:
-    for item in items:
+    for count, item in enumerate(items, 1):
         yield item
+        if not count % ROWS_A_TURN:
+            await asyncio.sleep(0)
 
 
 async def _changes(feed: Feed, timeout: float | None) -> AsyncIterator[Change]:

@@ -53,12 +53,12 @@ def replayed_aside(
 
 
 def begin_at_oldest(coordinator: Coordinator, log: OrderedLog, through: int) -> None:
-    """Prepare an empty coordinator for the oldest record that the log has left."""
+    """Prepare a coordinator, empty or interrupted on its way, for a log whose prefix is gone."""
     oldest = log.left_by_trim(log.oldest())
     if oldest > 1:
         records = log.scan(oldest, through + 1)
         coordinator.foresee(decode_decision(record.payload) for record in records if record.tag == DECISION)
-        coordinator.applied = oldest - 1
+        coordinator.applied = max(coordinator.applied, oldest - 1)
 
 
 def _checkpoint(coordinator: Coordinator, checkpoint: Checkpoint) -> None:

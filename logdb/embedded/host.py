@@ -102,6 +102,7 @@ class EmbeddedHost:
         self._leases: dict[object, int] = {}
         self._compacting_to = 0
         self._one_compaction = threading.Lock()
+        self._one_close = threading.Lock()
         self._stopped: str | None = None
 
     # ---- opening
@@ -157,12 +158,12 @@ class EmbeddedHost:
             )
         coordinator.restore(checkpoint.covers, checkpoint.state)
         oldest = log.left_by_trim(log.oldest())
-        if checkpoint.covers == 0:
-            begin_at_oldest(coordinator, log, log.durable)
-        elif checkpoint.covers < oldest - 1:
+        if 0 < checkpoint.covers < oldest - 1:
             raise Corruption(
                 self.path, None, f"the checkpoint covers record {checkpoint.covers}, the log begins at {oldest}"
             )
+        if coordinator.floor < oldest:  # the checkpoint, if there is one, is that of a rebuild that was killed
+            begin_at_oldest(coordinator, log, log.durable)
         first, end = coordinator.applied + 1, log.durable + 1
         while coordinator.applied + 1 < end:
             stop = min(end, coordinator.applied + REPLAY_STRETCH + 1)
@@ -452,11 +453,12 @@ class EmbeddedHost:
     def outcome_unknown(self, gsn: int, error: Exception) -> OutcomeUnknown:
         """The error for a commit record at `gsn` that did not become durable."""
         self._stopped = f"its log failed ({error})"
-        for client, session in self.coordinator.ledger.sessions.items():
-            session.close_run()
-            for sequence, first, count in zip(session.sequences, session.gsns, session.counts, strict=True):
-                if first <= gsn < first + count:
-                    return OutcomeUnknown(str(TxnId(client, sequence + gsn - first)), self._failure_text(error))
+        with self.order_lock:
+            for client, session in self.coordinator.ledger.sessions.items():
+                session.close_run()
+                for sequence, first, count in zip(session.sequences, session.gsns, session.counts, strict=True):
+                    if first <= gsn < first + count:
+                        return OutcomeUnknown(str(TxnId(client, sequence + gsn - first)), self._failure_text(error))
         return OutcomeUnknown("", self._failure_text(error))
 
     def submit_transaction(self, txn: Transaction) -> tuple[int, Verdict | None]:
@@ -612,8 +614,8 @@ class EmbeddedHost:
             return self.coordinator.applied
         try:
             return self._checkpointer.run(progress)
-        except LogFailed as error:
-            raise Unavailable(self._failure_text(error)) from error
+        except Exception as error:
+            raise self._explained(error, self.coordinator.applied) from error
 
     def relieve(self) -> None:
         """Have a checkpoint written if the overlay has grown large, and wait for it if it has grown far too large."""
@@ -641,18 +643,21 @@ class EmbeddedHost:
                     left = self.log.left_by_trim(self.log.oldest())
                     return Compacted(self.coordinator.floor, 0, left, left)
                 return compact(self, floor, progress)
+            except Exception as error:
+                raise self._explained(error, floor) from error
             finally:
                 self._compacting_to = 0
 
     def close(self) -> None:
         """Make durable what was ordered and release everything. Raises OutcomeUnknown if that fails."""
-        with self.order_lock:
-            if self.closed:
-                return
-            failed = self._stopped is not None
-            checkpoint = self.coordinator.map.checkpoint
-            grown = checkpoint is not None and self.coordinator.applied - checkpoint.covers > SUFFIX_AT_CLOSE
         with contextlib.ExitStack() as steps:
+            steps.enter_context(self._one_close)
+            with self.order_lock:
+                if self.closed:
+                    return
+                failed = self._stopped is not None
+                checkpoint = self.coordinator.map.checkpoint
+                grown = checkpoint is not None and self.coordinator.applied - checkpoint.covers > SUFFIX_AT_CLOSE
             if self.directory is not None:
                 steps.callback(self.directory.close)
             if checkpoint is not None:

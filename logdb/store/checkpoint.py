@@ -77,19 +77,22 @@ class Checkpoint:
     def __init__(self, path: Path, log_id: bytes, *, follow: bool = False) -> None:
         self._path, self._follow = os.path.realpath(path), follow
         self._env = _share_environment(self._path)
-        self._newest = self._env.open_db(b"newest")
-        self._live = self._env.open_db(b"live")
-        self._large = self._env.open_db(b"large")
-        self._tails = self._env.open_db(b"tails")
-        self._older = self._env.open_db(b"older")
-        self._state = self._env.open_db(b"state")
-        self._meta = self._env.open_db(b"meta")
         self._readers: list[Any] = []
-        self._renewing = threading.Lock()
+        self._renewing, self._one_writer = threading.Lock(), threading.Lock()
         self.covers = self.ceiling = self._nodes = 0
         try:
+            self._newest = self._env.open_db(b"newest")
+            self._live = self._env.open_db(b"live")
+            self._large = self._env.open_db(b"large")
+            self._tails = self._env.open_db(b"tails")
+            self._older = self._env.open_db(b"older")
+            self._state = self._env.open_db(b"state")
+            self._meta = self._env.open_db(b"meta")
             self._claim(log_id)
             self.switch(self.newest())
+        except lmdb.Error as error:
+            _release_environment(self._path)
+            raise Corruption(self._path, None, f"the checkpoint cannot be opened ({error}); rebuild it") from error
         except BaseException:
             _release_environment(self._path)
             raise
@@ -117,9 +120,10 @@ class Checkpoint:
         return self._number(snapshot, b"covers")
 
     def close(self) -> None:
-        """Release the environment."""
-        _drain(self._readers)
-        _release_environment(self._path)
+        """Release the environment, once the slice under way is written: LMDB lets only its own thread end it."""
+        with self._one_writer:
+            _drain(self._readers)
+            _release_environment(self._path)
 
     def _claim(self, log_id: bytes) -> None:
         with self._env.begin() as txn:
@@ -360,7 +364,7 @@ class Checkpoint:
     def _writing(self) -> Iterator[Any]:
         """A transaction of the tables. Raises Unavailable when it fails, on a full disk for example."""
         try:
-            with self._env.begin(write=True) as txn:
+            with self._one_writer, self._env.begin(write=True) as txn:
                 yield txn
         except lmdb.Error as error:
             raise Unavailable(

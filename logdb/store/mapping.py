@@ -202,8 +202,8 @@ class KeyMap:
 
     def changed(self, start: bytes, end: bytes | None, since: int, at: int) -> Changed | None:
         """A key of [start, end) with a version after `since` and not after `at`, tombstones included."""
-        layers = (self.active,) if self.frozen is None else (self.active, self.frozen)
-        for overlay in layers:
+        active, frozen = self.active, self.frozen
+        for overlay in (active,) if frozen is None else (active, frozen):
             position: bytes | None = start
             while position is not None:
                 keys = overlay.keys(position, end, False, SCAN_ROWS)

@@ -103,12 +103,14 @@ class Ledger:
 
     def is_aborted(self, gsn: int) -> bool:
         """Whether the commit record at `gsn` was not applied."""
-        at = bisect_left(self.aborted, gsn)
-        return at < len(self.aborted) and self.aborted[at] == gsn
+        aborted = self.aborted  # a trim in another thread puts another array in its place
+        at = bisect_left(aborted, gsn)
+        return at < len(aborted) and aborted[at] == gsn
 
     def aborted_between(self, after: int, through: int) -> array[int]:
         """The aborted GSNs with `after` < gsn <= `through`."""
-        return self.aborted[bisect_right(self.aborted, after) : bisect_right(self.aborted, through)]
+        aborted = self.aborted
+        return aborted[bisect_right(aborted, after) : bisect_right(aborted, through)]
 
     def last_before(self, gsn: int) -> dict[int, int]:
         """The last sequence number that each client has used before `gsn`: what `trim` to there must be told."""
@@ -140,13 +142,13 @@ class Ledger:
                     kept.sequences.append(sequence + gone)
                     kept.gsns.append(first + gone)
                     kept.counts.append(count - gone)
-            if not kept.sequences:
-                session.next_sequence = session.next_gsn = -1
+            # The record that trims stands between: no run goes on after it.
+            session.next_sequence = session.next_gsn = -1
             session.sequences, session.gsns, session.counts = kept.sequences, kept.gsns, kept.counts
             session.saved = 0
         dead = bisect_left(self.aborted, gsn)
         self._dropped += [ABORTED_ROWS + _GSN.pack(aborted) for aborted in self.aborted[:dead]]
-        del self.aborted[:dead]
+        self.aborted = self.aborted[dead:]
         self._saved_aborted = max(self._saved_aborted - dead, 0)
 
     def equals(self, other: Ledger) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -279,3 +279,76 @@ def test_rebuild_says_what_it_covers(tmp_path: Path) -> None:
     host_.close()
     with pytest.raises(logdb.NotADatabase):
         logdb.rebuild(tmp_path / "nothing")
+
+
+def test_a_rebuild_of_a_trimmed_log_that_was_killed_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It had a checkpoint by then, and decided the rest from a map that lacks what the trimmed prefix had told."""
+    with open_database(tmp_path / "db", segment_bytes=4_000) as db:
+        db.put(b"old", b"1")
+        for number in range(100):
+            db.put(b"fill", b"%d" % number + b"x" * 100)
+        for number in range(60):
+            assert db.test_and_multi_put([logdb.equals(b"old", b"1")], {b"%d" % number: b"1"}).committed
+        expected = dict(db.scan())
+        db.compact()
+        assert db._host.log.left_by_trim(db._host.log.oldest()) > 1
+        assert dict(db.scan()) == expected
+        version = db._host.coordinator.compacted_at
+    monkeypatch.setattr(host, "REPLAY_STRETCH", 10)
+    monkeypatch.setattr(host, "REPLAY_BYTES", 1)
+    shutil.rmtree(tmp_path / "db" / "map")
+
+    class KilledError(Exception):
+        pass
+
+    def kill(done: int, of: int) -> None:
+        raise KilledError
+
+    with pytest.raises(KilledError):
+        EmbeddedHost.open(tmp_path / "db", read_only=False, create=False, progress=kill)
+    with open_database(tmp_path / "db") as again:
+        assert dict(again.scan()) == expected
+        assert again.version >= version
+    assert verify_files(tmp_path / "db", None)[3] == []
+
+
+def test_closing_beside_a_checkpoint_and_another_close(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both closings released the directory, and the table of open ones with it; the slice lost its transaction."""
+    monkeypatch.setattr(checkpoint, "SLICE_ROWS", 10)
+    db = open_database(tmp_path / "db")
+    db.multi_put({b"%03d" % number: b"1" for number in range(100)})
+    in_slice, go_on = threading.Event(), threading.Event()
+    put = checkpoint.Checkpoint._put
+    failures: list[BaseException] = []
+
+    def put_slowly(*args: object) -> None:
+        in_slice.set()
+        go_on.wait()
+        put(*args)  # type: ignore[arg-type]
+
+    def noting(function: Callable[[], object]) -> Callable[[], None]:
+        def noted() -> None:
+            try:
+                function()
+            except BaseException as error:
+                failures.append(error)
+
+        return noted
+
+    monkeypatch.setattr(checkpoint.Checkpoint, "_put", put_slowly)
+    checkpointing = threading.Thread(target=noting(db.checkpoint))
+    checkpointing.start()
+    assert in_slice.wait(10)
+    closing = [threading.Thread(target=noting(db.close)) for _ in range(3)]
+    for thread in closing:
+        thread.start()
+    while not db._host.closed:
+        pass
+    go_on.set()
+    for thread in (checkpointing, *closing):
+        thread.join()
+    # The checkpoint was given up, or was through before the close came; nothing else fails.
+    assert [type(failure) for failure in failures] in ([], [logdb.DatabaseClosed])
+    with open_database(tmp_path / "db") as again:
+        assert len(list(again.scan())) == 100
+        assert again.checkpoint() == again.version

@@ -7,10 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
+import lmdb
 import pytest
 
+import logdb
 from logdb.log import MemoryLog
 from logdb.log.contract import LogRecord
+from logdb.store import checkpoint
 from logdb.store.checkpoint import Checkpoint
 from logdb.store.mapping import KeyMap
 from logdb.store.overlay import Overlay
@@ -154,3 +157,40 @@ def test_overlay_keeps_its_order() -> None:
     overlay.prune(2)
     assert overlay.keys(None, None, False, 9) == [b"a", b"b", b"c", b"z"]
     assert overlay.entry(b"a", 1) is None
+
+
+def test_a_range_is_checked_while_a_checkpoint_ends() -> None:
+    """The frozen layer was there when it was asked for, and gone when it was taken: the commit was never decided."""
+
+    class Thawing(KeyMap):
+        looks = 0
+
+        @property
+        def frozen(self) -> Overlay | None:
+            self.looks += 1
+            return Overlay() if self.looks == 1 else None
+
+        @frozen.setter
+        def frozen(self, overlay: Overlay | None) -> None:
+            pass
+
+    key_map = Thawing(Values(lambda gsn, shard: pytest.fail("nothing to read")), None)
+    key_map.apply(5, {b"k": b"v"})
+    assert key_map.changed(b"l", None, 4, 5) is None
+
+
+def test_a_checkpoint_that_cannot_be_opened_holds_nothing_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its environment stayed open, and the next opening took it for that of the directory made anew."""
+    share = checkpoint._share_environment
+
+    class Damaged:
+        def __init__(self, path: str) -> None:
+            share(path)
+
+        def open_db(self, name: bytes) -> None:
+            raise lmdb.CorruptedError("planted")
+
+    monkeypatch.setattr(checkpoint, "_share_environment", Damaged)
+    with pytest.raises(logdb.Corruption, match="rebuild"):
+        Checkpoint(tmp_path / "map", LOG_ID)
+    assert str((tmp_path / "map").resolve()) not in checkpoint._environments

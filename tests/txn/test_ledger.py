@@ -73,3 +73,32 @@ def test_ledger_agrees_with_a_dictionary(steps: list[tuple[str, int, int]]) -> N
         assert set(ledger.aborted) == aborted
         assert all(ledger.is_aborted(at) is (at in aborted) for at in range(gsn + 2))
         assert list(ledger.aborted_between(3, 9)) == sorted(at for at in aborted if 3 < at <= 9)
+
+
+def test_a_late_transaction_keeps_its_number_when_the_run_after_it_is_trimmed() -> None:
+    """Restored, the last run by number was the first by place; trimmed away, it lent its length to the one left."""
+    rows: dict[bytes, bytes] = {}
+    ledger = Ledger()
+    assert ledger.is_new(7, 2, 10)
+    assert ledger.is_new(7, 1, 20)
+    rows.update((key, raw) for key, raw in ledger.unsaved() if raw is not None)
+    restored = Ledger()
+    restored.restore(lambda p: [(key[len(p) :], raw) for key, raw in sorted(rows.items()) if key.startswith(p)])
+    for each in (ledger, restored):
+        each.trim(15, each.last_before(15))
+        assert (each.find(7, 1), each.find(7, 2)) == (20, None)
+    assert restored.equals(ledger)
+
+
+def test_a_trim_in_the_middle_of_a_look_hides_no_abort() -> None:
+    ledger = Ledger()
+    for gsn in range(1, 11):
+        ledger.abort(gsn)
+
+    class TrimmingWhenCompared(int):
+        def __gt__(self, other: int) -> bool:
+            ledger.trim(5, {})
+            return int(self) > other
+
+    assert ledger.is_aborted(TrimmingWhenCompared(8))
+    assert not ledger.is_aborted(4)

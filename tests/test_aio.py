@@ -1,0 +1,229 @@
+"""What only asyncio can get wrong: cancelled coroutines, a close while others wait, a loop that stands still."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import logdb
+import logdb.aio
+from logdb import opening
+from logdb.log.segments import Disk
+from tests.embedded.opening import open_database
+
+
+class GatedDisk(Disk):
+    """A disk whose syncs wait at a gate while it is shut, and fail when `broken`."""
+
+    def __init__(self) -> None:
+        self.gate, self.waiting = threading.Event(), threading.Event()
+        self.gate.set()
+        self.broken = False
+        self.syncs = 0
+
+    def shut(self) -> None:
+        self.waiting.clear()
+        self.gate.clear()
+
+    def sync(self, fd: int) -> None:
+        self.syncs += 1
+        self.waiting.set()
+        self.gate.wait()
+        if self.broken:
+            raise OSError(5, "planted")
+        super().sync(fd)
+
+
+def opened(path: Path, disk: Disk) -> logdb.aio.Database:
+    return logdb.aio.Database(open_database(path, disk=disk))
+
+
+def sync_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith("logdb-sync")]
+
+
+async def reached(event: threading.Event) -> None:
+    assert await asyncio.to_thread(event.wait, 10)
+
+
+def test_coroutines_share_syncs(tmp_path: Path) -> None:
+    async def main() -> None:
+        disk = GatedDisk()
+        async with opened(tmp_path, disk) as db:
+            before = disk.syncs
+            versions = await asyncio.gather(*(db.put(b"%d" % number, b"v") for number in range(100)))
+            assert sorted(versions) == list(range(1, 101))
+            assert disk.syncs - before == 1
+
+    asyncio.run(main())
+
+
+def test_a_slow_disk_does_not_block_the_loop(tmp_path: Path) -> None:
+    async def main() -> None:
+        disk = GatedDisk()
+        async with opened(tmp_path, disk) as db:
+            await db.put(b"before", b"1")
+            disk.shut()
+            put = asyncio.create_task(db.put(b"k", b"1"))
+            await reached(disk.waiting)
+            assert await db.get(b"before") == b"1"
+            assert await db.get(b"k") is None
+            assert not put.done()
+            disk.gate.set()
+            await put
+            assert await db.get(b"k") == b"1"
+
+    asyncio.run(main())
+
+
+def test_who_is_cancelled_takes_nobody_along(tmp_path: Path) -> None:
+    async def main() -> None:
+        disk = GatedDisk()
+        async with opened(tmp_path, disk) as db:
+            disk.shut()
+            puts = [asyncio.create_task(db.put(b"%d" % number, b"v")) for number in range(6)]
+            await reached(disk.waiting)
+            late = [asyncio.create_task(db.put(b"late %d" % number, b"v")) for number in range(2)]
+            await asyncio.sleep(0)
+            for task in (puts[0], puts[3], late[0]):
+                task.cancel()
+            disk.gate.set()
+            answers = await asyncio.gather(*puts, *late, return_exceptions=True)
+            assert [type(answer) is int for answer in answers] == [False, True, True, False, True, True, False, True]
+            # A commit is in the log when its caller is cancelled: it counts.
+            assert len([key async for key, _ in db.scan()]) == 8
+
+    asyncio.run(main())
+
+
+def test_a_close_answers_those_who_wait(tmp_path: Path) -> None:
+    async def main() -> None:
+        disk = GatedDisk()
+        db = opened(tmp_path, disk)
+        disk.shut()
+        first = asyncio.create_task(db.put(b"first", b"v"))
+        await reached(disk.waiting)
+        second = asyncio.create_task(db.put(b"second", b"v"))
+        await asyncio.sleep(0)
+        closing = [asyncio.create_task(db.close()) for _ in range(3)]
+        await asyncio.sleep(0)
+        closing[0].cancel()
+        disk.gate.set()
+        assert await first < await second
+        await asyncio.gather(*closing, return_exceptions=True)
+        with pytest.raises(logdb.DatabaseClosed):
+            await db.put(b"third", b"v")
+
+    asyncio.run(main())
+    assert not sync_threads()
+    with logdb.open(tmp_path) as again:
+        assert dict(again.scan()) == {b"first": b"v", b"second": b"v"}
+
+
+def test_each_is_told_of_its_own_transaction_when_the_disk_fails(tmp_path: Path) -> None:
+    async def main() -> dict[str, bytes]:
+        disk = GatedDisk()
+        db = opened(tmp_path, disk)
+        disk.shut()
+        puts = {b"%d" % number: asyncio.create_task(db.put(b"%d" % number, b"v")) for number in range(4)}
+        await reached(disk.waiting)
+        disk.broken = True
+        disk.gate.set()
+        told = {}
+        for key, put in puts.items():
+            with pytest.raises(logdb.OutcomeUnknown) as caught:
+                await put
+            told[caught.value.txn_id] = key
+        with pytest.raises(logdb.LogDBError):
+            await db.put(b"after", b"v")
+        await db.close()
+        return told
+
+    told = asyncio.run(main())
+    assert len(told) == 4
+    assert not sync_threads()
+    with logdb.open(tmp_path) as again:
+        for txn_id, key in told.items():
+            outcome = again.outcome(txn_id)
+            assert outcome.committed is (key in again)
+            assert not outcome.committed or next(again.history(key)).version == outcome.version
+
+
+def test_a_scan_lets_others_have_their_turn(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with await logdb.aio.open(tmp_path) as db:
+            await db.multi_put({b"%05d" % number: b"v" for number in range(5_000)})
+            turns = 0
+
+            async def count() -> None:
+                nonlocal turns
+                while True:
+                    turns += 1
+                    await asyncio.sleep(0)
+
+            counting = asyncio.create_task(count())
+            assert len([row async for row in db.scan()]) == 5_000
+            assert turns >= 4
+            counting.cancel()
+
+    asyncio.run(main())
+
+
+def test_an_opening_that_is_cancelled_leaves_the_directory_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, gate, closed = threading.Event(), threading.Event(), threading.Event()
+    open_at_once: Callable[..., logdb.Database] = opening.open
+
+    def open_slowly(*args: object, **options: object) -> logdb.Database:
+        db = open_at_once(*args, **options)
+        close = db.close
+
+        def noted() -> None:
+            close()
+            closed.set()
+
+        db.close = noted  # type: ignore[method-assign]
+        held.set()
+        gate.wait()
+        return db
+
+    async def main() -> None:
+        monkeypatch.setattr(opening, "open", open_slowly)
+        task = asyncio.create_task(logdb.aio.open(tmp_path))
+        await reached(held)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        gate.set()
+        await reached(closed)
+        monkeypatch.undo()
+        async with await logdb.aio.open(tmp_path) as db:
+            await db.put(b"k", b"v")
+
+    asyncio.run(main())
+
+
+def test_a_watch_that_is_cancelled_leaves_no_thread(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with await logdb.aio.open(tmp_path) as db:
+            seen = asyncio.Event()
+
+            async def follow() -> None:
+                async for _ in db.watch(since=0):
+                    seen.set()
+
+            following = asyncio.create_task(follow())
+            await db.put(b"k", b"v")
+            await seen.wait()
+            following.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await following
+            await db.put(b"k", b"w")
+
+    asyncio.run(main())
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("logdb-watch")]
