@@ -28,7 +28,7 @@ from logdb.database import Found, HistoryEntry, Tested
 from logdb.embedded import EmbeddedHost
 from logdb.embedded.compactor import Compacted
 from logdb.embedded.feed import Change, Feed
-from logdb.errors import ConflictError, DatabaseClosed
+from logdb.errors import ConflictError, DatabaseClosed, OutcomeUnknown, Unavailable
 from logdb.log.contract import LogFailed
 from logdb.store.limits import check_key, check_value
 from logdb.store.records import Condition, TxnId
@@ -426,7 +426,12 @@ class Committing:
             gsn, verdict = host.submit_transaction(txn)
         finally:
             host.end(txn)
-        await self._acknowledgements.wait(gsn)
+        try:
+            await self._acknowledgements.wait(gsn)
+        except OutcomeUnknown as error:
+            if verdict is None:  # it only read, and what it read is another's
+                raise Unavailable(error.cause) from error
+            raise
         if verdict is not None and not verdict.committed:
             raise host.conflict(verdict, txn.snapshot)
         txn.version = gsn

@@ -281,7 +281,7 @@ class Database:
         """The commits after version `since` (default: from now on) that touch the prefix or the keys, without gaps.
 
         Waits for more for ever, or ends when none has come for `timeout` seconds. Resume from the last item's
-        `version`. Raises VersionTrimmed (also when compaction overtakes a slow reader), FutureVersion.
+        `version`. Raises VersionTrimmed (also when compaction overtakes a slow reader), FutureVersion, Unavailable.
         """
         watched = watched_keys(prefix, keys)
         feed = self._host.feed(None if since is None else checked_version(since), prefix, watched)

@@ -227,3 +227,59 @@ def test_a_watch_that_is_cancelled_leaves_no_thread(tmp_path: Path) -> None:
 
     asyncio.run(main())
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("logdb-watch")]
+
+
+def test_a_transaction_that_only_read_has_no_unknown_outcome(tmp_path: Path) -> None:
+    async def main() -> None:
+        disk = GatedDisk()
+        db = opened(tmp_path, disk)
+        disk.shut()
+        put = asyncio.create_task(db.put(b"k", b"v"))
+        await reached(disk.waiting)
+
+        async def read() -> None:
+            async with db.transaction() as txn:
+                assert await txn.get(b"k") == b"v"
+
+        reading = asyncio.create_task(read())
+        await asyncio.sleep(0)
+        disk.broken = True
+        disk.gate.set()
+        with pytest.raises(logdb.OutcomeUnknown):
+            await put
+        with pytest.raises(logdb.Unavailable):
+            await reading
+        await db.close()
+
+    asyncio.run(main())
+
+
+def test_a_watch_tells_of_a_failed_disk_and_ends_with_the_database(tmp_path: Path) -> None:
+    async def main() -> None:
+        disk = GatedDisk()
+        db = opened(tmp_path, disk)
+        seen: asyncio.Queue[int] = asyncio.Queue()
+
+        async def follow() -> None:
+            async for change in db.watch(since=0):
+                seen.put_nowait(change.version)
+
+        following = asyncio.create_task(follow())
+        await db.put(b"k", b"v")
+        assert await seen.get() == 1
+        disk.broken = True
+        with pytest.raises(logdb.OutcomeUnknown):
+            await db.put(b"k", b"w")
+        with pytest.raises(logdb.Unavailable, match="watch from 1"):
+            await following
+        await db.close()
+        async with opened(tmp_path, Disk()) as again:
+            following = asyncio.create_task(follow_to_the_end(again))
+            await asyncio.sleep(0)
+        await following
+
+    async def follow_to_the_end(db: logdb.aio.Database) -> None:
+        async for _ in db.watch():
+            pass
+
+    asyncio.run(main())

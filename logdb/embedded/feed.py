@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import NamedTuple, Protocol
 
-from logdb.errors import VersionTrimmed
+from logdb.errors import Unavailable, VersionTrimmed
 from logdb.log.contract import Batch, LogFailed, OrderedLog, Trimmed
 from logdb.store.records import COMMIT, decode_commit
 from logdb.txn.coordinator import Coordinator
@@ -26,6 +26,8 @@ class Change(NamedTuple):
 class Fed(Protocol):
     """What the feed needs of the host."""
 
+    path: str
+    closed: bool
     log: OrderedLog
     coordinator: Coordinator
 
@@ -59,15 +61,21 @@ class Feed:
     def poll(self, timeout: float | None) -> Change | None:
         """The next commit, or None when there was none within `timeout` seconds (None: wait) or the feed was closed.
 
-        Raises VersionTrimmed when compaction has overtaken the feed, Corruption.
+        Raises VersionTrimmed when compaction has overtaken the feed, Corruption, Unavailable when the log failed.
         """
         while not self._ready:
             try:
                 batch = self._subscription.poll(timeout)
             except Trimmed as error:
                 raise VersionTrimmed(self.since, error.oldest - 1) from error
-            except (StopIteration, LogFailed):
+            except StopIteration:
                 return None
+            except LogFailed as error:
+                if self._host.closed:
+                    return None
+                raise Unavailable(
+                    f"the log of {self._host.path} failed ({error}); close it, open it again and watch from {self.since}"
+                ) from error
             if batch is None:
                 return None
             self._host.settled(batch.end - 1)
