@@ -74,7 +74,7 @@ class Feed:
                 if self._host.closed:
                     return None
                 raise Unavailable(
-                    f"the log of {self._host.path} failed ({error}); close it, open it again and watch from {self.since}"
+                    f"the log of {self._host.path} failed ({error}); open it again and watch from {self.since}"
                 ) from error
             if batch is None:
                 return None
