@@ -76,20 +76,19 @@ class Acknowledgements:
         self._syncing = False
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="logdb-sync")
 
-    async def wait(self, gsn: int) -> None:
-        """Return when `gsn` is durable. Raises OutcomeUnknown."""
-        host = self._host
-        if host.log.durable < gsn:
-            loop = asyncio.get_running_loop()
-            future: asyncio.Future[None] = loop.create_future()
-            self._waiting.append((gsn, future))
-            if not self._syncing:
-                # Not before the coroutines that are ready now have had their turn: their commits ride along.
-                self._syncing = True
-                loop.call_soon(self._sync, loop)
-            await future
-        if host.overloaded:
-            await asyncio.to_thread(host.relieve)
+    def wait(self, gsn: int) -> asyncio.Future[None]:
+        """To be awaited: done when `gsn` is durable. Raises OutcomeUnknown."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        if self._host.log.durable >= gsn:
+            future.set_result(None)
+            return future
+        self._waiting.append((gsn, future))
+        if not self._syncing:
+            # Not before the coroutines that are ready now have had their turn: their commits ride along.
+            self._syncing = True
+            loop.call_soon(self._sync, loop)
+        return future
 
     async def close(self) -> None:
         """End the thread. What waits is answered first."""
@@ -99,8 +98,12 @@ class Acknowledgements:
 
     def _sync(self, loop: asyncio.AbstractEventLoop) -> None:
         last = max(gsn for gsn, _ in self._waiting)
-        done = self._thread.submit(self._host.log.wait_durable, last)
+        done = self._thread.submit(self._sync_aside, last)
         done.add_done_callback(lambda future: loop.call_soon_threadsafe(self._answer, loop, future))
+
+    def _sync_aside(self, last: int) -> None:
+        self._host.log.wait_durable(last)
+        self._host.relieve()
 
     def _answer(self, loop: asyncio.AbstractEventLoop, done: Future[None]) -> None:
         failure, durable = done.exception(), self._host.log.durable

@@ -14,6 +14,7 @@ from logdb.errors import DatabaseClosed, VersionTrimmed
 from logdb.moments import moment, nanoseconds
 from logdb.store.conditions import check as check_condition
 from logdb.store.limits import MAX_KEY_BYTES, MAX_VALUE_BYTES, check_key, check_size, check_value
+from logdb.store.mapping import Rows
 from logdb.store.ranges import key_range
 from logdb.store.records import Condition, TxnId
 from logdb.txn.coordinator import Outcome
@@ -385,7 +386,7 @@ def read_many(host: EmbeddedHost, keys: Iterable[bytes], version: int) -> Found:
     return Found(host.read_many(wanted, version), version)
 
 
-def rows_of(batches: Iterator[list[tuple[bytes, bytes]]], limit: int | None) -> Iterator[tuple[bytes, bytes]]:
+def rows_of(batches: Iterator[Rows], limit: int | None) -> Iterator[tuple[bytes, bytes]]:
     """The rows of batches, up to `limit`."""
     return islice(chain.from_iterable(batches), limit)
 

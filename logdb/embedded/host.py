@@ -43,7 +43,7 @@ from logdb.log import LocalLog, MemoryLog, OrderedLog
 from logdb.log.contract import LogFailed, LogRecord, Record, Trimmed
 from logdb.store.checkpoint import Checkpoint
 from logdb.store.limits import INLINE_VALUE_BYTES, MAX_TRANSACTION_BYTES, check_label
-from logdb.store.mapping import KeyMap
+from logdb.store.mapping import KeyMap, Rows
 from logdb.store.records import (
     COMMIT,
     DECISION,
@@ -305,7 +305,7 @@ class EmbeddedHost:
 
     def read_range(
         self, start: bytes | None, end: bytes | None, at: int, reverse: bool, *, or_newer: bool = False
-    ) -> Iterator[list[tuple[bytes, bytes]]]:
+    ) -> Iterator[Rows]:
         """Batches of (key, value) of [start, end) at version `at`, in order. Raises as `read`.
 
         `or_newer`: at the newest version instead, if `at` was compacted away before the first batch was asked for.

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import contextlib
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -28,7 +28,12 @@ from logdb.store.records import Relocated, Value
 from logdb.store.values import Values
 
 SCAN_ROWS = 1_000
+FIRST_ROWS, MOST_ROWS = 256, 2048
+"""A scan begins with small batches, since many end soon, and goes on with larger ones, which cost less for each row."""
 VALUE_OF = itemgetter(1)
+
+Rows = Iterable[tuple[bytes, bytes]]
+"""(key, value) in order, to be walked once."""
 LAST_VERSION = (1 << 64) - 1
 
 
@@ -146,25 +151,26 @@ class KeyMap:
 
     def scan(
         self, start: bytes | None, end: bytes | None, at: int, reverse: bool = False
-    ) -> Iterator[list[tuple[bytes, bytes]]]:
+    ) -> Iterator[Rows]:
         """Batches of (key, value) of the keys that exist in [start, end) at version `at`, in order."""
+        most = FIRST_ROWS
         while True:
-            batch, stop = self._batch(start, end, at, reverse)
+            batch, stop = self._batch(start, end, at, reverse, most)
             if batch:
                 yield batch
             if stop is None:
                 return
+            most = min(4 * most, MOST_ROWS)
             if reverse:
                 end = stop
             else:
                 start = stop + b"\0"
 
     def _batch(
-        self, start: bytes | None, end: bytes | None, at: int, reverse: bool
-    ) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
+        self, start: bytes | None, end: bytes | None, at: int, reverse: bool, most: int
+    ) -> tuple[Rows, bytes | None]:
         """(rows, the last key that they speak for, or None at the end of the range)."""
         active, frozen, checkpoint = self.active, self.frozen, self.checkpoint
-        most = SCAN_ROWS
         upper = active.keys(start, end, reverse, most)
         middle = frozen.keys(start, end, reverse, most) if frozen is not None else []
         live: list[tuple[bytes, bytes]] = []
@@ -189,9 +195,9 @@ class KeyMap:
         if not (middle or lower or live):
             # A key that is being added, or pruned, stands in one of the overlay's two indexes and not in the other.
             with contextlib.suppress(KeyError):
-                plain = list(zip(upper, map(VALUE_OF, map(active.newest.__getitem__, upper)), strict=True))
+                values = list(map(VALUE_OF, map(active.newest.__getitem__, upper)))
                 if active.is_plain and active.last <= at:
-                    return plain, stop
+                    return zip(upper, values, strict=True), stop
         rows: dict[bytes, bytes | None] = dict(live)
         for key in {*upper, *middle, *lower}:
             try:

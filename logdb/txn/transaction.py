@@ -8,6 +8,7 @@ from typing import Protocol
 
 from logdb.errors import LogDBError, ReadOnly
 from logdb.store.limits import check_key, check_size, check_value
+from logdb.store.mapping import Rows
 from logdb.store.ranges import key_range
 from logdb.store.records import Range, TxnId
 
@@ -18,7 +19,7 @@ class Reader(Protocol):
     def read(self, key: bytes, at: int) -> bytes | None: ...
     def read_range(
         self, start: bytes | None, end: bytes | None, at: int, reverse: bool
-    ) -> Iterator[list[tuple[bytes, bytes]]]: ...
+    ) -> Iterator[Rows]: ...
     def new_txn_id(self) -> TxnId: ...
 
 
@@ -163,9 +164,10 @@ class Transaction:
     def _merged(self, start: bytes | None, end: bytes | None, reverse: bool) -> Iterator[list[tuple[bytes, bytes]]]:
         """The snapshot's batches with the writes that this transaction has made by then."""
         for batch in self._reader.read_range(start, end, self.snapshot, reverse):
-            stop = batch[-1][0]
+            rows = dict(batch)
+            stop = next(reversed(rows))
             low, high = (stop, end) if reverse else (start, stop + b"\0")
-            yield self._overlaid(dict(batch), low, high, reverse)
+            yield self._overlaid(rows, low, high, reverse)
             if reverse:
                 end = stop
             else:

@@ -272,3 +272,29 @@ def test_strange_files_are_left_alone(fresh: Fresh) -> None:
     assert_prefix(log, 43, 43)
     log.close()
     assert (path / "notes.log").read_bytes() == b"not ours"
+
+
+def test_a_file_that_is_cut_while_it_is_being_mapped_is_mapped_anew(tmp_path: Path) -> None:
+    """`size` had looked, then the writer sealed the segment and gave its blocks back: mmap refused the old length."""
+
+    class Hasty(Disk):
+        lies = 1
+
+        def size(self, fd: int) -> int:
+            known = super().size(fd)
+            if self.lies and known > 1_000:
+                self.lies -= 1
+                return known + (1 << 20)
+            return known
+
+    log = LocalLog(tmp_path / "log", b"i" * 16, segment_bytes=1 << 20)
+    log.append([(1, b"x" * 2_000)])
+    log.close()
+    disk = Hasty()
+    disk.lies = 0
+    log = LocalLog(tmp_path / "log", b"i" * 16, disk=disk)
+    log.append([(1, b"y" * (32 << 20))])
+    disk.lies = 1
+    assert log.read_record(2, 0).payload == b"y" * (32 << 20)
+    assert disk.lies == 0
+    log.close()

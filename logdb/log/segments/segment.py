@@ -232,7 +232,11 @@ class Segment:
             with self._mapping:
                 if self._closed:  # the descriptor may be another file's by now
                     raise SegmentClosed(str(self.path))
-                self._map = mapped = self._disk.map(self._fd, max(length, self._disk.size(self._fd)))
+                try:
+                    mapped = self._disk.map(self._fd, max(length, self._disk.size(self._fd)))
+                except ValueError:  # the writer has given blocks back after `size` looked
+                    mapped = self._disk.map(self._fd, max(length, self._disk.size(self._fd)))
+                self._map = mapped
         return mapped
 
     # ---- opening
