@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from logdb.errors import Corruption
+from logdb.log import LocalLog
 from logdb.log.contract import Trimmed
+from logdb.log.segments import Disk
 from logdb.log.segments import segment as segment_module
 from logdb.log.segments.segment import Segment
 from tests.log.faulty_disk import FaultyDisk, contents
