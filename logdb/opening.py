@@ -10,6 +10,8 @@ from pathlib import Path
 from logdb.database import Database
 from logdb.embedded import EmbeddedHost
 from logdb.embedded.directory import Directory
+from logdb.errors import Unavailable
+from logdb.store.checkpoint import is_open
 
 IN_MEMORY = ":memory:"
 
@@ -43,6 +45,8 @@ def rebuild(path: str | PathLike[str], *, progress: Callable[[int, int], None] |
     """
     directory = Directory.open(Path(path), writable=True, create=False)
     try:
+        if is_open(directory.map_path):
+            raise Unavailable(f"this process has {path} open for reading; close it there, then rebuild it")
         shutil.rmtree(directory.map_path, ignore_errors=True)
     finally:
         directory.close()

@@ -525,6 +525,11 @@ def _share_environment(path: str) -> Any:
         return env
 
 
+def is_open(path: Path) -> bool:
+    """Whether this process has the tables in `path` open."""
+    return os.path.realpath(path) in _environments
+
+
 def _release_environment(path: str) -> None:
     with _environments_lock:
         env, users = _environments.pop(path)

@@ -167,3 +167,15 @@ def test_an_audit_of_a_trimmed_log_says_what_it_took_on_trust(tmp_path: Path) ->
     assert found.difference is None
     assert 0 < found.trusted < found.commits
     assert verify(path).damage == []
+
+
+def test_a_rebuild_beside_a_reader_of_this_process_is_refused(closed: Path, tmp_path: Path) -> None:
+    """The reader holds the tables that are to go: LMDB would hand them to the rebuild again."""
+    path = tmp_path / "db"
+    shutil.copytree(closed, path)
+    with logdb.open(path, read_only=True) as reader:
+        with pytest.raises(logdb.Unavailable, match="open for reading"):
+            logdb.rebuild(path)
+        truth = list(reader.scan())
+    assert logdb.rebuild(path) > 0
+    assert contents(path) == truth
