@@ -416,7 +416,7 @@ class EmbeddedHost:
             except BaseException as error:
                 self._stop_unless_applied(error)
                 raise
-        if self._checkpointer is not None:
+        if self.coordinator.map.active.size > self._overlay_bytes and self._checkpointer is not None:
             self._checkpointer.relieve()
         return gsn, verdict
 

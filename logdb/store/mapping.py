@@ -66,9 +66,7 @@ class KeyMap:
 
     def apply(self, version: int, writes: Mapping[bytes, Value]) -> None:
         """The writes of the commit at `version`, which is after every version applied before."""
-        put = self.active.put
-        for key, value in writes.items():
-            put(key, version, value)
+        self.active.apply(version, writes)
 
     def relocate(self, gsn: int, entries: list[Relocated]) -> None:
         """The record at `gsn` holds copies of these versions, and may be the only one that does."""

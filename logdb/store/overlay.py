@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from itertools import islice
 
 from sortedcontainers import SortedList
@@ -36,16 +37,25 @@ class Overlay:
         self._sorted = SortedList()
         self._sorting = threading.Lock()
 
+    def apply(self, version: int, writes: Mapping[bytes, Value]) -> None:
+        """Add `version`, which is newer than all there is, of every key that it wrote."""
+        newest, size = self.newest, self.size
+        self.last = version
+        for key, value in writes.items():
+            if value.__class__ is bytes:
+                size += len(value)
+            else:
+                self.is_plain = False
+            older = newest.get(key)
+            if older is None:
+                self._fresh.append(key)
+            newest[key] = (version, value, older)
+            size += ENTRY_BYTES + len(key)
+        self.size = size
+
     def put(self, key: bytes, version: int, value: Value) -> None:
         """Add a version that is newer than all the key has."""
-        if value.__class__ is not bytes:
-            self.is_plain = False
-        self.last = version
-        older = self.newest.get(key)
-        if older is None:
-            self._fresh.append(key)
-        self.newest[key] = (version, value, older)
-        self.size += ENTRY_BYTES + len(key) + (len(value) if value is not None else 0)
+        self.apply(version, {key: value})
 
     def insert(self, key: bytes, version: int, value: Value) -> None:
         """Add a version that may be older than some the key has here, or put another value in its place."""
