@@ -24,7 +24,8 @@ from logdb.store.records import (
 )
 from logdb.txn.coordinator import Coordinator
 
-BATCH_BYTES = 1 << 20
+BATCH_BYTES = 64 << 10
+"""Of a relocation record. Who looks one version up in it decodes it whole, so it must not be large."""
 
 
 class Compacted(NamedTuple):
@@ -105,7 +106,7 @@ def _relocate(host: Compacting, floor: int, reach: int, progress: Callable[[int]
             batch.clear()
             size = 0
 
-    for key, version, value, place in host.coordinator.map.survivors(floor, host.coordinator.compacted_at):
+    for key, version, value, place in host.coordinator.map.survivors(floor, host.coordinator.compacted_at, reach):
         if isinstance(value, Place) and value.gsn < reach:
             content = host.coordinator.map.values.load(value)
             assert content is not None

@@ -251,8 +251,10 @@ class KeyMap:
         self.checkpoint.switch(snapshot)
         self.active = self.active.without(self.checkpoint.covers)
 
-    def survivors(self, floor: int, compacted_at: int) -> Iterator[Survivor]:
+    def survivors(self, floor: int, compacted_at: int, reach: int) -> Iterator[Survivor]:
         """The version of each key that is live at `floor`, in key order over a checkpoint, which covers `floor`.
+
+        Those that would have to be fetched from a record at or after `reach`, which stays, may be left out.
 
         Also the deletion of a key of which the log may hold an older version after it, copied there by a compaction
         (the last one ended at `compacted_at`): once the deletion were trimmed, a replay would revive that version.
@@ -272,6 +274,8 @@ class KeyMap:
                     if row.kind != GONE:
                         value = row.value
                         if value is None:
+                            if row.place >= reach:
+                                break
                             value = self.values.written(row.place, key, row.version)
                         yield Survivor(key, row.version, value, row.place)
                     elif row.place < compacted_at or any(older.place > row.place for older in rows[position + 1 :]):
