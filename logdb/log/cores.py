@@ -1,0 +1,164 @@
+"""What a protocol core and its host say to each other.
+
+A core is a class with `start(now)` and `handle(event, now)`, both of which return effects. It does no I/O, reads no clock,
+starts no thread and draws no random number but from the generator it was given. A host (the cluster's event loop, the
+simulator) performs the effects in their order and feeds the core events. `now` is in ns and never goes back.
+
+Durability is said with journals: sequences of records, numbered from 1, one file set of log segments each. A core
+writes with `Persist`, goes on, and hears `Persisted` when the records are on the medium; what must not leave before
+that, the core keeps until then. A host that dies keeps every record that it has reported as persisted, and of the
+others any prefix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from logdb.log.contract import LogRecord, Record
+
+Address = str
+"""Where a core is to be found; "host:port" in a cluster. What it means is the host's business."""
+
+SECOND = 1_000_000_000
+MILLISECOND = 1_000_000
+
+
+class ProtocolViolation(Exception):
+    """A core met a state that it cannot explain. Its host must stop it: nothing it says from now on counts."""
+
+
+class Send(NamedTuple):
+    """Send `message`, which may be lost, doubled, delayed or overtaken."""
+
+    to: Address
+    message: Any
+
+
+class SendStored(NamedTuple):
+    """Send `message._replace(records=...)` with the durable records `first` to `end` - 1 of a journal.
+
+    A host that cannot read them gives the core `Unreadable`.
+    """
+
+    to: Address
+    message: Any
+    journal: str
+    first: int
+    end: int
+
+
+class Create(NamedTuple):
+    """A new, empty journal whose first record will be `first`. It must not exist."""
+
+    journal: str
+    first: int
+
+
+class Persist(NamedTuple):
+    """Append `records` to a journal. The first will have the number `first`, which the core knows."""
+
+    journal: str
+    first: int
+    records: Sequence[Record]
+
+
+class Trim(NamedTuple):
+    """Records before `before` are needed no more."""
+
+    journal: str
+    before: int
+
+
+class Drop(NamedTuple):
+    """The journal is needed no more."""
+
+    journal: str
+
+
+class SetTimer(NamedTuple):
+    """Give the core `Timer(name)` at `at` (ns). A timer of that name set before is forgotten."""
+
+    name: str
+    at: int
+
+
+class CancelTimer(NamedTuple):
+    """Forget a timer, if it is set."""
+
+    name: str
+
+
+class Answer(NamedTuple):
+    """What a call of this node's application has come to: a value or, to be raised, an exception."""
+
+    call: int
+    result: Any
+
+
+class Stop(NamedTuple):
+    """This core has nothing more to do: its host may end it and, if `wipe`, remove its journals."""
+
+    why: str
+    wipe: bool
+
+
+Effect = Send | SendStored | Create | Persist | Trim | Drop | SetTimer | CancelTimer | Answer | Stop
+
+
+class Received(NamedTuple):
+    """A message has arrived."""
+
+    sender: Address
+    message: Any
+
+
+class Persisted(NamedTuple):
+    """Every record of the journal before `end` is on the medium."""
+
+    journal: str
+    end: int
+
+
+class Timer(NamedTuple):
+    """A timer has run out."""
+
+    name: str
+
+
+class Call(NamedTuple):
+    """This node's application asks for something; `Answer` says what came of it."""
+
+    call: int
+    request: Any
+
+
+class Unreadable(NamedTuple):
+    """The records for a `SendStored` could not be read: they are damaged."""
+
+    effect: SendStored
+    why: str
+
+
+Event = Received | Persisted | Timer | Call | Unreadable
+
+
+class Journal(NamedTuple):
+    """A journal as it was found when its node started: records `first` to `end` - 1."""
+
+    first: int
+    end: int
+    records: Iterable[LogRecord]
+
+
+class Core(Protocol):
+    """A protocol role."""
+
+    def start(self, now: int) -> list[Effect]:
+        """What to do when the node starts. Called once, before anything else."""
+
+    def handle(self, event: Event, now: int) -> list[Effect]:
+        """What to do about an event. Raises ProtocolViolation."""
+
+    def check_invariants(self) -> None:
+        """Raises AssertionError, naming the invariant that does not hold."""

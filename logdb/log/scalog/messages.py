@@ -1,0 +1,526 @@
+"""Every message of Scalog, who sends it and what it promises. `PROTOCOL.md` tells how they work together.
+
+All are immutable, hold positions as integers and carry batches. None relies on another to have arrived, or to arrive
+once, or in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import NamedTuple
+
+from logdb.log.contract import LogRecord, Record
+from logdb.log.cores import Address
+
+# ---- positions and configuration
+
+
+class Range(NamedTuple):
+    """Records `first_lsn` to `first_lsn` + `count` - 1 of a segment have the GSNs from `first_gsn` on."""
+
+    segment: int
+    first_lsn: int
+    count: int
+    first_gsn: int
+
+
+class ShardState(Enum):
+    """A live shard takes appends, a finalizing one still does, a finalized one never again."""
+
+    LIVE = "live"
+    FINALIZING = "finalizing"
+    FINALIZED = "finalized"
+
+
+class Segment(NamedTuple):
+    """A log segment: written by one primary, backed up by the other members of its shard.
+
+    `base`: the first LSN that is not trimmed. `sealed`: None while the primary may append; else the LSN at which it
+    ends: records from there on were never ordered and never will be.
+    """
+
+    id: int
+    primary: int
+    base: int
+    sealed: int | None
+
+
+class Member(NamedTuple):
+    """A storage server of a shard. `server` is the id that the ordering layer gave it, `address` where it is."""
+
+    server: int
+    address: Address
+
+
+class ShardConfig(NamedTuple):
+    """A shard as the ordering layer has it.
+
+    `epoch` grows with every change of members, segments or state. `quorum`: so many members must hold a record (or a
+    placement) before it counts as durable: all of them, or f + 1 of 2f + 1 where failures are masked. `reports_to`:
+    the aggregator that collects its reports, or "" for the ordering layer itself.
+    """
+
+    shard: int
+    epoch: int
+    state: ShardState
+    quorum: int
+    members: tuple[Member, ...]
+    segments: tuple[Segment, ...]
+    reports_to: Address
+
+
+class View(NamedTuple):
+    """The whole log's configuration. `version` grows with each change; `oldest` is the oldest GSN that can be read.
+
+    `next_shard`: shards from this number on have never existed; those below it that are not in `shards` were
+    trimmed away. `aggregators`: (its address, its parent's or "" for the ordering layer). `spares`: storage servers
+    that wait for a shard.
+    """
+
+    version: int
+    shards: tuple[ShardConfig, ...]
+    next_shard: int
+    oldest: int
+    aggregators: tuple[tuple[Address, Address], ...]
+    spares: tuple[Member, ...]
+
+
+# ---- client and storage server
+
+
+class Append(NamedTuple):
+    """Client to primary: append `records` to `segment`; they have the client's numbers from `sequence` on.
+
+    The client has settled everything below `settled`: the server may forget it and must refuse it.
+    """
+
+    client: int
+    sequence: int
+    settled: int
+    segment: int
+    records: Sequence[Record]
+
+
+class Appended(NamedTuple):
+    """Primary to client: ordered and durable. `ranges`: (first sequence, count, first GSN). `leaving`: the shard is
+    being finalized, go elsewhere with what comes next."""
+
+    client: int
+    segment: int
+    ranges: tuple[tuple[int, int, int], ...]
+    leaving: bool
+
+
+class Why(Enum):
+    """Why an append was not taken. BUSY: the same segment may take it later. SEALED: it never will, and the records
+    were not and will never be ordered there unless a fate says otherwise. NOT_PRIMARY: not its segment."""
+
+    BUSY = "busy"
+    SEALED = "sealed"
+    NOT_PRIMARY = "not primary"
+
+
+class Refused(NamedTuple):
+    """Server to client: the append of (`client`, `sequence`) to `segment` was not taken."""
+
+    client: int
+    sequence: int
+    segment: int
+    why: Why
+
+
+class AskFate(NamedTuple):
+    """Client to any member: what became of these of my records in `segment`? `sequences`: (first, count) runs."""
+
+    client: int
+    segment: int
+    sequences: tuple[tuple[int, int], ...]
+
+
+class Fate(NamedTuple):
+    """Member to client. `ordered`: (first sequence, count, first GSN). `never`: (first, count): not in the segment,
+    which is sealed. What is in neither is not decided yet, or not known here."""
+
+    client: int
+    segment: int
+    ordered: tuple[tuple[int, int, int], ...]
+    never: tuple[tuple[int, int], ...]
+
+
+class Read(NamedTuple):
+    """Client to any member: the record at `gsn`."""
+
+    request: int
+    shard: int
+    gsn: int
+
+
+class Found(NamedTuple):
+    """The record asked for, as it is stored: `unwrap` it."""
+
+    request: int
+    gsn: int
+    time: int
+    records: Sequence[LogRecord] = ()
+
+
+class Not(Enum):
+    """Why there is no record. HERE: this replica lacks it, ask another one. SHARD: it is not of this shard.
+    TRIMMED: it is gone. READABLE: its bytes are damaged here, ask another one."""
+
+    HERE = "here"
+    SHARD = "shard"
+    TRIMMED = "trimmed"
+    READABLE = "readable"
+
+
+class NotFound(NamedTuple):
+    """There is no record to give. `oldest`: the oldest GSN that can be read."""
+
+    request: int
+    why: Not
+    oldest: int
+    explanation: str = ""
+
+
+class Pull(NamedTuple):
+    """Client to any member: records of this shard from `gsn` on, of these tags (None: all), about `max_bytes` of
+    them. Answered when the log has got to `gsn`, so a subscription is one pull after another."""
+
+    request: int
+    shard: int
+    gsn: int
+    tags: frozenset[int] | None
+    max_bytes: int
+
+
+class Pulled(NamedTuple):
+    """Member to client: `owned` says which GSNs `first` <= gsn < `end` are this shard's: (first GSN, count, time).
+
+    The records, as they are stored, follow in `parts`: (first GSN, records).  Left out are those of other tags.
+    `final`: this shard will never own a GSN from `end` on.
+    """
+
+    request: int
+    shard: int
+    first: int
+    end: int
+    owned: tuple[tuple[int, int, int], ...]
+    parts: tuple[tuple[int, Sequence[LogRecord]], ...]
+    final: bool
+
+
+class AskTime(NamedTuple):
+    """Client to any member: the newest GSN of this shard that was ordered at `time` or before."""
+
+    request: int
+    shard: int
+    time: int
+
+
+class TimeIs(NamedTuple):
+    """`gsn`, 0 if there is none; right for the log up to `known`."""
+
+    request: int
+    gsn: int
+    known: int
+
+
+# ---- between the members of a shard
+
+
+class Replicate(NamedTuple):
+    """Records of `segment` from `first` on, which are durable at whoever sends them."""
+
+    shard: int
+    segment: int
+    first: int
+    records: Sequence[LogRecord] = ()
+
+
+class Held(NamedTuple):
+    """Member to primary: my copy of `segment` is durable up to `end` - 1. What follows may be sent.
+
+    `again`: nothing has come for a while, send from `end` on again.
+    """
+
+    shard: int
+    server: int
+    segment: int
+    end: int
+    again: bool
+
+
+class AskPlacements(NamedTuple):
+    """Member to member: the placements of our shard with the numbers after `after`."""
+
+    shard: int
+    server: int
+    after: int
+
+
+class Placements(NamedTuple):
+    """Entries of the shard's chain in their order; `complete`: there were no more."""
+
+    shard: int
+    entries: tuple[Placed, ...]
+
+
+# ---- storage servers, aggregators and the ordering layer
+
+
+class Placed(NamedTuple):
+    """One cut, as far as it concerns one shard: a link of the shard's chain.
+
+    `number`: the cut's. `previous`: the number of the link before it (0: this is the first), so one that was missed
+    shows. The ranges say their LSNs and GSNs themselves, so no memory of earlier cuts is needed to place them.
+    """
+
+    number: int
+    previous: int
+    time: int
+    ranges: tuple[Range, ...]
+
+
+class Register(NamedTuple):
+    """A storage server that has no shard yet, to the ordering layer. `token`: drawn when its disk was formatted: a
+    server that has lost its disk is a new one."""
+
+    token: int
+    address: Address
+
+
+class RegisterAggregator(NamedTuple):
+    """An aggregator that waits for work, to the ordering layer."""
+
+    address: Address
+
+
+class Update(NamedTuple):
+    """Ordering layer to a shard (down the tree of aggregators): what is new.
+
+    `config`: the shard's newest one, or None if it is still the one of `epoch`. `links`: in the order of the chain.
+    `head`: the number of the chain's newest link: only who has the chain up to it may take `last`, the newest GSN of
+    the log, for what it knows. Who cannot link `links` to what it has, or lacks the config of `epoch`, asks with `Ask`.
+    `oldest`: the oldest readable GSN.
+    """
+
+    shard: int
+    epoch: int
+    config: ShardConfig | None
+    links: tuple[Placed, ...]
+    head: int
+    last: int
+    oldest: int
+
+
+class Updates(NamedTuple):
+    """A batch of updates on its way down. `view`: its version; an aggregator without that view asks for it."""
+
+    view: int
+    updates: tuple[Update, ...]
+
+
+class Ask(NamedTuple):
+    """Member to the ordering layer: what is new for my shard after link `after`? `token` says who I am."""
+
+    token: int
+    address: Address
+    after: int
+
+
+class You(NamedTuple):
+    """Ordering layer to a storage server: you are server `server`; 0: you have no shard. Carries all that is new.
+
+    `gone`: your shard was trimmed away, or you were replaced: you are nobody any more.
+    """
+
+    server: int
+    gone: bool
+    update: Update | None
+
+
+class Report(NamedTuple):
+    """Storage server to aggregator or ordering layer: my local cut. Self-sufficient, cumulative.
+
+    `ends`: (segment, the LSN after the last record of it that is durable here), for every segment that is not sealed.
+    `placed`: the number of the last link that is durable here, with all before it.
+    """
+
+    shard: int
+    epoch: int
+    server: int
+    placed: int
+    ends: tuple[tuple[int, int], ...]
+
+
+class ShardTally(NamedTuple):
+    """What is durable on a quorum of the shard as it was configured in `epoch`. A true statement for ever.
+
+    `ends`: (segment, LSN after the last durable record).
+    """
+
+    shard: int
+    epoch: int
+    placed: int
+    ends: tuple[tuple[int, int], ...]
+
+
+class Tally(NamedTuple):
+    """Aggregator to its parent: the merged local cuts of its shards."""
+
+    address: Address
+    shards: tuple[ShardTally, ...]
+
+
+class Suspect(NamedTuple):
+    """Aggregator or client to the ordering layer: `server` of `shard` seems to have failed, or to lag too far."""
+
+    shard: int
+    epoch: int
+    server: int
+
+
+class SuspectAggregator(NamedTuple):
+    """A child to the ordering layer: its aggregator seems to have failed."""
+
+    address: Address
+
+
+# ---- anybody and the ordering layer
+
+
+class AskView(NamedTuple):
+    """The newest configuration, please."""
+
+    request: int
+
+
+class ViewIs(NamedTuple):
+    """The configuration as this replica of the ordering layer has it."""
+
+    request: int
+    view: View
+
+
+class AskTail(NamedTuple):
+    """A GSN at or after every append that has returned, please."""
+
+    request: int
+
+
+class TailIs(NamedTuple):
+    """`last`: the newest GSN of the log. `oldest`: the oldest readable one."""
+
+    request: int
+    last: int
+    oldest: int
+
+
+class Change(NamedTuple):
+    """A client to the ordering layer: carry out `change`, once, whatever happens. `id` is a random number."""
+
+    id: int
+    change: Reconfiguration
+
+
+class Changed(NamedTuple):
+    """The change was carried out, with this result, or refused with an error."""
+
+    id: int
+    result: int
+    error: str
+
+
+class NotLeader(NamedTuple):
+    """A replica of the ordering layer to who asked it for what only the leader does. `leader`: "" if not known."""
+
+    request: int
+    leader: Address
+
+
+# ---- changes of the configuration, which clients ask for and the ordering layer decides
+
+
+class AddShard(NamedTuple):
+    """A new shard of `servers` (spares); empty: of as many spares as a shard has, chosen by the ordering layer.
+
+    Result: the shard."""
+
+    servers: tuple[int, ...]
+
+
+class FinalizeShard(NamedTuple):
+    """No appends any more, after `grace` more cuts (0: at once). Result: the shard."""
+
+    shard: int
+    grace: int
+
+
+class ReplaceServer(NamedTuple):
+    """Remove `server` and let a spare (`by`, 0: any) take its place in the shard. Its segment is sealed.
+
+    Result: the new server."""
+
+    server: int
+    by: int
+
+
+class AddReplica(NamedTuple):
+    """One more replica (`server`, 0: any spare) for a finalized shard. Result: the new server."""
+
+    shard: int
+    server: int
+
+
+class TrimLog(NamedTuple):
+    """Records before `gsn` are needed no more. Result: the oldest readable GSN."""
+
+    gsn: int
+
+
+class SealSegment(NamedTuple):
+    """The primary of a segment has failed and its shard masks that: end the segment as it is ordered. Result: it."""
+
+    segment: int
+
+
+class OpenSegment(NamedTuple):
+    """Server `server`, whose segment was sealed while it was away, is back: a new segment for it. Result: it."""
+
+    server: int
+
+
+class SetParent(NamedTuple):
+    """Have an aggregator report to another one ("" the ordering layer). Result: 0."""
+
+    aggregator: Address
+    parent: Address
+
+
+class AssignShard(NamedTuple):
+    """Have a shard report to an aggregator ("" the ordering layer). Result: the shard."""
+
+    shard: int
+    aggregator: Address
+
+
+class DropAggregator(NamedTuple):
+    """The aggregator has failed: what reported to it reports to a spare one, or to its parent. Result: 0."""
+
+    aggregator: Address
+
+
+Reconfiguration = (
+    AddShard
+    | FinalizeShard
+    | ReplaceServer
+    | AddReplica
+    | TrimLog
+    | SealSegment
+    | OpenSegment
+    | SetParent
+    | AssignShard
+    | DropAggregator
+)
