@@ -13,6 +13,7 @@ import logdb
 from logdb.embedded import EmbeddedHost, host
 from logdb.embedded.verification import verify_files
 from logdb.store import checkpoint
+from logdb.store.values import Values
 from tests.embedded.opening import open_database
 
 LARGE = b"large " * 2_000
@@ -47,6 +48,23 @@ def test_compaction_keeps_what_is_live_and_gives_the_disk_back(db: logdb.Databas
     with open_database(Path(db.path)) as rebuilt:
         assert dict(rebuilt.scan()) == before
         assert next(rebuilt.history(b"live")).version == 1
+
+
+def test_compaction_reads_only_what_it_copies(db: logdb.Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It had fetched older versions that stay where they are, each out of a relocation record that it decoded whole."""
+    keys = [b"%04d" % number for number in range(300)]
+    db.multi_put(dict.fromkeys(keys, b"first"))
+    for number in range(100):
+        db.put(b"filling", b"%d" % number + b"x" * 1_000)
+    db.compact()
+    before = db.version
+    db.multi_put(dict.fromkeys(keys, b"second"))
+    fetched = []
+    written = Values.written
+    monkeypatch.setattr(Values, "written", lambda *args: fetched.append(args) or written(*args))
+    compacted = db.compact(before)
+    assert len(fetched) <= compacted.relocated < len(keys)
+    assert db.at(before).multi_get(keys) == dict.fromkeys(keys, b"first")
 
 
 def test_what_is_live_in_the_segment_that_stays_can_be_read(db: logdb.Database) -> None:
