@@ -15,7 +15,9 @@ FLOORS = [
     ["logdb.log.segments"],
     ["logdb.log.contract"],
     ["logdb.log.following"],
-    ["logdb.log.local", "logdb.log.memory"],
+    ["logdb.log.cores"],
+    ["logdb.log.paxos"],
+    ["logdb.log.local", "logdb.log.memory", "logdb.log.scalog"],
     ["logdb.log"],
     ["logdb.store"],
     ["logdb.txn"],
@@ -29,7 +31,10 @@ FLOORS = [
 """From the ground up. A module belongs to the longest name that begins its own; an import may only point down, or stay
 within one name. Names that share a floor do not import each other."""
 
-PURE = {"logdb.txn": {"os", "socket", "lmdb", "time.sleep", "asyncio", "threading"}}
+PURE = {
+    package: {"os", "socket", "lmdb", "time.sleep", "asyncio", "threading"}
+    for package in ("logdb.txn", "logdb.log.scalog", "logdb.log.paxos")
+}
 """What a package must not import: decisions know neither disks nor sockets."""
 
 

@@ -1,8 +1,8 @@
 """What a protocol core and its host say to each other.
 
-A core is a class with `start(now)` and `handle(event, now)`, both of which return effects. It does no I/O, reads no clock,
-starts no thread and draws no random number but from the generator it was given. A host (the cluster's event loop, the
-simulator) performs the effects in their order and feeds the core events. `now` is in ns and never goes back.
+A core is a class with `start(now)` and `handle(event, now)`, both of which return effects. It does no I/O, reads no
+clock, starts no thread and draws no random number but from the generator it was given. A host (the cluster's event
+loop, the simulator) performs the effects in their order and feeds the core events. `now` is in ns and never goes back.
 
 Durability is said with journals: sequences of records, numbered from 1, one file set of log segments each. A core
 writes with `Persist`, goes on, and hears `Persisted` when the records are on the medium; what must not leave before

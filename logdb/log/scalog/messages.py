@@ -13,6 +13,9 @@ from typing import NamedTuple
 from logdb.log.contract import LogRecord, Record
 from logdb.log.cores import Address
 
+END = (1 << 63) - 1
+"""A GSN after all others."""
+
 # ---- positions and configuration
 
 
@@ -21,7 +24,7 @@ class Range(NamedTuple):
 
     segment: int
     first_lsn: int
-    count: int
+    count: int  # type: ignore[assignment]  # a tuple has a method of that name, which nobody calls
     first_gsn: int
 
 
@@ -149,7 +152,7 @@ class Fate(NamedTuple):
 
 
 class Read(NamedTuple):
-    """Client to any member: the record at `gsn`."""
+    """Client to any member: the record at `gsn`. A parked one is replaced by the same request of the same sender."""
 
     request: int
     shard: int
@@ -186,7 +189,8 @@ class NotFound(NamedTuple):
 
 class Pull(NamedTuple):
     """Client to any member: records of this shard from `gsn` on, of these tags (None: all), about `max_bytes` of
-    them. Answered when the log has got to `gsn`, so a subscription is one pull after another."""
+    them. Answered when the log has got to `gsn`, so a subscription is one pull after another. A parked one is
+    replaced by the same request of the same sender."""
 
     request: int
     shard: int
@@ -220,7 +224,8 @@ class AskTime(NamedTuple):
 
 
 class TimeIs(NamedTuple):
-    """`gsn`, 0 if there is none; right for the log up to `known`."""
+    """`gsn`, 0 if there is none; right for the log up to `known`, which is `END` when the shard is finalized and its
+    chain is complete here."""
 
     request: int
     gsn: int
@@ -411,11 +416,13 @@ class AskTail(NamedTuple):
 
 
 class TailIs(NamedTuple):
-    """`last`: the newest GSN of the log. `oldest`: the oldest readable one."""
+    """`last`: the newest GSN of the log. `oldest`: the oldest readable one. `view`: the version of the newest view.
+    All as a leader has them that was asked, and made sure that it leads, after the question was put."""
 
     request: int
     last: int
     oldest: int
+    view: int
 
 
 class Change(NamedTuple):
@@ -434,7 +441,8 @@ class Changed(NamedTuple):
 
 
 class NotLeader(NamedTuple):
-    """A replica of the ordering layer to who asked it for what only the leader does. `leader`: "" if not known."""
+    """A replica of the ordering layer to who asked it for what only the leader does. `request`: the question's, or
+    the id of the change. `leader`: "" if not known."""
 
     request: int
     leader: Address
