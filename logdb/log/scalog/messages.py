@@ -39,7 +39,8 @@ class ShardState(Enum):
 class Segment(NamedTuple):
     """A log segment: written by one primary, backed up by the other members of its shard.
 
-    `base`: the first LSN that is not trimmed. `sealed`: None while the primary may append; else the LSN at which it
+    `base`: members keep every record from here on, and a new member's copy begins here; it follows trims, as near as the
+    ordering layer remembers. `sealed`: None while the primary may append; else the LSN at which it
     ends: records from there on were never ordered and never will be.
     """
 
@@ -61,7 +62,8 @@ class ShardConfig(NamedTuple):
 
     `epoch` grows with every change of members, segments or state. `quorum`: so many members must hold a record (or a
     placement) before it counts as durable: all of them, or f + 1 of 2f + 1 where failures are masked. `reports_to`:
-    the aggregator that collects its reports, or "" for the ordering layer itself.
+    the aggregator that collects its reports, or "" for the ordering layer itself. `joining`: members that have still to
+    copy what was ordered before they came (`CaughtUp`); while there are any, nobody else can be replaced.
     """
 
     shard: int
@@ -71,6 +73,7 @@ class ShardConfig(NamedTuple):
     members: tuple[Member, ...]
     segments: tuple[Segment, ...]
     reports_to: Address
+    joining: tuple[int, ...] = ()
 
 
 class View(NamedTuple):
@@ -384,6 +387,22 @@ class Suspect(NamedTuple):
 
     shard: int
     epoch: int
+    server: int
+
+
+class Recovered(NamedTuple):
+    """Leaf to the ordering layer: `server` of a live `shard`, whose segment was sealed, reports again without lagging."""
+
+    shard: int
+    epoch: int
+    server: int
+
+
+class CaughtUp(NamedTuple):
+    """Joining member to the ordering layer, again until the configuration shows it: my chain is durable up to the head
+    of an update that had me as a member, and so is every record that it places, from each segment's base on."""
+
+    shard: int
     server: int
 
 
