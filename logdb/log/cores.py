@@ -12,7 +12,7 @@ others any prefix.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 from logdb.log.contract import LogRecord, Record
@@ -36,7 +36,7 @@ class Send(NamedTuple):
 
 
 class SendStored(NamedTuple):
-    """Send `message._replace(records=...)` with the durable records `first` to `end` - 1 of a journal.
+    """Send `message._replace(records=...)` with the durable records `first` to `end` - 1 of a journal: (tag, payload).
 
     A host that cannot read them gives the core `Unreadable`.
     """
@@ -46,6 +46,31 @@ class SendStored(NamedTuple):
     journal: str
     first: int
     end: int
+
+
+class Stretch(NamedTuple):
+    """The durable records `first` to `end` - 1 of a journal, to be handed on as numbers `number` and following, of
+    `time`."""
+
+    journal: str
+    first: int
+    end: int
+    number: int
+    time: int
+
+
+class SendStretches(NamedTuple):
+    """Send `message._replace(records=...)` with all records of `stretches`, one after another: LogRecords, with the
+    number and time that their stretch gives them. `tags`: only records of these; None: all.
+
+    A host that cannot read them gives the core `Unreadable`. Choosing by tag happens where the bytes are read anyway:
+    a core that kept the tags of all its records would pay a byte for each for ever.
+    """
+
+    to: Address
+    message: Any
+    stretches: Sequence[Stretch]
+    tags: frozenset[int] | None
 
 
 class Create(NamedTuple):
@@ -103,7 +128,7 @@ class Stop(NamedTuple):
     wipe: bool
 
 
-Effect = Send | SendStored | Create | Persist | Trim | Drop | SetTimer | CancelTimer | Answer | Stop
+Effect = Send | SendStored | SendStretches | Create | Persist | Trim | Drop | SetTimer | CancelTimer | Answer | Stop
 
 
 class Received(NamedTuple):
@@ -134,9 +159,9 @@ class Call(NamedTuple):
 
 
 class Unreadable(NamedTuple):
-    """The records for a `SendStored` could not be read: they are damaged."""
+    """The records for a `SendStored` or `SendStretches` could not be read: they are damaged."""
 
-    effect: SendStored
+    effect: SendStored | SendStretches
     why: str
 
 
@@ -144,11 +169,12 @@ Event = Received | Persisted | Timer | Call | Unreadable
 
 
 class Journal(NamedTuple):
-    """A journal as it was found when its node started: records `first` to `end` - 1."""
+    """A journal as it was found when its node started: records `first` to `end` - 1. `records[n - first]` is number n;
+    a host may read them only when they are asked for, and a slice without what is before it."""
 
     first: int
     end: int
-    records: Iterable[LogRecord]
+    records: Sequence[LogRecord]
 
 
 class Core(Protocol):

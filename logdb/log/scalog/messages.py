@@ -163,12 +163,12 @@ class Read(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The record asked for, as it is stored: `unwrap` it."""
+    """The record asked for (one (tag, payload)), as it is stored: `unwrap` it. `time`: its cut's."""
 
     request: int
     gsn: int
     time: int
-    records: Sequence[LogRecord] = ()
+    records: Sequence[Record] = ()
 
 
 class Not(Enum):
@@ -203,19 +203,19 @@ class Pull(NamedTuple):
 
 
 class Pulled(NamedTuple):
-    """Member to client: `owned` says which GSNs `first` <= gsn < `end` are this shard's: (first GSN, count, time).
+    """Member to client: `owned` says which GSNs `first` <= gsn < `end` are this shard's: (first GSN, count).
 
-    The records, as they are stored, follow in `parts`: (first GSN, records).  Left out are those of other tags.
-    `final`: this shard will never own a GSN from `end` on.
+    `records`: those of them with the tags that were asked for, by GSN, which is their `lsn`; payloads as they are
+    stored. `final`: this shard will never own a GSN from `end` on.
     """
 
     request: int
     shard: int
     first: int
     end: int
-    owned: tuple[tuple[int, int, int], ...]
-    parts: tuple[tuple[int, Sequence[LogRecord]], ...]
+    owned: tuple[tuple[int, int], ...]
     final: bool
+    records: Sequence[LogRecord] = ()
 
 
 class AskTime(NamedTuple):
@@ -239,18 +239,23 @@ class TimeIs(NamedTuple):
 
 
 class Replicate(NamedTuple):
-    """Records of `segment` from `first` on, which are durable at whoever sends them."""
+    """Records of `segment` from `first` on, which are durable at whoever sends them. Without records: what have you?
+
+    `settled`: (client, everything below this has been settled in this segment), as far as it is news.
+    """
 
     shard: int
     segment: int
     first: int
-    records: Sequence[LogRecord] = ()
+    settled: tuple[tuple[int, int], ...] = ()
+    records: Sequence[Record] = ()
 
 
 class Held(NamedTuple):
-    """Member to primary: my copy of `segment` is durable up to `end` - 1. What follows may be sent.
+    """Member to member: my copy of `segment` is durable up to `end` - 1. What follows may be sent.
 
-    `again`: nothing has come for a while, send from `end` on again.
+    `again`: what was sent after `end` has not come (to the primary), or: I cannot get it from the primary (to others,
+    which send a batch of what they have, whether the segment is sealed or not).
     """
 
     shard: int
@@ -269,10 +274,18 @@ class AskPlacements(NamedTuple):
 
 
 class Placements(NamedTuple):
-    """Entries of the shard's chain in their order; `complete`: there were no more."""
+    """Entries of the shard's chain in their order; `complete`: there were no more.
+
+    Nothing that links up to `trimmed` placed can be read any more (`oldest` is the oldest GSN that can); with them, the
+    segments had been ordered up to `ends`: (segment, LSN after the last one). A chain may begin there.
+    """
 
     shard: int
+    trimmed: int
+    ends: tuple[tuple[int, int], ...]
+    oldest: int
     entries: tuple[Placed, ...]
+    complete: bool
 
 
 # ---- storage servers, aggregators and the ordering layer
@@ -339,11 +352,14 @@ class Ask(NamedTuple):
 
 
 class You(NamedTuple):
-    """Ordering layer to a storage server: you are server `server`; 0: you have no shard. Carries all that is new.
+    """Ordering layer to the storage server with this token: you are server `server`; 0: not registered. `update`:
+    all that is new for it, with the config; None: it has no shard.
 
-    `gone`: your shard was trimmed away, or you were replaced: you are nobody any more.
+    `gone`: its shard was trimmed away, or it was replaced: it is nobody any more. (The token tells a server that has
+    lost its disk from its predecessor at the same address.)
     """
 
+    token: int
     server: int
     gone: bool
     update: Update | None
