@@ -1,0 +1,97 @@
+"""The network: it delays, loses, doubles and reorders messages, and can be cut apart in any way.
+
+Messages are immutable, so they are passed by reference. What is under way when a link is cut still arrives; what a
+process sends to one that is down is lost.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass
+from heapq import heappush
+from typing import TYPE_CHECKING, Any
+
+from logdb.log.cores import Address, Received
+
+if TYPE_CHECKING:
+    from tests.sim.process import Process
+    from tests.sim.world import World
+
+
+@dataclass(slots=True)
+class Weather:
+    """What the network does to a message. Probabilities, and times in ns.
+
+    A delay is `delay_ns` and up to `jitter_ns` more; a message in `slow` of them takes up to `slow_ns` longer, which
+    is what reorders them.
+    """
+
+    delay_ns: int = 100_000
+    jitter_ns: int = 100_000
+    loss: float = 0.0
+    double: float = 0.0
+    slow: float = 0.0
+    slow_ns: int = 0
+
+
+class Network:
+    """Carries messages between processes by their addresses."""
+
+    def __init__(self, world: World, weather: Weather) -> None:
+        self.world = world
+        self.weather = weather
+        self.processes: dict[Address, Process] = {}
+        self.cut: set[tuple[Address, Address]] = set()
+        """(from, to) of links that carry nothing."""
+        self._random = world.draw("network").random
+
+    def send(self, sender: Address, to: Address, message: Any) -> None:
+        """Carry a message, or not."""
+        process = self.processes.get(to)
+        if process is None:
+            return
+        if self.cut and (sender, to) in self.cut:
+            self.world.counts["message cut off"] += 1
+            return
+        weather, draw, world = self.weather, self._random, self.world
+        delay = weather.delay_ns + int(weather.jitter_ns * draw())
+        if weather.loss or weather.double or weather.slow:
+            fate = draw()
+            if fate < weather.loss:
+                world.counts["message lost"] += 1
+                return
+            fate -= weather.loss
+            if fate < weather.double:
+                world.counts["message doubled"] += 1
+                world.at(
+                    world.now + delay + int(draw() * (weather.slow_ns + weather.jitter_ns)),
+                    process.deliver,
+                    Received(sender, message),
+                )
+            elif fate - weather.double < weather.slow:
+                world.counts["message overtaken"] += 1
+                delay += int(weather.slow_ns * draw())
+        world.number += 1
+        heappush(world.heap, (world.now + delay, world.number, process.deliver, Received(sender, message)))
+
+    def split(
+        self, one: Iterable[Address], other: Iterable[Address], *, one_way: bool = False
+    ) -> set[tuple[Address, Address]]:
+        """Cut every link from `one` to `other`, and back unless `one_way`. Returns them, for `mend`."""
+        others = list(other)
+        links = {(a, b) for a in one for b in others if a != b}
+        if not one_way:
+            links |= {(b, a) for a, b in links}
+        self.cut |= links
+        return links
+
+    def mend(self, links: set[tuple[Address, Address]]) -> None:
+        """Let these links carry messages again."""
+        self.cut -= links
+
+
+def weather_of(draw: random.Random) -> Weather:
+    """The base weather of a seed: from a quiet rack to a wide area."""
+    delay = draw.choice((20_000, 100_000, 500_000, 2_000_000))
+    return Weather(delay_ns=delay, jitter_ns=int(delay * draw.choice((0.1, 1, 3))))

@@ -1,0 +1,252 @@
+"""A process of the simulation: it hosts one core, performs its effects, and can be killed, paused and started again.
+
+It also is the policeman of `cores.py`: a core that asks for what the contract does not allow, raises anything, or
+breaks one of its invariants ends the seed with a `Failure`.
+"""
+
+from __future__ import annotations
+
+import random
+import traceback
+from collections.abc import Callable, Mapping
+from heapq import heappush
+from typing import TYPE_CHECKING, Any
+
+from logdb.log.cores import (
+    MILLISECOND,
+    Address,
+    Answer,
+    Call,
+    CancelTimer,
+    Core,
+    Create,
+    Drop,
+    Effect,
+    Event,
+    Journal,
+    Persist,
+    Send,
+    SendStored,
+    SetTimer,
+    Stop,
+    Timer,
+    Trim,
+    Unreadable,
+)
+from tests.sim.disk import BrokenContract, Damaged, Disk
+from tests.sim.world import Failure
+
+if TYPE_CHECKING:
+    from tests.sim.network import Network
+    from tests.sim.world import World
+
+Build = Callable[[Mapping[str, Journal], random.Random], Core]
+"""Makes a core from what its disk holds."""
+
+
+class Process:
+    """One address, one disk, and most of the time one core.
+
+    `stopped`: the core itself said that it has nothing more to do. `damaged`: it cannot start before its disk is wiped.
+    `on_answer` hears the answers to its calls, `on_stop` when it stops by itself.
+    """
+
+    def __init__(self, world: World, network: Network, address: Address, kind: str, build: Build) -> None:
+        self.world, self.network, self.address, self.kind = world, network, address, kind
+        self.build = build
+        self.number = len(network.processes)
+        network.processes[address] = self
+        self.random = world.draw(f"core {address}")
+        self.disk = Disk(world, world.draw(f"disk {address}"), self.deliver)
+        self.core: Core | None = None
+        self.paused = False
+        self.damaged = False
+        self.stopped: Stop | None = None
+        self.offset = 0
+        self.lives = 0
+        self.calls: dict[int, None] = {}
+        self.on_answer: Callable[[Answer], None] | None = None
+        self.on_stop: Callable[[Process], None] | None = None
+        self._timers: dict[str, tuple[int, int]] = {}
+        self._backlog: list[Event] = []
+
+    # ---- life and death
+
+    @property
+    def now(self) -> int:
+        """What the clock of this process shows."""
+        return self.world.now + self.offset
+
+    def start(self) -> bool:
+        """Start on what the disk holds; False if that is damaged."""
+        assert self.core is None
+        try:
+            journals = self.disk.mount()
+        except Damaged as error:
+            self.world.counts["start refused: damaged"] += 1
+            self.world.tell(f"{self.address} does not start: {error}")
+            self.damaged = True
+            return False
+        self.lives += 1
+        self.stopped = None
+        self.world.tell(f"start {self.address}")
+        try:
+            self.core = self.build(journals, self.random)
+            effects = self.core.start(self.now)
+            self.core.check_invariants()
+        except Exception as error:
+            raise self._failure(error) from error
+        self._perform(effects)
+        return True
+
+    def kill(self) -> None:
+        """End it without warning; what was not synced is lost from some point on."""
+        if self.core is None:
+            return
+        self.world.tell(f"kill {self.address}")
+        self.core = None
+        self.paused = False
+        self.calls.clear()
+        self._backlog.clear()
+        self._timers.clear()
+        self.disk.crash()
+
+    def pause(self) -> None:
+        """Hold it still: what happens to it meanwhile it hears of when it goes on."""
+        self.world.tell(f"pause {self.address}")
+        self.paused = True
+
+    def resume(self) -> None:
+        """Let it go on."""
+        if not self.paused:
+            return
+        self.world.tell(f"resume {self.address}")
+        self.paused = False
+        waiting, self._backlog = self._backlog, []
+        for event in waiting:
+            self.deliver(event)
+
+    def wipe(self) -> None:
+        """Lose the disk. The process must be down."""
+        assert self.core is None
+        self.world.tell(f"wipe {self.address}")
+        self.damaged = False
+        self.disk.wipe()
+
+    def jump(self, by: int) -> None:
+        """Its clock jumps forward."""
+        self.world.tell(f"the clock of {self.address} jumps by {by / 1e6:.3f} ms")
+        self.offset += by
+        for name, (_, at) in list(self._timers.items()):
+            self._set_timer(name, at)
+
+    # ---- events
+
+    def call(self, call: int, request: Any) -> None:
+        """Its application asks for something."""
+        self.calls[call] = None
+        self.deliver(Call(call, request))
+
+    def deliver(self, event: Event) -> None:
+        """Give the core an event, and do what it says."""
+        core = self.core
+        if core is None:
+            return
+        if self.paused:
+            self._backlog.append(event)
+            return
+        self.world.note(self.number, self.address, event)
+        try:
+            effects = core.handle(event, self.world.now + self.offset)
+            core.check_invariants()
+        except Exception as error:
+            raise self._failure(error) from error
+        if effects:
+            self._perform(effects)
+
+    def _ring(self, argument: tuple[str, int]) -> None:
+        name, number = argument
+        timer = self._timers.get(name)
+        if timer is not None and timer[0] == number:
+            if self.paused:  # a timer that is set anew meanwhile must not ring, so ask again
+                self.world.at(self.world.now + MILLISECOND, self._ring, argument)
+                return
+            del self._timers[name]
+            self.deliver(Timer(name))
+
+    def _set_timer(self, name: str, at: int) -> None:
+        world = self.world
+        time = at - self.offset
+        world.number += 1
+        number = world.number
+        self._timers[name] = (number, at)
+        heappush(world.heap, (time if time > world.now else world.now, number, self._ring, (name, number)))
+
+    # ---- effects
+
+    def _perform(self, effects: list[Effect]) -> None:
+        address, send = self.address, self.network.send
+        unreadable: list[Unreadable] = []
+        try:
+            for effect in effects:
+                kind = type(effect)
+                if kind is Send:
+                    send(address, effect.to, effect.message)
+                elif kind is SetTimer:
+                    self._set_timer(effect.name, effect.at)
+                elif kind is Persist:
+                    self.disk.persist(effect.journal, effect.first, effect.records, self.now)
+                elif kind is SendStored:
+                    try:
+                        records = self.disk.read(effect.journal, effect.first, effect.end)
+                    except Damaged as error:
+                        self.world.counts["unreadable record met"] += 1
+                        unreadable.append(Unreadable(effect, str(error)))
+                    else:
+                        send(address, effect.to, effect.message._replace(records=records))
+                elif kind is CancelTimer:
+                    self._timers.pop(effect.name, None)
+                elif kind is Answer:
+                    self._answer(effect)
+                elif kind is Create:
+                    self.disk.create(effect.journal, effect.first)
+                elif kind is Trim:
+                    self.disk.trim(effect.journal, effect.before)
+                elif kind is Drop:
+                    self.disk.drop(effect.journal)
+                elif kind is Stop:
+                    self._stop(effect)
+                    return
+                else:
+                    raise BrokenContract(f"no effect: {effect!r}")
+        except BrokenContract as error:
+            raise self._failure(error) from error
+        for event in unreadable:
+            self.world.after(0, self.deliver, event)
+
+    def _answer(self, answer: Answer) -> None:
+        if answer.call not in self.calls:
+            raise BrokenContract(f"answer to a call that is not open: {answer!r}")
+        del self.calls[answer.call]
+        self.world.note(self.number, self.address, answer)
+        if self.on_answer is not None:
+            self.on_answer(answer)
+
+    def _stop(self, stop: Stop) -> None:
+        self.world.tell(f"{self.address} stops: {stop.why}{', wipe' if stop.wipe else ''}")
+        self.world.counts["core stopped by itself"] += 1
+        self.core = None
+        self.stopped = stop
+        self._backlog.clear()
+        self._timers.clear()
+        if stop.wipe:
+            self.disk.wipe()
+        else:
+            self.disk.crash()
+        if self.on_stop is not None:
+            self.on_stop(self)
+
+    def _failure(self, error: Exception) -> Failure:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        lines = "".join(traceback.format_exception(error)[-8:])
+        return Failure(type(error).__name__, f"{self.address}: {error} ({where.name}, line {where.lineno})\n{lines}")

@@ -1,0 +1,296 @@
+"""The machine that the proof rests on: time, network, disks and processes, with toy cores."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from logdb.log.contract import LogRecord
+from logdb.log.cores import (
+    MILLISECOND,
+    SECOND,
+    CancelTimer,
+    Create,
+    Drop,
+    Effect,
+    Persist,
+    Received,
+    SendStored,
+    SetTimer,
+    Stop,
+    Timer,
+    Trim,
+)
+from tests.sim.disk import Damaged
+from tests.sim.network import Weather
+from tests.sim.process import Process
+from tests.sim.toys import Count, Counter, Stored, pair
+from tests.sim.world import EPOCH_NS, Failure, World
+
+ROUGH = Weather(100_000, 100_000, loss=0.1, double=0.1, slow=0.2, slow_ns=5 * MILLISECOND)
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def digest_of(seed: int) -> str:
+    """Of a short and rough life of two counters."""
+    world, _, one, two = pair(seed, ROUGH, exact=True)
+    world.run(EPOCH_NS + 50 * MILLISECOND)
+    one.kill()
+    one.start()
+    two.pause()
+    world.run(EPOCH_NS + 80 * MILLISECOND)
+    two.resume()
+    world.run(EPOCH_NS + 120 * MILLISECOND)
+    return world.digest()
+
+
+def core_of(process: Process) -> Counter:
+    assert isinstance(process.core, Counter)
+    return process.core
+
+
+def ask(process: Process, *effects: Effect) -> None:
+    """Have its core say this."""
+    process.call(99, list(effects))
+    process.calls.clear()
+
+
+def test_a_seed_is_one_run() -> None:
+    assert digest_of(1) == digest_of(1)
+    assert len({digest_of(seed) for seed in range(5)}) == 5
+
+
+def test_a_seed_is_the_same_run_in_another_process_whatever_its_hash_seed() -> None:
+    program = "from tests.sim.test_machine import digest_of; print(digest_of(7))"
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            check=True,
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+            env=os.environ | {"PYTHONHASHSEED": number},
+        ).stdout.strip()
+        for number in ("1", "2")
+    }
+    assert told == {digest_of(7)}
+
+
+def test_what_is_due_at_one_time_happens_in_the_order_of_planning() -> None:
+    world = World(0)
+    seen: list[object] = []
+    for number in range(10):
+        world.at(EPOCH_NS + 5, seen.append, number)
+    world.at(EPOCH_NS, seen.append, "first")
+    world.run(EPOCH_NS + 5)
+    assert seen == ["first", *range(10)]
+
+
+# ---- network
+
+
+def heard_by(process: Process) -> list[object]:
+    return [message for message in core_of(process).heard if isinstance(message, Count)]
+
+
+def test_a_rough_network_loses_doubles_and_reorders() -> None:
+    world, network, _, two = pair(3, ROUGH)
+    for value in range(1000, 1400):
+        network.send("one", "two", Count(value))
+    world.run(EPOCH_NS + SECOND // 10)
+    values = [message.value for message in heard_by(two) if isinstance(message, Count) and message.value >= 1000]
+    assert 300 < len(set(values)) < 400
+    assert len(values) > len(set(values))
+    assert values != sorted(values)
+    assert {"message lost", "message doubled", "message overtaken"} <= set(world.counts)
+
+
+def test_a_cut_link_carries_nothing_that_way_until_it_is_mended() -> None:
+    world, network, one, two = pair(3)
+    links = network.split(["one"], ["two"], one_way=True)
+    world.run(EPOCH_NS + 20 * MILLISECOND)
+    assert heard_by(two) == []
+    assert len(heard_by(one)) > 15
+    network.mend(links)
+    world.run(EPOCH_NS + 40 * MILLISECOND)
+    assert len(heard_by(two)) > 15
+
+
+# ---- processes
+
+
+def test_a_killed_process_hears_nothing_and_has_no_timers() -> None:
+    world, _, one, two = pair(3)
+    one.kill()
+    world.run(EPOCH_NS + 20 * MILLISECOND)
+    assert heard_by(two) == []
+    one.start()
+    assert heard_by(one) == []
+    world.run(EPOCH_NS + 40 * MILLISECOND)
+    assert 15 < len(heard_by(two)) < 21
+
+
+def test_a_paused_process_hears_it_all_later() -> None:
+    world, _, one, two = pair(3)
+    world.run(EPOCH_NS + 10 * MILLISECOND)
+    one.pause()
+    before, sent = len(heard_by(one)), len(heard_by(two))
+    world.run(EPOCH_NS + 30 * MILLISECOND)
+    assert len(heard_by(one)) == before
+    assert len(heard_by(two)) <= sent + 1
+    one.resume()
+    assert len(heard_by(one)) > before + 15
+
+
+def test_a_clock_that_jumps_rings_what_is_due() -> None:
+    world, _, one, _ = pair(3)
+    ask(one, SetTimer("late", one.now + SECOND), SetTimer("never", one.now + SECOND), CancelTimer("never"))
+    world.run(EPOCH_NS + MILLISECOND)
+    world.recent.clear()
+    before = one.now
+    one.jump(2 * SECOND)
+    world.run(EPOCH_NS + 2 * MILLISECOND)
+    rung = [event for _, name, event in world.recent if name == "one" and isinstance(event, Timer)]
+    assert Timer("late") in rung
+    assert Timer("never") not in rung
+    assert one.now > before + 2 * SECOND
+
+
+def test_a_timer_set_anew_rings_once() -> None:
+    world, _, one, _ = pair(3)
+    ask(one, SetTimer("x", EPOCH_NS + 10), SetTimer("x", EPOCH_NS + 20))
+    world.run(EPOCH_NS + 30)
+    assert [when - EPOCH_NS for when, _, event in world.recent if event == Timer("x")] == [20]
+
+
+def test_a_core_that_stops_loses_its_disk_only_if_it_says_so() -> None:
+    for wipe in (False, True):
+        world, _, one, _ = pair(3)
+        world.run(EPOCH_NS + 20 * MILLISECOND)
+        ask(one, Stop("done", wipe))
+        assert one.core is None
+        assert one.stopped == Stop("done", wipe)
+        one.start()
+        assert (core_of(one).found == []) is wipe
+
+
+@pytest.mark.parametrize(
+    ("effects", "complaint"),
+    [
+        ([Persist("counts", 7, [(1, b"")])], "ends at 1"),
+        ([Persist("counts", 1, [])], "nothing to persist"),
+        ([Create("a", 3), Create("a", 3)], "exists already"),
+        ([Create("a", 3), Persist("a", 1, [(1, b"")])], "ends at 3"),
+        ([Persist("a", 1, [(1, b"")]), SendStored("two", Stored(), "a", 1, 2)], "durable"),
+        ([Trim("a", 1)], "does not reach"),
+        ([Drop("a")], "does not exist"),
+        (["nonsense"], "no effect"),
+    ],
+)
+def test_a_core_that_breaks_the_contract_fails_the_seed(effects: list[Effect], complaint: str) -> None:
+    _, _, one, _ = pair(3)
+    with pytest.raises(Failure, match=complaint):
+        one.call(1, effects)
+
+
+def test_a_broken_invariant_and_a_second_answer_fail_the_seed() -> None:
+    from logdb.log.cores import Answer
+
+    _, _, one, two = pair(3)
+    one.calls[5] = None
+    with pytest.raises(Failure, match="not open"):
+        one.call(1, [Answer(5, 0), Answer(5, 0)])
+    core_of(two).broken = "SIM-0"
+    with pytest.raises(Failure, match="SIM-0"):
+        two.deliver(Received("one", Count(1)))
+
+
+# ---- disks
+
+
+def fill(process: Process, count: int) -> None:
+    ask(
+        process,
+        Persist(
+            "a",
+            process.disk.journals["a"].end if "a" in process.disk.journals else 1,
+            [(1, b"%d" % number) for number in range(count)],
+        ),
+    )
+
+
+def test_a_crash_keeps_what_was_synced_and_some_prefix_of_the_rest() -> None:
+    kept = set()
+    for seed in range(60):
+        world, _, one, _ = pair(seed)
+        fill(one, 5)
+        world.run(EPOCH_NS + 500_000)
+        fill(one, 5)
+        one.kill()
+        journal = one.disk.journals["a"]
+        assert [record.payload for record in journal.records] == [b"%d" % (n % 5) for n in range(journal.end - 1)]
+        assert journal.durable == journal.end
+        kept.add(journal.end - 1)
+    assert kept == {5, 6, 7, 8, 9, 10}
+
+
+def test_a_dropped_journal_may_come_back_and_a_new_one_may_be_gone() -> None:
+    found = set()
+    for seed in range(40):
+        world, _, one, _ = pair(seed)
+        fill(one, 5)
+        world.run(EPOCH_NS + 500_000)
+        ask(one, Drop("a"), Create("b", 7))
+        one.kill()
+        found.add(frozenset(one.disk.journals))
+    assert found == {frozenset(names) for names in ((), ("a",), ("b",), ("a", "b"))}
+
+
+def test_trimming_removes_whole_files_and_no_more() -> None:
+    world, _, one, _ = pair(3)
+    fill(one, 30)
+    world.run(EPOCH_NS + 500_000)
+    ask(one, Trim("a", 21))
+    assert one.disk.mount()["a"].first == 16
+    with pytest.raises(Failure, match="has 21 to 31"):
+        ask(one, SendStored("two", Stored(), "a", 20, 22))
+
+
+def test_a_full_disk_makes_nothing_durable_until_there_is_space() -> None:
+    world, _, one, _ = pair(3)
+    one.disk.full = True
+    fill(one, 3)
+    world.run(EPOCH_NS + 50 * MILLISECOND)
+    assert one.disk.journals["a"].durable == 1
+    one.disk.full = False
+    world.run(EPOCH_NS + 60 * MILLISECOND)
+    assert one.disk.journals["a"].durable == 4
+    one.disk.full = True
+    fill(one, 3)
+    one.kill()
+    assert one.disk.journals["a"].end == 4
+
+
+def test_a_flipped_bit_is_unreadable_and_keeps_the_process_from_starting() -> None:
+    world, _, one, two = pair(3)
+    fill(one, 3)
+    world.run(EPOCH_NS + 500_000)
+    ask(one, SendStored("two", Stored(), "a", 1, 3))
+    assert one.disk.flip("a")
+    ask(one, SendStored("two", Stored(), "a", 1, 4))
+    world.run(EPOCH_NS + 900_000)
+    assert [type(message).__name__ for message in core_of(one).heard if type(message) is not Count] == ["Unreadable"]
+    (stored,) = [message for message in core_of(two).heard if isinstance(message, Stored)]
+    assert stored.records == [LogRecord(1, EPOCH_NS, 1, b"0"), LogRecord(2, EPOCH_NS, 1, b"1")]
+    one.kill()
+    with pytest.raises(Damaged):
+        one.disk.mount()
+    assert one.start() is False
+    assert one.damaged
+    one.wipe()
+    assert one.start()
+    assert core_of(one).found == []

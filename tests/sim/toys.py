@@ -1,0 +1,87 @@
+"""A toy core, by which the machine itself is tested: it counts what it is told, durably, and tells its friend."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from logdb.log.cores import (
+    MILLISECOND,
+    Address,
+    Answer,
+    Call,
+    Effect,
+    Event,
+    Journal,
+    Persist,
+    Persisted,
+    Received,
+    Send,
+    SendStored,
+    SetTimer,
+    Timer,
+    Unreadable,
+)
+from tests.sim.network import Network, Weather
+from tests.sim.process import Process
+from tests.sim.world import World
+
+
+class Count(NamedTuple):
+    """One more."""
+
+    value: int
+
+
+class Stored(NamedTuple):
+    """What somebody has counted."""
+
+    records: Any = ()
+
+
+class Counter:
+    """Persists what it is sent, and says so to its friend only when it is durable."""
+
+    def __init__(self, friend: Address, journals: Mapping[str, Journal], rng: random.Random) -> None:
+        self.friend, self.rng = friend, rng
+        found = journals.get("counts")
+        self.end = found.end if found else 1
+        self.first = found.first if found else 1
+        self.found = [record.payload for record in found.records] if found else []
+        self.heard: list[Any] = []
+        self.broken = ""
+
+    def start(self, now: int) -> list[Effect]:
+        return [SetTimer("tick", now + MILLISECOND)]
+
+    def handle(self, event: Event, now: int) -> list[Effect]:
+        if isinstance(event, Received):
+            self.heard.append(event.message)
+            if not isinstance(event.message, Count):
+                return []
+            self.end += 1
+            return [Persist("counts", self.end - 1, [(1, b"%d" % event.message.value)])]
+        if isinstance(event, Persisted) and event.journal == "counts":
+            return [SendStored(self.friend, Stored(), "counts", event.end - 1, event.end)]
+        if isinstance(event, Timer):
+            return [Send(self.friend, Count(self.rng.randrange(100))), SetTimer("tick", now + MILLISECOND)]
+        if isinstance(event, Call):
+            return event.request if isinstance(event.request, list) else [Answer(event.call, event.request)]
+        if isinstance(event, Unreadable):
+            self.heard.append(event)
+        return []
+
+    def check_invariants(self) -> None:
+        assert not self.broken, self.broken
+
+
+def pair(seed: int, weather: Weather | None = None, *, exact: bool = False) -> tuple[World, Network, Process, Process]:
+    """Two counters that are each other's friends, started."""
+    world = World(seed, exact=exact)
+    network = Network(world, weather or Weather())
+    one = Process(world, network, "one", "counter", lambda journals, rng: Counter("two", journals, rng))
+    two = Process(world, network, "two", "counter", lambda journals, rng: Counter("one", journals, rng))
+    one.start()
+    two.start()
+    return world, network, one, two
