@@ -38,11 +38,12 @@ class BrokenContract(Exception):
 class StoredJournal:
     """Records `first` to `end` - 1; those before `durable` survive a crash, those before `trimmed` nobody needs."""
 
-    __slots__ = ("damaged", "durable", "first", "made_durable", "records", "trimmed")
+    __slots__ = ("damaged", "durable", "first", "made_durable", "records", "times", "trimmed")
 
     def __init__(self, first: int) -> None:
         self.first = self.trimmed = self.durable = first
-        self.records: list[LogRecord] = []
+        self.records: list[Record] = []
+        self.times: list[int] = []
         self.damaged: set[int] = set()
         self.made_durable = False
 
@@ -86,13 +87,11 @@ class Disk:
             raise BrokenContract(f"records from {first} on for journal {name}, which ends at {end}")
         if not records:
             raise BrokenContract(f"nothing to persist in journal {name}")
-        kept = journal.records
-        for tag, payload in records:
-            kept.append(LogRecord(end, now, tag, payload))
-            end += 1
+        journal.records.extend(records)
+        journal.times.extend([now] * len(records))
         self._touch(name)
 
-    def read(self, name: str, first: int, end: int) -> list[LogRecord]:
+    def read(self, name: str, first: int, end: int) -> list[Record]:
         """Durable records. Raises Damaged."""
         journal = self.journals.get(name)
         if journal is None or not journal.trimmed <= first < end <= journal.durable:
@@ -113,6 +112,7 @@ class Disk:
         first = journal.trimmed - journal.trimmed % FILE_RECORDS
         if first > journal.first and first <= journal.durable:
             del journal.records[: first - journal.first]
+            del journal.times[: first - journal.first]
             journal.first = first
             journal.damaged = {lsn for lsn in journal.damaged if lsn >= first}
 
@@ -183,6 +183,7 @@ class Disk:
                 if kept > journal.durable:
                     self.world.counts["torn tail"] += 1
                 del journal.records[kept - journal.first :]
+                del journal.times[kept - journal.first :]
             journal.durable = kept
             journal.made_durable = True
         for name, journal in self._dropped.items():
@@ -190,6 +191,7 @@ class Disk:
                 self.world.counts["dropped journal came back"] += 1
                 self.journals[name] = journal
                 del journal.records[journal.durable - journal.first :]
+                del journal.times[journal.durable - journal.first :]
         self._dropped.clear()
         self._dirty.clear()
         self._syncing = None
@@ -200,7 +202,17 @@ class Disk:
             for lsn in journal.damaged:
                 raise Damaged(f"record {lsn} of journal {name}")
         return {
-            name: Journal(journal.first, journal.end, tuple(journal.records)) for name, journal in self.journals.items()
+            name: Journal(
+                journal.first,
+                journal.end,
+                [
+                    LogRecord(lsn, time, tag, payload)
+                    for lsn, (time, (tag, payload)) in enumerate(
+                        zip(journal.times, journal.records, strict=True), journal.first
+                    )
+                ],
+            )
+            for name, journal in self.journals.items()
         }
 
     def wipe(self) -> None:

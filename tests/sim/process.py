@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from heapq import heappush
 from typing import TYPE_CHECKING, Any
 
+from logdb.log.contract import LogRecord
 from logdb.log.cores import (
     MILLISECOND,
     Address,
@@ -27,6 +28,7 @@ from logdb.log.cores import (
     Persist,
     Send,
     SendStored,
+    SendStretches,
     SetTimer,
     Stop,
     Timer,
@@ -204,6 +206,14 @@ class Process:
                         unreadable.append(Unreadable(effect, str(error)))
                     else:
                         send(address, effect.to, effect.message._replace(records=records))
+                elif kind is SendStretches:
+                    try:
+                        found = self._read_stretches(effect)
+                    except Damaged as error:
+                        self.world.counts["unreadable record met"] += 1
+                        unreadable.append(Unreadable(effect, str(error)))
+                    else:
+                        send(address, effect.to, effect.message._replace(records=found))
                 elif kind is CancelTimer:
                     self._timers.pop(effect.name, None)
                 elif kind is Answer:
@@ -223,6 +233,15 @@ class Process:
             raise self._failure(error) from error
         for event in unreadable:
             self.world.after(0, self.deliver, event)
+
+    def _read_stretches(self, effect: SendStretches) -> list[LogRecord]:
+        found: list[LogRecord] = []
+        tags = effect.tags
+        for journal, first, end, number, time in effect.stretches:
+            for record, (tag, payload) in enumerate(self.disk.read(journal, first, end), number):
+                if tags is None or tag in tags:
+                    found.append(LogRecord(record, time, tag, payload))
+        return found
 
     def _answer(self, answer: Answer) -> None:
         if answer.call not in self.calls:

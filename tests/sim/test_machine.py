@@ -20,8 +20,10 @@ from logdb.log.cores import (
     Persist,
     Received,
     SendStored,
+    SendStretches,
     SetTimer,
     Stop,
+    Stretch,
     Timer,
     Trim,
 )
@@ -232,7 +234,7 @@ def test_a_crash_keeps_what_was_synced_and_some_prefix_of_the_rest() -> None:
         fill(one, 5)
         one.kill()
         journal = one.disk.journals["a"]
-        assert [record.payload for record in journal.records] == [b"%d" % (n % 5) for n in range(journal.end - 1)]
+        assert [payload for _, payload in journal.records] == [b"%d" % (n % 5) for n in range(journal.end - 1)]
         assert journal.durable == journal.end
         kept.add(journal.end - 1)
     assert kept == {5, 6, 7, 8, 9, 10}
@@ -260,6 +262,16 @@ def test_trimming_removes_whole_files_and_no_more() -> None:
         ask(one, SendStored("two", Stored(), "a", 20, 22))
 
 
+def test_stretches_are_read_with_their_own_numbers_and_times_by_tag() -> None:
+    world, _, one, two = pair(3)
+    ask(one, Persist("a", 1, [(1, b"a"), (2, b"b"), (1, b"c"), (1, b"d")]))
+    world.run(EPOCH_NS + 500_000)
+    ask(one, SendStretches("two", Stored(), [Stretch("a", 4, 5, 70, 8), Stretch("a", 1, 4, 90, 9)], frozenset({1})))
+    world.run(EPOCH_NS + 900_000)
+    (stored,) = [message for message in core_of(two).heard if isinstance(message, Stored)]
+    assert stored.records == [LogRecord(70, 8, 1, b"d"), LogRecord(90, 9, 1, b"a"), LogRecord(92, 9, 1, b"c")]
+
+
 def test_a_full_disk_makes_nothing_durable_until_there_is_space() -> None:
     world, _, one, _ = pair(3)
     one.disk.full = True
@@ -285,7 +297,7 @@ def test_a_flipped_bit_is_unreadable_and_keeps_the_process_from_starting() -> No
     world.run(EPOCH_NS + 900_000)
     assert [type(message).__name__ for message in core_of(one).heard if type(message) is not Count] == ["Unreadable"]
     (stored,) = [message for message in core_of(two).heard if isinstance(message, Stored)]
-    assert stored.records == [LogRecord(1, EPOCH_NS, 1, b"0"), LogRecord(2, EPOCH_NS, 1, b"1")]
+    assert stored.records == [(1, b"0"), (1, b"1")]
     one.kill()
     with pytest.raises(Damaged):
         one.disk.mount()
