@@ -18,16 +18,15 @@ import json
 import struct
 import sys
 from array import array
-from collections.abc import Callable
 from enum import Enum
-from typing import Any, NamedTuple
+from operator import lt
+from typing import Any, NamedTuple, cast, get_type_hints
 
 from logdb.log.cores import Address, ProtocolViolation
-from logdb.log.scalog import messages
-from logdb.log.scalog.messages import Reconfiguration
+from logdb.log.scalog.messages import Reconfiguration, Register, RegisterAggregator
 
 
-class Policy(Enum):
+class FailurePolicy(Enum):
     """What is done when a storage server fails (table 3.2). The first two have f + 1 members in a shard and need all of
     them for a record to be durable, the third 2f + 1 and any f + 1."""
 
@@ -45,24 +44,11 @@ class Cut(NamedTuple):
     pairs: array[int]
 
 
-class Found(NamedTuple):
+class SetPolicy(NamedTuple):
     """The log's policy and f from now on, for new shards and new failures."""
 
-    policy: Policy
+    policy: FailurePolicy
     f: int
-
-
-class Register(NamedTuple):
-    """The storage server with this token is at `address`; it is a spare if it was not known."""
-
-    token: int
-    address: Address
-
-
-class RegisterAggregator(NamedTuple):
-    """There is an aggregator at `address`."""
-
-    address: Address
 
 
 class Changing(NamedTuple):
@@ -91,6 +77,12 @@ class Returned(NamedTuple):
     server: int
 
 
+class Replenish(NamedTuple):
+    """Add a shard for one that was finalized when there were no spares for another. `live` as in `Failed`."""
+
+    live: tuple[int, ...]
+
+
 class Joined(NamedTuple):
     """`server` has copied what was ordered before it came to `shard`."""
 
@@ -99,10 +91,96 @@ class Joined(NamedTuple):
 
 
 class AggregatorFailed(NamedTuple):
-    """The aggregator at `address` seems to have failed, as the view was in `version`."""
+    """The aggregator at `address` seems to have failed: the one that was there when the view was `version`."""
 
     address: Address
     version: int
 
 
-Command = Cut | Found | Register | RegisterAggregator | Changing | Failed | Returned | Joined | AggregatorFailed
+Rare = SetPolicy | Register | RegisterAggregator | Changing | Failed | Returned | Replenish | Joined | AggregatorFailed
+Command = Cut | Rare
+
+_HEAD = struct.Struct("<cqqq")
+_CUT, _JSON = b"C", b"J"
+_LARGEST = (1 << 64) - 1
+"""Tokens and the ids of changes are random numbers of up to 64 bits; all other integers are smaller."""
+
+_CHANGES = {kind.__name__: kind for kind in Reconfiguration.__args__}
+_COMMANDS = {kind.__name__: kind for kind in Rare.__args__}
+_FIELDS = {kind: tuple(get_type_hints(kind).values()) for kind in (*_CHANGES.values(), *_COMMANDS.values())}
+
+
+def encode(command: Command) -> bytes:
+    """The bytes that Paxos chooses."""
+    if isinstance(command, Cut):
+        shards, pairs = command.shards, command.pairs
+        if sys.byteorder == "big":
+            shards, pairs = array("q", shards), array("q", pairs)
+            shards.byteswap()
+            pairs.byteswap()
+        head = _HEAD.pack(_CUT, command.time, len(shards) // 4, len(pairs) // 2)
+        return head + shards.tobytes() + pairs.tobytes()
+    return _JSON + json.dumps(_to_json(command), separators=(",", ":")).encode()
+
+
+def decode(value: bytes) -> Command:
+    """The command. Raises ProtocolViolation where `value` is none."""
+    try:
+        if value[:1] == _CUT:
+            return _decode_cut(value)
+        if value[:1] == _JSON:
+            return cast(Command, _from_json(json.loads(value[1:]), _COMMANDS))
+    except (ValueError, TypeError, KeyError, IndexError, RecursionError, struct.error) as error:
+        raise ProtocolViolation(f"a chosen value is no command: {error}: {value[:40]!r}") from error
+    raise ProtocolViolation(f"a chosen value is no command: {value[:40]!r}")
+
+
+def _decode_cut(value: bytes) -> Cut:
+    _, time, nshards, npairs = _HEAD.unpack_from(value)
+    if nshards < 0 or npairs < 0 or len(value) != _HEAD.size + 32 * nshards + 16 * npairs:
+        raise ValueError(f"a cut of {nshards} shards and {npairs} segments in {len(value)} bytes")
+    shards, pairs = array("q"), array("q")
+    until = _HEAD.size + 32 * nshards
+    shards.frombytes(memoryview(value)[_HEAD.size : until])
+    pairs.frombytes(memoryview(value)[until:])
+    if sys.byteorder == "big":
+        shards.byteswap()
+        pairs.byteswap()
+    ids, counts = shards[0::4], shards[3::4]
+    if not all(map(lt, ids, ids[1:])) or sum(counts) != npairs or min(counts, default=0) < 0:
+        raise ValueError("a cut whose shards are out of order, or whose segments belong to none")
+    if min(pairs, default=0) < 0 or min(shards, default=0) < 0 or time < 0:
+        raise ValueError("a cut with a negative position")
+    return Cut(time, shards, pairs)
+
+
+def _to_json(thing: Any) -> Any:
+    if isinstance(thing, Enum):
+        return thing.value
+    if type(thing) in _FIELDS:
+        return [type(thing).__name__, *map(_to_json, thing)]
+    return thing
+
+
+def _from_json(thing: Any, kinds: dict[str, Any]) -> object:
+    kind = kinds[thing[0]]
+    hints = _FIELDS[kind]
+    if len(thing) != len(hints) + 1:
+        raise ValueError(f"{kind.__name__} with {len(thing) - 1} fields")
+    return kind(*map(_field, thing[1:], hints))
+
+
+def _field(value: Any, hint: Any) -> object:
+    if hint is int:
+        if type(value) is not int or not -_LARGEST <= value <= _LARGEST:
+            raise ValueError(f"{value!r} is no number")
+        return value
+    if hint is str:
+        if type(value) is not str:
+            raise ValueError(f"{value!r} is no address")
+        return value
+    if hint is FailurePolicy:
+        return FailurePolicy(value)
+    if hint == tuple[int, ...]:
+        return tuple(_field(item, int) for item in value)
+    return _from_json(value, _CHANGES)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from logdb.log import paxos
 from logdb.log.cores import MILLISECOND, SECOND, Address, Effect, Event, Journal
-from logdb.log.scalog.commands import Policy
+from logdb.log.scalog.commands import FailurePolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class OrderingConfig:
 
     address: Address
     replicas: tuple[Address, ...]
-    policy: Policy = Policy.FINALIZE_AND_ADD
+    policy: FailurePolicy = FailurePolicy.FINALIZE_AND_ADD
     f: int = 1
     interval_ns: int = 0
     finalizing_interval_ns: int = MILLISECOND
