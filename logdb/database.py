@@ -133,7 +133,7 @@ class Database:
         try:
             value = host.read(key, host.version())
         except VersionTrimmed:  # a compaction has overtaken the read
-            value = host.read_newest(key)
+            value = host.newest(lambda version: host.read(key, version))
         return default if value is None else value
 
     def __getitem__(self, key: bytes) -> bytes:
@@ -148,13 +148,7 @@ class Database:
     def multi_get(self, keys: Iterable[bytes]) -> Found:
         """Those of `keys` that exist, with their values, all of one snapshot (Scalog-Store's atomic multi-get)."""
         host, wanted = self._host, keys if isinstance(keys, Sequence) else list(keys)
-        while True:
-            version = host.version()
-            try:
-                return read_many(host, wanted, version)
-            except VersionTrimmed:  # a compaction has overtaken the read
-                if version == host.version():
-                    raise
+        return host.newest(lambda version: read_many(host, wanted, version))
 
     def scan(
         self,

@@ -20,13 +20,14 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from logdb.embedded.aside import begin_at_oldest
 from logdb.embedded.checkpointer import Checkpointer
 from logdb.embedded.compactor import Compacted, compact
 from logdb.embedded.directory import Directory
 from logdb.embedded.feed import Feed
+from logdb.embedded.follower import follow
 from logdb.errors import (
     ConflictError,
     Corruption,
@@ -66,6 +67,8 @@ from logdb.txn.coordinator import Coordinator, Outcome
 from logdb.txn.transaction import Transaction
 from logdb.txn.validation import Reason, Verdict
 
+T = TypeVar("T")
+
 OVERLAY_BYTES = 128 << 20
 REPLAY_BYTES = 4 * OVERLAY_BYTES
 """A replay has the process to itself, and is done sooner without checkpoints in between."""
@@ -96,7 +99,7 @@ class EmbeddedHost:
         self._checkpointer: Checkpointer | None = None
         if checkpoint is not None and not read_only:
             self._checkpointer = Checkpointer(self, checkpoint, overlay_bytes)
-        self._overlay_bytes = overlay_bytes
+        self.overlay_bytes = overlay_bytes
         self._client = secrets.randbits(63) + 1
         self._sequence = 0
         self._leases: dict[object, int] = {}
@@ -186,50 +189,9 @@ class EmbeddedHost:
         if self.closed:
             raise DatabaseClosed(self.path)
         if self.read_only:
-            return self._follow()
+            return follow(self)
         durable, applied = self.log.durable, self.coordinator.applied
         return durable if durable < applied else applied
-
-    def _follow(self) -> int:
-        coordinator = self.coordinator
-        if self.log.refresh() > coordinator.applied:
-            with self.order_lock:
-                self._apply_new()
-                if self.coordinator.map.active.size > self._overlay_bytes:
-                    self._adopt()
-        return self.coordinator.applied
-
-    def _apply_new(self) -> None:
-        while (durable := self.log.refresh()) > self.coordinator.applied:
-            try:
-                self.coordinator.replay(self.log.scan(self.coordinator.applied + 1, durable + 1))
-            except Trimmed as error:
-                self._begin_again(error.oldest)
-
-    def _begin_again(self, oldest: int) -> None:
-        """The writer has compacted what was not read yet: go on from its checkpoint, which covers all that is gone."""
-        checkpoint = self.coordinator.map.checkpoint
-        assert checkpoint is not None
-        self.coordinator.floor = oldest  # who reads at the versions known so far is told that they are gone
-        checkpoint.switch(checkpoint.newest())
-        if checkpoint.covers < oldest - 1:
-            raise Corruption(
-                self.path, None, f"the checkpoint covers record {checkpoint.covers}, the log begins at {oldest}"
-            )
-        fresh = Coordinator(KeyMap(self.coordinator.map.values, checkpoint))
-        fresh.restore(checkpoint.covers, checkpoint.state)
-        self.coordinator = fresh
-
-    def _adopt(self) -> None:
-        checkpoint = self.coordinator.map.checkpoint
-        assert checkpoint is not None
-        snapshot = checkpoint.newest()
-        # What the snapshot lacks because of a compaction, the log says: hear that first.
-        self._apply_new()
-        if checkpoint.covered_by(snapshot) > checkpoint.covers:
-            self.coordinator.map.adopt(snapshot)
-        else:
-            snapshot.abort()
 
     def at(self, version: int) -> int:
         """`version`, if it can be read. Raises VersionTrimmed, FutureVersion."""
@@ -284,12 +246,12 @@ class EmbeddedHost:
             raise VersionTrimmed(at, self.coordinator.floor)
         return found
 
-    def read_newest(self, key: bytes) -> bytes | None:
-        """As `read` at the newest version, which a compaction may overtake while it is read."""
+    def newest(self, read: Callable[[int], T]) -> T:
+        """`read(version)` at the newest version, again if a compaction overtakes it. Raises what `read` raises."""
         while True:
             version = self.version()
             try:
-                return self.read(key, version)
+                return read(version)
             except VersionTrimmed:
                 if version == self.version():
                     raise
@@ -416,7 +378,7 @@ class EmbeddedHost:
             except BaseException as error:
                 self._stop_unless_applied(error)
                 raise
-        if self.coordinator.map.active.size > self._overlay_bytes and self._checkpointer is not None:
+        if self.coordinator.map.active.size > self.overlay_bytes and self._checkpointer is not None:
             self._checkpointer.relieve()
         return gsn, verdict
 
@@ -454,12 +416,8 @@ class EmbeddedHost:
         """The error for a commit record at `gsn` that did not become durable."""
         self._stopped = f"its log failed ({error})"
         with self.order_lock:
-            for client, session in self.coordinator.ledger.sessions.items():
-                session.close_run()
-                for sequence, first, count in zip(session.sequences, session.gsns, session.counts, strict=True):
-                    if first <= gsn < first + count:
-                        return OutcomeUnknown(str(TxnId(client, sequence + gsn - first)), self._failure_text(error))
-        return OutcomeUnknown("", self._failure_text(error))
+            found = self.coordinator.ledger.id_at(gsn)
+        return OutcomeUnknown("" if found is None else str(TxnId(*found)), self._failure_text(error))
 
     def submit_transaction(self, txn: Transaction) -> tuple[int, Verdict | None]:
         """Submit what a transaction has read and written:
@@ -567,7 +525,7 @@ class EmbeddedHost:
         """Return when everything up to `gsn`, which is durable, is applied."""
         if self.coordinator.applied < gsn:
             if self.read_only:
-                self._follow()
+                follow(self)
             else:
                 with self.order_lock:
                     pass

@@ -97,6 +97,15 @@ class Ledger:
         session = self.sessions.get(client)
         return None if session is None else session.find(sequence)
 
+    def id_at(self, gsn: int) -> tuple[int, int] | None:
+        """(client, sequence number) of the transaction whose commit record stands at `gsn`."""
+        for client, session in self.sessions.items():
+            session.close_run()
+            for sequence, first, count in zip(session.sequences, session.gsns, session.counts, strict=True):
+                if first <= gsn < first + count:
+                    return client, sequence + gsn - first
+        return None
+
     def abort(self, gsn: int) -> None:
         """The commit record at `gsn`, the newest of all, was not applied."""
         self.aborted.append(gsn)
