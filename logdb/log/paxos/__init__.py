@@ -1,9 +1,11 @@
 """Multi-Paxos as a core without I/O: the replicated log of commands under Scalog's ordering layer.
 
-`PROTOCOL.md` beside this file is the specification. `Replica` is the face.
+`PROTOCOL.md` beside this file is the specification, `Replica` the face.
 """
 
-from logdb.log.paxos.replica import (
+from logdb.log.paxos.face import (
+    JOURNAL,
+    TIMERS,
     Chosen,
     Config,
     Confirmed,
@@ -12,9 +14,10 @@ from logdb.log.paxos.replica import (
     Notice,
     NotLeader,
     Outcome,
-    Replica,
     Restore,
 )
+from logdb.log.paxos.messages import Message
+from logdb.log.paxos.replica import Replica
 
 __all__ = [
     "Chosen",
@@ -22,9 +25,12 @@ __all__ = [
     "Confirmed",
     "Deposed",
     "Elected",
+    "JOURNAL",
+    "Message",
     "NotLeader",
     "Notice",
     "Outcome",
     "Replica",
     "Restore",
+    "TIMERS",
 ]

@@ -1,0 +1,120 @@
+"""Every message between replicas, and what it promises. `PROTOCOL.md` tells how they work together.
+
+None relies on another to have arrived, or to arrive once, or in order. `ballot` names the leader, or who wants to be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Ballot(NamedTuple):
+    """A leadership: the `member` with this index in round `round`. Ordered; no two replicas ever have the same one."""
+
+    round: int
+    member: int
+
+
+NOBODY = Ballot(0, 0)
+"""Before every ballot."""
+
+Entry = tuple[Ballot, bytes]
+"""A value that was accepted, and for whom."""
+
+
+class Canvass(NamedTuple):
+    """Would you promise me `ballot`? I know that the slots up to `commit` are chosen. Binds nobody."""
+
+    ballot: Ballot
+    commit: int
+
+
+class Canvassed(NamedTuple):
+    """I would: I have not heard of a leader for a while, and know no more than you."""
+
+    ballot: Ballot
+
+
+class Prepare(NamedTuple):
+    """Accept nothing for less than `ballot` any more, and tell me what you have accepted from slot `first` on."""
+
+    ballot: Ballot
+    first: int
+
+
+class Promise(NamedTuple):
+    """I will accept nothing for less than `ballot`. What I have accepted is in the slots up to `last`.
+
+    `entries`: those from `first` on, as many as fit; the rest is to be asked for by another `Prepare`.
+    """
+
+    ballot: Ballot
+    first: int
+    entries: Sequence[Entry]
+    last: int
+
+
+class Accept(NamedTuple):
+    """Accept `values` for the slots from `first` on. The slots up to `commit` are chosen.
+
+    Without values it says that the leader is there, and that you should have everything before `first`.
+    """
+
+    ballot: Ballot
+    first: int
+    values: Sequence[bytes]
+    commit: int
+
+
+class Accepted(NamedTuple):
+    """I have accepted for `ballot`, or know to be chosen, all slots up to `matched`, durably.
+
+    `again`: what was sent does not follow on that, send from there on.
+    """
+
+    ballot: Ballot
+    matched: int
+    again: bool
+
+
+class Install(NamedTuple):
+    """The bytes from `offset` on of the snapshot of `size` bytes that replaces the slots up to `slot`."""
+
+    ballot: Ballot
+    slot: int
+    size: int
+    offset: int
+    data: bytes
+
+
+class Installed(NamedTuple):
+    """Of this snapshot I have the bytes before `offset`. When all have become durable, `Accepted` says so."""
+
+    ballot: Ballot
+    slot: int
+    offset: int
+
+
+class Refused(NamedTuple):
+    """I do nothing for `ballot`: I have promised `promised`."""
+
+    ballot: Ballot
+    promised: Ballot
+
+
+class Probe(NamedTuple):
+    """Do you still know of no higher ballot?"""
+
+    ballot: Ballot
+    number: int
+
+
+class Probed(NamedTuple):
+    """When the probe `number` came, I had promised nothing higher."""
+
+    ballot: Ballot
+    number: int
+
+
+Message = Canvass | Canvassed | Prepare | Promise | Accept | Accepted | Install | Installed | Refused | Probe | Probed

@@ -1,0 +1,57 @@
+"""What a replica writes into its journal, in bytes. Each record is a fact that stays true, so replaying merges them.
+
+All integers are little-endian. The tag says which of the three it is:
+
+    PROMISE    round=u64 member=u32                 nothing below this ballot was accepted after this record
+    ACCEPTED   round=u64 member=u32 commit=u64 first=u64 count=u32 length=u32*count value*count
+               for this ballot, the slots from `first` on; those up to `commit` were known to be chosen
+    SNAPSHOT   slot=u64 snapshot                    the state after `slot`; all slots up to it are chosen
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct, calcsize, pack, unpack_from
+
+from logdb.log.contract import Record
+from logdb.log.paxos.messages import Ballot
+
+PROMISE, ACCEPTED, SNAPSHOT = 1, 2, 3
+
+_BALLOT = Struct("<QI")
+_ACCEPTED = Struct("<QIQQI")
+_SLOT = Struct("<Q")
+
+
+def promise(ballot: Ballot) -> Record:
+    return PROMISE, _BALLOT.pack(*ballot)
+
+
+def accepted(ballot: Ballot, commit: int, first: int, values: Sequence[bytes]) -> Record:
+    lengths = pack(f"<{len(values)}I", *map(len, values))
+    return ACCEPTED, b"".join((_ACCEPTED.pack(*ballot, commit, first, len(values)), lengths, *values))
+
+
+def snapshot(slot: int, state: bytes) -> Record:
+    return SNAPSHOT, _SLOT.pack(slot) + state
+
+
+def read_promise(payload: bytes) -> Ballot:
+    return Ballot(*_BALLOT.unpack(payload))
+
+
+def read_accepted(payload: bytes) -> tuple[Ballot, int, int, list[bytes]]:
+    """(ballot, commit, first slot, values)."""
+    rnd, member, commit, first, count = _ACCEPTED.unpack_from(payload)
+    lengths = f"<{count}I"
+    at = _ACCEPTED.size + calcsize(lengths)
+    values = []
+    for length in unpack_from(lengths, payload, _ACCEPTED.size):
+        values.append(payload[at : at + length])
+        at += length
+    return Ballot(rnd, member), commit, first, values
+
+
+def read_snapshot(payload: bytes) -> tuple[int, bytes]:
+    """(slot, snapshot)."""
+    return _SLOT.unpack_from(payload)[0], payload[_SLOT.size :]
