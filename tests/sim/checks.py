@@ -1,0 +1,315 @@
+"""What must be true of a history and of what the servers hold when all is over. Each check raises `Failure`.
+
+`Truth` is what the storage servers themselves say at the end (`prober.py`). What was trimmed meanwhile is known from
+the clients: everything that anybody was ever told about a GSN must agree (`known`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from logdb.errors import Unavailable
+from logdb.log.contract import LogRecord, NotOfThisShard, Record, Trimmed
+from logdb.log.scalog import calls, messages
+from tests.sim.history import KILLED, History, Operation
+from tests.sim.world import Failure
+
+
+@dataclass(slots=True)
+class Copy:
+    """What one member says of its shard: which GSNs are the shard's, and their records."""
+
+    member: str
+    shard: int
+    first: int
+    owned: list[tuple[int, int]]
+    records: list[LogRecord]
+
+
+@dataclass(slots=True)
+class Truth:
+    """The log at the end: records `oldest` to `tail`, as all copies together have them.
+
+    `records`: (time, tag, payload), `owner`: the shard, `authors`: (client, sequence number), each by GSN.
+    """
+
+    oldest: int
+    tail: int
+    records: dict[int, tuple[int, int, bytes]] = field(default_factory=dict)
+    owner: dict[int, int] = field(default_factory=dict)
+    authors: dict[int, bytes] = field(default_factory=dict)
+
+
+def truth_of(copies: list[Copy], oldest: int, tail: int) -> Truth:
+    """Join the copies. Checks that they agree, and that every GSN is one shard's and one record's."""
+    truth = Truth(oldest, tail)
+    for copy in copies:
+        owned = set()
+        for first, count in copy.owned:
+            for gsn in range(max(first, oldest), min(first + count, tail + 1)):
+                owned.add(gsn)
+                if truth.owner.setdefault(gsn, copy.shard) != copy.shard:
+                    raise Failure("SCA-4: a GSN is one record's", f"{gsn} is of {truth.owner[gsn]} and {copy.shard}")
+        for record in copy.records:
+            gsn = record.lsn
+            if not oldest <= gsn <= tail:
+                continue
+            if gsn not in owned:
+                raise Failure("a member gives what it owns", f"{copy.member} gives {gsn}")
+            owned.discard(gsn)
+            found = (record.time, record.tag, record.payload[16:])
+            if (
+                truth.records.setdefault(gsn, found) != found
+                or truth.authors.setdefault(gsn, record.payload[:16]) != (record.payload[:16])
+            ):
+                raise Failure(
+                    "the same record at the same GSN", f"{copy.member} has {found} at {gsn}, not {truth.records[gsn]}"
+                )
+        lacking = [gsn for gsn in owned if gsn >= max(copy.first, oldest)]
+        if lacking:
+            raise Failure("a member has every record of its shard", f"{copy.member} lacks {sorted(lacking)[:10]}")
+    missing = [gsn for gsn in range(oldest, tail + 1) if gsn not in truth.owner]
+    if missing:
+        raise Failure("SCA-4: GSNs are dense", f"nobody owns {missing[:10]} of {oldest} to {tail}")
+    return truth
+
+
+def check_nothing_twice(truth: Truth) -> None:
+    """SCA-13, for what is left."""
+    seen: dict[bytes, int] = {}
+    payloads: dict[bytes, int] = {}
+    for gsn, author in truth.authors.items():
+        payload = truth.records[gsn][2]
+        for what, where in ((author, seen), (payload, payloads)):
+            if where.setdefault(what, gsn) != gsn:
+                raise Failure("SCA-13: no record twice", f"{payload!r} is at {where[what]} and {gsn}")
+
+
+def check_times(truth: Truth) -> None:
+    """The times of the log grow along it."""
+    time = 0
+    for gsn in sorted(truth.records):
+        if truth.records[gsn][0] < time:
+            raise Failure("times grow along the log", f"record {gsn} is older than the one before it")
+        time = truth.records[gsn][0]
+
+
+def known(history: History, truth: Truth) -> dict[int, Record]:
+    """Every record that anybody was ever told of, by its GSN. Checks that all agree."""
+    records: dict[int, Record] = {gsn: (tag, payload) for gsn, (_, tag, payload) in truth.records.items()}
+
+    def learn(gsn: int, record: Record, who: str) -> None:
+        if records.setdefault(gsn, record) != record:
+            raise Failure("the same record at the same GSN", f"{who}: {record} at {gsn}, which is {records[gsn]}")
+
+    for operation in appends(history):
+        for gsn, record in zip(operation.result.gsns, operation.request.records, strict=True):
+            learn(gsn, record, f"acknowledged to {operation.client}")
+    for operation in history.operations:
+        if type(operation.request) is calls.Read and isinstance(operation.result, LogRecord):
+            found = operation.result
+            if found.lsn != operation.request.gsn:
+                raise Failure("a read returns the record asked for", f"{operation}")
+            learn(found.lsn, (found.tag, found.payload), f"read by {operation.client}")
+    for following in history.followings:
+        for gsn, _, record in following.records:
+            learn(gsn, record, f"delivered to a subscriber of {following.client}")
+    return records
+
+
+def appends(history: History) -> list[Operation]:
+    """Those that were acknowledged."""
+    return [
+        operation
+        for operation in history.operations
+        if type(operation.request) is calls.Append and type(operation.result) is calls.Done
+    ]
+
+
+def check_acknowledged(history: History, truth: Truth) -> None:
+    """What was acknowledged is there, with the GSN and on the shard that were told, unless it was trimmed."""
+    for operation in appends(history):
+        result = operation.result
+        for gsn, shard, (tag, payload) in zip(result.gsns, result.shards, operation.request.records, strict=True):
+            if gsn > truth.tail:
+                raise Failure("acknowledged records are present", f"{gsn} is behind the tail {truth.tail}")
+            if gsn < truth.oldest:
+                continue
+            if truth.records[gsn][1:] != (tag, payload):
+                raise Failure("acknowledged records are present", f"{payload!r} is not at {gsn}")
+            if truth.owner[gsn] != shard:
+                raise Failure("acknowledged records are where it was said", f"{gsn} is not on {shard}")
+
+
+def check_refused(history: History, records: dict[int, Record]) -> None:
+    """What was refused is not in the log and never was."""
+    payloads = {payload for _, payload in records.values()}
+    for operation in history.operations:
+        if type(operation.request) is calls.Append and isinstance(operation.result, (Unavailable, NotOfThisShard)):
+            for _, payload in operation.request.records:
+                if payload in payloads:
+                    raise Failure("what was refused is not in the log", f"{payload!r}")
+
+
+def check_order(history: History, records: dict[int, Record]) -> None:
+    """Appends and tails are linearizable: what returned before something else was put has the smaller GSN.
+
+    Sorted by moments: an append raises `newest` when it returns, and every later one and every later tail must be
+    above that; a tail likewise when it returns. Appends of unknown outcome count if they are there.
+    """
+    moments: list[tuple[int, int, list[int], Operation]] = []
+    places = {payload: gsn for gsn, (_, payload) in records.items()}
+    for operation in history.operations:
+        kind = type(operation.request)
+        if kind is calls.Append and type(operation.result) is calls.Done:
+            gsns = operation.result.gsns
+            moments += [(operation.invoked, 0, gsns, operation), (operation.returned, 1, gsns, operation)]
+        elif kind is calls.Tail and type(operation.result) is int:
+            gsns = [operation.result]
+            moments += [(operation.invoked, 2, gsns, operation), (operation.returned, 1, gsns, operation)]
+        elif kind is calls.Append:
+            found = [places[payload] for _, payload in operation.request.records if payload in places]
+            moments += [(operation.invoked, 0, found, operation)]
+    moments.sort(key=lambda moment: moment[0])
+    newest = 0
+    for _, what, gsns, operation in moments:
+        if what == 1:
+            newest = max([newest, *gsns])
+        elif gsns and min(gsns) < newest + (what == 0):
+            raise Failure("appends are linearizable", f"{operation} was put when GSN {newest} had been returned")
+
+
+def check_within_append(history: History) -> None:
+    """The records of one append that went to one shard are in their order."""
+    for operation in appends(history):
+        result = operation.result
+        if len(set(result.shards)) == 1 and list(result.gsns) != sorted(set(result.gsns)):
+            raise Failure("the records of an append are in order", f"{operation}")
+
+
+def check_followings(history: History, truth: Truth, records: dict[int, Record]) -> None:
+    """Subscribers were given every record of their tags, and none else."""
+    for following in history.followings:
+        given = {gsn for gsn, _, _ in following.records}
+        tags = following.tags
+        for gsn in range(following.start, following.reached):
+            record = records.get(gsn)
+            if record is None:
+                if gsn >= truth.oldest:
+                    raise Failure("a subscriber is given what exists", f"{following.client} got past {gsn}")
+                continue
+            if (gsn in given) != (tags is None or record[0] in tags):
+                what = "missed" if gsn not in given else "was given"
+                raise Failure("subscribers agree", f"a subscriber of {following.client} for {tags} {what} {gsn}")
+        if isinstance(following.ended, Trimmed):
+            check_trimmed(history, following.reached, following.ended)
+
+
+def check_trimmed(history: History, gsn: int, error: Trimmed) -> None:
+    """Nobody is told `Trimmed` of what nobody trimmed."""
+    if gsn >= error.oldest or error.oldest > max(history.highest_trim, 1):
+        raise Failure("trimmed is what was trimmed", f"{gsn}: {error}, but trims went to {history.highest_trim}")
+
+
+def check_reads(history: History, truth: Truth) -> None:
+    """Reads never say "absent" of what exists."""
+    for operation in history.operations:
+        request, result = operation.request, operation.result
+        if type(request) is not calls.Read or not operation.returned:
+            continue
+        if isinstance(result, Trimmed):
+            check_trimmed(history, request.gsn, result)
+        elif isinstance(result, TimeoutError):
+            if request.deadline is None:
+                raise Failure("only what has a deadline times out", f"{operation}")
+        elif isinstance(result, NotOfThisShard):
+            if operation.reads not in (None, "wrong") or truth.owner.get(request.gsn) == request.shard:
+                raise Failure("a read never says that an existing record is absent", f"{operation}")
+        elif isinstance(result, LogRecord):
+            if operation.reads == "wrong":
+                raise Failure("a shard gives its own records only", f"{operation}")
+            time = truth.records.get(request.gsn, (result.time,))[0]
+            if truth.owner.get(request.gsn, request.shard) != request.shard or time != result.time:
+                raise Failure("a read returns the record asked for", f"{operation}")
+
+
+def check_tails(history: History, truth: Truth) -> None:
+    """A tail is no GSN that does not exist; what is oldest never goes back and follows the trims; views grow."""
+    if truth.oldest > max(1, history.highest_trim):
+        raise Failure("SCA-12: only what was trimmed is gone", f"{truth.oldest} > {history.highest_trim}")
+    for operation in history.operations:
+        kind, result = type(operation.request), operation.result
+        if kind is calls.Tail and type(result) is int and result > truth.tail:
+            raise Failure("a tail exists", f"{operation}, but the log ends at {truth.tail}")
+        if kind in (calls.Oldest, calls.Trim) and type(result) is int and result > max(1, history.highest_trim):
+            raise Failure("SCA-12: only what was trimmed is gone", f"{operation}")
+    for kind, name in ((calls.Oldest, "SCA-12: oldest"), (calls.View, "the version of the view")):
+        check_grows(history, kind, name)
+
+
+def check_grows(history: History, kind: type, name: str) -> None:
+    """What was returned before something was asked is not larger than the answer to that."""
+    moments = []
+    for operation in history.operations:
+        result = operation.result
+        value = result.version if isinstance(result, messages.View) else result
+        same = type(operation.request) is kind or (kind is calls.Oldest and type(operation.request) is calls.Trim)
+        if same and type(value) is int:
+            moments += [(operation.invoked, False, value), (operation.returned, True, value)]
+    newest = 0
+    asked: dict[int, int] = {}
+    for operation in history.operations:
+        asked[operation.returned] = operation.invoked
+    floors: dict[int, int] = {}
+    for moment, returned, value in sorted(moments):
+        if not returned:
+            floors[moment] = newest
+        else:
+            if value < floors[asked[moment]]:
+                raise Failure(f"{name} never goes back", f"{value} after {floors[asked[moment]]}")
+            newest = max(newest, value)
+
+
+def check_points_in_time(history: History, truth: Truth) -> None:
+    """A point in time is between the records ordered by then and those ordered later, of those there were."""
+    for operation in history.operations:
+        if type(operation.request) is not calls.AtTime or type(operation.result) is not int:
+            continue
+        time, gsn = operation.request.time, operation.result
+        if gsn > truth.tail or (gsn in truth.records and truth.records[gsn][0] > time):
+            raise Failure("a point in time", f"{operation}: record {gsn} is younger")
+    for operation in history.operations:
+        if type(operation.request) is not calls.AtTime or type(operation.result) is not int:
+            continue
+        for other in appends(history):
+            if other.returned > operation.invoked:
+                continue
+            for gsn in other.result.gsns:
+                record = truth.records.get(gsn)
+                if gsn > operation.result and record is not None and record[0] <= operation.request.time:
+                    raise Failure("a point in time", f"{operation}: record {gsn} is as old")
+
+
+def check_all(history: History, truth: Truth) -> None:
+    """All of it."""
+    check_nothing_twice(truth)
+    check_times(truth)
+    records = known(history, truth)
+    check_acknowledged(history, truth)
+    check_refused(history, records)
+    check_within_append(history)
+    check_order(history, records)
+    check_followings(history, truth, records)
+    check_reads(history, truth)
+    check_tails(history, truth)
+    check_points_in_time(history, truth)
+
+
+def check_answered(history: History) -> None:
+    """Every call has been answered, but those whose client was killed."""
+    for operation in history.operations:
+        if not operation.returned and type(operation.request) is not calls.Next:
+            raise Failure("every call is answered", f"{operation}")
+
+
+__all__ = ["KILLED", "Copy", "Truth", "check_all", "check_answered", "truth_of"]

@@ -1,0 +1,400 @@
+"""What goes wrong, and what the operator does meanwhile. Swarm style: each seed has its own few kinds of each.
+
+What may be lost for ever is bounded by what the protocol promises to survive: in a seed at most f storage servers lose
+their disk or a bit of it, and a minority of the ordering replicas (which then must stay away). All else is healed in
+the end.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from logdb.log.cores import MILLISECOND
+from logdb.log.scalog import calls, messages
+from logdb.log.scalog.messages import ShardState
+from tests.sim.cluster import Cluster
+from tests.sim.process import Process
+from tests.sim.workload import Application
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """`every_ns`: the mean time between two faults, and between two reconfigurations. `long`: how many heartbeats a
+    fault lasts at most: beyond 4 others will notice."""
+
+    faults: tuple[str, ...]
+    operations: tuple[str, ...]
+    every_ns: int = 30 * MILLISECOND
+    operate_every_ns: int = 60 * MILLISECOND
+    long: float = 4.0
+
+
+class Faults:
+    """Makes trouble in a cluster until `heal`."""
+
+    def __init__(self, cluster: Cluster, applications: dict[str, Application], trouble: Trouble) -> None:
+        self.cluster, self.applications, self.trouble = cluster, applications, trouble
+        self.world = cluster.world
+        self.draw = self.world.draw("faults")
+        self.healed = False
+        self.losses_left = cluster.shape.f
+        self.replicas_left = (cluster.shape.replicas - 1) // 2
+        self.storms = 0
+        self.operated: list[tuple[Any, Any]] = []
+        if trouble.faults:
+            self.world.after(self._wait(trouble.every_ns), self._fault)
+        if trouble.operations:
+            self.world.after(self._wait(trouble.operate_every_ns), self._operate)
+
+    def _wait(self, mean: int) -> int:
+        return int(self.draw.expovariate(1) * mean) + 1
+
+    def _span(self) -> int:
+        """How long a fault lasts."""
+        return int(self.draw.random() ** 2 * self.trouble.long * self.cluster.shape.heartbeat_ns) + 1
+
+    def _count(self, name: str) -> None:
+        self.world.counts[name] += 1
+
+    # ---- faults
+
+    def _fault(self, _: None) -> None:
+        if self.healed:
+            return
+        name = self.draw.choice(self.trouble.faults)
+        if FAULTS[name](self):
+            self._count(name)
+        self.world.after(self._wait(self.trouble.every_ns), self._fault)
+
+    def _someone(self, kind: str | None = None) -> Process | None:
+        """A process that is up. Kinds are drawn first: there are more storage servers than others."""
+        operator = self.cluster.operator.process
+        up = [other for other in self.cluster.processes() if other.core is not None and other is not operator]
+        kind = kind or self.draw.choice(("storage", "storage", "ordering", "aggregator", "client"))
+        return self._pick([process for process in up if process.kind == kind])
+
+    def _pick(self, found: list[Any]) -> Any:
+        return self.draw.choice(found) if found else None
+
+    def _kill(self, process: Process, down: int) -> None:
+        process.kill()
+        application = self.applications.get(process.address)
+        if application is not None:
+            application.killed()
+        self.world.after(down, self.cluster.revive, process)
+
+    def _kill_one(self, kind: str) -> bool:
+        process = self._someone(kind)
+        if process is not None:
+            self._kill(process, self._span())
+        return process is not None
+
+    def kill_storage(self) -> bool:
+        return self._kill_one("storage")
+
+    def kill_ordering(self) -> bool:
+        return self._kill_one("ordering")
+
+    def kill_aggregator(self) -> bool:
+        return self._kill_one("aggregator")
+
+    def kill_client(self) -> bool:
+        return self._kill_one("client")
+
+    def power_failure(self) -> bool:
+        """Every server dies at once."""
+        for process in self.cluster.processes():
+            if process.core is not None and process.kind != "client":
+                self._kill(process, self._span())
+        return True
+
+    def pause(self) -> bool:
+        process = self._someone()
+        if process is not None:
+            process.pause()
+            self.world.after(self._span(), self._resume, process)
+        return process is not None
+
+    def _resume(self, process: Process) -> None:
+        if process.core is not None:
+            process.resume()
+
+    def clock_jump(self) -> bool:
+        process = self._someone()
+        if process is not None:
+            process.jump(int(self.draw.random() ** 3 * 20 * self.cluster.shape.heartbeat_ns))
+        return process is not None
+
+    def _partition(self, one: list[str], other: list[str], one_way: bool) -> bool:
+        links = self.cluster.network.split(one, other, one_way=one_way)
+        self.world.tell(f"cut {one} from {other}, {one_way=}")
+        self.world.after(self._span(), self._mend, links)
+        return True
+
+    def _mend(self, links: set[tuple[str, str]]) -> None:
+        self.world.tell(f"mend {len(links)} links")
+        self.cluster.network.mend(links)
+
+    def _halves(self) -> tuple[list[str], list[str]]:
+        everybody = [process.address for process in self.cluster.processes()]
+        self.draw.shuffle(everybody)
+        middle = self.draw.randint(1, len(everybody) - 1)
+        return everybody[:middle], everybody[middle:]
+
+    def split(self) -> bool:
+        return self._partition(*self._halves(), one_way=False)
+
+    def split_one_way(self) -> bool:
+        return self._partition(*self._halves(), one_way=True)
+
+    def split_partly(self) -> bool:
+        """Two groups cannot talk, a third one talks to both."""
+        one, rest = self._halves()
+        return self._partition(one, rest[: self.draw.randint(0, len(rest))], self.draw.random() < 0.3)
+
+    def isolate(self) -> bool:
+        process = self._someone()
+        if process is None:
+            return False
+        others = [other.address for other in self.cluster.processes() if other is not process]
+        return self._partition([process.address], others, self.draw.random() < 0.3)
+
+    def _storm(self, **weather: Any) -> bool:
+        self.storms += 1
+        for name, value in weather.items():
+            setattr(self.cluster.network.weather, name, value)
+        self.world.after(3 * self._span(), self._calm)
+        return True
+
+    def _calm(self, _: None) -> None:
+        self.storms -= 1
+        if not self.storms:
+            weather = self.cluster.network.weather
+            weather.loss = weather.double = weather.slow = 0.0
+
+    def lossy_network(self) -> bool:
+        return self._storm(loss=self.draw.choice((0.02, 0.1, 0.4)))
+
+    def doubling_network(self) -> bool:
+        return self._storm(double=self.draw.choice((0.05, 0.3)), slow_ns=self._span())
+
+    def reordering_network(self) -> bool:
+        return self._storm(slow=self.draw.choice((0.05, 0.5)), slow_ns=self._span())
+
+    def slow_disk(self) -> bool:
+        process = self._someone(self.draw.choice(("storage", "ordering")))
+        if process is not None:
+            process.disk.sync_ns *= self.draw.choice((10, 50))
+            self.world.after(self._span(), self._fast_disk, process)
+        return process is not None
+
+    def _fast_disk(self, process: Process) -> None:
+        process.disk.sync_ns = self.cluster.shape.sync_ns
+
+    def full_disk(self) -> bool:
+        process = self._someone(self.draw.choice(("storage", "storage", "ordering")))
+        if process is not None:
+            process.disk.full = True
+            self.world.after(self._span(), self._free_disk, process)
+        return process is not None
+
+    def _free_disk(self, process: Process) -> None:
+        process.disk.full = False
+
+    def flip_a_bit(self) -> bool:
+        """In a stored segment: the process goes on until it reads that, and starts no more after that."""
+        process = self._someone("storage")
+        if process is None or not self.losses_left or not process.disk.flip("segment-"):
+            return False
+        self.losses_left -= 1
+        return True
+
+    def flip_a_bit_and_kill(self) -> bool:
+        """In any journal of a server that then dies: it must be wiped before it starts again."""
+        process = self._someone("storage")
+        if process is None or not self.losses_left or not process.disk.flip():
+            return False
+        self.losses_left -= 1
+        self._kill(process, self._span())
+        return True
+
+    def lose_disk(self) -> bool:
+        process = self._someone("storage")
+        if process is None or not self.losses_left:
+            return False
+        self.losses_left -= 1
+        self._kill(process, self._span())
+        process.wipe()
+        return True
+
+    def lose_replica(self) -> bool:
+        """An ordering replica loses its disk, and with it its promises: it is never to come back."""
+        process = self._someone("ordering")
+        if process is None or not self.replicas_left:
+            return False
+        self.replicas_left -= 1
+        self.cluster.retired.add(process.address)
+        self._kill(process, 1)
+        process.wipe()
+        return True
+
+    # ---- reconfigurations
+
+    def _operate(self, _: None) -> None:
+        if self.healed:
+            return
+        name = self.draw.choice(self.trouble.operations)
+        if len(self.cluster.operator.process.calls) < 4:
+            operate = OPERATIONS[name]
+            if operate is Faults.start_spare or operate is Faults.start_aggregator:
+                if operate(self, None):
+                    self._count(name)
+            else:
+                self.cluster.operator.call(calls.View(), lambda view: self._operate_on(name, operate, view))
+        self.world.after(self._wait(self.trouble.operate_every_ns), self._operate)
+
+    def _operate_on(self, name: str, operate: Callable[..., Any], view: Any) -> None:
+        change = None if self.healed or not isinstance(view, messages.View) else operate(self, view)
+        if change is not None:
+            self._count(name)
+            self.cluster.operator.call(calls.Reconfigure(change), lambda result: self._operated(name, change, result))
+
+    def _operated(self, name: str, change: Any, result: Any) -> None:
+        self._count(f"{name}: {'refused' if isinstance(result, Exception) else 'done'}")
+        self.operated.append((change, result))
+
+    def _shard(self, view: messages.View, *states: ShardState) -> messages.ShardConfig | None:
+        found: messages.ShardConfig | None = self._pick([shard for shard in view.shards if shard.state in states])
+        return found
+
+    def add_shard(self, view: messages.View) -> Any:
+        return messages.AddShard(())
+
+    def finalize_with_grace(self, view: messages.View) -> Any:
+        shard = self._shard(view, ShardState.LIVE)
+        return shard and messages.FinalizeShard(shard.shard, self.draw.randint(1, 20))
+
+    def finalize_now(self, view: messages.View) -> Any:
+        shard = self._shard(view, ShardState.LIVE, ShardState.FINALIZING)
+        return shard and messages.FinalizeShard(shard.shard, 0)
+
+    def replace_server(self, view: messages.View) -> Any:
+        shard = self._shard(view, ShardState.LIVE)
+        return shard and messages.ReplaceServer(self.draw.choice(shard.members).server, 0)
+
+    def add_replica(self, view: messages.View) -> Any:
+        shard = self._shard(view, ShardState.FINALIZED)
+        return shard and messages.AddReplica(shard.shard, 0)
+
+    def seal_segment(self, view: messages.View) -> Any:
+        shard = self._shard(view, ShardState.LIVE)
+        return shard and messages.SealSegment(self.draw.choice(shard.segments).id)
+
+    def open_segment(self, view: messages.View) -> Any:
+        shard = self._shard(view, ShardState.LIVE)
+        return shard and messages.OpenSegment(self.draw.choice(shard.members).server)
+
+    def set_parent(self, view: messages.View) -> Any:
+        if not view.aggregators:
+            return None
+        parent = self.draw.choice(("", *(address for address, _ in view.aggregators)))
+        return messages.SetParent(self.draw.choice(view.aggregators)[0], parent)
+
+    def assign_shard(self, view: messages.View) -> Any:
+        if not view.aggregators or not view.shards:
+            return None
+        aggregator = self.draw.choice(("", *(address for address, _ in view.aggregators)))
+        return messages.AssignShard(self.draw.choice(view.shards).shard, aggregator)
+
+    def drop_aggregator(self, view: messages.View) -> Any:
+        return messages.DropAggregator(self.draw.choice(view.aggregators)[0]) if view.aggregators else None
+
+    def start_spare(self, _: Any) -> Any:
+        if len(self.cluster.storage) >= 16:
+            return None
+        self.cluster.add_storage().start()
+        return True
+
+    def start_aggregator(self, _: Any) -> Any:
+        if len(self.cluster.aggregators) >= 6:
+            return None
+        self.cluster.add_aggregator().start()
+        return True
+
+    # ---- the end
+
+    def heal(self) -> None:
+        """Nothing goes wrong any more: every link carries, every process that may is up, every disk has space."""
+        self.healed = True
+        network = self.cluster.network
+        network.cut.clear()
+        weather = network.weather
+        weather.loss = weather.double = weather.slow = 0.0
+        for process in self.cluster.processes():
+            process.disk.full = False
+            process.disk.sync_ns = self.cluster.shape.sync_ns
+            if process.paused:
+                process.resume()
+            self.cluster.revive(process)
+
+
+FAULTS: dict[str, Callable[[Faults], bool]] = {
+    "kill storage": Faults.kill_storage,
+    "kill ordering": Faults.kill_ordering,
+    "kill aggregator": Faults.kill_aggregator,
+    "kill client": Faults.kill_client,
+    "power failure": Faults.power_failure,
+    "pause": Faults.pause,
+    "clock jump": Faults.clock_jump,
+    "split": Faults.split,
+    "split one way": Faults.split_one_way,
+    "split partly": Faults.split_partly,
+    "isolate": Faults.isolate,
+    "lossy network": Faults.lossy_network,
+    "doubling network": Faults.doubling_network,
+    "reordering network": Faults.reordering_network,
+    "slow disk": Faults.slow_disk,
+    "full disk": Faults.full_disk,
+    "flip a bit": Faults.flip_a_bit,
+    "flip a bit and kill": Faults.flip_a_bit_and_kill,
+    "lose disk": Faults.lose_disk,
+    "lose replica": Faults.lose_replica,
+}
+
+OPERATIONS: dict[str, Callable[..., Any]] = {
+    "add shard": Faults.add_shard,
+    "finalize with grace": Faults.finalize_with_grace,
+    "finalize now": Faults.finalize_now,
+    "replace server": Faults.replace_server,
+    "add replica": Faults.add_replica,
+    "seal segment": Faults.seal_segment,
+    "open segment": Faults.open_segment,
+    "set parent": Faults.set_parent,
+    "assign shard": Faults.assign_shard,
+    "drop aggregator": Faults.drop_aggregator,
+    "start spare": Faults.start_spare,
+    "start aggregator": Faults.start_aggregator,
+}
+
+
+def trouble_of(draw: random.Random) -> Trouble:
+    """The trouble of a seed. One in eight has none, one in eight of the others no faults or no operations."""
+    if draw.random() < 1 / 8:
+        return Trouble((), ())
+    share = draw.choice((0.15, 0.4, 0.8))
+    faults = tuple(name for name in FAULTS if draw.random() < share)
+    operations = tuple(name for name in OPERATIONS if draw.random() < share)
+    if draw.random() < 1 / 8:
+        faults = ()
+    elif draw.random() < 1 / 8:
+        operations = ()
+    return Trouble(
+        faults,
+        operations,
+        every_ns=draw.choice((15, 40, 100)) * MILLISECOND,
+        operate_every_ns=draw.choice((20, 60, 150)) * MILLISECOND,
+        long=draw.choice((2.0, 6.0, 20.0)),
+    )

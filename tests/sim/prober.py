@@ -1,0 +1,104 @@
+"""Asks every member of every shard for all it has, and every ordering replica for its view, when all is healed.
+
+It speaks to the servers in their own messages, so nothing between it and them can hide a difference.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+from logdb.log.cores import Received
+from logdb.log.scalog import messages
+from tests.sim.checks import Copy
+from tests.sim.cluster import Cluster
+from tests.sim.world import Failure
+
+ADDRESS = "prober"
+BYTES = 1 << 16
+
+
+class Prober:
+    """Stands in the network as a process does. One question for each request number, asked until it is answered."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.answers: dict[int, Any] = {}
+        self._request = 0
+        cluster.network.processes[ADDRESS] = self  # type: ignore[assignment]
+
+    def deliver(self, event: Received) -> None:
+        """An answer has come."""
+        self.answers[event.message.request] = event.message
+
+    def ask(self, questions: list[tuple[str, Any]], limit: int) -> list[Any]:
+        """Put all questions and wait for all answers. The questions get their request numbers here."""
+        world, network = self.cluster.world, self.cluster.network
+        numbered = []
+        for to, question in questions:
+            self._request += 1
+            numbered.append((to, question._replace(request=self._request)))
+        while True:
+            lacking = [(to, question) for to, question in numbered if question.request not in self.answers]
+            if not lacking:
+                return [self.answers.pop(question.request) for _, question in numbered]
+            if world.now > limit:
+                to, question = lacking[0]
+                raise Failure("liveness: servers answer", f"{to} does not answer {question}")
+            for to, question in lacking:
+                network.send(ADDRESS, to, question)
+            world.run(world.now + 4 * self.cluster.shape.heartbeat_ns, lambda: self._has(numbered))
+
+    def _has(self, numbered: list[tuple[str, Any]]) -> bool:
+        return all(question.request in self.answers for _, question in numbered)
+
+    def views(self, limit: int) -> messages.View:
+        """The view on which all replicas of the ordering layer agree in the end."""
+        replicas = [process.address for process in self.cluster.ordering if process.core is not None]
+        while True:
+            answers = self.ask([(address, messages.AskView(0)) for address in replicas], limit)
+            views = [answer.view for answer in answers]
+            for one, other in pairwise(views):
+                if one.version == other.version and one != other:
+                    raise Failure("replicas agree on a version of the view", f"{one}\n{other}")
+            if all(view.version == views[0].version for view in views):
+                return views[0]
+            if self.cluster.world.now > limit:
+                raise Failure("liveness: replicas catch up", f"versions {[view.version for view in views]}")
+            self.cluster.world.run(self.cluster.world.now + self.cluster.shape.heartbeat_ns)
+
+    def copies(self, view: messages.View, oldest: int, tail: int, limit: int) -> list[Copy]:
+        """Everything that every member has of `oldest` to `tail`, except those that have still to join."""
+        copies = [
+            (member.address, Copy(member.address, config.shard, oldest, [], []))
+            for config in view.shards
+            for member in config.members
+            if member.server not in config.joining
+        ]
+        open_ = [(address, copy, oldest) for address, copy in copies]
+        while open_:
+            answers = self.ask(
+                [(address, messages.Pull(0, copy.shard, gsn, None, BYTES)) for address, copy, gsn in open_], limit
+            )
+            again = []
+            wait = False
+            for (address, copy, gsn), answer in zip(open_, answers, strict=True):
+                if isinstance(answer, messages.Pulled):
+                    if answer.first != gsn or answer.end < gsn:
+                        raise Failure("a pull is answered from its GSN on", f"{address}: {gsn}, {answer}")
+                    copy.owned += answer.owned
+                    copy.records += answer.records
+                    if answer.end <= tail and not answer.final:
+                        again.append((address, copy, answer.end))
+                elif answer.why is messages.Not.TRIMMED and answer.oldest > gsn:
+                    raise Failure("what is not trimmed can be read", f"{address}: {gsn}, {answer}")
+                else:
+                    wait = True
+                    again.append((address, copy, gsn))
+            open_ = again
+            if wait:
+                world = self.cluster.world
+                if world.now > limit:
+                    raise Failure("liveness: members catch up", f"{open_[0][0]} lacks {open_[0][2]}: {answers}")
+                world.run(world.now + 2 * self.cluster.shape.heartbeat_ns)
+        return [copy for _, copy in copies]

@@ -1,0 +1,156 @@
+"""One seed from beginning to end: what it consists of, trouble, healing, liveness, checks."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from logdb.log.cores import MILLISECOND
+from logdb.log.scalog import calls, messages
+from logdb.log.scalog.commands import FailurePolicy
+from tests.sim.checks import check_all, check_answered, truth_of
+from tests.sim.cluster import Cluster, NotAnswered, Shape
+from tests.sim.faults import Faults, Trouble, trouble_of
+from tests.sim.history import History
+from tests.sim.network import weather_of
+from tests.sim.prober import Prober
+from tests.sim.workload import Application, Load, load_of
+from tests.sim.world import Failure, World
+
+PATIENCE = 400
+"""So many heartbeats after healing everything must be well again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All that a seed decides before it starts."""
+
+    shape: Shape
+    load: Load
+    trouble: Trouble
+    lasting_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a seed. `failure`: the check that failed, "" if none; `detail` and `story` are for people."""
+
+    seed: int
+    digest: str
+    events: int
+    records: int
+    counts: dict[str, int]
+    failure: str
+    detail: str = ""
+    story: str = ""
+
+
+def plan_of(draw: random.Random) -> Plan:
+    """The swarm: every seed is another cluster, with other things going on."""
+    policy = draw.choice(list(FailurePolicy))
+    aggregators = draw.choice((0, 0, 2, 3))
+    shape = Shape(
+        replicas=draw.choice((1, 3, 3, 5)),
+        aggregators=aggregators,
+        levels=draw.choice((1, 2)) if aggregators else 0,
+        policy=policy,
+        f=1 if policy is FailurePolicy.MASK else draw.choice((1, 1, 2)),
+        shards=draw.choice((1, 2, 2, 3)),
+        spares=draw.choice((0, 1, 3)),
+        clients=draw.choice((1, 2, 3)),
+        sync_ns=draw.choice((20_000, 200_000, 2_000_000)),
+        small_buffers=draw.random() < 0.3,
+        snapshot_bytes=draw.choice((2_000, 4 << 20)),
+        weather=weather_of(draw),
+    )
+    return Plan(shape, load_of(draw), trouble_of(draw), lasting_ns=draw.choice((200, 400, 800)) * MILLISECOND)
+
+
+class Simulation:
+    """A seed while it runs."""
+
+    def __init__(self, seed: int, *, exact: bool = False, show: Callable[[str], None] | None = None) -> None:
+        self.world = World(seed, exact=exact, show=show)
+        self.plan = plan_of(self.world.draw("plan"))
+        self.history = History()
+        self.cluster = Cluster(self.world, self.plan.shape)
+        self.records = 0
+
+    def run(self) -> None:
+        """All of it. Raises Failure."""
+        world, plan, cluster = self.world, self.plan, self.cluster
+        try:
+            cluster.start()
+            applications = {
+                process.address: Application(world, process, plan.load, self.history) for process in cluster.clients
+            }
+            faults = Faults(cluster, applications, plan.trouble)
+            world.run(world.now + plan.lasting_ns)
+            faults.heal()
+            for application in applications.values():
+                application.stopping = True
+            self._recover(list(applications.values()))
+        except NotAnswered as error:
+            raise Failure("liveness: calls are answered", str(error)) from None
+
+    def _recover(self, applications: list[Application]) -> None:
+        world, cluster, history = self.world, self.cluster, self.history
+        world.tell("healed")
+        limit = world.now + PATIENCE * self.plan.shape.heartbeat_ns
+        self._see_to_a_live_shard(limit)
+        self._wait(limit, lambda: not any(one.busy for one in applications), "calls are answered", applications)
+        for application in applications:
+            application.append()
+        self._wait(limit, lambda: not any(one.busy for one in applications), "a fresh append succeeds", applications)
+        check_answered(history)
+        for operation in history.operations[-len(applications) :]:
+            if type(operation.request) is calls.Append and not isinstance(operation.result, calls.Done):
+                raise Failure("liveness: a fresh append succeeds", f"{operation}")
+        tail = self._ask(calls.Tail(), limit)
+        followings = [following for following in history.followings if following.ended is None]
+        self._wait(
+            limit, lambda: all(one.reached > tail for one in followings), "subscribers reach the tail", followings
+        )
+        prober = Prober(cluster)
+        view = prober.views(limit)
+        copies = prober.copies(view, view.oldest, tail, limit)
+        truth = truth_of(copies, view.oldest, tail)
+        self.records = tail
+        check_all(history, truth)
+
+    def _ask(self, request: Any, limit: int) -> Any:
+        result = self.cluster.operator.ask(request, limit)
+        if isinstance(result, Exception):
+            raise Failure("liveness: the operator is served", f"{request}: {result!r}")
+        return result
+
+    def _see_to_a_live_shard(self, limit: int) -> None:
+        """Servers for those that are lost for ever, and a shard if the last one that took appends was finalized."""
+        cluster = self.cluster
+        for _ in range(self.plan.shape.members):
+            cluster.add_storage().start()
+        while True:
+            view = cluster.view(limit)
+            if any(shard.state is messages.ShardState.LIVE for shard in view.shards):
+                return
+            cluster.operator.do(messages.AddShard(()), limit)
+
+    def _wait(self, limit: int, done: Callable[[], bool], what: str, suspects: list[Any]) -> None:
+        if not done() and not self.world.run(limit, done):
+            blamed = [getattr(one, "open", one) for one in suspects]
+            raise Failure(f"liveness: {what}", f"{blamed}")
+
+
+def simulate(seed: int, *, exact: bool = False, show: Callable[[str], None] | None = None) -> Outcome:
+    """Run a seed."""
+    simulation = Simulation(seed, exact=exact, show=show)
+    world = simulation.world
+    failure, detail = "", ""
+    try:
+        simulation.run()
+    except Failure as error:
+        failure, detail = error.check, error.detail
+    story = world.story() if failure else ""
+    return Outcome(seed, world.digest(), world.events, simulation.records, dict(world.counts), failure, detail, story)

@@ -1,0 +1,282 @@
+"""Every check fails once: on histories and copies that are wrong in exactly one way."""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from logdb.errors import Unavailable
+from logdb.log.contract import LogRecord, NotOfThisShard, Trimmed
+from logdb.log.scalog import calls
+from tests.sim.checks import Copy, Truth, check_all, check_answered, truth_of
+from tests.sim.history import Following, History, Operation
+from tests.sim.world import Failure
+
+RECORDS = [(1, b"a"), (2, b"b"), (1, b"c"), (2, b"d")]
+"""The log: `a` and `c` on shard 1, `b` and `d` on shard 2."""
+
+
+def stored(gsn: int, sequence: int | None = None, payload: bytes | None = None, time: int | None = None) -> LogRecord:
+    tag, content = RECORDS[gsn - 1]
+    author = struct.pack("<QQ", 1, gsn if sequence is None else sequence)
+    return LogRecord(gsn, time or 10 * gsn, tag, author + (payload or content))
+
+
+def copies() -> list[Copy]:
+    return [
+        Copy("one", 1, 1, [(1, 1), (3, 1)], [stored(1), stored(3)]),
+        Copy("two", 1, 1, [(1, 1), (3, 1)], [stored(1), stored(3)]),
+        Copy("three", 2, 1, [(2, 1), (4, 1)], [stored(2), stored(4)]),
+    ]
+
+
+def truth() -> Truth:
+    return truth_of(copies(), 1, 4)
+
+
+def tell(history: History, request: Any, result: Any, reads: Any = None) -> Operation:
+    operation = history.invoke(request, "client")
+    operation.reads = reads
+    history.complete(operation, result)
+    return operation
+
+
+def good() -> History:
+    """A history in which nothing is wrong."""
+    history = History()
+    for gsn, record in enumerate(RECORDS, 1):
+        tell(history, calls.Append([record]), calls.Done([gsn], [2 - gsn % 2]))
+    for gsn, (tag, payload) in enumerate(RECORDS, 1):
+        read = calls.Read(gsn, 2 - gsn % 2)
+        tell(history, read, LogRecord(gsn, 10 * gsn, tag, payload), RECORDS[gsn - 1])
+    tell(history, calls.Read(1, 2), NotOfThisShard(1, 2), "wrong")
+    tell(history, calls.Tail(), 4)
+    tell(history, calls.Oldest(), 1)
+    tell(history, calls.AtTime(25), 2)
+    everything = [(gsn, 10 * gsn, record) for gsn, record in enumerate(RECORDS, 1)]
+    history.followings.append(Following("client", 1, None, 5, everything))
+    history.followings.append(Following("client", 1, frozenset({2}), 5, [everything[1], everything[3]]))
+    return history
+
+
+def test_a_good_history_passes() -> None:
+    check_all(good(), truth())
+    check_answered(good())
+
+
+def fails(check: str, history: History, found: Truth | None = None) -> None:
+    with pytest.raises(Failure) as failure:
+        check_all(history, found or truth())
+    assert check in failure.value.check
+
+
+# ---- what the servers hold
+
+
+def changed(number: int, **changes: Any) -> list[Copy]:
+    found = copies()
+    found[number] = dataclasses.replace(found[number], **changes)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("wrong", "check"),
+    [
+        (changed(1, records=[stored(1), stored(3, payload=b"x")]), "same record at the same GSN"),
+        (changed(1, records=[stored(1), stored(3, sequence=9)]), "same record at the same GSN"),
+        (changed(1, records=[stored(1)]), "every record of its shard"),
+        (changed(1, records=[stored(1), stored(2), stored(3)]), "gives what it owns"),
+        (changed(2, owned=[(2, 2), (4, 1)], records=[stored(2), stored(3), stored(4)]), "SCA-4: a GSN is one"),
+        (copies()[:2], "SCA-4: GSNs are dense"),
+    ],
+)
+def test_copies_that_disagree(wrong: list[Copy], check: str) -> None:
+    with pytest.raises(Failure) as failure:
+        truth_of(wrong, 1, 4)
+    assert check in failure.value.check
+
+
+def test_a_record_that_is_there_twice() -> None:
+    found = copies()
+    found[2] = dataclasses.replace(found[2], records=[stored(2), stored(4, sequence=1)])
+    fails("SCA-13", good(), truth_of(found, 1, 4))
+
+
+def test_times_that_go_back() -> None:
+    found = copies()
+    found[2] = dataclasses.replace(found[2], records=[stored(2, time=5), stored(4)])
+    fails("times grow", good(), truth_of(found, 1, 4))
+
+
+# ---- what clients were told
+
+
+def first(history: History, kind: type) -> Operation:
+    return next(operation for operation in history.operations if type(operation.request) is kind)
+
+
+def wrong_gsn(history: History) -> None:
+    first(history, calls.Append).result = calls.Done([9], [1])
+
+
+def lost(history: History) -> None:
+    tell(history, calls.Append([(1, b"e")]), calls.Done([5], [1]))
+
+
+def wrong_place(history: History) -> None:
+    first(history, calls.Append).result = calls.Done([1], [2])
+
+
+def refused_but_there(history: History) -> None:
+    first(history, calls.Append).result = Unavailable("")
+
+
+def not_in_order(history: History) -> None:
+    history.operations[0].result, history.operations[1].result = calls.Done([2], [2]), calls.Done([1], [1])
+    history.operations[0].request, history.operations[1].request = (
+        calls.Append([RECORDS[1]]),
+        calls.Append([RECORDS[0]]),
+    )
+
+
+def tail_too_small(history: History) -> None:
+    first(history, calls.Tail).result = 3
+
+
+def tail_too_large(history: History) -> None:
+    first(history, calls.Tail).result = 5
+
+
+def late_append_with_small_gsn(history: History) -> None:
+    operation = first(history, calls.Append)
+    history.operations.remove(operation)
+    operation.invoked, operation.returned = history.moment + 1, history.moment + 2
+    history.operations.append(operation)
+
+
+def killed_append_with_small_gsn(history: History) -> None:
+    late_append_with_small_gsn(history)
+    history.operations[-1].result = "killed"
+
+
+def batch_out_of_order(history: History) -> None:
+    for operation in history.operations[:4]:
+        operation.result = None
+    tell(history, calls.Append([RECORDS[2], RECORDS[0]]), calls.Done([3, 1], [1, 1]))
+
+
+def read_of_another(history: History) -> None:
+    first(history, calls.Read).result = LogRecord(2, 20, *RECORDS[1])
+
+
+def read_with_another_time(history: History) -> None:
+    first(history, calls.Read).result = LogRecord(1, 20, *RECORDS[0])
+
+
+def read_says_absent(history: History) -> None:
+    first(history, calls.Read).result = NotOfThisShard(1, 1)
+
+
+def read_says_trimmed(history: History) -> None:
+    first(history, calls.Read).result = Trimmed(1, 3)
+
+
+def read_times_out(history: History) -> None:
+    first(history, calls.Read).result = TimeoutError()
+
+
+def wrong_shard_has_it(history: History) -> None:
+    tell(history, calls.Read(1, 2), LogRecord(1, 10, *RECORDS[0]), "wrong")
+
+
+def subscriber_with_a_gap(history: History) -> None:
+    del history.followings[0].records[1]
+
+
+def subscriber_with_a_wrong_tag(history: History) -> None:
+    history.followings[1].records.insert(0, history.followings[0].records[0])
+
+
+def subscriber_with_another_record(history: History) -> None:
+    history.followings[0].records[0] = (1, 10, (1, b"z"))
+
+
+def subscriber_ahead_of_the_log(history: History) -> None:
+    history.followings[0].reached = 6
+
+
+def subscriber_told_trimmed(history: History) -> None:
+    history.followings[0].ended = Trimmed(5, 7)
+
+
+def oldest_goes_back(history: History) -> None:
+    history.highest_trim = 3
+    tell(history, calls.Trim(3), 3)
+    tell(history, calls.Oldest(), 1)
+
+
+def trimmed_by_nobody(history: History) -> None:
+    tell(history, calls.Oldest(), 3)
+
+
+def time_too_young(history: History) -> None:
+    first(history, calls.AtTime).result = 3
+
+
+def time_too_old(history: History) -> None:
+    first(history, calls.AtTime).result = 1
+
+
+@pytest.mark.parametrize(
+    ("spoil", "check"),
+    [
+        (wrong_gsn, "acknowledged records are present"),
+        (lost, "acknowledged records are present"),
+        (wrong_place, "acknowledged records are where"),
+        (refused_but_there, "what was refused"),
+        (not_in_order, "linearizable"),
+        (tail_too_small, "linearizable"),
+        (tail_too_large, "a tail exists"),
+        (late_append_with_small_gsn, "linearizable"),
+        (killed_append_with_small_gsn, "linearizable"),
+        (batch_out_of_order, "an append are in order"),
+        (read_of_another, "the record asked for"),
+        (read_with_another_time, "the record asked for"),
+        (read_says_absent, "never says"),
+        (read_says_trimmed, "trimmed is what was trimmed"),
+        (read_times_out, "only what has a deadline"),
+        (wrong_shard_has_it, "its own records only"),
+        (subscriber_with_a_gap, "subscribers agree"),
+        (subscriber_with_a_wrong_tag, "subscribers agree"),
+        (subscriber_with_another_record, "same record at the same GSN"),
+        (subscriber_ahead_of_the_log, "given what exists"),
+        (subscriber_told_trimmed, "trimmed is what was trimmed"),
+        (oldest_goes_back, "oldest never goes back"),
+        (trimmed_by_nobody, "only what was trimmed is gone"),
+        (time_too_young, "a point in time"),
+        (time_too_old, "a point in time"),
+    ],
+)
+def test_a_history_with_one_fault(spoil: Callable[[History], None], check: str) -> None:
+    history = good()
+    spoil(history)
+    fails(check, history)
+
+
+def test_the_log_was_trimmed_by_nobody() -> None:
+    history = good()
+    history.followings.clear()
+    found = truth()
+    found.oldest = 3
+    fails("only what was trimmed is gone", history, found)
+
+
+def test_a_call_without_an_answer() -> None:
+    history = good()
+    history.invoke(calls.Tail(), "client")
+    with pytest.raises(Failure, match="every call is answered"):
+        check_answered(history)

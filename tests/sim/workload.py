@@ -1,0 +1,286 @@
+"""What the applications do: append, read back, subscribe, ask for the tail, trim, ask for a point in time.
+
+Each client process has an `Application`, which acts at random intervals with a few calls under way at once.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from logdb.errors import Unavailable
+from logdb.log.contract import Batch, LogFailed, LogRecord, NotOfThisShard, Record, Trimmed
+from logdb.log.cores import MILLISECOND, Answer
+from logdb.log.scalog import calls, messages
+from logdb.log.scalog.policies import Anywhere, ByRecord, Fixed, Nearest
+from tests.sim.history import KILLED, Following, History, Operation
+from tests.sim.process import Process
+from tests.sim.world import Failure, World
+
+WEIGHTS = {
+    "append": 40,
+    "append to a shard": 15,
+    "append with a deadline": 8,
+    "read": 20,
+    "read ahead": 4,
+    "read of a wrong shard": 3,
+    "subscribe": 6,
+    "subscribe with tags": 5,
+    "close a subscription": 3,
+    "tail": 10,
+    "trim": 2,
+    "time": 4,
+    "view": 3,
+    "oldest": 2,
+    "policy": 4,
+}
+"""What applications do, and how often next to each other. A seed turns some of it off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """`think_ns`: the mean time between two calls of one application. `records`, `bytes`: of the largest batch."""
+
+    doing: tuple[str, ...]
+    think_ns: int = 5 * MILLISECOND
+    under_way: int = 4
+    records: int = 5
+    bytes: int = 60
+    subscriptions: int = 2
+
+
+class Application:
+    """Drives one client process. `stopping`: no new calls but what keeps subscriptions going."""
+
+    def __init__(self, world: World, process: Process, load: Load, history: History) -> None:
+        self.world, self.process, self.load, self.history = world, process, load, history
+        self.draw = world.draw(f"application {process.address}")
+        self.open: dict[int, tuple[str, Operation]] = {}
+        self.following: dict[int, Following] = {}
+        self.stopping = False
+        self.busy = 0
+        self._calls = 0
+        self._weights = [WEIGHTS[what] for what in load.doing]
+        self._known: list[tuple[int, int, Record]] = []
+        process.on_answer = self.answered
+        world.after(int(load.think_ns * self.draw.random()), self._act)
+
+    # ---- acting
+
+    def _act(self, _: None) -> None:
+        if self.stopping:
+            return
+        if self.process.core is not None and self.busy < self.load.under_way:
+            (what,) = self.draw.choices(self.load.doing, self._weights)
+            self.world.counts[what] += 1
+            self.DO[what](self)
+        self.world.after(int(self.draw.expovariate(1) * self.load.think_ns) + 1, self._act)
+
+    def put(self, kind: str, request: Any, reads: Any = None) -> None:
+        """Put a call. What it comes to goes to the method `_<kind>_done`."""
+        self._calls += 1
+        operation = self.history.invoke(request, self.process.address)
+        operation.reads = reads
+        self.open[self._calls] = (kind, operation)
+        if kind != "next":
+            self.busy += 1
+        self.process.call(self._calls, request)
+
+    def records(self) -> list[Record]:
+        """A batch whose payloads nobody else ever writes."""
+        draw = self.draw
+        batch = []
+        for number in range(draw.choice((1, 1, 1, 2, self.load.records))):
+            name = f"{self.process.address}/{self.process.lives}/{self._calls}/{number}/"
+            batch.append((draw.randint(1, 4), name.encode().ljust(draw.randint(0, self.load.bytes), b"x")))
+        return batch
+
+    def append(self) -> None:
+        """Append anywhere, for as long as it takes."""
+        self.put("append", calls.Append(self.records()))
+
+    def _append_by_deadline(self) -> None:
+        deadline = self.process.now + int(self.draw.random() * 100 * MILLISECOND)
+        self.put("append", calls.Append(self.records(), None, deadline))
+
+    def _append_to_shard(self) -> None:
+        self.put("append", calls.Append(self.records(), self.draw.randint(1, 4)))
+
+    def _read(self) -> None:
+        if self._known:
+            gsn, shard, record = self.draw.choice(self._known)
+            self.put("read", calls.Read(gsn, shard), record)
+
+    def _read_ahead(self) -> None:
+        gsn = max((gsn for gsn, _, _ in self._known), default=0) + self.draw.randint(1, 10)
+        deadline = self.process.now + int(self.draw.random() * 200 * MILLISECOND)
+        self.put("read", calls.Read(gsn, self.draw.randint(1, 3), deadline))
+
+    def _read_wrong(self) -> None:
+        if self._known:
+            gsn, shard, _ = self.draw.choice(self._known)
+            self.put("read", calls.Read(gsn, shard + 1), "wrong")
+
+    def _subscribe(self, tags: frozenset[int] | None = None) -> None:
+        if len(self.following) < self.load.subscriptions:
+            known = [gsn for gsn, _, _ in self._known] or [1]
+            start = self.draw.choice((1, self.draw.choice(known), max(known) + self.draw.randint(0, 5)))
+            self.put("subscribe", calls.Subscribe(start, tags))
+
+    def _subscribe_tags(self) -> None:
+        self._subscribe(frozenset(self.draw.sample((1, 2, 3, 4), self.draw.randint(1, 3))))
+
+    def _close(self) -> None:
+        if self.following:
+            self.put("close", calls.Close(self.draw.choice(list(self.following))))
+
+    def _tail(self) -> None:
+        self.put("tail", calls.Tail())
+
+    def _trim(self) -> None:
+        if self._known:
+            gsn = self.draw.choice(self._known)[0]
+            self.history.highest_trim = max(self.history.highest_trim, gsn)
+            self.put("trim", calls.Trim(gsn))
+
+    def _time(self) -> None:
+        self.put("time", calls.AtTime(self.world.now - int(self.draw.random() * 300 * MILLISECOND)))
+
+    def _view(self) -> None:
+        self.put("view", calls.View())
+
+    def _oldest(self) -> None:
+        self.put("oldest", calls.Oldest())
+
+    def _policy(self) -> None:
+        policies = (Anywhere(), Nearest(), Fixed(self.draw.randint(1, 3)), ByRecord(lambda record: 1 + record[0] % 3))
+        self.put("policy", calls.SetPolicy(self.draw.choice(policies)))
+
+    DO: ClassVar[dict[str, Callable[[Application], None]]] = {
+        "append": append,
+        "append to a shard": _append_to_shard,
+        "append with a deadline": _append_by_deadline,
+        "read": _read,
+        "read ahead": _read_ahead,
+        "read of a wrong shard": _read_wrong,
+        "subscribe": _subscribe,
+        "subscribe with tags": _subscribe_tags,
+        "close a subscription": _close,
+        "tail": _tail,
+        "trim": _trim,
+        "time": _time,
+        "view": _view,
+        "oldest": _oldest,
+        "policy": _policy,
+    }
+
+    # ---- answers
+
+    def answered(self, answer: Answer) -> None:
+        """A call was answered."""
+        kind, operation = self.open.pop(answer.call)
+        self.history.complete(operation, answer.result)
+        if kind != "next":
+            self.busy -= 1
+        expected, _ = ANSWERS[kind]
+        if not isinstance(answer.result, expected):
+            raise Failure("an answer of a kind that its call cannot have", f"{operation.request!r}: {answer.result!r}")
+        if isinstance(answer.result, Exception):
+            self.world.counts[f"told {type(answer.result).__name__}"] += 1
+        done = ANSWERS[kind][1]
+        if done is not None:
+            done(self, operation, answer.result)
+
+    def _append_done(self, operation: Operation, result: Any) -> None:
+        if isinstance(result, calls.Done):
+            records = operation.request.records
+            if not len(result.gsns) == len(result.shards) == len(records):
+                raise Failure("an append is answered for each of its records", f"{operation!r}")
+            self._known += zip(result.gsns, result.shards, records, strict=True)
+
+    def _subscribe_done(self, operation: Operation, result: Any) -> None:
+        if isinstance(result, int):
+            request = operation.request
+            following = Following(self.process.address, request.gsn, request.tags, request.gsn)
+            self.history.followings.append(following)
+            self.following[result] = following
+            self._next(result)
+
+    def _next(self, subscription: int) -> None:
+        deadline = None if self.draw.random() < 0.7 else self.process.now + int(self.draw.random() * 50 * MILLISECOND)
+        self.put("next", calls.Next(subscription, deadline))
+
+    def _next_done(self, operation: Operation, result: Any) -> None:
+        subscription = operation.request.subscription
+        following = self.following.get(subscription)
+        if following is None:
+            return
+        if isinstance(result, Exception):
+            following.ended = result
+            del self.following[subscription]
+            if isinstance(result, Trimmed) and not self.stopping:
+                self.put("close", calls.Close(subscription))
+            return
+        if result is not None:
+            if result.first != following.reached or result.end < result.first:
+                raise Failure("SCA-11: the next batch begins where the last one ended", f"{following!r}: {result!r}")
+            gsn = result.first - 1
+            for record in result.records:
+                if not gsn < record.lsn < result.end:
+                    raise Failure("a batch is in order", f"{result!r}")
+                gsn = record.lsn
+                following.records.append((gsn, record.time, (record.tag, record.payload)))
+            if following.tags is None and len(result.records) != result.end - result.first:
+                raise Failure("GSNs are dense", f"a batch without them: {result!r}")
+            following.reached = result.end
+        self._next(subscription)
+
+    def _close_done(self, operation: Operation, result: Any) -> None:
+        following = self.following.pop(operation.request.subscription, None)
+        if following is not None:
+            following.ended = "closed"
+
+    # ---- the end of its process
+
+    def killed(self) -> None:
+        """Its process was killed: what it had under way is not known to anybody any more."""
+        for _, operation in self.open.values():
+            self.history.complete(operation, KILLED)
+        self.open.clear()
+        self.busy = 0
+        for following in self.following.values():
+            following.ended = KILLED
+        self.following.clear()
+
+
+Done = Any
+ANSWERS: dict[str, tuple[Any, Done]] = {
+    "append": ((calls.Done, Unavailable, LogFailed, NotOfThisShard), Application._append_done),
+    "read": ((LogRecord, Trimmed, NotOfThisShard, TimeoutError), None),
+    "subscribe": ((int, Trimmed), Application._subscribe_done),
+    "next": ((Batch, type(None), Trimmed, StopIteration), Application._next_done),
+    "close": ((type(None),), Application._close_done),
+    "tail": ((int,), None),
+    "trim": ((int, ValueError), None),
+    "time": ((int,), None),
+    "view": ((messages.View,), None),
+    "oldest": ((int,), None),
+    "policy": ((type(None),), None),
+}
+"""What each kind of call may be answered with, and what is done then."""
+
+
+def load_of(draw: random.Random) -> Load:
+    """The load of a seed: a random part of all that applications do."""
+    optional = [what for what in WEIGHTS if what != "append"]
+    doing = ["append", *(what for what in optional if draw.random() < 0.7)]
+    return Load(
+        tuple(doing),
+        think_ns=draw.choice((2, 5, 15)) * MILLISECOND,
+        under_way=draw.choice((1, 4, 10)),
+        records=draw.choice((2, 5, 30)),
+        bytes=draw.choice((30, 60, 300)),
+        subscriptions=draw.choice((1, 2, 4)),
+    )
