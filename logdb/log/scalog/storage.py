@@ -2,20 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
-from logdb.log.cores import MILLISECOND, SECOND, Address, Effect, Event, Journal
+from logdb.log.cores import (
+    MILLISECOND,
+    SECOND,
+    Address,
+    Effect,
+    Event,
+    Journal,
+    Persisted,
+    ProtocolViolation,
+    Received,
+    Timer,
+    Unreadable,
+)
+from logdb.log.scalog.membership import Membership
+from logdb.log.scalog.messages import (
+    Append,
+    AskFate,
+    AskPlacements,
+    AskTime,
+    Held,
+    Placements,
+    Pull,
+    Read,
+    Replicate,
+    Update,
+    Updates,
+    You,
+)
+from logdb.log.scalog.meta import META, Meta
+from logdb.log.scalog.primary import Primary
+from logdb.log.scalog.reading import Reading
+from logdb.log.scalog.replication import Replication
+from logdb.log.scalog.shard import Shard
 
 
 @dataclass(frozen=True, slots=True)
 class StorageConfig:
     """What a storage server is told. Bytes of records are their payloads and 32 each.
 
-    `ordering`: all replicas of the ordering layer. `heartbeat_ns`: a report at least so often. `ask_ns`: the wait before
-    a question (to the ordering layer, to other members) is put again. `suspect_after_ns`: who is silent for so long is
-    gone round (the aggregator, the leader, the primary of a segment that this copy lacks something of).
+    `ordering`: all replicas of the ordering layer. `heartbeat_ns`: a report at least so often. `ask_ns`: the wait
+    before a question (to the ordering layer, to other members) is put again. `suspect_after_ns`: who is silent for so
+    long is gone round (the aggregator, the leader, the primary of a segment that this copy lacks something of).
     `resend_ns`: what a backup has not acknowledged for so long is sent again. `meta_ns`: links wait so long to be
     written together. `buffer_bytes`: records that are not ordered yet, beyond which appends are refused with BUSY.
     `batch_bytes`: about so much goes into one message to another member; `window_bytes` may be under way to one.
@@ -40,18 +73,71 @@ class StorageConfig:
 
 
 class StorageServer:
-    """The core of a storage server. Its journals are "meta" and "segment-<id>", one for each segment of its shard."""
+    """The core of a storage server. Its journals are "meta" and "segment-<id>", one for each segment of its shard.
+
+    A spare draws a token and registers with it until it is told that it is a member; then it makes a copy of each
+    segment of its shard. From there on updates bring links and configurations, and whatever moves the chain, a copy or
+    the configuration lets the parts (`Primary`, `Replication`, `Reading`, `Meta`) draw their conclusions.
+    """
 
     def __init__(self, config: StorageConfig, journals: Mapping[str, Journal], rng: Random) -> None:
-        self._config, self._rng = config, rng
+        self._shard = Shard(config, rng)
+        self._journals = journals
+        self._meta = Meta(self._shard, journals.get(META))
+        self._replication = Replication(self._shard)
+        self._primary = Primary(self._shard, self._replication.fresh)
+        self._reading = Reading(self._shard)
+        self._membership = Membership(self._shard, self._meta, self._primary, self._replication, self._reading)
+        member = self._membership
+        self._on: dict[type, Callable[[Any, Address], None]] = {
+            Append: self._primary.on_append,
+            AskFate: self._primary.on_ask_fate,
+            Read: self._reading.on_read,
+            Pull: self._reading.on_pull,
+            AskTime: self._reading.on_ask_time,
+            Replicate: self._replication.on_replicate,
+            Held: self._replication.on_held,
+            You: member.on_you,
+            Update: member.on_update,
+            Updates: member.on_updates,
+            AskPlacements: member.on_ask_placements,
+            Placements: member.on_placements,
+        }
 
     def start(self, now: int) -> list[Effect]:
-        """Draws a token if it has none, and asks the ordering layer what it is."""
-        return []
+        """Draws a token if there is none, recovers what there is, and asks the ordering layer what is new."""
+        return self._do(now, lambda: self._membership.start(self._journals))
 
     def handle(self, event: Event, now: int) -> list[Effect]:
         """What to do about an event. Raises ProtocolViolation."""
-        return []
+        if type(event) is Received:
+            act = self._on.get(type(event.message))
+            if act is None:
+                raise ProtocolViolation(f"a storage server was sent {event.message!r}")
+            return self._do(now, act, event.message, event.sender)
+        if type(event) is Persisted:
+            return self._do(now, self._membership.on_persisted, event.journal, event.end)
+        if type(event) is Timer:
+            return self._do(now, self._meta.flush if event.name == META else self._membership.on_tick)
+        if type(event) is Unreadable:
+            return self._do(now, self._reading.on_unreadable, event)
+        raise ProtocolViolation(f"a storage server was given {event!r}")
+
+    def _do(self, now: int, act: Callable[..., None], *arguments: Any) -> list[Effect]:
+        shard = self._shard
+        if self._membership.left:
+            return []
+        shard.now = now
+        act(*arguments)
+        out, shard.out = shard.out, []
+        return out
 
     def check_invariants(self) -> None:
         """Raises AssertionError, naming the invariant that does not hold. Takes microseconds."""
+        for copy in self._shard.copies.values():
+            copy.check()
+        self._shard.chain.check()
+        self._membership.check()
+        self._primary.check()
+        self._replication.check()
+        self._reading.check()

@@ -1,0 +1,364 @@
+"""How a storage server becomes a member, what it reports, and how it follows the ordering layer.
+
+It asks when it has reason to think that it lacks something (a gap in the chain, a configuration that it has not,
+nothing heard for a while): first the ordering layer, and other members for links that the ordering layer keeps no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from logdb.log.cores import Address, Create, Drop, Journal, ProtocolViolation, Send, SetTimer, Stop
+from logdb.log.scalog.copies import Copy, journal_of
+from logdb.log.scalog.messages import (
+    Ask,
+    AskPlacements,
+    CaughtUp,
+    Placed,
+    Placements,
+    Register,
+    Report,
+    Segment,
+    ShardConfig,
+    SuspectAggregator,
+    Update,
+    Updates,
+    You,
+)
+from logdb.log.scalog.meta import META, Meta, recovered_copy
+from logdb.log.scalog.primary import Primary
+from logdb.log.scalog.reading import Reading
+from logdb.log.scalog.replication import Replication
+from logdb.log.scalog.shard import Shard
+
+TICK: Final = "tick"
+
+
+class Membership:
+    """`left`: this server is nobody any more."""
+
+    def __init__(self, shard: Shard, meta: Meta, primary: Primary, replication: Replication, reading: Reading) -> None:
+        self._shard, self._meta = shard, meta
+        self._primary, self._replication, self._reading = primary, replication, reading
+        self.left = False
+        self._token_at = 0
+        self._lacking = False
+        self._lacking_links = False
+        self._asked = self._asked_others = 0
+        self._leader: Address = ""
+        self._leader_heard = self._parent_heard = self._suspected = 0
+        self._joined_at_head: int | None = None
+        self._reported: Report | None = None
+
+    # ---- starting
+
+    def start(self, journals: Mapping[str, Journal]) -> None:
+        """Be what the journals say."""
+        shard = self._shard
+        covered = self._meta.recover(journals[META]) if META in journals else {}
+        if shard.token == 0:
+            shard.token = shard.rng.getrandbits(63) + 1
+            self._token_at = self._meta.write_identity()
+        for segment in shard.config.segments if shard.config else ():
+            journal = journals.get(journal_of(segment.id))
+            if journal is None or journal.end < segment.base:
+                if journal is not None:
+                    shard.out.append(Drop(journal_of(segment.id)))
+                self._begin(segment)
+            else:
+                shard.copies[segment.id] = copy = recovered_copy(segment, journal, covered.get(segment.id))
+                copy.ordered_bytes = copy.sizes.at(shard.chain.ends.get(copy.id, 1))
+        shard.refresh()
+        self._replication.on_config()
+        self._leader_heard = self._parent_heard = shard.now
+        self._ask()
+        if shard.config is not None:
+            self._report()
+        shard.out.append(SetTimer(TICK, shard.now + shard.settings.heartbeat_ns))
+
+    def _begin(self, segment: Segment) -> None:
+        """Begin the copy of a segment at its base."""
+        copy = self._shard.copies[segment.id] = Copy.empty(segment)
+        self._shard.out.append(Create(copy.journal, copy.base))
+
+    # ---- what the ordering layer says
+
+    def on_you(self, message: You, sender: Address) -> None:
+        """Learn who this server is."""
+        shard = self._shard
+        if message.token != shard.token:
+            return
+        if message.gone:
+            self._leave("this server was replaced, or its shard trimmed away")
+            return
+        if shard.server and message.server != shard.server:
+            raise ProtocolViolation(f"server {shard.server} is told to be {message.server}")
+        self._hear(sender)
+        update = message.update
+        if update is None:
+            return
+        if shard.config is None:
+            if update.config is None or message.server == 0:
+                return
+            shard.server = message.server
+            self._parent_heard = shard.now
+            self._adopt(update.config)
+        self._follow(update, sender, asked=True)
+
+    def on_updates(self, message: Updates, sender: Address) -> None:
+        """What a leader or an aggregator sends to those below it."""
+        for update in message.updates:
+            self.on_update(update, sender)
+
+    def on_update(self, update: Update, sender: Address) -> None:
+        """News of the shard."""
+        config = self._shard.config
+        if config is None or update.shard != config.shard or self.left:
+            return
+        if sender == config.reports_to:
+            self._parent_heard = self._shard.now
+        self._hear(sender)
+        self._follow(update, sender, asked=False)
+
+    def _hear(self, sender: Address) -> None:
+        if sender in self._shard.settings.ordering:
+            self._leader, self._leader_heard = sender, self._shard.now
+
+    def _follow(self, update: Update, sender: Address, *, asked: bool) -> None:
+        """Take what is new; ask for what is missing."""
+        shard = self._shard
+        config = shard.config
+        assert config is not None
+        if update.shard != config.shard:
+            raise ProtocolViolation(f"a member of shard {config.shard} is told to be one of shard {update.shard}")
+        known, head = shard.known, shard.chain.head
+        if update.config is not None and update.config.epoch > config.epoch:
+            self._adopt(update.config)
+            if self.left:
+                return
+            config = shard.config
+            assert config is not None
+        if update.epoch == config.epoch and shard.server in config.joining:
+            self._joined_at_head = min(self._joined_at_head or update.head, update.head)
+        self._place(update.links)
+        shard.trim(update.oldest)
+        if shard.chain.head >= update.head:
+            shard.known = max(shard.known, update.last)
+            self._lacking_links = False
+        self._lacking = update.epoch > config.epoch or shard.chain.head < update.head
+        self._conclude()
+        if asked and shard.chain.head < update.head:
+            self._lacking_links = True
+            self._ask_others()
+        elif self._lacking:
+            self._ask_if_due()
+        if sender in shard.settings.ordering and (shard.known > known or shard.chain.head > head):
+            self._accuse()
+
+    def _place(self, links: tuple[Placed, ...]) -> None:
+        """Link what links (SCA-3)."""
+        chain, meta = self._shard.chain, self._meta
+        for link in links:
+            if link.previous == chain.head and link.number > chain.head:
+                chain.place(link)
+                meta.add_link(link)
+
+    def _conclude(self) -> None:
+        """The chain, the configuration or the oldest GSN has changed: whoever waits for that is answered."""
+        self._shard.refresh()
+        self._primary.on_ordered()
+        self._reading.wake()
+
+    # ---- configurations
+
+    def _adopt(self, config: ShardConfig) -> None:
+        """Be a member of the shard as it is configured now, or none."""
+        shard = self._shard
+        joining = shard.config is None
+        shard.config = config
+        if all(member.server != shard.server for member in config.members):
+            self._leave("this server is not in the newest configuration of its shard")
+            return
+        trimmed = False
+        for segment in config.segments:
+            copy = shard.copies.get(segment.id)
+            if copy is not None and copy.end < segment.base:
+                shard.out.append(Drop(copy.journal))
+                copy = None
+            if copy is None:
+                self._begin(segment)
+            else:
+                trimmed |= segment.base > copy.base
+                copy.base = max(copy.base, segment.base)
+                copy.sealed = segment.sealed
+        for gone in shard.copies.keys() - {segment.id for segment in config.segments}:
+            shard.out.append(Drop(shard.copies.pop(gone).journal))
+            shard.chain.forget(gone)
+        self._meta.write_member()
+        if trimmed:
+            self._meta.checkpoint()
+        shard.refresh()
+        self._primary.on_sealed()
+        self._replication.on_config()
+        if joining:
+            self._ask_others()
+        self._report()
+
+    def _leave(self, why: str) -> None:
+        """Nobody may wait for this server any more."""
+        self._primary.leave()
+        self._reading.leave()
+        self._shard.out.append(Stop(why, wipe=True))
+        self.left = True
+
+    # ---- asking
+
+    def _above(self) -> tuple[Address, ...]:
+        """The ordering layer: its leader, if it has been heard of late."""
+        shard = self._shard
+        if self._leader and shard.now < self._leader_heard + shard.settings.suspect_after_ns:
+            return (self._leader,)
+        return shard.settings.ordering
+
+    def _tell(self, *messages: object) -> None:
+        for address in self._above():
+            for message in messages:
+                self._shard.out.append(Send(address, message))
+
+    def _ask(self) -> None:
+        """Ask the ordering layer: what is new for me? A spare registers with that, once its token is durable."""
+        shard, address = self._shard, self._shard.settings.address
+        self._asked = shard.now
+        if self._meta.durable < self._token_at:
+            return
+        if shard.config is None:
+            self._tell(Register(shard.token, address))
+        self._tell(Ask(shard.token, address, shard.chain.head))
+
+    def _ask_if_due(self) -> None:
+        if self._shard.now >= self._asked + self._shard.settings.ask_ns:
+            self._ask()
+
+    def _ask_others(self) -> None:
+        """Ask another member for the links that are missing here."""
+        shard = self._shard
+        self._asked_others = shard.now
+        others = shard.others()
+        if others:
+            question = AskPlacements(shard.number, shard.server, shard.chain.head)
+            shard.out.append(Send(shard.rng.choice(others).address, question))
+
+    def on_ask_placements(self, message: AskPlacements, sender: Address) -> None:
+        """Give another member the links that it lacks."""
+        shard, chain = self._shard, self._shard.chain
+        if message.shard != shard.number:
+            return
+        after = max(message.after, chain.trimmed)
+        entries = chain.links(after, shard.settings.links_per_message)
+        complete = (entries[-1].number if entries else after) >= chain.head
+        answer = Placements(shard.number, chain.trimmed, chain.ends_at_trimmed(), shard.oldest, entries, complete)
+        shard.out.append(Send(sender, answer))
+
+    def on_placements(self, message: Placements, sender: Address) -> None:
+        """Take links from another member; where it has trimmed what is missing here, begin behind that."""
+        shard = self._shard
+        if message.shard != shard.number:
+            return
+        head = shard.chain.head
+        if message.trimmed > head:
+            shard.restart_chain(message.trimmed, message.ends)
+            self._place(message.entries)
+            shard.trim(message.oldest)
+            self._meta.checkpoint()
+        else:
+            self._place(message.entries)
+            shard.trim(message.oldest)
+        self._conclude()
+        if not message.complete and shard.chain.head > head:
+            self._asked_others = shard.now
+            question = AskPlacements(shard.number, shard.server, shard.chain.head)
+            shard.out.append(Send(sender, question))
+
+    # ---- reporting
+
+    def _report(self) -> None:
+        """Report what is durable (SCA-1) to whoever collects it, and past an aggregator that is silent."""
+        shard, config = self._shard, self._shard.config
+        assert config is not None
+        ends = tuple([(copy.id, copy.durable) for copy in shard.copies.values() if copy.sealed is None])
+        report = self._reported = Report(config.shard, config.epoch, shard.server, self._meta.placed, ends)
+        if config.reports_to:
+            shard.out.append(Send(config.reports_to, report))
+        if not config.reports_to or self._is_parent_silent():
+            self._tell(report)
+
+    def _is_parent_silent(self) -> bool:
+        return self._shard.now >= self._parent_heard + self._shard.settings.suspect_after_ns
+
+    def _accuse(self) -> None:
+        """The ordering layer had news that the aggregator, silent for long, has not brought."""
+        shard = self._shard
+        if shard.config is None or not shard.config.reports_to or not self._is_parent_silent():
+            return
+        if shard.now >= self._suspected + shard.settings.suspect_after_ns:
+            self._suspected = shard.now
+            self._tell(SuspectAggregator(shard.config.reports_to))
+
+    def on_persisted(self, journal: str, end: int) -> None:
+        """Something is durable: report it, and send on what may leave now."""
+        shard = self._shard
+        if journal == META:
+            waiting = self._meta.durable < self._token_at
+            moved = self._meta.persisted(end)
+            if waiting and end >= self._token_at:
+                self._ask()
+            if moved and shard.config is not None:
+                self._report()
+            return
+        copy = shard.copies.get(int(journal.rpartition("-")[2]))
+        if copy is None or end <= copy.durable:
+            return
+        copy.durable = min(end, copy.end)
+        if copy.sealed is None:
+            self._report()
+        if copy.primary == shard.server:
+            if copy.sealed is None:
+                self._replication.on_durable(copy)
+        else:
+            self._replication.on_backup_durable(copy)
+
+    def on_tick(self) -> None:
+        """Time has passed: say that this server lives, and try again whatever has had no answer."""
+        shard, settings = self._shard, self._shard.settings
+        shard.out.append(SetTimer(TICK, shard.now + settings.heartbeat_ns))
+        if shard.config is None:
+            self._ask_if_due()
+            return
+        self._report()
+        heard = self._parent_heard if shard.config.reports_to else self._leader_heard
+        if self._lacking or shard.now >= max(heard, self._asked) + settings.suspect_after_ns:
+            self._ask_if_due()
+        if self._lacking_links and shard.now >= self._asked_others + settings.ask_ns:
+            self._ask_others()
+        if self._has_caught_up():
+            self._tell(CaughtUp(shard.config.shard, shard.server))
+        self._replication.on_tick()
+
+    def _has_caught_up(self) -> bool:
+        """SCA-9: whether a joining member has, durably, all that was ordered before it came."""
+        shard, config = self._shard, self._shard.config
+        if config is None or shard.server not in config.joining or self._joined_at_head is None:
+            return False
+        ends = shard.chain.ends
+        return self._meta.placed >= self._joined_at_head and all(
+            copy.durable >= ends.get(copy.id, 1) for copy in shard.copies.values()
+        )
+
+    def check(self) -> None:
+        """SCA-1."""
+        if self._reported is not None:
+            assert self._reported.placed <= self._meta.placed <= self._shard.chain.head, "SCA-1: placed is not durable"
+            for segment, end in self._reported.ends:
+                copy = self._shard.copies.get(segment)
+                assert copy is None or end <= copy.durable, "SCA-1: reported more than is durable"

@@ -1,0 +1,1 @@
+"""The roles of Scalog, each driven by its events alone."""
