@@ -67,9 +67,10 @@ class Cluster:
         self.clients: list[Process] = []
         self.retired: set[Address] = set()
         self._everybody: list[Process] = []
+        self._slots: list[Any] = []
         self._replicas = tuple(f"ordering-{number}" for number in range(1, shape.replicas + 1))
         for address in self._replicas:
-            self._add(self.ordering, address, "ordering", self._ordering_core(address))
+            self._add(self.ordering, address, "ordering", self._ordering_core(address)).watch = self._compare
         for _ in range(shape.aggregators):
             self.add_aggregator()
         for _ in range(shape.shards * shape.members + shape.spares):
@@ -167,6 +168,18 @@ class Cluster:
         self._everybody.append(process)
         kind.append(process)
         return process
+
+    def _compare(self, process: Process) -> None:
+        """All replicas of the ordering layer have the same state after the same slot."""
+        core: Any = process.core
+        slot, state = core.slot, core.state
+        has = (state.next_gsn, state.base, state.cut, state.time, state.oldest, state.version, state.next_segment)
+        slots = self._slots
+        if slot >= len(slots):
+            slots.extend([None] * (slot + 1 - len(slots)))
+        if slots[slot] is None:
+            slots[slot] = has
+        assert slots[slot] == has, f"ordering replicas differ after slot {slot}: {slots[slot]} and {has}"
 
     def _stopped(self, process: Process) -> None:
         self.world.after(2 * self.shape.heartbeat_ns, self.revive, process)

@@ -50,7 +50,7 @@ class Process:
     """One address, one disk, and most of the time one core.
 
     `stopped`: the core itself said that it has nothing more to do. `damaged`: it cannot start before its disk is wiped.
-    `on_answer` hears the answers to its calls, `on_stop` when it stops by itself.
+    `on_answer` hears the answers to its calls, `on_stop` when it stops by itself, `watch` sees it after each event.
     """
 
     def __init__(self, world: World, network: Network, address: Address, kind: str, build: Build) -> None:
@@ -69,6 +69,7 @@ class Process:
         self.calls: dict[int, None] = {}
         self.on_answer: Callable[[Answer], None] | None = None
         self.on_stop: Callable[[Process], None] | None = None
+        self.watch: Callable[[Process], None] | None = None
         self._timers: dict[str, tuple[int, int]] = {}
         self._backlog: list[Event] = []
 
@@ -161,6 +162,8 @@ class Process:
         try:
             effects = core.handle(event, self.world.now + self.offset)
             core.check_invariants()
+            if self.watch is not None:
+                self.watch(self)
         except Exception as error:
             raise self._failure(error) from error
         if effects:
