@@ -1,13 +1,26 @@
-"""The client of a Scalog log: the core in the application's process."""
+"""The client of a Scalog log: the core in the application's process (§3.2, client library).
+
+`Appends` takes records to segments, `Reads` and `Subscriber` get them back, `Council` talks to the ordering layer,
+`Directory` is the log's configuration as it is known here, `Desk` what they all share.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
-from logdb.log.cores import MILLISECOND, SECOND, Address, Effect, Event, Journal
+from logdb.errors import Unavailable
+from logdb.log.cores import MILLISECOND, SECOND, Address, Call, Effect, Event, Journal, Received, Timer
+from logdb.log.scalog import calls, messages
+from logdb.log.scalog.appends import Appends
+from logdb.log.scalog.council import Council
+from logdb.log.scalog.desk import Desk, Questions, unknown
+from logdb.log.scalog.directory import Directory
 from logdb.log.scalog.policies import ANYWHERE, Policy
+from logdb.log.scalog.reads import Reads
+from logdb.log.scalog.subscriber import Subscriber
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +32,7 @@ class ClientConfig:
     `buffer_bytes` be in this client altogether (what is beyond waits), and `fetch_bytes` be fetched for a subscription.
     `answer_timeout_ns`: after so long without an answer ask again, or another. `backoff_ns`, `max_backoff_ns`: the
     wait before what was refused is tried again, which doubles. `suspect_after_ns`: a primary that is silent for so
-    long is reported, and others are asked for the fates.
+    long is reported. `view_age_ns`: who appends looks for new shards so often.
     """
 
     address: Address
@@ -34,24 +47,153 @@ class ClientConfig:
     backoff_ns: int = 5 * MILLISECOND
     max_backoff_ns: int = SECOND // 2
     suspect_after_ns: int = 2 * SECOND
+    view_age_ns: int = 5 * SECOND
 
 
 class LogClient:
     """A core that turns calls (`calls.py`) into messages, and their answers into answers.
 
     It needs no journal. Its number, by which servers know its records, is drawn from `rng`: a host gives each
-    incarnation a generator of its own.
+    incarnation a generator of its own, or one that goes on.
     """
 
     def __init__(self, config: ClientConfig, journals: Mapping[str, Journal], rng: Random) -> None:
-        self._config, self._rng = config, rng
+        self._desk = desk = Desk(config, rng)
+        self._directory = Directory()
+        self._questions = Questions(desk)
+        self._council = Council(desk, self._questions, self._directory, self._view_changed)
+        self._appends = Appends(desk, self._directory, self._council)
+        self._reads = Reads(desk, self._directory, self._questions, self._council)
+        self._subscriber = Subscriber(desk, self._directory, self._questions, self._council)
+        self._calls: dict[type, Callable[[int, Any], None]] = {
+            calls.Append: self._appends.append,
+            calls.Read: self._reads.read,
+            calls.Subscribe: self._subscriber.subscribe,
+            calls.Next: self._subscriber.next,
+            calls.Close: self._subscriber.close,
+            calls.AtTime: self._reads.at_time,
+            calls.Tail: self._tail,
+            calls.Oldest: self._oldest,
+            calls.View: self._view,
+            calls.Trim: self._trim,
+            calls.Reconfigure: self._reconfigure,
+            calls.SetPolicy: self._set_policy,
+        }
+        own: dict[type, Callable[[Any, Address], None]] = {
+            messages.Appended: self._appends.appended,
+            messages.Refused: self._appends.refused,
+            messages.Fate: self._appends.fate,
+        }
+        self._messages = own
+        self._answers = {
+            messages.Found,
+            messages.NotFound,
+            messages.Pulled,
+            messages.TimeIs,
+            messages.ViewIs,
+            messages.TailIs,
+            messages.NotLeader,
+        }
+
+    # ---- events
 
     def start(self, now: int) -> list[Effect]:
         """Asks for the view."""
-        return []
+        self._desk.now = now
+        self._council.refresh()
+        return self._desk.effects()
 
     def handle(self, event: Event, now: int) -> list[Effect]:
-        return []
+        """What to do about an event. Raises ProtocolViolation."""
+        self._desk.now = now
+        if type(event) is Received:
+            self._received(event.message, event.sender)
+        elif type(event) is Call:
+            self._calls[type(event.request)](event.call, event.request)
+        elif type(event) is Timer:
+            self._desk.ring()
+        return self._desk.effects()
+
+    def _received(self, message: Any, sender: Address) -> None:
+        kind = type(message)
+        if kind in self._messages:
+            if message.client == self._desk.client:
+                self._messages[kind](message, sender)
+        elif kind in self._answers:
+            self._questions.answer(message.request, message, sender)
+        elif kind is messages.Changed:
+            self._questions.answer(message.id, message, sender)
+
+    def _view_changed(self) -> None:
+        self._appends.view_changed()
+        self._subscriber.view_changed()
 
     def check_invariants(self) -> None:
-        """Cheap."""
+        """SCA-11 and SCA-13, as far as they are this core's, and that bytes are counted right."""
+        self._appends.check_invariants()
+        self._subscriber.check_invariants()
+
+    # ---- calls that the ordering layer answers
+
+    def _ask(self, call: int, deadline: int | None, ask: Callable[[], int], late: Exception) -> None:
+        """A call that is one question to the ordering layer."""
+        number = 0
+
+        def expired() -> None:
+            self._questions.drop(number)
+            self._desk.answer(call, late)
+
+        self._desk.open(call, deadline, expired)
+        number = ask()
+
+    def _tail(self, call: int, request: calls.Tail) -> None:
+        def told(tail: messages.TailIs) -> None:
+            self._desk.answer(call, tail.last)
+
+        self._ask(call, request.deadline, lambda: self._council.tail(told), _late())
+
+    def _oldest(self, call: int, request: calls.Oldest) -> None:
+        def told(tail: messages.TailIs) -> None:
+            self._desk.answer(call, tail.oldest)
+
+        self._ask(call, request.deadline, lambda: self._council.tail(told), _late())
+
+    def _view(self, call: int, request: calls.View) -> None:
+        def told(tail: messages.TailIs) -> None:
+            self._desk.answer(call, self._directory.view)
+
+        self._ask(call, request.deadline, lambda: self._council.confirm(told), _late())
+
+    def _trim(self, call: int, request: calls.Trim) -> None:
+        """The tail only grows, so a GSN that it has reached can be trimmed to whenever the change is carried out."""
+        change = messages.TrimLog(request.gsn)
+
+        def changed(answer: messages.Changed) -> None:
+            if answer.error:
+                self._desk.answer(call, ValueError(answer.error))
+            else:
+                self._directory.trimmed(answer.result)
+                self._desk.answer(call, answer.result)
+
+        late = unknown("the ordering layer did not answer before the deadline")
+        self._ask(call, request.deadline, lambda: self._council.change(change, changed), late)
+
+    def _reconfigure(self, call: int, request: calls.Reconfigure) -> None:
+        def changed(answer: messages.Changed) -> None:
+            if answer.error:
+                self._desk.answer(call, Unavailable(answer.error))
+            else:
+                self._council.refresh()
+                self._desk.answer(call, answer.result)
+
+        late = unknown("the ordering layer did not answer before the deadline")
+        self._ask(call, request.deadline, lambda: self._council.change(request.change, changed), late)
+
+    def _set_policy(self, call: int, request: calls.SetPolicy) -> None:
+        self._desk.open(call, None, lambda: None)
+        self._appends.policy = request.policy
+        self._desk.answer(call, None)
+
+
+def _late() -> TimeoutError:
+    return TimeoutError("the ordering layer did not answer before the deadline")

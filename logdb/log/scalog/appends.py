@@ -1,0 +1,322 @@
+"""Appends: from calls to pieces for segments, from GSNs to answers, and which error says what.
+
+An append is split by the policy into shares, one for each shard that it names, and a share into parts no larger than a
+batch. A part is placed when the one before it is in the log, so a share keeps its order whatever happens.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from itertools import pairwise
+
+from logdb.errors import Unavailable
+from logdb.log.contract import NotOfThisShard, Record
+from logdb.log.cores import Address, ProtocolViolation
+from logdb.log.scalog import calls
+from logdb.log.scalog.batches import Numbers, Piece
+from logdb.log.scalog.council import Council
+from logdb.log.scalog.desk import Alarm, Desk, unknown
+from logdb.log.scalog.directory import Directory
+from logdb.log.scalog.lanes import Lane
+from logdb.log.scalog.messages import Appended, Fate, Refused, ShardState, TailIs
+from logdb.log.scalog.policies import Places
+from logdb.log.scalog.records import RECORD_BYTES, bytes_of
+
+
+class Appending:
+    """An append under way. `left`: so many records are neither in the log nor given up. `refused`: so many are certain
+    not to be in the log, `doubtful` may be or not; `why`."""
+
+    __slots__ = ("call", "doubtful", "gsns", "left", "records", "refused", "sent", "shard", "shards", "size", "why")
+
+    def __init__(self, call: int, records: Sequence[Record], shard: int | None) -> None:
+        self.call, self.records, self.shard = call, records, shard
+        self.size = bytes_of(records)
+        self.left = len(records)
+        self.refused = self.doubtful = 0
+        self.sent = False
+        self.why: Exception | None = None
+        self.gsns = [0] * len(records)
+        self.shards = [0] * len(records)
+
+    def result(self) -> object:
+        """What the application is told when nothing is left."""
+        lost = self.refused + self.doubtful
+        if not lost:
+            return calls.Done(self.gsns, self.shards)
+        if self.refused == len(self.records):
+            return self.why
+        return unknown(f"{len(self.records) - lost} of {len(self.records)} records are in the log; {self.why}")
+
+
+class Share:
+    """The records of an append that want the same shard. `parts` are not placed yet, of those that are, `open` records
+    are not settled."""
+
+    __slots__ = ("append", "open", "parts", "shard")
+
+    def __init__(self, append: Appending, shard: int | None, parts: deque[Piece]) -> None:
+        self.append, self.shard, self.parts = append, shard, parts
+        self.open = 0
+
+
+class Appends:
+    """All appends of a client. `buffered`: bytes of those that were let in; the others wait at the door."""
+
+    def __init__(self, desk: Desk, directory: Directory, council: Council) -> None:
+        self._desk, self._directory, self._council = desk, directory, council
+        self.policy = desk.config.policy
+        self.numbers = Numbers()
+        self.lanes: dict[int, Lane] = {}
+        self.buffered = 0
+        self._door: deque[Appending] = deque()
+        self._homeless: list[Piece] = []
+        self._drawn: dict[int | None, int] = {}
+        self._look = Alarm(self._council.refresh)
+
+    # ---- calls
+
+    def append(self, call: int, request: calls.Append) -> None:
+        """The application appends."""
+        desk = self._desk
+        append = Appending(call, tuple(request.records), request.shard)
+        desk.open(call, request.deadline, lambda: self._expired(append))
+        if not append.records:
+            desk.answer(call, append.result())
+            return
+        if desk.now - self._council.looked_at > desk.config.view_age_ns:
+            self._council.refresh()
+        self._door.append(append)
+        self._let_in()
+
+    def _let_in(self) -> None:
+        while self._door:
+            append = self._door[0]
+            if self.buffered and self.buffered + append.size > self._desk.config.buffer_bytes:
+                return
+            self._door.popleft()
+            self.buffered += append.size
+            self._split(append)
+
+    def _split(self, append: Appending) -> None:
+        records = append.records
+        try:
+            shares = [(append.shard, range(len(records)))] if append.shard is not None else self.policy.split(records)
+        except Exception as error:  # the application's own function
+            append.refused, append.left, append.why = len(records), 0, error
+            self._end(append)
+            return
+        for shard, places in list(shares):
+            share = Share(append, shard, deque())
+            share.parts.extend(self._parts(share, places))
+            self._next_part(share)
+
+    def _parts(self, share: Share, places: Places) -> list[Piece]:
+        """Pieces of about a batch at most."""
+        append, most = share.append, self._desk.config.batch_bytes
+        records = append.records if len(places) == len(append.records) else [append.records[at] for at in places]
+        if append.size <= most:
+            size = append.size * len(places) // len(append.records)
+            return [Piece(share, places, records, size)]
+        parts, start, size = [], 0, 0
+        for index, (_, payload) in enumerate(records):
+            bytes_ = len(payload) + RECORD_BYTES
+            if index > start and size + bytes_ > most:
+                parts.append(Piece(share, places[start:index], records[start:index], size))
+                start, size = index, 0
+            size += bytes_
+        return [*parts, Piece(share, places[start:], records[start:], size)]
+
+    def _next_part(self, share: Share) -> None:
+        if share.parts:
+            piece = share.parts.popleft()
+            share.open += len(piece.records)
+            self._place(piece)
+
+    def _expired(self, append: Appending) -> None:
+        """The deadline has passed. What was sent is not given up: its numbers must be settled, here or there."""
+        if append in self._door:
+            self._door.remove(append)
+        if append.sent:
+            self._desk.answer(append.call, unknown("no answer came before the deadline"))
+        else:
+            self._desk.answer(append.call, Unavailable("no server took the records before the deadline"))
+
+    # ---- places
+
+    def _place(self, piece: Piece) -> None:
+        """Give a piece, which is nowhere, to a lane."""
+        share = piece.owner
+        assert isinstance(share, Share)
+        if not self.wanted(piece):
+            self.numbers.close(piece.sequence)
+            self.dropped(piece)
+            return
+        append = share.append
+        if append.shard is not None:
+            segments: Sequence[int] = self._directory.of(append.shard)
+            if not segments and self._is_closed(append.shard, piece):
+                return
+        elif share.shard is not None:
+            segments = self._directory.instead_of(share.shard)
+        else:
+            segments = self._directory.everywhere()
+        if segments:
+            self._lane(self._pick(share.shard, segments)).push(piece)
+        else:
+            self._homeless.append(piece)
+            if self._look.at is None:
+                self._desk.set(self._look, self._desk.now + self._desk.backoff(3))
+
+    def _is_closed(self, shard: int, piece: Piece) -> bool:
+        """Whether a shard that the application named has ended, or must be asked for: then the piece is seen to."""
+        directory = self._directory
+        config = directory.shards.get(shard)
+        if directory.view is None or (config is not None and config.state is not ShardState.FINALIZED):
+            return False
+        if config is not None or directory.has_existed(shard):
+            self._refuse(piece, Unavailable(f"shard {shard} is finalized"))
+            return True
+
+        def told(tail: TailIs) -> None:
+            if directory.has_existed(shard):
+                self._place(piece)
+            else:
+                self._refuse(piece, NotOfThisShard(0, shard))
+
+        self._council.confirm(told)
+        return True
+
+    def _pick(self, key: int | None, segments: Sequence[int]) -> int:
+        """The segment where a batch is being collected, else one by the policy."""
+        drawn = self._drawn.get(key, 0)
+        lane = self.lanes.get(drawn)
+        if lane is not None and lane.waiting and drawn in segments:
+            return drawn
+        segment = self.policy.pick(segments, self._directory.round_trip, self._desk.rng)
+        self._drawn[key] = segment
+        return segment
+
+    def _lane(self, segment: int) -> Lane:
+        lane = self.lanes.get(segment)
+        if lane is None:
+            config = self._directory.shard_of(segment)
+            assert config is not None
+            lane = Lane(segment, config.shard, self._desk, self._directory, self._council, self.numbers, sink=self)
+            self.lanes[segment] = lane
+        return lane
+
+    def view_changed(self) -> None:
+        """A newer view has come: lanes may have ended, what had no place may have one."""
+        for segment, lane in list(self.lanes.items()):
+            if not self._directory.takes_appends(segment):
+                lane.seal()
+                if not lane.flight:
+                    del self.lanes[segment]
+        homeless, self._homeless = self._homeless, []
+        self._look.at = None
+        for piece in homeless:
+            self._place(piece)
+
+    # ---- answers
+
+    def appended(self, answer: Appended, sender: Address) -> None:
+        lane = self.lanes.get(answer.segment)
+        if lane is None:
+            return
+        for first, count, _ in answer.ranges:
+            if first + count > self.numbers.next:
+                raise ProtocolViolation(f"SCA-13: {first} to {first + count - 1} were appended, but never sent")
+        lane.appended(answer, sender)
+        if answer.leaving and self._directory.leaves(lane.shard):
+            self._council.refresh()
+            lane.desert()
+
+    def refused(self, answer: Refused, sender: Address) -> None:
+        lane = self.lanes.get(answer.segment)
+        if lane is not None:
+            lane.refused(answer, sender)
+            if lane.sealed:
+                self._council.refresh()
+
+    def fate(self, answer: Fate, sender: Address) -> None:
+        lane = self.lanes.get(answer.segment)
+        if lane is not None:
+            lane.fate(answer, sender)
+
+    # ---- what lanes tell of pieces (`lanes.Sink`)
+
+    def wanted(self, piece: Piece) -> bool:
+        assert isinstance(piece.owner, Share)
+        return self._desk.is_open(piece.owner.append.call)
+
+    def sent(self, piece: Piece) -> None:
+        assert isinstance(piece.owner, Share)
+        piece.owner.append.sent = True
+
+    def ordered(self, piece: Piece, start: int, gsns: Sequence[int], shard: int) -> None:
+        share = piece.owner
+        assert isinstance(share, Share)
+        append, count = share.append, len(gsns)
+        places = piece.places[start : start + count]
+        if isinstance(places, range):
+            append.gsns[places.start : places.stop] = gsns
+            append.shards[places.start : places.stop] = (shard,) * count
+        else:
+            for place, gsn in zip(places, gsns, strict=True):
+                append.gsns[place], append.shards[place] = gsn, shard
+        self._settled(share, count)
+
+    def lost(self, piece: Piece, start: int, end: int) -> None:
+        share = piece.owner
+        assert isinstance(share, Share)
+        share.append.doubtful += end - start
+        share.append.why = unknown("the segment was trimmed away before anybody could tell")
+        self._settled(share, end - start)
+
+    def dropped(self, piece: Piece) -> None:
+        self._refuse(piece, Unavailable("nobody waits for it"))
+
+    def homeless(self, piece: Piece) -> None:
+        self._place(piece)
+
+    def _refuse(self, piece: Piece, why: Exception) -> None:
+        """The piece is nowhere and goes nowhere, and what was to follow it neither."""
+        share = piece.owner
+        assert isinstance(share, Share)
+        self.numbers.close(piece.sequence)
+        share.append.why = why
+        following = sum([len(part.records) for part in share.parts])
+        share.parts.clear()
+        share.open += following
+        share.append.refused += len(piece.records) + following
+        self._settled(share, len(piece.records) + following)
+
+    def _settled(self, share: Share, count: int) -> None:
+        share.open -= count
+        append = share.append
+        append.left -= count
+        if not append.left:
+            self._end(append)
+        elif not share.open:
+            self._next_part(share)
+
+    def _end(self, append: Appending) -> None:
+        self._desk.answer(append.call, append.result())
+        self.buffered -= append.size
+        self._let_in()
+
+    def check_invariants(self) -> None:
+        lanes = self.lanes.values()
+        runs = [run for lane in lanes for batch in lane.flight.values() for run in batch.open_runs()]
+        pieces = [*self._homeless, *(piece for lane in lanes for piece in lane.waiting)]
+        runs += [(piece.sequence, len(piece.records)) for piece in pieces if piece.sequence]
+        runs.sort()
+        assert not runs or self.numbers.settled() <= runs[0][0], "SCA-13: settled is above a number that is not"
+        for (first, count), (following, _) in pairwise(runs):
+            assert first + count <= following, f"SCA-13: number {following} is on its way to two segments"
+        assert self.buffered >= 0, "bytes are let out that were never let in"
+        for lane in lanes:
+            assert lane.flight_bytes == sum([batch.size for batch in lane.flight.values()])
+            assert not (lane.sealed and lane.waiting), "records wait for a segment that has ended"

@@ -1,0 +1,109 @@
+"""What a client has under way to segments: numbers, pieces of appends, and batches of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import heappop, heappush
+
+from logdb.log.contract import Record
+from logdb.log.cores import ProtocolViolation
+
+NEVER = -1
+"""In the place of a GSN: the record is not in the segment and never will be."""
+
+
+class Piece:
+    """Records that stay together: consecutive ones of an append, for one segment.
+
+    `owner`: what `Sink` knows it by. `sequence`: the number of the first one, once it has one. `gsns`: of each what is
+    known, 0 if nothing is; None if nothing is known at all.
+    """
+
+    __slots__ = ("gsns", "owner", "places", "records", "sequence", "size")
+
+    def __init__(self, owner: object, places: range | list[int], records: Sequence[Record], size: int) -> None:
+        self.owner, self.places, self.records, self.size = owner, places, records, size
+        self.sequence = 0
+        self.gsns: Sequence[int] | None = None
+
+    def decide(self, start: int, gsns: Sequence[int]) -> list[tuple[int, int]]:
+        """Note what became of the records from index `start` on. Returns the (start, end) runs for which it is news."""
+        if self.gsns is None:
+            if len(gsns) == len(self.records):
+                self.gsns = gsns
+                return [(0, len(gsns))]
+            self.gsns = (0,) * len(self.records)
+        known = list(self.gsns)
+        runs: list[tuple[int, int]] = []
+        for index, gsn in enumerate(gsns, start):
+            if known[index] and known[index] != gsn:
+                raise ProtocolViolation(f"SCA-13: record {self.sequence + index} is at {known[index]} and at {gsn}")
+            if not known[index]:
+                known[index] = gsn
+                if runs and runs[-1][1] == index:
+                    runs[-1] = (runs[-1][0], index + 1)
+                else:
+                    runs.append((index, index + 1))
+        self.gsns = known
+        return runs
+
+
+class Numbers:
+    """The sequence numbers of a client, and below which all are settled."""
+
+    def __init__(self) -> None:
+        self.next = 1
+        self._open: set[int] = set()
+        self._heap: list[int] = []
+
+    def take(self, count: int) -> int:
+        """Numbers for so many records; they are open under the first."""
+        first = self.next
+        self.next += count
+        self.open(first)
+        return first
+
+    def open(self, first: int) -> None:
+        """The numbers from `first` on, up to the next open one, are not settled."""
+        if first not in self._open:
+            self._open.add(first)
+            heappush(self._heap, first)
+
+    def close(self, first: int) -> None:
+        self._open.discard(first)
+
+    def settled(self) -> int:
+        """Every number below it is settled."""
+        heap = self._heap
+        while heap and heap[0] not in self._open:
+            heappop(heap)
+        return heap[0] if heap else self.next
+
+
+class Batch:
+    """Records under way in one message; `left`: of so many of them nothing is known yet. `marks`: what it keeps open in
+    `Numbers`."""
+
+    __slots__ = ("attempts", "count", "left", "marks", "pieces", "records", "resend_at", "sent_at", "sequence", "size")
+
+    def __init__(self, sequence: int, pieces: list[Piece]) -> None:
+        self.sequence, self.pieces = sequence, pieces
+        self.records = pieces[0].records if len(pieces) == 1 else [r for piece in pieces for r in piece.records]
+        self.size = sum([piece.size for piece in pieces])
+        self.count = self.left = len(self.records)
+        self.attempts = self.sent_at = self.resend_at = 0
+        self.marks = {piece.sequence for piece in pieces}
+
+    def open_runs(self) -> list[tuple[int, int]]:
+        """(first number, count) of what is not known yet."""
+        if self.left == self.count:
+            return [(self.sequence, self.count)]
+        runs: list[tuple[int, int]] = []
+        for piece in self.pieces:
+            for number, gsn in enumerate(piece.gsns or (0,) * len(piece.records), piece.sequence):
+                if not gsn:
+                    if runs and sum(runs[-1]) == number:
+                        runs[-1] = (runs[-1][0], runs[-1][1] + 1)
+                    else:
+                        runs.append((number, 1))
+        return runs

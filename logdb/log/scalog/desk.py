@@ -1,0 +1,194 @@
+"""What the parts of a client share: the time, what goes out, alarms, open calls, and questions put until answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from logdb.log.contract import LogFailed
+from logdb.log.cores import Address, Answer, Effect, Send, SetTimer
+
+if TYPE_CHECKING:
+    from logdb.log.scalog.client import ClientConfig
+
+AGENDA = "agenda"
+"""The one timer of a client."""
+
+
+class Alarm:
+    """Rings once, at the time it was last set to."""
+
+    __slots__ = ("at", "queued", "ring")
+
+    def __init__(self, ring: Callable[[], None]) -> None:
+        self.ring = ring
+        self.at: int | None = None
+        self.queued: int | None = None
+
+
+class Desk:
+    """The state that all parts of one client work at. `now` and `out` belong to the event that is being handled.
+    Numbers of questions begin anywhere, so that an answer to an earlier client at this address answers nothing.
+
+    Alarms lie in a heap, each at most once but for those that were set earlier than before: one that was set later or
+    cancelled is looked at when its old time comes. The host has one timer for all of them.
+    """
+
+    def __init__(self, config: ClientConfig, rng: Random) -> None:
+        self.config, self.rng = config, rng
+        self.client = rng.getrandbits(64)
+        self.now = 0
+        self.out: list[Effect] = []
+        self._heap: list[tuple[int, int, Alarm]] = []
+        self._serial = rng.getrandbits(62)
+        self._timer: int | None = None
+        self._calls: dict[int, Alarm | None] = {}
+
+    # ---- messages and time
+
+    def send(self, to: Address, message: Any) -> None:
+        self.out.append(Send(to, message))
+
+    def number(self) -> int:
+        """A number that this client has not used."""
+        self._serial += 1
+        return self._serial
+
+    def backoff(self, attempts: int) -> int:
+        """How long to wait after so many attempts: doubling, half of it drawn."""
+        config = self.config
+        bound = min(config.backoff_ns << min(attempts, 20), config.max_backoff_ns)
+        return bound // 2 + self.rng.randrange(bound // 2 + 1)
+
+    def set(self, alarm: Alarm, at: int) -> None:
+        alarm.at = at
+        if alarm.queued is None or at < alarm.queued:
+            alarm.queued = at
+            self._serial += 1
+            heappush(self._heap, (at, self._serial, alarm))
+
+    def ring(self) -> None:
+        """The timer has run out."""
+        self._timer = None
+        heap, now = self._heap, self.now
+        while heap and heap[0][0] <= now:
+            at, _, alarm = heappop(heap)
+            if alarm.queued != at:
+                continue
+            alarm.queued = None
+            if alarm.at is None:
+                continue
+            if alarm.at > now:
+                self.set(alarm, alarm.at)
+            else:
+                alarm.at = None
+                alarm.ring()
+
+    def effects(self) -> list[Effect]:
+        """All that has to be done about the event; the timer is set if it must ring earlier."""
+        heap = self._heap
+        while heap and (heap[0][2].queued != heap[0][0] or heap[0][2].at is None):
+            alarm = heappop(heap)[2]
+            if alarm.at is None:
+                alarm.queued = None
+        if heap and (self._timer is None or heap[0][0] < self._timer):
+            self._timer = heap[0][0]
+            self.out.append(SetTimer(AGENDA, self._timer))
+        out, self.out = self.out, []
+        return out
+
+    # ---- calls
+
+    def open(self, call: int, deadline: int | None, expired: Callable[[], None]) -> None:
+        """A call of the application, to be ended by `answer`. At its deadline, `expired` does that."""
+        alarm = None
+        if deadline is not None:
+            alarm = Alarm(expired)
+            self.set(alarm, max(deadline, self.now))
+        self._calls[call] = alarm
+
+    def answer(self, call: int, result: Any) -> None:
+        """End a call, unless it has ended."""
+        if call in self._calls:
+            alarm = self._calls.pop(call)
+            if alarm is not None:
+                alarm.at = None
+            self.out.append(Answer(call, result))
+
+    def is_open(self, call: int) -> bool:
+        return call in self._calls
+
+
+class Question:
+    """A message that is sent again, here and there, until it is answered or dropped."""
+
+    __slots__ = ("alarm", "answered", "attempts", "message", "where")
+
+    def __init__(self, message: Any, where: Where, answered: Answered) -> None:
+        self.message, self.where, self.answered = message, where, answered
+        self.attempts = 0
+        self.alarm: Alarm
+
+
+Where = Callable[[int], Address | None]
+"""Whom to ask at the n-th attempt, from 0; None: nobody now, ask me again later."""
+
+Answered = Callable[[Any, Address], int | None]
+"""Takes an answer: None if the question is settled, else how long to wait before it is put again (ns)."""
+
+
+class Questions:
+    """The open questions, by their numbers, which the answers carry."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._open: dict[int, Question] = {}
+
+    def ask(self, number: int, message: Any, where: Where, answered: Answered) -> None:
+        question = Question(message, where, answered)
+        question.alarm = Alarm(lambda: self._put(number))
+        self._open[number] = question
+        self._put(number)
+
+    def is_open(self, number: int) -> bool:
+        return number in self._open
+
+    def drop(self, number: int) -> None:
+        """The answer is needed no more. Harmless if there is no such question."""
+        question = self._open.pop(number, None)
+        if question is not None:
+            question.alarm.at = None
+
+    def answer(self, number: int, message: Any, sender: Address) -> None:
+        """An answer has come, perhaps to a question that is long forgotten."""
+        question = self._open.get(number)
+        if question is None:
+            return
+        wait = question.answered(message, sender)
+        if number not in self._open:
+            return
+        if wait is None:
+            self.drop(number)
+        elif wait == 0:
+            self._put(number)
+        else:
+            self._desk.set(question.alarm, self._desk.now + wait)
+
+    def _put(self, number: int) -> None:
+        question = self._open[number]
+        address = question.where(question.attempts)
+        if number not in self._open:
+            return
+        if address is not None:
+            self._desk.send(address, question.message)
+        question.attempts += 1
+        desk = self._desk
+        wait = desk.config.answer_timeout_ns if address is not None else desk.backoff(question.attempts)
+        desk.set(question.alarm, desk.now + wait)
+
+
+def unknown(what: str) -> LogFailed:
+    """The error of what may or may not have been done."""
+    return LogFailed(f"the outcome is unknown: {what}")

@@ -1,0 +1,147 @@
+"""A log client on a stage: the test plays everybody else, message by message, and lets time pass."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from logdb.log.contract import LogRecord, Record
+from logdb.log.cores import SECOND, Answer, Call, Effect, Received, Send, SetTimer, Timer
+from logdb.log.scalog.client import ClientConfig, LogClient
+from logdb.log.scalog.messages import (
+    Append,
+    Appended,
+    AskView,
+    Member,
+    Pulled,
+    Segment,
+    ShardConfig,
+    ShardState,
+    View,
+    ViewIs,
+)
+from logdb.log.scalog.records import wrap
+
+Message = TypeVar("Message")
+START = 1_000 * SECOND
+CONFIG = ClientConfig("client", ("o1", "o2", "o3"))
+LIVE, FINALIZING, FINALIZED = ShardState.LIVE, ShardState.FINALIZING, ShardState.FINALIZED
+
+
+def shard(
+    number: int,
+    state: ShardState = LIVE,
+    *,
+    servers: int = 2,
+    sealed: Sequence[int] = (),
+    extra: Sequence[Segment] = (),
+) -> ShardConfig:
+    """Shard n has the servers n1, n2, ... with the segments n1, n2, ...; `sealed` are sealed at 100."""
+    ids = [10 * number + index for index in range(1, servers + 1)]
+    ended = state is FINALIZED
+    segments = tuple(Segment(id, id, 1, 100 if ended or id in sealed else None) for id in ids)
+    members = tuple(Member(id, f"s{id}") for id in ids)
+    return ShardConfig(number, 1, state, servers, members, (*segments, *extra), "")
+
+
+def view(version: int, *shards: ShardConfig, next_shard: int = 0, oldest: int = 1) -> View:
+    return View(version, shards, next_shard or len(shards) + 1, oldest, (), ())
+
+
+def records(count: int, tag: int = 1) -> list[Record]:
+    return [(tag, b"record %d" % number) for number in range(count)]
+
+
+class Stage:
+    """One client, started, that has been shown `shown` (if any)."""
+
+    def __init__(self, shown: View | None = None, *, seed: int = 1, **config: Any) -> None:
+        self.now = START
+        self.sent: list[tuple[str, Any]] = []
+        self.answers: dict[int, Any] = {}
+        self._timer: int | None = None
+        self._calls = 0
+        self.client = LogClient(replace(CONFIG, **config), {}, random.Random(seed))
+        self._perform(self.client.start(self.now))
+        if shown is not None:
+            self.show(shown)
+
+    def _perform(self, effects: list[Effect]) -> None:
+        self.client.check_invariants()
+        for effect in effects:
+            if isinstance(effect, Send):
+                self.sent.append((effect.to, effect.message))
+            elif isinstance(effect, Answer):
+                assert effect.call not in self.answers, "answered twice"
+                self.answers[effect.call] = effect.result
+            else:
+                assert isinstance(effect, SetTimer)
+                self._timer = effect.at
+
+    def call(self, request: Any) -> int:
+        """The application asks; its answer will be in `answers` under this number."""
+        self._calls += 1
+        self._perform(self.client.handle(Call(self._calls, request), self.now))
+        return self._calls
+
+    def ask(self, request: Any) -> Any:
+        """The answer to a call that needs nobody else."""
+        return self.answers[self.call(request)]
+
+    def give(self, sender: str, message: Any) -> None:
+        """A message arrives."""
+        self._perform(self.client.handle(Received(sender, message), self.now))
+
+    def wait(self, time: int) -> None:
+        """Time passes, and timers ring."""
+        end = self.now + time
+        while self._timer is not None and self._timer <= end:
+            self.now, self._timer = max(self.now, self._timer), None
+            self._perform(self.client.handle(Timer("agenda"), self.now))
+        self.now = end
+
+    def take(self, kind: type[Message]) -> list[tuple[str, Message]]:
+        """(to, message) of that kind that were sent since they were last taken."""
+        found = [(to, message) for to, message in self.sent if isinstance(message, kind)]
+        self.sent = [(to, message) for to, message in self.sent if not isinstance(message, kind)]
+        return found
+
+    def one(self, kind: type[Message]) -> tuple[str, Message]:
+        """The only one of that kind."""
+        (found,) = self.take(kind)
+        return found
+
+    def show(self, shown: View) -> None:
+        """Whoever is asked for the view has this one."""
+        for to, question in self.take(AskView):
+            self.give(to, ViewIs(question.request, shown))
+
+    def show_now(self, shown: View) -> None:
+        """The same, once the client asks."""
+        for _ in range(100):
+            if any(isinstance(message, AskView) for _, message in self.sent):
+                break
+            self.wait(SECOND // 10)
+        self.show(shown)
+
+    def acknowledge(
+        self, to: str, append: Append, gsn: int, count: int | None = None, *, leaving: bool = False
+    ) -> None:
+        """The primary has ordered the first `count` records (all) of an append from `gsn` on."""
+        ranges = ((append.sequence, len(append.records) if count is None else count, gsn),)
+        self.give(to, Appended(append.client, append.segment, ranges, leaving))
+
+
+def stretch(
+    request: Any, end: int, owned: Sequence[tuple[int, int]], *, final: bool = False, tags: frozenset[int] | None = None
+) -> Pulled:
+    """The answer to a pull: record g has the payload "g" and the tag g % 3 + 1."""
+    found = [
+        LogRecord(gsn, gsn * 10, gsn % 3 + 1, wrap(7, gsn, [(1, b"%d" % gsn)])[0][1])
+        for first, count in owned
+        for gsn in range(first, first + count)
+        if tags is None or gsn % 3 + 1 in tags
+    ]
+    return Pulled(request.request, request.shard, request.gsn, end, tuple(owned), final, found)

@@ -1,0 +1,485 @@
+"""How a client appends: to which segment, in which batches, and that nothing is ever appended twice."""
+
+from __future__ import annotations
+
+import pytest
+
+from logdb.errors import Unavailable
+from logdb.log.contract import LogFailed, NotOfThisShard
+from logdb.log.cores import MILLISECOND, SECOND, ProtocolViolation
+from logdb.log.scalog import calls
+from logdb.log.scalog.messages import (
+    Append,
+    AskFate,
+    AskTail,
+    AskView,
+    Fate,
+    Refused,
+    Segment,
+    Suspect,
+    TailIs,
+    ViewIs,
+    Why,
+)
+from logdb.log.scalog.policies import ByRecord, Fixed, Nearest
+from tests.log.scalog.client_stage import FINALIZED, FINALIZING, Stage, records, shard, view
+
+
+def test_an_append_is_sent_and_answered() -> None:
+    stage = Stage(view(1, shard(1)))
+    call = stage.call(calls.Append(records(3)))
+    to, append = stage.one(Append)
+    assert to in ("s11", "s12")
+    assert (f"s{append.segment}", append.sequence, append.settled, list(append.records)) == (to, 1, 1, records(3))
+    assert call not in stage.answers
+    stage.acknowledge(to, append, 40)
+    assert stage.answers[call] == calls.Done([40, 41, 42], [1, 1, 1])
+
+
+def test_an_append_waits_for_the_view() -> None:
+    stage = Stage()
+    call = stage.call(calls.Append(records(1)))
+    assert stage.take(Append) == []
+    stage.show(view(1, shard(1)))
+    to, append = stage.one(Append)
+    stage.acknowledge(to, append, 1)
+    assert stage.answers[call].gsns == [1]
+
+
+def test_an_append_of_nothing() -> None:
+    stage = Stage(view(1, shard(1)))
+    assert stage.ask(calls.Append([])) == calls.Done([], [])
+    assert stage.take(Append) == []
+
+
+# ---- batches
+
+
+def one_segment(**config: int) -> Stage:
+    return Stage(view(1, shard(1, servers=1)), **config)
+
+
+def test_what_comes_while_a_batch_is_under_way_is_collected_until_the_answer() -> None:
+    stage = one_segment(linger_ns=SECOND)
+    first = stage.call(calls.Append(records(1)))
+    to, append = stage.one(Append)
+    others = [stage.call(calls.Append(records(2))) for _ in range(3)]
+    assert stage.take(Append) == []
+    stage.acknowledge(to, append, 1)
+    assert stage.answers[first].gsns == [1]
+    to, batch = stage.one(Append)
+    assert (batch.sequence, batch.settled, len(batch.records)) == (2, 2, 6)
+    stage.acknowledge(to, batch, 10)
+    assert [stage.answers[call].gsns for call in others] == [[10, 11], [12, 13], [14, 15]]
+
+
+def test_what_has_lingered_is_sent() -> None:
+    stage = one_segment(linger_ns=MILLISECOND)
+    for _ in range(3):
+        stage.call(calls.Append(records(1)))
+    assert len(stage.one(Append)[1].records) == 1
+    stage.wait(MILLISECOND)
+    assert len(stage.one(Append)[1].records) == 2
+
+
+def test_a_whole_batch_does_not_linger() -> None:
+    stage = one_segment(linger_ns=SECOND, batch_bytes=200)
+    stage.call(calls.Append(records(1)))
+    stage.one(Append)
+    for _ in range(5):
+        stage.call(calls.Append(records(1)))
+    assert len(stage.one(Append)[1].records) == 5
+
+
+def test_no_more_than_the_window_is_under_way() -> None:
+    stage = one_segment(linger_ns=0, batch_bytes=100, window_bytes=300)
+    for _ in range(10):
+        stage.call(calls.Append(records(2)))
+    stage.wait(SECOND // 10)
+    assert sum(len(append.records) for _, append in stage.take(Append)) == 6
+
+
+def test_appends_beyond_the_buffer_wait_at_the_door() -> None:
+    stage = one_segment(linger_ns=0, buffer_bytes=200)
+    waiting = [stage.call(calls.Append(records(2))) for _ in range(6)]
+    stage.wait(MILLISECOND)
+    taken = stage.take(Append)
+    assert sum(len(append.records) for _, append in taken) == 4
+    for to, append in taken:
+        stage.acknowledge(to, append, append.sequence)
+    stage.wait(MILLISECOND)
+    for _ in range(3):
+        for to, append in stage.take(Append):
+            stage.acknowledge(to, append, append.sequence)
+        stage.wait(MILLISECOND)
+    assert [stage.answers[call].gsns for call in waiting] == [[n, n + 1] for n in range(1, 13, 2)]
+
+
+def test_a_large_append_goes_out_in_parts_one_after_another() -> None:
+    """So its records stay in order, whatever becomes of a part."""
+    stage = one_segment(batch_bytes=100)
+    call = stage.call(calls.Append(records(5)))
+    gsn = 1
+    for count in (2, 2, 1):
+        to, append = stage.one(Append)
+        assert (len(append.records), append.sequence) == (count, gsn)
+        stage.acknowledge(to, append, gsn)
+        gsn += count
+    assert stage.answers[call].gsns == [1, 2, 3, 4, 5]
+
+
+def test_acknowledgements_may_cover_a_part_or_several_batches() -> None:
+    stage = one_segment(linger_ns=0)
+    first = stage.call(calls.Append(records(4)))
+    to, append = stage.one(Append)
+    second = stage.call(calls.Append(records(2)))
+    stage.wait(0)
+    stage.one(Append)
+    stage.acknowledge(to, append, 7, 1)
+    assert first not in stage.answers
+    stage.acknowledge(to, append, 7, 1)
+    stage.acknowledge(to, append._replace(sequence=2), 20, 5)
+    assert stage.answers[first].gsns == [7, 20, 21, 22]
+    assert stage.answers[second].gsns == [23, 24]
+
+
+# ---- where to
+
+
+def test_a_random_segment_for_each_batch() -> None:
+    stage = Stage(view(1, shard(1), shard(2)))
+    for _ in range(40):
+        stage.call(calls.Append(records(1)))
+        for to, append in stage.take(Append):
+            stage.acknowledge(to, append, append.sequence)
+    stage = Stage(view(1, shard(1), shard(2)))
+    went: set[str] = set()
+    for _ in range(40):
+        stage.call(calls.Append(records(1)))
+        to, append = stage.one(Append)
+        went.add(to)
+        stage.acknowledge(to, append, append.sequence)
+    assert went == {"s11", "s12", "s21", "s22"}
+
+
+def test_a_fixed_shard_and_who_stands_in_for_it() -> None:
+    stage = Stage(view(1, shard(1), shard(2), shard(3)), policy=Fixed(2), linger_ns=0)
+    stage.call(calls.Append(records(1)))
+    assert stage.one(Append)[0] in ("s21", "s22")
+    stage = Stage(view(1, shard(1), shard(2, FINALIZED), shard(3)), policy=Fixed(2))
+    stage.call(calls.Append(records(1)))
+    assert stage.one(Append)[0] in ("s31", "s32")
+    stage = Stage(view(1, shard(1), shard(2), shard(3, FINALIZING)), policy=Fixed(3))
+    stage.call(calls.Append(records(1)))
+    assert stage.one(Append)[0] in ("s11", "s12")
+
+
+def test_by_record_and_the_answers_are_in_the_order_of_the_records() -> None:
+    stage = Stage(view(1, shard(1), shard(2)))
+    assert stage.ask(calls.SetPolicy(ByRecord(lambda record: record[0]))) is None
+    call = stage.call(calls.Append([(1, b"a"), (2, b"b"), (1, b"c"), (2, b"d")]))
+    (one, first), (two, second) = stage.take(Append)
+    assert (one[:2], list(first.records)) == ("s1", [(1, b"a"), (1, b"c")])
+    assert (two[:2], list(second.records)) == ("s2", [(2, b"b"), (2, b"d")])
+    stage.acknowledge(two, second, 10)
+    stage.acknowledge(one, first, 20)
+    assert stage.answers[call] == calls.Done([20, 10, 21, 11], [1, 2, 1, 2])
+
+
+def test_a_policy_that_raises_fails_its_append_alone() -> None:
+    stage = Stage(view(1, shard(1)), policy=ByRecord(lambda record: 1 // (record[0] - 1)))
+    assert isinstance(stage.ask(calls.Append([(1, b"")])), ZeroDivisionError)
+    stage.call(calls.Append([(3, b"")]))
+    stage.one(Append)
+
+
+def test_the_nearest_is_the_one_with_the_lowest_round_trip_once_all_are_measured() -> None:
+    stage = Stage(view(1, shard(1), shard(2)), policy=Nearest())
+    times = {"s11": 30, "s12": 10, "s21": 20, "s22": 40}
+    went = []
+    for _ in range(6):
+        stage.call(calls.Append(records(1)))
+        to, append = stage.one(Append)
+        went.append(to)
+        stage.wait(times[to] * MILLISECOND)
+        stage.acknowledge(to, append, append.sequence)
+    assert sorted(went[:4]) == sorted(times)
+    assert went[4:] == ["s12", "s12"]
+
+
+def test_a_shard_that_says_it_is_leaving_gets_nothing_new() -> None:
+    stage = Stage(view(1, shard(1), shard(2)), policy=Fixed(1))
+    stage.call(calls.Append(records(1)))
+    to, append = stage.one(Append)
+    stage.acknowledge(to, append, 1, leaving=True)
+    stage.one(AskView)
+    stage.call(calls.Append(records(1)))
+    assert stage.one(Append)[0][:2] == "s2"
+
+
+# ---- again and again, never twice
+
+
+def test_silence_sends_the_same_numbers_to_the_same_segment() -> None:
+    stage = Stage(view(1, shard(1), shard(2)))
+    call = stage.call(calls.Append(records(2)))
+    to, append = stage.one(Append)
+    stage.wait(3 * SECOND)
+    again = stage.take(Append)
+    assert len(again) >= 2
+    assert {(where, it.segment, it.sequence, len(it.records)) for where, it in again} == {(to, append.segment, 1, 2)}
+    stage.acknowledge(to, append, 5)
+    assert stage.answers[call].gsns == [5, 6]
+    stage.wait(10 * SECOND)
+    assert stage.take(Append) == []
+
+
+def test_busy_is_no_fate() -> None:
+    stage = Stage(view(1, shard(1), shard(2)), linger_ns=0)
+    call = stage.call(calls.Append(records(2)))
+    to, append = stage.one(Append)
+    waits = []
+    for _ in range(5):
+        stage.give(to, Refused(append.client, 1, append.segment, Why.BUSY))
+        assert stage.take(Append) == []
+        before = stage.now
+        while not (again := stage.take(Append)):
+            stage.wait(MILLISECOND)
+        waits.append(stage.now - before)
+        assert again == [(to, append)]
+    assert waits[-1] > waits[0], "it backs off"
+    stage.acknowledge(to, append, 1)
+    assert stage.answers[call].gsns == [1, 2]
+
+
+def test_not_the_primary_is_no_fate_either() -> None:
+    stage = Stage(view(1, shard(1), shard(2)))
+    stage.call(calls.Append(records(2)))
+    to, append = stage.one(Append)
+    stage.give(to, Refused(append.client, 1, append.segment, Why.NOT_PRIMARY))
+    stage.one(AskView)
+    stage.wait(SECOND)
+    assert set(where for where, _ in stage.take(Append)) == {to}
+
+
+def sealed_stage(count: int = 4) -> tuple[Stage, int, Append]:
+    """An append to segment 11 that was refused because the segment is sealed. Shard 2 is live."""
+    stage = Stage(view(1, shard(1, servers=3)), policy=Fixed(1))
+    while True:
+        call = stage.call(calls.Append(records(count)))
+        to, append = stage.one(Append)
+        if to == "s11":
+            break
+        stage.acknowledge(to, append, append.sequence)
+    stage.give(to, Refused(append.client, append.sequence, append.segment, Why.SEALED))
+    stage.show(view(2, shard(1, FINALIZED, servers=3), shard(2)))
+    return stage, call, append
+
+
+def test_sealed_is_no_fate_before_a_member_says_never() -> None:
+    stage, call, append = sealed_stage()
+    asked: set[str] = set()
+    for _ in range(6):
+        stage.wait(SECOND)
+        assert stage.take(Append) == []
+        for to, question in stage.take(AskFate):
+            asked.add(to)
+            assert (question.segment, question.sequences) == (11, ((append.sequence, 4),))
+            stage.give(to, Fate(append.client, 11, (), ()))
+    assert asked == {"s11", "s12", "s13"}
+    first = append.sequence
+    stage.give("s12", Fate(append.client, 11, ((first, 1, 70),), ((first + 1, 3),)))
+    to, moved = stage.one(Append)
+    assert to in ("s21", "s22")
+    assert (moved.sequence, list(moved.records)) == (first + 1, records(4)[1:]), "the same numbers"
+    stage.acknowledge(to, moved, 90)
+    assert stage.answers[call] == calls.Done([70, 90, 91, 92], [1, 2, 2, 2])
+
+
+def test_settled_stays_below_what_is_neither_here_nor_there() -> None:
+    """The numbers 2 and 3 are never in segment 11 and have gone elsewhere, 1 and 4 are not decided yet."""
+    stage, _, append = sealed_stage()
+    first = append.sequence
+    stage.give("s12", Fate(append.client, 11, (), ((first + 1, 2),)))
+    to, moved = stage.one(Append)
+    assert (moved.sequence, moved.settled) == (first + 1, first)
+    stage.acknowledge(to, moved, 90)
+    stage.give("s12", Fate(append.client, 11, ((first, 1, 70),), ()))
+    stage.call(calls.Append(records(1)))
+    assert stage.one(Append)[1].settled == first + 3
+    stage.give("s12", Fate(append.client, 11, (), ((first + 3, 1),)))
+    stage.call(calls.Append(records(1)))
+    stage.wait(MILLISECOND * 5)
+    assert {it.settled for _, it in stage.take(Append)} == {first + 3}
+
+
+def test_what_was_not_sent_leaves_a_sealed_segment_at_once() -> None:
+    stage = one_segment(linger_ns=SECOND)
+    stage.call(calls.Append(records(1)))
+    to, append = stage.one(Append)
+    stage.call(calls.Append(records(2)))
+    stage.give(to, Refused(append.client, 1, append.segment, Why.SEALED))
+    assert stage.take(Append) == []
+    stage.show_now(view(2, shard(1, FINALIZED, servers=1), shard(2)))
+    assert list(stage.one(Append)[1].records) == records(2)
+
+
+def test_a_segment_that_the_view_shows_sealed_is_asked_for_fates() -> None:
+    """Its server was replaced, or is masked: the shard goes on with other segments."""
+    stage = Stage(view(1, shard(1, servers=3)))
+    call = stage.call(calls.Append(records(1), shard=1))
+    to, append = stage.one(Append)
+    new = Segment(19, 10 + (append.segment - 10) % 3 + 1, 1, None)
+    later = shard(1, servers=3, sealed=[append.segment], extra=[new])
+    stage.wait(3 * SECOND)
+    stage.take(AskFate)
+    stage.show(view(2, later))
+    stage.wait(0)
+    stage.take(Append)
+    to, question = stage.one(AskFate)
+    stage.give(to, Fate(question.client, question.segment, (), question.sequences))
+    to, moved = stage.one(Append)
+    assert moved.segment != append.segment
+    stage.acknowledge(to, moved, 3)
+    assert stage.answers[call] == calls.Done([3], [1])
+
+
+def test_a_finalized_shard_that_was_asked_for_is_unavailable_once_the_fate_is_known() -> None:
+    stage = Stage(view(1, shard(1), shard(2)))
+    call = stage.call(calls.Append(records(2), shard=1))
+    to, append = stage.one(Append)
+    stage.give(to, Refused(append.client, 1, append.segment, Why.SEALED))
+    stage.show(view(2, shard(1, FINALIZED), shard(2)))
+    stage.wait(SECOND)
+    assert call not in stage.answers
+    stage.give("s12", Fate(append.client, append.segment, (), ((1, 2),)))
+    error = stage.answers[call]
+    assert isinstance(error, Unavailable)
+    assert str(error) == "shard 1 is finalized"
+    stage.call(calls.Append(records(1), shard=2))
+    assert stage.one(Append)[1].settled == 3, "what is certain never to be appended is settled"
+
+
+def test_an_append_of_which_a_part_was_ordered_is_not_called_unavailable() -> None:
+    stage = Stage(view(1, shard(1), shard(2)))
+    call = stage.call(calls.Append(records(2), shard=1))
+    to, append = stage.one(Append)
+    stage.give(to, Refused(append.client, 1, append.segment, Why.SEALED))
+    stage.show(view(2, shard(1, FINALIZED), shard(2)))
+    stage.give("s12", Fate(append.client, append.segment, ((1, 1, 9),), ((2, 1),)))
+    assert isinstance(stage.answers[call], LogFailed)
+    assert "1 of 2 records" in str(stage.answers[call])
+
+
+def test_a_shard_trimmed_away_leaves_the_outcome_unknown() -> None:
+    stage = Stage(view(1, shard(1), shard(2)), policy=Fixed(1))
+    call = stage.call(calls.Append(records(2)))
+    stage.one(Append)
+    stage.wait(3 * SECOND)
+    stage.show(view(5, shard(2), next_shard=3, oldest=50))
+    stage.wait(0)
+    assert isinstance(stage.answers[call], LogFailed)
+
+
+def test_a_number_that_is_in_two_segments_stops_the_client() -> None:
+    stage, _, append = sealed_stage()
+    stage.give("s12", Fate(append.client, 11, (), ((append.sequence, 3),)))
+    with pytest.raises(ProtocolViolation, match="SCA-13"):
+        stage.acknowledge("s11", append, 5)
+
+
+def test_a_number_that_was_never_given_stops_the_client() -> None:
+    stage = Stage(view(1, shard(1)))
+    stage.call(calls.Append(records(2)))
+    to, append = stage.one(Append)
+    with pytest.raises(ProtocolViolation, match="SCA-13"):
+        stage.acknowledge(to, append, 1, 3)
+
+
+def test_answers_to_an_earlier_client_of_this_address_are_nothing() -> None:
+    stage = Stage(view(1, shard(1)))
+    call = stage.call(calls.Append(records(2)))
+    to, append = stage.one(Append)
+    stage.acknowledge(to, append._replace(client=append.client + 1), 1)
+    assert call not in stage.answers
+
+
+# ---- shards by name
+
+
+def test_a_shard_that_does_not_exist_is_looked_for_in_a_fresh_view() -> None:
+    stage = Stage(view(1, shard(1)))
+    call = stage.call(calls.Append(records(1), shard=2))
+    to, question = stage.one(AskTail)
+    stage.give(to, TailIs(question.request, 9, 1, 4))
+    to, ask = stage.one(AskView)
+    stage.give(to, ViewIs(ask.request, view(3, shard(1))))
+    assert call not in stage.answers, "that view was not fresh"
+    stage.wait(SECOND)
+    (to, ask), *_ = stage.take(AskView)
+    stage.give(to, ViewIs(ask.request, view(4, shard(1), shard(2))))
+    assert stage.one(Append)[0] in ("s21", "s22")
+    call = stage.call(calls.Append(records(1), shard=7))
+    to, question = stage.one(AskTail)
+    stage.give(to, TailIs(question.request, 9, 1, 4))
+    assert isinstance(stage.answers[call], NotOfThisShard)
+
+
+def test_a_finalized_shard_is_unavailable_at_once_and_a_finalizing_one_is_not() -> None:
+    stage = Stage(view(1, shard(1, FINALIZED), shard(2, FINALIZING), next_shard=5))
+    assert isinstance(stage.ask(calls.Append(records(1), shard=1)), Unavailable)
+    assert isinstance(stage.ask(calls.Append(records(1), shard=4)), Unavailable), "trimmed away"
+    stage.call(calls.Append(records(1), shard=2))
+    assert stage.one(Append)[0][:2] == "s2"
+
+
+# ---- deadlines and silence
+
+
+def test_what_was_not_sent_by_the_deadline_is_unavailable_and_never_sent() -> None:
+    stage = Stage()
+    call = stage.call(calls.Append(records(1), deadline=stage.now + SECOND))
+    stage.wait(SECOND)
+    assert isinstance(stage.answers[call], Unavailable)
+    stage.show(view(1, shard(1)))
+    assert stage.take(Append) == []
+
+
+def test_what_was_sent_by_the_deadline_is_unknown_and_settled_all_the_same() -> None:
+    stage = Stage(view(1, shard(1)))
+    call = stage.call(calls.Append(records(1), deadline=stage.now + SECOND))
+    to, append = stage.one(Append)
+    stage.wait(2 * SECOND)
+    assert isinstance(stage.answers[call], LogFailed)
+    assert stage.take(Append), "its number is not given up"
+    stage.give(to, Refused(append.client, 1, append.segment, Why.SEALED))
+    stage.give("s12", Fate(append.client, append.segment, (), ((1, 1),)))
+    stage.wait(10 * SECOND)
+    assert stage.take(Append) == [], "nobody waits for it, so it is not appended elsewhere"
+
+
+def test_a_silent_primary_is_reported_and_others_are_asked() -> None:
+    stage = Stage(view(1, shard(1, servers=3)), suspect_after_ns=2 * SECOND)
+    call = stage.call(calls.Append(records(1)))
+    to, append = stage.one(Append)
+    stage.wait(SECOND * 19 // 10)
+    assert stage.take(Suspect) == []
+    asked = {to for to, _ in stage.take(AskFate)}
+    assert asked == {"s11", "s12", "s13"}
+    stage.wait(SECOND)
+    suspects = {message for _, message in stage.take(Suspect)}
+    assert suspects == {Suspect(1, 1, append.segment)}
+    other = next(member for member in asked if member != to)
+    stage.give(other, Fate(append.client, append.segment, ((1, 1, 8),), ()))
+    assert stage.answers[call].gsns == [8]
+
+
+def test_a_primary_that_only_waits_for_cuts_is_not_reported() -> None:
+    stage = Stage(view(1, shard(1)), suspect_after_ns=2 * SECOND)
+    stage.call(calls.Append(records(1)))
+    primary, append = stage.one(Append)
+    for _ in range(60):
+        stage.wait(SECOND // 10)
+        if any(to == primary for to, _ in stage.take(AskFate)):
+            stage.give(primary, Fate(append.client, append.segment, (), ()))
+    assert stage.take(Suspect) == []
