@@ -12,7 +12,8 @@ from logdb.log.contract import Record
 class Operation:
     """One call. `invoked` and `returned` number the moments of a history; `returned` is 0 while it is open.
 
-    `result`: a value, an exception, or `KILLED` when its client was.
+    `result`: a value, an exception, or `KILLED` when its client was. `reads`: what a read should find, "wrong" if
+    nothing on that shard; of an append `SCATTERED`, when the policy sends its records to several shards.
     """
 
     request: Any
@@ -37,6 +38,7 @@ class Following:
 
 
 KILLED = "killed"
+SCATTERED = "scattered"
 
 
 class History:

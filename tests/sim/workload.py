@@ -15,7 +15,7 @@ from logdb.log.contract import Batch, LogFailed, LogRecord, NotOfThisShard, Reco
 from logdb.log.cores import MILLISECOND, Answer
 from logdb.log.scalog import calls, messages
 from logdb.log.scalog.policies import Anywhere, ByRecord, Fixed, Nearest
-from tests.sim.history import KILLED, Following, History, Operation
+from tests.sim.history import KILLED, SCATTERED, Following, History, Operation
 from tests.sim.process import Process
 from tests.sim.world import Failure, World
 
@@ -64,6 +64,7 @@ class Application:
         self._calls = 0
         self._weights = [WEIGHTS[what] for what in load.doing]
         self._known: list[tuple[int, int, Record]] = []
+        self._scattered: str | None = None
         process.on_answer = self.answered
         world.after(int(load.think_ns * self.draw.random()), self._act)
 
@@ -99,11 +100,11 @@ class Application:
 
     def append(self) -> None:
         """Append anywhere, for as long as it takes."""
-        self.put("append", calls.Append(self.records()))
+        self.put("append", calls.Append(self.records()), self._scattered)
 
     def _append_by_deadline(self) -> None:
         deadline = self.process.now + int(self.draw.random() * 100 * MILLISECOND)
-        self.put("append", calls.Append(self.records(), None, deadline))
+        self.put("append", calls.Append(self.records(), None, deadline), self._scattered)
 
     def _append_to_shard(self) -> None:
         self.put("append", calls.Append(self.records(), self.draw.randint(1, 4)))
@@ -156,7 +157,9 @@ class Application:
 
     def _policy(self) -> None:
         policies = (Anywhere(), Nearest(), Fixed(self.draw.randint(1, 3)), ByRecord(lambda record: 1 + record[0] % 3))
-        self.put("policy", calls.SetPolicy(self.draw.choice(policies)))
+        policy = self.draw.choice(policies)
+        self._scattered = SCATTERED if isinstance(policy, ByRecord) else None
+        self.put("policy", calls.SetPolicy(policy))
 
     DO: ClassVar[dict[str, Callable[[Application], None]]] = {
         "append": append,
@@ -250,6 +253,7 @@ class Application:
             self.history.complete(operation, KILLED)
         self.open.clear()
         self.busy = 0
+        self._scattered = None
         for following in self.following.values():
             following.ended = KILLED
         self.following.clear()
