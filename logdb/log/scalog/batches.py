@@ -86,13 +86,12 @@ class Batch:
 
     __slots__ = ("attempts", "count", "left", "marks", "pieces", "records", "resend_at", "sent_at", "sequence", "size")
 
-    def __init__(self, sequence: int, pieces: list[Piece]) -> None:
-        self.sequence, self.pieces = sequence, pieces
+    def __init__(self, pieces: list[Piece], marks: set[int]) -> None:
+        self.sequence, self.pieces, self.marks = pieces[0].sequence, pieces, marks
         self.records = pieces[0].records if len(pieces) == 1 else [r for piece in pieces for r in piece.records]
         self.size = sum([piece.size for piece in pieces])
         self.count = self.left = len(self.records)
         self.attempts = self.sent_at = self.resend_at = 0
-        self.marks = {piece.sequence for piece in pieces}
 
     def open_runs(self) -> list[tuple[int, int]]:
         """(first number, count) of what is not known yet."""

@@ -110,14 +110,14 @@ class Lane:
         return pieces
 
     def _launch(self, pieces: list[Piece]) -> None:
-        if not pieces[0].sequence:
+        marks = {piece.sequence for piece in pieces}
+        if 0 in marks:
             number = self._numbers.take(sum([len(piece.records) for piece in pieces]))
-            self._numbers.close(number)
+            marks = {number}
             for piece in pieces:
                 piece.sequence = number
-                self._numbers.open(number)
                 number += len(piece.records)
-        batch = Batch(pieces[0].sequence, pieces)
+        batch = Batch(pieces, marks)
         for piece in pieces:
             self._sink.sent(piece)
         batch.sent_at = self._desk.now
