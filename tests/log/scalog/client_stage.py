@@ -126,11 +126,9 @@ class Stage:
             self.wait(SECOND // 10)
         self.show(shown)
 
-    def acknowledge(
-        self, to: str, append: Append, gsn: int, count: int | None = None, *, leaving: bool = False
-    ) -> None:
-        """The primary has ordered the first `count` records (all) of an append from `gsn` on."""
-        ranges = ((append.sequence, len(append.records) if count is None else count, gsn),)
+    def acknowledge(self, to: str, append: Append, gsn: int, count: int = 0, *, leaving: bool = False) -> None:
+        """The primary has ordered the first `count` records (0: all) of an append from `gsn` on."""
+        ranges = ((append.sequence, count or len(append.records), gsn),)
         self.give(to, Appended(append.client, append.segment, ranges, leaving))
 
 

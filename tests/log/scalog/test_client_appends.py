@@ -259,7 +259,7 @@ def test_not_the_primary_is_no_fate_either() -> None:
     stage.give(to, Refused(append.client, 1, append.segment, Why.NOT_PRIMARY))
     stage.one(AskView)
     stage.wait(SECOND)
-    assert set(where for where, _ in stage.take(Append)) == {to}
+    assert {where for where, _ in stage.take(Append)} == {to}
 
 
 def sealed_stage(count: int = 4) -> tuple[Stage, int, Append]:
