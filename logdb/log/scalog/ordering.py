@@ -1,63 +1,279 @@
-"""A replica of the ordering layer: Paxos chooses the commands, `state.py` applies them, a leader collects tallies."""
+"""A replica of the ordering layer: Paxos chooses commands, the state machine applies them, a leader collects reports.
+
+Any replica answers what its state can (`Ask`, `AskView`, a change that was carried out). What needs the leader is
+forwarded to it (reports, tallies, registrations, suspicions), or the asker is told who leads (`Change`, `AskTail`).
+"""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from typing import Any
 
 from logdb.log import paxos
-from logdb.log.cores import MILLISECOND, SECOND, Address, Effect, Event, Journal
-from logdb.log.scalog.commands import FailurePolicy
+from logdb.log.cores import Address, Effect, Event, Journal, Received, Send, Timer
+from logdb.log.scalog.commands import AggregatorFailed, Changing, Joined, decode
+from logdb.log.scalog.leading import Leader, OrderingConfig
+from logdb.log.scalog.messages import (
+    Ask,
+    AskTail,
+    AskView,
+    CaughtUp,
+    Change,
+    Changed,
+    NotLeader,
+    Recovered,
+    Register,
+    RegisterAggregator,
+    Report,
+    Suspect,
+    SuspectAggregator,
+    TailIs,
+    Tally,
+    Updates,
+    ViewIs,
+    You,
+)
+from logdb.log.scalog.state import OrderingState
 
-
-@dataclass(frozen=True, slots=True)
-class OrderingConfig:
-    """How one replica of the ordering layer does its work. `replicas`: the addresses of all, in the same order
-    everywhere; `address`: this one's.
-
-    `policy` and `f`: what is done when a storage server fails (table 3.2), and how many failures a shard survives:
-    it has f + 1 members, or 2f + 1 where failures are masked. They are the log's, not the replica's: the leader puts
-    its own into the replicated state. `interval_ns`: the least time between two cuts (0: order as soon as the
-    last cut is chosen); `finalizing_interval_ns`: the same, and the time between empty cuts, while a shard is
-    finalizing. `heartbeat_ns`: every shard hears from the leader so often. `suspect_after_ns`, `straggle_after_ns`:
-    how long a member may be silent, or behind the others. `snapshot_bytes`: the state is saved, and the commands
-    before it go, when they are so long. `remember_changes`: so many changes are recognised when they are sent again.
-    """
-
-    address: Address
-    replicas: tuple[Address, ...]
-    policy: FailurePolicy = FailurePolicy.FINALIZE_AND_ADD
-    f: int = 1
-    interval_ns: int = 0
-    finalizing_interval_ns: int = MILLISECOND
-    heartbeat_ns: int = 100 * MILLISECOND
-    suspect_after_ns: int = SECOND
-    straggle_after_ns: int = 5 * SECOND
-    snapshot_bytes: int = 4 << 20
-    paxos: paxos.Config = field(default_factory=paxos.Config)
-
-    def __post_init__(self) -> None:
-        if self.address not in self.replicas:
-            raise ValueError(f"{self.address} is not one of the replicas {', '.join(self.replicas)}")
-        if self.f < 0:
-            raise ValueError(f"f is the number of failures that a shard survives, not {self.f}")
+__all__ = ["OrderingConfig", "OrderingReplica"]
 
 
 class OrderingReplica:
-    """The core of one replica. `journals`: may have "paxos"."""
+    """The core of one replica. `journals`: "paxos", unless it is started for the first time.
+
+    `state` is what has been applied, up to `slot`; `leader` is there while this replica leads.
+    """
 
     def __init__(self, config: OrderingConfig, journals: Mapping[str, Journal], rng: random.Random) -> None:
-        raise NotImplementedError
+        self.config = config
+        self.state = OrderingState()
+        self.slot = 0
+        self.leader: Leader | None = None
+        self.paxos = paxos.Replica(config.address, config.replicas, journals.get("paxos"), rng, config.paxos)
+        self._out: list[Effect] = []
+        self._snapshot_bytes = 0
+        self._changing: dict[int, set[Address]] = {}
+        self._tails: set[tuple[Address, int]] = set()
+        self._confirming: set[tuple[Address, int]] = set()
+        self._token = 0
 
     def start(self, now: int) -> list[Effect]:
         """What to do when the node starts."""
-        raise NotImplementedError
+        self._absorb(self.paxos.start(now), now)
+        return self._taken(now)
 
     def handle(self, event: Event, now: int) -> list[Effect]:
         """What to do about an event. Raises ProtocolViolation."""
-        raise NotImplementedError
+        if isinstance(event, Received) and (answer := _ANSWER.get(type(event.message))) is not None:
+            answer(self, event.message, event.sender, now)
+        elif isinstance(event, Timer) and not event.name.startswith(paxos.TIMERS):
+            if self.leader is not None:
+                self.leader.timer(event.name, now)
+        else:
+            self._absorb(self.paxos.handle(event, now), now)
+        return self._taken(now)
 
     def check_invariants(self) -> None:
-        """SCA-4, 5, 6, 12, 14, and that the parts agree. Raises AssertionError."""
-        raise NotImplementedError
+        """SCA-4, 5, 6, 12, 14, and Paxos's own. Raises AssertionError."""
+        self.state.check()
+        self.paxos.check_invariants()
+        assert (self.leader is not None) == self.paxos.is_leader, "a leader that Paxos does not know, or the reverse"
+        assert self.slot == self.paxos.chosen, "a chosen command was not applied"
+
+    # ---- Paxos
+
+    def _taken(self, now: int) -> list[Effect]:
+        """Propose what is to be proposed, tell what is to be told."""
+        while self.leader is not None and (value := self.leader.next_proposal(now)) is not None:
+            self._absorb(self.paxos.propose(value, now), now)
+        if self._tails and not self._confirming:
+            self._confirm(now)
+        if self.leader is not None:
+            self.leader.tell(now)
+        if self.paxos.uncompacted_bytes > max(self.config.snapshot_bytes, 8 * self._snapshot_bytes):
+            snapshot = self.state.to_bytes()
+            self._snapshot_bytes = len(snapshot)
+            self._absorb(self.paxos.compact(self.slot, snapshot, now), now)
+        out, self._out[:] = self._out[:], []
+        return out
+
+    def _absorb(self, outcomes: list[paxos.Outcome], now: int) -> None:
+        for outcome in outcomes:
+            match outcome:
+                case paxos.Chosen(slot, value):
+                    self._chosen(slot, value)
+                case paxos.Restore(slot, snapshot):
+                    self.state, self.slot = OrderingState.from_bytes(snapshot), slot
+                    self._snapshot_bytes = len(snapshot)
+                case paxos.Confirmed():
+                    self._confirmed()
+                case paxos.Elected():
+                    self.leader = Leader(self.config, self.state, self._out, now)
+                    self.leader.start(now)
+                case paxos.Deposed():
+                    self._deposed()
+                case _:
+                    self._out.append(outcome)
+
+    def _chosen(self, slot: int, value: bytes) -> None:
+        assert slot == self.slot + 1, f"slot {slot} was chosen after {self.slot}"
+        applied = self.state.apply(decode(value))
+        self.slot = slot
+        if applied.answer is not None:
+            for asker in self._changing.pop(applied.answer.id, ()):
+                self._out.append(Send(asker, applied.answer))
+        if self.leader is not None:
+            self.leader.applied(applied)
+            self.leader.chosen(value)
+
+    def _deposed(self) -> None:
+        assert self.leader is not None
+        self.leader.stop()
+        self.leader = None
+        for id, askers in self._changing.items():
+            for asker in askers:
+                self._refuse(asker, id)
+        for asker, request in self._tails | self._confirming:
+            self._refuse(asker, request)
+        self._changing.clear()
+        self._tails.clear()
+        self._confirming.clear()
+
+    def _refuse(self, asker: Address, request: int) -> None:
+        leader = self.paxos.leader
+        self._out.append(Send(asker, NotLeader(request, "" if leader == self.config.address else leader)))
+
+    # ---- for the leader, from servers and aggregators
+
+    def _forward(self, message: Any, sender: Address) -> None:
+        leader = self.paxos.leader
+        if leader not in ("", self.config.address) and sender not in self.config.replicas:
+            self._out.append(Send(leader, message))
+
+    def _report(self, report: Report, sender: Address, now: int) -> None:
+        shard = self.state.shards.get(report.shard)
+        if shard is not None and report.epoch < shard.epoch:
+            known = self.state.servers.get(report.server)
+            to = known.address if known else sender
+            update = shard.update(report.placed, self.state.last, self.state.oldest)
+            self._out.append(Send(to, Updates(self.state.version, (update,))))
+        elif self.leader is None:
+            self._forward(report, sender)
+        elif shard is not None and report.epoch == shard.epoch:
+            self.leader.report(shard, report, now)
+
+    def _tally(self, tally: Tally, sender: Address, now: int) -> None:
+        if self.leader is None:
+            self._forward(tally, sender)
+        else:
+            self.leader.tally(tally)
+
+    def _verdict(self, verdict: Suspect | Recovered, sender: Address, now: int) -> None:
+        if self.leader is None:
+            self._forward(verdict, sender)
+        else:
+            self.leader.judge(verdict, now)
+
+    def _caught_up(self, said: CaughtUp, sender: Address, now: int) -> None:
+        shard = self.state.shards.get(said.shard)
+        if self.leader is None:
+            self._forward(said, sender)
+        elif shard is not None and said.server in shard.joining:
+            self.leader.want(("joined", *said), Joined(*said))
+
+    def _suspect_aggregator(self, suspicion: SuspectAggregator, sender: Address, now: int) -> None:
+        if sender not in self.config.replicas and not self._is_below(sender, suspicion.address):
+            return
+        if self.leader is None:
+            self._forward(suspicion, sender)
+        elif suspicion.address in self.state.tree.parents:
+            failed = AggregatorFailed(suspicion.address, self.state.version)
+            self.leader.want(("aggregator", suspicion.address), failed)
+
+    def _is_below(self, child: Address, aggregator: Address) -> bool:
+        """Only who reports to an aggregator can suspect it; so a suspicion that comes late does nothing."""
+        if self.state.tree.parents.get(child) == aggregator:
+            return True
+        shards = (shard for shard in self.state.shards.values() if shard.reports_to == aggregator)
+        return any(member.address == child for shard in shards for member in shard.members)
+
+    def _register_aggregator(self, message: RegisterAggregator, sender: Address, now: int) -> None:
+        if self.leader is None:
+            self._forward(message, sender)
+        elif message.address not in self.state.tree.parents:
+            self.leader.want(message, message)
+
+    def _register(self, message: Register, sender: Address, now: int) -> None:
+        state = self.state
+        known = state.servers.get(state.tokens.get(message.token, 0))
+        if known is None or known.address != message.address:
+            if self.leader is not None and message.token not in state.gone:
+                self.leader.want(message, message)
+        elif not known.shard and self.leader is not None:
+            self.leader.heard_spare(known.id, now)
+        if self.leader is None and (known is None or not known.shard or known.address != message.address):
+            self._forward(message, sender)
+
+    # ---- questions
+
+    def _ask(self, ask: Ask, sender: Address, now: int) -> None:
+        state = self.state
+        server = state.servers.get(state.tokens.get(ask.token, 0))
+        self._register(Register(ask.token, ask.address), sender, now)
+        if server is None:
+            answer = You(ask.token, 0, ask.token in state.gone, None)
+        elif not server.shard:
+            answer = You(ask.token, server.id, False, None)
+        else:
+            update = state.shards[server.shard].update(ask.after, state.last, state.oldest)
+            answer = You(ask.token, server.id, False, update)
+        self._out.append(Send(ask.address, answer))
+
+    def _ask_view(self, ask: AskView, sender: Address, now: int) -> None:
+        self._out.append(Send(sender, ViewIs(ask.request, self.state.view())))
+
+    def _ask_tail(self, ask: AskTail, sender: Address, now: int) -> None:
+        if self.leader is None:
+            self._refuse(sender, ask.request)
+        else:
+            self._tails.add((sender, ask.request))
+
+    def _confirm(self, now: int) -> None:
+        """Make sure, once for all who have asked since the last time, that this replica still leads."""
+        self._confirming, self._tails = self._tails, set()
+        self._token += 1
+        self._absorb(self.paxos.read_index(self._token, now), now)
+
+    def _confirmed(self) -> None:
+        state = self.state
+        for asker, request in sorted(self._confirming):
+            self._out.append(Send(asker, TailIs(request, state.last, state.oldest, state.version)))
+        self._confirming.clear()
+
+    def _change(self, change: Change, sender: Address, now: int) -> None:
+        done = self.state.changes.get(change.id)
+        if done is not None:
+            self._out.append(Send(sender, Changed(change.id, *done)))
+        elif self.leader is None:
+            self._refuse(sender, change.id)
+        else:
+            self._changing.setdefault(change.id, set()).add(sender)
+            command = Changing(change.id, change.change, self.leader.live_spares(now))
+            self.leader.want(("change", change.id), command)
+
+
+_ANSWER: dict[type, Any] = {
+    Report: OrderingReplica._report,
+    Tally: OrderingReplica._tally,
+    Suspect: OrderingReplica._verdict,
+    Recovered: OrderingReplica._verdict,
+    CaughtUp: OrderingReplica._caught_up,
+    SuspectAggregator: OrderingReplica._suspect_aggregator,
+    RegisterAggregator: OrderingReplica._register_aggregator,
+    Register: OrderingReplica._register,
+    Ask: OrderingReplica._ask,
+    AskView: OrderingReplica._ask_view,
+    AskTail: OrderingReplica._ask_tail,
+    Change: OrderingReplica._change,
+}

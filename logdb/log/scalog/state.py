@@ -74,13 +74,12 @@ class Server(NamedTuple):
 
 @dataclass(slots=True)
 class Applied:
-    """What a command has changed. `cut`: it was one. `configs`: shards with another configuration (trimmed ones are not
-    among them). `came`: servers that have been given a shard. `gone`: servers that are nobody any more."""
+    """What a command has changed. `cut`: it was one. `configs`: shards with another configuration. `gone`: servers that
+    are nobody any more. `answer`: to whoever asked for the change."""
 
     cut: bool = False
     configs: set[int] = field(default_factory=set)
-    came: list[Member] = field(default_factory=list)
-    gone: list[Member] = field(default_factory=list)
+    gone: list[Server] = field(default_factory=list)
     answer: Changed | None = None
 
 
@@ -300,7 +299,7 @@ class OrderingState:
         if shard.state is not ShardState.FINALIZED:
             raise Refusal(f"shard {shard.id} is {shard.state.value}, only a finalized one can have more replicas")
         spare = self._spare(change.server, live)
-        shard.members = (*shard.members, self._join(spare, shard, applied))
+        shard.members = (*shard.members, self._join(spare, shard))
         shard.joining = (*shard.joining, spare.id)
         self._shard_changed(shard, applied)
         return spare.id
@@ -420,7 +419,7 @@ class OrderingState:
         shard = Shard(self.next_shard, self.f + 1, not masks, (), [], self._quietest_leaf())
         self.next_shard += 1
         self.shards[shard.id] = shard
-        shard.members = tuple(self._join(server, shard, applied) for server in servers)
+        shard.members = tuple(self._join(server, shard) for server in servers)
         for server in servers:
             self._open(shard, server.id)
         self._shard_changed(shard, applied)
@@ -432,12 +431,10 @@ class OrderingState:
         shard.segments.append(segment)
         return segment
 
-    def _join(self, spare: Server, shard: Shard, applied: Applied) -> Member:
-        member = Member(spare.id, spare.address)
+    def _join(self, spare: Server, shard: Shard) -> Member:
         self.servers[spare.id] = spare._replace(shard=shard.id)
         del self.waiting[spare.id]
-        applied.came.append(member)
-        return member
+        return Member(spare.id, spare.address)
 
     def _replaceable(self, shard: Shard, server: int) -> str:
         """SCA-14: why this member cannot be removed now, or ""."""
@@ -452,7 +449,7 @@ class OrderingState:
         segment = shard.open_segment_of(server)
         if segment is not None:
             self.base += shard.seal(segment, self.next_gsn)
-        member = self._join(spare, shard, applied)
+        member = self._join(spare, shard)
         shard.members = tuple(member if one.server == server else one for one in shard.members)
         shard.joining = (spare.id,)
         if shard.state is ShardState.LIVE:
@@ -478,7 +475,7 @@ class OrderingState:
         self.gone[server.token] = None
         if len(self.gone) > REMEMBERED_GONE:
             del self.gone[next(iter(self.gone))]
-        applied.gone.append(Member(server.id, server.address))
+        applied.gone.append(server)
 
     def _shard_changed(self, shard: Shard, applied: Applied) -> None:
         shard.changed()

@@ -1,4 +1,4 @@
-"""What reports say about a shard: what is durable on a quorum, and who has failed or lags. Aggregators and leaders use it.
+"""What reports say about a shard: what is durable on a quorum, and who has failed or lags. For aggregators and leaders.
 
 A report is a member's local cut: for each segment, how far its copy is durable. The *quorum-th largest* of the members'
 ends is durable on a quorum. Reports are cumulative, and a copy that is durable stays so: whatever order they
@@ -25,9 +25,10 @@ class LocalCuts:
     def __init__(self, config: ShardConfig, now: int, before: LocalCuts | None = None) -> None:
         servers = [member.server for member in config.members]
         self.config = config
+        heard = before.heard if before is not None else {}
+        self.heard: dict[int, int] = {server: heard.get(server, now) for server in servers}
         self.rows = {one.id: dict.fromkeys(servers, 0) for one in config.segments if one.sealed is None}
         self.placed = dict.fromkeys(servers, 0)
-        self.heard = {server: before.heard.get(server, now) if before else now for server in servers}
         self._goal: dict[int, int] = {}
         self._goal_since = now
         self._lagging: set[int] = set()
@@ -39,8 +40,7 @@ class LocalCuts:
         if server not in self.heard:
             return False
         self.heard[server] = now
-        if report.placed > self.placed[server]:
-            self.placed[server] = report.placed
+        self.placed[server] = max(self.placed[server], report.placed)
         more = False
         rows = self.rows
         for segment, end in report.ends:
@@ -49,6 +49,11 @@ class LocalCuts:
                 row[server] = end
                 more = True
         return more
+
+    def forgive(self, now: int) -> None:
+        """Everybody counts as heard of now, and as far as the others."""
+        self.heard = dict.fromkeys(self.heard, now)
+        self._goal_since = now
 
     def on_quorum(self, positions: Iterable[int]) -> int:
         """The quorum-th largest of the members' positions."""
@@ -134,8 +139,7 @@ class LeafWatch:
             if cuts is None or cuts.config.epoch != config.epoch:
                 cuts = self.begin(config, now)
             if late:
-                cuts.heard = dict.fromkeys(cuts.heard, now)
-                cuts._goal_since = now
+                cuts.forgive(now)
             verdicts += cuts.watch(now, self.suspect_after_ns, self.straggle_after_ns)
         return verdicts
 
@@ -165,8 +169,7 @@ class Tallies(dict[int, MergedTally]):
             return True
         if epoch < merged.epoch:
             return False
-        if placed > merged.placed:
-            merged.placed = placed
+        merged.placed = max(merged.placed, placed)
         more = False
         known = merged.ends
         for segment, end in ends:
