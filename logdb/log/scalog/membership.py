@@ -26,7 +26,7 @@ from logdb.log.scalog.messages import (
     Updates,
     You,
 )
-from logdb.log.scalog.meta import META, Meta, recovered_copy
+from logdb.log.scalog.meta import META, Covered, Meta, recovered_copy
 from logdb.log.scalog.primary import Primary
 from logdb.log.scalog.reading import Reading
 from logdb.log.scalog.replication import Replication
@@ -43,8 +43,9 @@ class Membership:
         self._primary, self._replication, self._reading = primary, replication, reading
         self.left = False
         self._token_at = 0
-        self._lacking = False
-        self._lacking_links = False
+        self._journals: dict[str, Journal] = {}
+        self._head = self._epoch = 0
+        self._unlinked = False
         self._asked = self._asked_others = 0
         self._leader: Address = ""
         self._leader_heard = self._parent_heard = self._suspected = 0
@@ -56,19 +57,14 @@ class Membership:
     def start(self, journals: Mapping[str, Journal]) -> None:
         """Be what the journals say."""
         shard = self._shard
+        self._journals = dict(journals)
         covered = self._meta.recover(journals[META]) if META in journals else {}
         if shard.token == 0:
             shard.token = shard.rng.getrandbits(63) + 1
             self._token_at = self._meta.write_identity()
         for segment in shard.config.segments if shard.config else ():
-            journal = journals.get(journal_of(segment.id))
-            if journal is None or journal.end < segment.base:
-                if journal is not None:
-                    shard.out.append(Drop(journal_of(segment.id)))
-                self._begin(segment)
-            else:
-                shard.copies[segment.id] = copy = recovered_copy(segment, journal, covered.get(segment.id))
-                copy.ordered_bytes = copy.sizes.at(shard.chain.ends.get(copy.id, 1))
+            self._begin(segment, covered.get(segment.id))
+        self._primary.on_ordered()
         shard.refresh()
         self._replication.on_config()
         self._leader_heard = self._parent_heard = shard.now
@@ -77,10 +73,20 @@ class Membership:
             self._report()
         shard.out.append(SetTimer(TICK, shard.now + shard.settings.heartbeat_ns))
 
-    def _begin(self, segment: Segment) -> None:
-        """Begin the copy of a segment at its base."""
-        copy = self._shard.copies[segment.id] = Copy.empty(segment)
-        self._shard.out.append(Create(copy.journal, copy.base))
+    def _begin(self, segment: Segment, covered: Covered | None = None) -> None:
+        """Begin the copy of a segment: with the journal that was found, or at its base.
+
+        A journal may be older than the durable configuration (it goes on), or as good as trimmed (it goes).
+        """
+        shard, name = self._shard, journal_of(segment.id)
+        journal = self._journals.pop(name, None)
+        if journal is not None and journal.end >= segment.base:
+            shard.copies[segment.id] = recovered_copy(segment, journal, covered)
+            return
+        if journal is not None:
+            shard.out.append(Drop(name))
+        shard.copies[segment.id] = Copy.empty(segment)
+        shard.out.append(Create(name, segment.base))
 
     # ---- what the ordering layer says
 
@@ -92,6 +98,8 @@ class Membership:
         if message.gone:
             self._leave("this server was replaced, or its shard trimmed away")
             return
+        if shard.server and message.server == 0:
+            return  # from a replica that has not come so far, or from before
         if shard.server and message.server != shard.server:
             raise ProtocolViolation(f"server {shard.server} is told to be {message.server}")
         self._hear(sender)
@@ -102,8 +110,9 @@ class Membership:
             if update.config is None or message.server == 0:
                 return
             shard.server = message.server
-            self._parent_heard = shard.now
             self._adopt(update.config)
+            if self.left:
+                return
         self._follow(update, sender, asked=True)
 
     def on_updates(self, message: Updates, sender: Address) -> None:
@@ -140,18 +149,18 @@ class Membership:
             config = shard.config
             assert config is not None
         if update.epoch == config.epoch and shard.server in config.joining:
-            self._joined_at_head = min(self._joined_at_head or update.head, update.head)
+            head_then = self._joined_at_head
+            self._joined_at_head = update.head if head_then is None else min(head_then, update.head)
+        self._head, self._epoch = max(self._head, update.head), max(self._epoch, update.epoch)
         self._place(update.links)
         shard.trim(update.oldest)
         if shard.chain.head >= update.head:
             shard.known = max(shard.known, update.last)
-            self._lacking_links = False
-        self._lacking = update.epoch > config.epoch or shard.chain.head < update.head
         self._conclude()
         if asked and shard.chain.head < update.head:
-            self._lacking_links = True
+            self._unlinked = True
             self._ask_others()
-        elif self._lacking:
+        elif self._lacks_something():
             self._ask_if_due()
         if sender in shard.settings.ordering and (shard.known > known or shard.chain.head > head):
             self._accuse()
@@ -160,9 +169,12 @@ class Membership:
         """Link what links (SCA-3)."""
         chain, meta = self._shard.chain, self._meta
         for link in links:
-            if link.previous == chain.head and link.number > chain.head:
+            if link.number > chain.head:
+                if link.previous > chain.head:
+                    break
                 chain.place(link)
                 meta.add_link(link)
+        self._unlinked = self._unlinked and chain.head < self._head
 
     def _conclude(self) -> None:
         """The chain, the configuration or the oldest GSN has changed: whoever waits for that is answered."""
@@ -170,12 +182,17 @@ class Membership:
         self._primary.on_ordered()
         self._reading.wake()
 
+    def _lacks_something(self) -> bool:
+        config = self._shard.config
+        return self._shard.chain.head < self._head or (config is not None and config.epoch < self._epoch)
+
     # ---- configurations
 
     def _adopt(self, config: ShardConfig) -> None:
         """Be a member of the shard as it is configured now, or none."""
         shard = self._shard
-        joining = shard.config is None
+        if shard.config is None or shard.config.reports_to != config.reports_to:
+            self._parent_heard = shard.now
         shard.config = config
         if all(member.server != shard.server for member in config.members):
             self._leave("this server is not in the newest configuration of its shard")
@@ -192,17 +209,20 @@ class Membership:
                 trimmed |= segment.base > copy.base
                 copy.base = max(copy.base, segment.base)
                 copy.sealed = segment.sealed
-        for gone in shard.copies.keys() - {segment.id for segment in config.segments}:
-            shard.out.append(Drop(shard.copies.pop(gone).journal))
+        kept = {segment.id for segment in config.segments}
+        for gone in shard.copies.keys() - kept:
+            del shard.copies[gone]
             shard.chain.forget(gone)
+            shard.out.append(Drop(journal_of(gone)))
+        for name in self._journals.keys() - {META}:
+            shard.out.append(Drop(name))
+            del self._journals[name]
         self._meta.write_member()
         if trimmed:
             self._meta.checkpoint()
         shard.refresh()
         self._primary.on_sealed()
         self._replication.on_config()
-        if joining:
-            self._ask_others()
         self._report()
 
     def _leave(self, why: str) -> None:
@@ -337,9 +357,9 @@ class Membership:
             return
         self._report()
         heard = self._parent_heard if shard.config.reports_to else self._leader_heard
-        if self._lacking or shard.now >= max(heard, self._asked) + settings.suspect_after_ns:
+        if self._lacks_something() or shard.now >= max(heard, self._asked) + settings.suspect_after_ns:
             self._ask_if_due()
-        if self._lacking_links and shard.now >= self._asked_others + settings.ask_ns:
+        if self._unlinked and shard.now >= self._asked_others + settings.ask_ns:
             self._ask_others()
         if self._has_caught_up():
             self._tell(CaughtUp(shard.config.shard, shard.server))
