@@ -29,7 +29,7 @@ from logdb.log.scalog.messages import (
 from logdb.log.scalog.tally import LeafWatch, Tallies
 from logdb.log.scalog.tree import ROOT
 
-RETRY, HEARTBEAT = "aggregator.retry", "aggregator.heartbeat"
+RETRY, HEARTBEAT, VIEW = "aggregator.retry", "aggregator.heartbeat", "aggregator.view"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +105,8 @@ class Aggregator:
                 answer(self, event.message, event.sender, now)
         elif isinstance(event, Timer) and event.name == HEARTBEAT:
             self._heartbeat(now)
+        elif isinstance(event, Timer) and event.name == VIEW:
+            self._ask_view(now)
         elif isinstance(event, Timer) and event.name == RETRY:
             self._outstanding = False
             again, self.sent = self.sent, set()
@@ -202,6 +204,8 @@ class Aggregator:
         if now - self._asked_at >= self.config.retry_ns:
             self._asked_at = now
             self._out.append(Send(self.leader or self._rng.choice(self.config.ordering), AskView(0)))
+        else:
+            self._out.append(SetTimer(VIEW, self._asked_at + self.config.retry_ns))
 
     def _view_is(self, answer: ViewIs, sender: Address, now: int) -> None:
         view = answer.view

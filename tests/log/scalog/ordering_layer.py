@@ -1,0 +1,176 @@
+"""An ordering layer to drive by hand: replicas and aggregators whose disks are perfect and whose messages arrive at once,
+and an outside, whose messages are kept for the test to look at."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+from logdb.log.cores import MILLISECOND, CancelTimer, Create, Effect, Event, Persist, Persisted, Received, Send, SetTimer, Timer
+from logdb.log.scalog.aggregator import Aggregator, AggregatorConfig
+from logdb.log.scalog.commands import FailurePolicy
+from logdb.log.scalog.messages import (
+    AddShard,
+    Change,
+    Changed,
+    Placed,
+    Reconfiguration,
+    Register,
+    RegisterAggregator,
+    Report,
+    ShardConfig,
+    Updates,
+    You,
+)
+from logdb.log.scalog.ordering import OrderingConfig, OrderingReplica
+from logdb.log.scalog.state import OrderingState
+
+M = TypeVar("M")
+CLIENT = "client"
+
+
+class Layer:
+    """`outside`: (to, message) of everything sent to others. `now` moves when it is told to (`run`)."""
+
+    def __init__(self, replicas: int = 1, aggregators: int = 0, **config: Any) -> None:
+        self.now = 1_000 * MILLISECOND
+        self.replicas = tuple(f"ordering-{number}" for number in range(1, replicas + 1))
+        self.cores: dict[str, OrderingReplica | Aggregator] = {}
+        self.outside: list[tuple[str, Any]] = []
+        self.cut_off: set[str] = set()
+        self.timers: dict[tuple[str, str], int] = {}
+        self._events: deque[tuple[str, Event]] = deque()
+        self._ids = iter(range(1, 1_000_000))
+        for number, address in enumerate(self.replicas):
+            core = OrderingReplica(OrderingConfig(address, self.replicas, **config), {}, random.Random(number))
+            self.add(address, core)
+        for number in range(1, aggregators + 1):
+            self.add_aggregator(f"aggregator-{number}")
+        self.run(3_000)
+
+    def add_aggregator(self, address: str) -> Aggregator:
+        core = Aggregator(AggregatorConfig(address, self.replicas), {}, random.Random(address))
+        self.add(address, core)
+        return core
+
+    def add(self, address: str, core: OrderingReplica | Aggregator) -> None:
+        self.cores[address] = core
+        self._perform(address, core.start(self.now))
+        self._settle()
+
+    # ---- time and messages
+
+    def run(self, milliseconds: int) -> None:
+        """Let time pass."""
+        until = self.now + milliseconds * MILLISECOND
+        while due := min((at for key, at in self.timers.items() if at <= until), default=0):
+            self.now = max(self.now, due)
+            for address, name in [key for key, at in self.timers.items() if at <= self.now]:
+                del self.timers[address, name]
+                self._events.append((address, Timer(name)))
+            self._settle()
+        self.now = until
+
+    def send(self, to: str, message: Any, sender: str = CLIENT) -> list[tuple[str, Any]]:
+        """Have a message arrive; returns what goes out because of it."""
+        before = len(self.outside)
+        self._events.append((to, Received(sender, message)))
+        self._settle()
+        return self.outside[before:]
+
+    def _settle(self) -> None:
+        while self._events:
+            address, event = self._events.popleft()
+            core = self.cores[address]
+            self._perform(address, core.handle(event, self.now))
+            core.check_invariants()
+
+    def _perform(self, address: str, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Send(to, message) if to in self.cores:
+                    if not {address, to} & self.cut_off:
+                        self._events.append((to, Received(address, message)))
+                case Send(to, message):
+                    self.outside.append((to, message))
+                case Persist(journal, first, records):
+                    self._events.append((address, Persisted(journal, first + len(records))))
+                case Create(journal, first):
+                    self._events.append((address, Persisted(journal, first)))
+                case SetTimer(name, at):
+                    self.timers[address, name] = max(at, self.now + 1)
+                case CancelTimer(name):
+                    self.timers.pop((address, name), None)
+
+    # ---- what tests ask for
+
+    @property
+    def leader(self) -> OrderingReplica:
+        (leader,) = [core for core in self.ordering if core.leader is not None and core.config.address not in self.cut_off]
+        return leader
+
+    @property
+    def ordering(self) -> list[OrderingReplica]:
+        return [core for core in self.cores.values() if isinstance(core, OrderingReplica)]
+
+    @property
+    def state(self) -> OrderingState:
+        return self.leader.state
+
+    def sent(self, kind: type[M], to: str | None = None) -> list[M]:
+        """The messages of this kind that have gone out."""
+        return [message for address, message in self.outside if isinstance(message, kind) and to in (None, address)]
+
+    def register(self, *names: str) -> None:
+        """Storage servers make themselves known; their tokens are 100, 101, ... by the number in the name."""
+        for name in names:
+            self.send(self.leader.config.address, Register(100 + int(name.split("-")[1]), name), name)
+
+    def change(self, change: Reconfiguration, id: int = 0) -> Changed:
+        """Have a change carried out."""
+        out = self.send(self.leader.config.address, Change(id or next(self._ids), change))
+        (changed,) = [message for to, message in out if isinstance(message, Changed)]
+        return changed
+
+    def done(self, change: Reconfiguration) -> int:
+        """The result of a change that must not be refused."""
+        changed = self.change(change)
+        assert changed.error == "", changed.error
+        return changed.result
+
+    def shard(self, *names: str) -> ShardConfig:
+        """A shard of these new servers."""
+        self.register(*names)
+        tokens = [100 + int(name.split("-")[1]) for name in names]
+        servers = tuple(self.state.tokens[token] for token in tokens)
+        return self.config(self.done(AddShard(servers)))
+
+    def config(self, shard: int) -> ShardConfig:
+        return self.state.shards[shard].config()
+
+    def report(self, shard: int, *ends: int, members: Iterable[int] = (), placed: int = 0, epoch: int = 0) -> None:
+        """Members (all) report these ends of the open segments, in their order."""
+        config = self.config(shard)
+        open_segments = [one.id for one in config.segments if one.sealed is None]
+        for server, address in config.members:
+            if not members or server in members:
+                pairs = tuple(zip(open_segments, ends, strict=False))
+                report = Report(shard, epoch or config.epoch, server, placed, pairs)
+                self.send(config.reports_to or self.leader.config.address, report, address)
+
+    def links(self, shard: int, to: str | None = None) -> list[Placed]:
+        """The links of a shard that have gone out, once each, to one member."""
+        to = to or self.config(shard).members[0].address
+        updates = [update for message in self.sent(Updates, to) for update in message.updates]
+        updates += [message.update for message in self.sent(You, to) if message.update]
+        found = {link.number: link for update in updates if update.shard == shard for link in update.links}
+        return [found[number] for number in sorted(found)]
+
+
+def of(policy: FailurePolicy) -> dict[str, Any]:
+    return {"policy": policy}
+
+
+__all__ = ["CLIENT", "Layer", "RegisterAggregator", "of"]
