@@ -117,11 +117,11 @@ class Primary:
     def on_ordered(self) -> None:
         """Answer everybody whose records have got their GSNs (SCA-8: the chain gives them, nothing else does)."""
         shard = self._shard
+        own = shard.own()
+        if own is not None:
+            own.ordered_bytes = own.sizes.at(shard.chain.ends.get(own.id, 1))
         for segment, waiting in self._waiting.items():
             ordered = shard.chain.ends.get(segment, 1)
-            copy = shard.copies.get(segment)
-            if copy is not None:
-                copy.ordered_bytes = copy.sizes.at(ordered)
             if not waiting or waiting[0].end > ordered:
                 continue
             count = bisect_left(waiting, (ordered + 1,))
@@ -200,5 +200,6 @@ class Primary:
                 ordered = self._shard.chain.ends.get(segment, 1)
                 assert answered <= ordered, "SCA-8: answered before it was ordered"
                 assert copy.sealed is None or ordered <= copy.sealed, "SCA-8: ordered beyond the sealed end"
+                assert copy.primary != self._shard.server or ordered <= copy.durable, "SCA-2: ordered, not durable here"
         for segment, waiting in self._waiting.items():
             assert not waiting or waiting[0].end > self._shard.chain.ends.get(segment, 1), "SCA-8: answer is due"

@@ -38,7 +38,7 @@ class Reading:
             self._not(message.request, Not.SHARD, sender)
             return
         copy = shard.copies.get(stand.segment)
-        if copy is None or not copy.first <= stand.lsn < copy.durable:
+        if copy is None or not copy.base <= stand.lsn < copy.durable:
             self._not(message.request, Not.HERE, sender)
             return
         found = Found(message.request, message.gsn, stand.time)
@@ -52,7 +52,7 @@ class Reading:
             return
         shard = self._shard
         first = message.gsn
-        stretches, owned, end = self._collect(first, message.max_bytes)
+        stretches, owned, end = self._collect(first, max(1, message.max_bytes))
         if end == first:
             self._not(message.request, Not.HERE, sender)
             return
@@ -75,11 +75,11 @@ class Reading:
             if limit <= 0 or len(stretches) >= RANGES_PER_PULL or copy is None:
                 return stretches, owned, gsn
             stop = min(lsn + count, copy.durable)
-            if not copy.first <= lsn < stop:
+            if not copy.base <= lsn < stop:
                 return stretches, owned, gsn
             size = copy.bytes_between(lsn, stop)
             if size > limit:
-                stop = copy.reach(lsn, limit) if copy.reach(lsn, limit) < stop else stop
+                stop = min(stop, copy.reach(lsn, limit))
             limit -= max(1, size)
             if owned and sum(owned[-1]) == gsn:
                 owned[-1] = (owned[-1][0], owned[-1][1] + stop - lsn)

@@ -104,7 +104,7 @@ class Replication:
             backup.since = self._shard.now
         while backup.sent < own.durable and backup.bytes < settings.window_bytes:
             first = backup.sent
-            if first < own.first:
+            if first < own.base:
                 return  # its copy will begin anew, at the base that its next configuration says
             entry = ready.get(first)
             if entry is None:
@@ -167,7 +167,7 @@ class Replication:
             return
         if message.segment != self._of or message.server not in self._backups:
             first = message.end
-            if message.again and copy.first <= first < copy.durable:
+            if message.again and copy.base <= first < copy.durable:
                 end = copy.reach(first, shard.settings.batch_bytes)
                 shard.out.append(SendStored(sender, Replicate(shard.number, copy.id, first), copy.journal, first, end))
             return

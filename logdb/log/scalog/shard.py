@@ -6,7 +6,7 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from logdb.log.cores import Address, Effect
+from logdb.log.cores import Effect
 from logdb.log.scalog.chain import Chain
 from logdb.log.scalog.copies import Copy
 from logdb.log.scalog.messages import END, Member, ShardConfig, ShardState
@@ -94,7 +94,3 @@ class Shard:
         self.complete = self.config.state is ShardState.FINALIZED and all(
             copy.sealed == ends.get(copy.id, 1) for copy in self.copies.values()
         )
-
-    def is_member(self, address: Address) -> bool:
-        """Whether a member of the shard is there."""
-        return self.config is not None and any(member.address == address for member in self.config.members)

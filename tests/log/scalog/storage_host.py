@@ -1,10 +1,9 @@
-"""A host for storage servers whose every step a test decides: journals are lists, messages wait until they are taken."""
+"""A host for storage servers each step of which a test decides: journals are lists, messages wait to be taken."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from logdb.log.contract import LogRecord
@@ -184,9 +183,7 @@ def member_config(hosts: Sequence[Host], epoch: int = 1, **changes: Any) -> Shar
 
 def sealed(config: ShardConfig, **ends: int) -> ShardConfig:
     """The next configuration, in which segments (s21=5: segment 21, at LSN 5) are sealed."""
-    segments = tuple(
-        segment._replace(sealed=ends.get(f"s{segment.id}", segment.sealed)) for segment in config.segments
-    )
+    segments = tuple(segment._replace(sealed=ends.get(f"s{segment.id}", segment.sealed)) for segment in config.segments)
     return config._replace(epoch=config.epoch + 1, segments=segments)
 
 
