@@ -224,6 +224,10 @@ class Disk:
         self._syncing = None
         self.full = False
 
+    def has_damage(self) -> bool:
+        """Whether some record cannot be read."""
+        return any(journal.damaged for journal in self.journals.values())
+
     def flip(self, prefix: str = "") -> bool:
         """Damage one durable record of some journal whose name begins so; False if there is none."""
         found = [

@@ -327,7 +327,8 @@ class Faults:
     # ---- the end
 
     def heal(self) -> None:
-        """Nothing goes wrong any more: every link carries, every process that may is up, every disk has space."""
+        """Nothing goes wrong any more: every link carries, every process that may is up, every disk is whole and has
+        space: one that has damaged records is replaced by an empty one."""
         self.healed = True
         network = self.cluster.network
         network.cut.clear()
@@ -338,6 +339,9 @@ class Faults:
             process.disk.sync_ns = self.cluster.shape.sync_ns
             if process.paused:
                 process.resume()
+            if process.core is not None and process.disk.has_damage():
+                process.kill()
+                process.wipe()
             self.cluster.revive(process)
 
 

@@ -92,6 +92,8 @@ class Prober:
                         again.append((address, copy, answer.end))
                 elif answer.why is messages.Not.TRIMMED and answer.oldest > gsn:
                     raise Failure("what is not trimmed can be read", f"{address}: {gsn}, {answer}")
+                elif answer.why is messages.Not.HERE and self.cluster.network.processes[address].wipes:
+                    continue  # it has lost its disk, and is another server now
                 else:
                     wait = True
                     again.append((address, copy, gsn))

@@ -65,7 +65,7 @@ class Process:
         self.damaged = False
         self.stopped: Stop | None = None
         self.offset = 0
-        self.lives = 0
+        self.lives = self.wipes = 0
         self.calls: dict[int, None] = {}
         self.on_answer: Callable[[Answer], None] | None = None
         self.on_stop: Callable[[Process], None] | None = None
@@ -135,6 +135,7 @@ class Process:
         self.world.tell(f"wipe {self.address}")
         self.damaged = False
         self.disk.wipe()
+        self.wipes += 1
 
     def jump(self, by: int) -> None:
         """Its clock jumps forward."""
@@ -263,6 +264,7 @@ class Process:
         self._timers.clear()
         if stop.wipe:
             self.disk.wipe()
+            self.wipes += 1
         else:
             self.disk.crash()
         if self.on_stop is not None:

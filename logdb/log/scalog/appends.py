@@ -73,7 +73,7 @@ class Appends:
         self._door: deque[Appending] = deque()
         self._homeless: list[Piece] = []
         self._drawn: dict[int | None, int] = {}
-        self._look = Alarm(self._council.refresh)
+        self._look = Alarm(self._look_for_homes)
 
     # ---- calls
 
@@ -206,6 +206,12 @@ class Appends:
             lane = Lane(segment, config.shard, self._desk, self._directory, self._council, self.numbers, sink=self)
             self.lanes[segment] = lane
         return lane
+
+    def _look_for_homes(self) -> None:
+        """Ask for a newer view, again and again while there are pieces that have no place in this one."""
+        if self._homeless:
+            self._council.refresh()
+            self._desk.set(self._look, self._desk.now + self._desk.backoff(5))
 
     def view_changed(self) -> None:
         """A newer view has come: lanes may have ended, what had no place may have one."""
