@@ -53,9 +53,9 @@ class OrderingReplica:
         self.paxos = paxos.Replica(config.address, config.replicas, journals.get("paxos"), rng, config.paxos)
         self._out: list[Effect] = []
         self._snapshot_bytes = 0
-        self._changing: dict[int, set[Address]] = {}
-        self._tails: set[tuple[Address, int]] = set()
-        self._confirming: set[tuple[Address, int]] = set()
+        self._changing: dict[int, dict[Address, None]] = {}
+        self._tails: dict[tuple[Address, int], None] = {}
+        self._confirming: dict[tuple[Address, int], None] = {}
         self._token = 0
 
     def start(self, now: int) -> list[Effect]:
@@ -154,10 +154,10 @@ class OrderingReplica:
     def _report(self, report: Report, sender: Address, now: int) -> None:
         shard = self.state.shards.get(report.shard)
         if shard is not None and report.epoch < shard.epoch:
-            known = self.state.servers.get(report.server)
-            to = known.address if known else sender
-            update = shard.update(report.placed, self.state.last, self.state.oldest)
-            self._out.append(Send(to, Updates(self.state.version, (update,))))
+            member = shard.member(report.server)
+            if member is not None:  # who was replaced asks, and is told so
+                update = shard.update(report.placed, self.state.last, self.state.oldest)
+                self._out.append(Send(member.address, Updates(self.state.version, (update,))))
         elif self.leader is None:
             self._forward(report, sender)
         elif shard is not None and report.epoch == shard.epoch:
@@ -237,17 +237,17 @@ class OrderingReplica:
         if self.leader is None:
             self._refuse(sender, ask.request)
         else:
-            self._tails.add((sender, ask.request))
+            self._tails[sender, ask.request] = None
 
     def _confirm(self, now: int) -> None:
         """Make sure, once for all who have asked since the last time, that this replica still leads."""
-        self._confirming, self._tails = self._tails, set()
+        self._confirming, self._tails = self._tails, {}
         self._token += 1
         self._absorb(self.paxos.read_index(self._token, now), now)
 
     def _confirmed(self) -> None:
         state = self.state
-        for asker, request in sorted(self._confirming):
+        for asker, request in self._confirming:
             self._out.append(Send(asker, TailIs(request, state.last, state.oldest, state.version)))
         self._confirming.clear()
 
@@ -258,7 +258,7 @@ class OrderingReplica:
         elif self.leader is None:
             self._refuse(sender, change.id)
         else:
-            self._changing.setdefault(change.id, set()).add(sender)
+            self._changing.setdefault(change.id, {})[sender] = None
             command = Changing(change.id, change.change, self.leader.live_spares(now))
             self.leader.want(("change", change.id), command)
 
