@@ -39,6 +39,19 @@ WEIGHTS = {
 """What applications do, and how often next to each other. A seed turns some of it off."""
 
 
+class ByTag:
+    """The shard of a record is that of its tag. (A class, for a function shows its address in the trace.)"""
+
+    def __call__(self, record: Record) -> int:
+        return 1 + record[0] % 3
+
+    def __repr__(self) -> str:
+        return "by tag"
+
+
+BY_TAG = ByTag()
+
+
 @dataclass(frozen=True, slots=True)
 class Load:
     """`think_ns`: the mean time between two calls of one application. `records`, `bytes`: of the largest batch."""
@@ -156,9 +169,13 @@ class Application:
         self.put("oldest", calls.Oldest())
 
     def _policy(self) -> None:
-        policies = (Anywhere(), Nearest(), Fixed(self.draw.randint(1, 3)), ByRecord(lambda record: 1 + record[0] % 3))
+        policies = (Anywhere(), Nearest(), Fixed(self.draw.randint(1, 3)), ByRecord(BY_TAG))
         policy = self.draw.choice(policies)
         self._scattered = SCATTERED if isinstance(policy, ByRecord) else None
+        if self._scattered:  # also what waits to be let in
+            for kind, operation in self.open.values():
+                if kind == "append":
+                    operation.reads = SCATTERED
         self.put("policy", calls.SetPolicy(policy))
 
     DO: ClassVar[dict[str, Callable[[Application], None]]] = {

@@ -76,7 +76,7 @@ class Council:
         """The same, and have a view with everything that was decided before."""
 
         def told(tail: TailIs) -> None:
-            if tail.view <= self._directory.version:
+            if self._directory.view is not None and tail.view <= self._directory.version:
                 then(tail)
             else:
                 self._awaited.append((tail.view, lambda: then(tail)))
