@@ -129,7 +129,9 @@ class Aggregator:
             known = self._newest.get(report.shard)
             head, last, oldest = (known.head, known.last, known.oldest) if known else (0, 0, 1)
             update = Update(report.shard, config.epoch, config, (), head, last, oldest)
-            self._out.append(Send(sender, Updates(self._version, (update,))))
+            for member in config.members:  # who was replaced asks, and is told so
+                if member.server == report.server:
+                    self._out.append(Send(member.address, Updates(self._version, (update,))))
         elif self._watch.collect(config, report, now):
             self.reported.add(report.shard)
 
