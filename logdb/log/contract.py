@@ -28,6 +28,7 @@ __all__ = [
     "LogRecord",
     "NotOfThisShard",
     "OrderedLog",
+    "Reconfigurable",
     "Record",
     "ShardPolicy",
     "Subscription",
@@ -92,13 +93,15 @@ class Log(Protocol):
     """A totally ordered, durable log of records."""
 
     def append(self, records: Sequence[Record]) -> Sequence[int]:
-        """Append records in this order, next to nothing else between them only if the engine has one shard.
+        """Append records in this order, next to nothing else between them only if the engine has one shard; a policy
+        that scatters them over several shards keeps their order in each.
 
         Returns their GSNs once they are durable and ordered. Raises Unavailable, LogFailed.
         """
 
     def append_to_shard(self, records: Sequence[Record], shard: int) -> tuple[Sequence[int], int]:
-        """Append to a shard that the caller chooses. Returns (GSNs, shard). Raises NotOfThisShard as well."""
+        """Append to a shard that the caller chooses. Returns (GSNs, shard). Raises NotOfThisShard as well, and
+        Unavailable for a shard that is finalized."""
 
     def read_record(self, gsn: int, shard: int, timeout: float | None = None) -> LogRecord:
         """The record at `gsn` on `shard`. Linearizable: waits until the log has reached `gsn`, never says "absent".
@@ -119,13 +122,38 @@ class Log(Protocol):
         """The oldest GSN that can be read, or would be if it had been appended."""
 
     def set_shard_policy(self, policy: ShardPolicy) -> None:
-        """Which shard the records of `append` go to."""
+        """Which shard the records of `append` go to. One that takes no appends is stood in for by another."""
 
     def view(self) -> View:
-        """The shards."""
+        """The shards, with every change that had returned when this was called."""
 
     def close(self) -> None:
         """Release what the log holds. Waiting calls end."""
+
+
+@runtime_checkable
+class Reconfigurable(Log, Protocol):
+    """A log whose shards and servers can be changed while appends go on (§3.3.4).
+
+    A change that was refused (there is no spare server, say) raises Unavailable, and nothing was done; one that may or
+    may not have been done LogFailed. Neither it nor a failure of a server reaches those who append without naming a
+    shard, as long as there is one that takes appends.
+    """
+
+    def add_shard(self) -> int:
+        """A new shard of spare servers. Returns its number. Appends may go there from now on."""
+
+    def finalize_shard(self, shard: int, grace: int = 0) -> None:
+        """Have a shard take no appends any more, after `grace` more cuts of the log (0: at once). It stays readable.
+
+        Returns when that is decided; with a grace, the shard takes appends for a little while after.
+        """
+
+    def replace_server(self, server: int) -> int:
+        """Take a server out of its shard, and put a spare one in its place. Returns that one's number."""
+
+    def members(self, shard: int) -> tuple[int, ...]:
+        """The servers of a shard, by number. Raises NotOfThisShard."""
 
 
 @runtime_checkable

@@ -1,0 +1,79 @@
+"""The engines that keep the log contract: whoever implements it joins by a line here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+from logdb.log import LocalLog, MemoryLog
+from logdb.log.contract import Log, LogRecord, NotOfThisShard, OrderedLog, Reconfigurable, Record
+from logdb.log.scalog.commands import FailurePolicy
+from tests.sim.cluster import Shape
+from tests.sim.engine import SimulatedLog
+
+JOIN_S = 60
+
+
+class Clock:
+    """A clock that the test sets."""
+
+    def __init__(self) -> None:
+        self.now = 1000
+
+    def __call__(self) -> int:
+        return self.now
+
+
+def scalog(replicas: int, shards: int, f: int, policy: FailurePolicy) -> Callable[[Path, Clock], Reconfigurable]:
+    """Scalog on a simulated cluster, which has servers to spare for two more shards."""
+    members = 2 * f + 1 if policy is FailurePolicy.MASK else f + 1
+    shape = Shape(replicas=replicas, shards=shards, f=f, policy=policy, spares=2 * members, clients=1)
+    return lambda path, clock: SimulatedLog(shape)
+
+
+ORDERED: dict[str, Callable[[Path, Clock], OrderedLog]] = {
+    "local": lambda path, clock: LocalLog(path, bytes(16), segment_bytes=1 << 10, clock=clock),
+    "memory": lambda path, clock: MemoryLog(clock),
+}
+RECONFIGURABLE: dict[str, Callable[[Path, Clock], Reconfigurable]] = {
+    "scalog-alone": scalog(1, 1, 0, FailurePolicy.FINALIZE_AND_ADD),
+    "scalog": scalog(3, 2, 1, FailurePolicy.FINALIZE_AND_ADD),
+    "scalog-replace": scalog(3, 1, 1, FailurePolicy.REMOVE_AND_REPLACE),
+    "scalog-mask": scalog(3, 2, 1, FailurePolicy.MASK),
+}
+ENGINES: dict[str, Callable[[Path, Clock], Log]] = {**ORDERED, **RECONFIGURABLE}
+
+
+def numbered(count: int, tag: int = 1) -> list[Record]:
+    return [(tag, b"%d" % number) for number in range(count)]
+
+
+def a_shard(log: Log) -> int:
+    """One that takes appends."""
+    return min(log.view().active)
+
+
+def read(log: Log, gsn: int) -> LogRecord:
+    """The record at `gsn`, from the one shard that has it."""
+    view, found = log.view(), []
+    for shard in sorted(view.active | view.finalized):
+        try:
+            found.append(log.read_record(gsn, shard))
+        except NotOfThisShard:
+            continue
+    (record,) = found
+    return record
+
+
+def follow(log: Log, gsn: int, count: int, tags: Collection[int] | None = None) -> list[LogRecord]:
+    """So many records from `gsn` on; batches must follow each other."""
+    subscription, at = log.subscribe(gsn, tags), gsn
+    got: list[LogRecord] = []
+    while len(got) < count:
+        batch = next(subscription)
+        assert batch.first == at < batch.end
+        assert all(batch.first <= record.lsn < batch.end for record in batch.records)
+        got.extend(batch.records)
+        at = batch.end
+    subscription.close()
+    return got

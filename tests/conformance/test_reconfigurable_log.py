@@ -1,0 +1,137 @@
+"""What `Reconfigurable` in `logdb/log/contract.py` promises: shards come and go, and nobody who appends notices."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from logdb.errors import Unavailable
+from logdb.log.contract import NotOfThisShard, Reconfigurable
+from tests.conformance.logs import JOIN_S, RECONFIGURABLE, Clock, a_shard, follow, numbered, read
+
+
+@pytest.fixture(params=RECONFIGURABLE)
+def log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Reconfigurable]:
+    engine = RECONFIGURABLE[request.param](tmp_path / "log", Clock())
+    yield engine
+    engine.close()
+
+
+class Appending:
+    """A thread that appends all the while, and must not get an error."""
+
+    def __init__(self, log: Reconfigurable) -> None:
+        self.log = log
+        self.gsns: list[int] = []
+        self._enough = False
+        self._thread = threading.Thread(target=self._append, daemon=True)
+
+    def _append(self) -> None:
+        while not self._enough:
+            self.gsns.extend(self.log.append([(2, b"%d" % len(self.gsns))]))
+
+    def __enter__(self) -> Appending:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        before = len(self.gsns)
+        while self._thread.is_alive() and len(self.gsns) < before + 5:
+            self.log.tail()
+        self._enough = True
+        self._thread.join(JOIN_S)
+        assert len(self.gsns) >= before + 5, "it was stopped by an error"
+
+    def check(self) -> None:
+        """Everything is there, once and in order."""
+        records = [record for record in follow(self.log, 1, self.log.tail()) if record.tag == 2]
+        assert [(record.lsn, record.payload) for record in records] == [
+            (gsn, b"%d" % number) for number, gsn in enumerate(self.gsns)
+        ]
+
+
+def test_it_can_be_changed(log: Reconfigurable) -> None:
+    assert isinstance(log, Reconfigurable)
+
+
+def test_adding_a_shard_while_appends_go_on(log: Reconfigurable) -> None:
+    before = log.view().active
+    with Appending(log) as appending:
+        shard = log.add_shard()
+        assert log.view().active == before | {shard}
+        gsns, _ = log.append_to_shard(numbered(2), shard)
+    assert [log.read_record(gsn, shard).payload for gsn in gsns] == [b"0", b"1"]
+    appending.check()
+
+
+def test_finalizing_a_shard_while_appends_go_on(log: Reconfigurable) -> None:
+    old = a_shard(log)
+    gsns, _ = log.append_to_shard(numbered(3), old)
+    subscription = log.subscribe(1)
+    with Appending(log) as appending:
+        log.add_shard()
+        log.finalize_shard(old)
+        assert old in log.view().finalized
+        with pytest.raises(Unavailable, match=f"shard {old} is finalized"):
+            log.append_to_shard(numbered(1), old)
+    assert [log.read_record(gsn, old).payload for gsn in gsns] == [b"0", b"1", b"2"]
+    with pytest.raises(NotOfThisShard):
+        log.read_record(log.tail(), old)
+    assert next(subscription).first == 1
+    appending.check()
+
+
+def test_a_grace_counts_cuts(log: Reconfigurable) -> None:
+    old = a_shard(log)
+    with Appending(log) as appending:
+        log.add_shard()
+        log.finalize_shard(old, grace=20)
+        while old not in log.view().finalized:
+            log.tail()
+    appending.check()
+
+
+def test_replacing_a_server_while_appends_go_on(log: Reconfigurable) -> None:
+    shard = a_shard(log)
+    gsns, _ = log.append_to_shard(numbered(3), shard)
+    members = log.members(shard)
+    if len(members) == 1:
+        with pytest.raises(Unavailable):
+            log.replace_server(members[0])
+        return
+    with Appending(log) as appending:
+        new = log.replace_server(members[0])
+        assert set(log.members(shard)) == {*members[1:], new}
+        more, _ = log.append_to_shard(numbered(3), shard)
+    assert [log.read_record(gsn, shard).payload for gsn in (*gsns, *more)] == [b"0", b"1", b"2"] * 2
+    appending.check()
+
+
+def test_what_cannot_be_done_is_refused(log: Reconfigurable) -> None:
+    with pytest.raises(Unavailable):
+        log.finalize_shard(1000)
+    with pytest.raises(Unavailable):
+        log.replace_server(1000)
+    with pytest.raises(NotOfThisShard):
+        log.members(1000)
+    with pytest.raises(Unavailable):
+        for _ in range(10):
+            log.add_shard()
+
+
+def test_finalized_shards_go_when_everything_in_them_is_trimmed(log: Reconfigurable) -> None:
+    old = a_shard(log)
+    log.append_to_shard(numbered(3), old)
+    new = log.add_shard()
+    log.finalize_shard(old)
+    gsns, _ = log.append_to_shard(numbered(2), new)
+    log.trim(gsns[0])
+    assert old not in log.view().finalized
+    assert [record.lsn for record in follow(log, gsns[0], 2)] == list(gsns)
+    with pytest.raises(Unavailable):
+        log.append_to_shard(numbered(1), old)
+    (gsn,) = log.append(numbered(1))
+    assert read(log, gsn).lsn == gsn

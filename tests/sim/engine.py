@@ -1,0 +1,166 @@
+"""The log contract on a simulated cluster: calls that return, in a world whose time passes only while somebody waits.
+
+One thread at a time lets the world go on, a few events at once; in between others put their calls and take theirs back.
+So a thread that waits for a record lets the append of another thread happen.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+from logdb.log.contract import Batch, LogFailed, LogRecord, NotOfThisShard, Record, ShardPolicy, Subscription, View
+from logdb.log.cores import SECOND, Answer
+from logdb.log.scalog import calls, messages
+from logdb.log.scalog.messages import ShardState
+from logdb.log.scalog.policies import ByRecord
+from tests.sim.cluster import Cluster, Shape
+from tests.sim.world import World
+
+EVENTS_AT_ONCE = 50
+
+
+class SimulatedLog:
+    """A log, and what can be changed of it, on a cluster of its own. Time-outs are seconds of the simulated world."""
+
+    def __init__(self, shape: Shape, seed: int = 1) -> None:
+        self.world = World(seed)
+        self.cluster = Cluster(self.world, shape)
+        self.cluster.start()
+        self._process = self.cluster.clients[0]
+        self._process.on_answer = self._answered
+        self._turn = threading.Condition()
+        self._asked: deque[tuple[int, Any]] = deque()
+        self._results: dict[int, Any] = {}
+        self._last = 0
+        self._runs = False
+        self._closed = False
+
+    # ---- calls
+
+    def _answered(self, answer: Answer) -> None:
+        self._results[answer.call] = answer.result
+
+    def call(self, request: Any, timeout: float | None = None) -> Any:
+        """The answer to a call, once the world has got there. Raises what the answer says, LogFailed once closed."""
+        with self._turn:
+            self._last += 1
+            number = self._last
+            if timeout is not None:
+                request = request._replace(deadline=self.world.now + int(timeout * SECOND))
+            self._asked.append((number, request))
+            while number not in self._results:
+                if self._closed:
+                    raise LogFailed("the log is closed")
+                if self._runs:
+                    self._turn.wait()
+                else:
+                    self._let_go_on()
+            result = self._results.pop(number)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    def _let_go_on(self) -> None:
+        """This thread runs the world for a while, and lets others in meanwhile."""
+        self._runs = True
+        self._turn.release()
+        try:
+            while self._asked:
+                self._process.call(*self._asked.popleft())
+            for _ in range(EVENTS_AT_ONCE):
+                self.world.step()
+        finally:
+            self._turn.acquire()
+            self._runs = False
+            self._turn.notify_all()
+
+    # ---- the contract
+
+    def append(self, records: Sequence[Record]) -> Sequence[int]:
+        gsns: list[int] = self.call(calls.Append(records)).gsns
+        return gsns
+
+    def append_to_shard(self, records: Sequence[Record], shard: int) -> tuple[Sequence[int], int]:
+        return self.call(calls.Append(records, shard)).gsns, shard
+
+    def read_record(self, gsn: int, shard: int, timeout: float | None = None) -> LogRecord:
+        try:
+            record: LogRecord = self.call(calls.Read(gsn, shard), timeout)
+        except TimeoutError as error:
+            raise TimeoutError(f"record {gsn} was not appended within {timeout} seconds") from error
+        return record
+
+    def subscribe(self, gsn: int, tags: Collection[int] | None = None) -> Subscription:
+        number = self.call(calls.Subscribe(gsn, None if tags is None else frozenset(tags)))
+        return SimulatedSubscription(self, number)
+
+    def trim(self, gsn: int) -> None:
+        self.call(calls.Trim(gsn))
+
+    def tail(self) -> int:
+        tail: int = self.call(calls.Tail())
+        return tail
+
+    def oldest(self) -> int:
+        oldest: int = self.call(calls.Oldest())
+        return oldest
+
+    def set_shard_policy(self, policy: ShardPolicy) -> None:
+        self.call(calls.SetPolicy(ByRecord(policy)))
+
+    def view(self) -> View:
+        shards = self._shards()
+        final = frozenset(shard for shard, config in shards.items() if config.state is ShardState.FINALIZED)
+        return View(frozenset(shards) - final, final)
+
+    def _shards(self) -> dict[int, messages.ShardConfig]:
+        return {config.shard: config for config in self.call(calls.View()).shards}
+
+    def close(self) -> None:
+        with self._turn:
+            self._closed = True
+            self._turn.notify_all()
+
+    # ---- changes
+
+    def add_shard(self) -> int:
+        shard: int = self.call(calls.Reconfigure(messages.AddShard(())))
+        return shard
+
+    def finalize_shard(self, shard: int, grace: int = 0) -> None:
+        self.call(calls.Reconfigure(messages.FinalizeShard(shard, grace)))
+
+    def replace_server(self, server: int) -> int:
+        new: int = self.call(calls.Reconfigure(messages.ReplaceServer(server, 0)))
+        return new
+
+    def members(self, shard: int) -> tuple[int, ...]:
+        config = self._shards().get(shard)
+        if config is None:
+            raise NotOfThisShard(0, shard)
+        return tuple(member.server for member in config.members)
+
+
+class SimulatedSubscription:
+    """A subscription of the client."""
+
+    def __init__(self, log: SimulatedLog, number: int) -> None:
+        self._log, self._number = log, number
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        batch = self.poll(None)
+        assert batch is not None
+        return batch
+
+    def poll(self, timeout: float | None) -> Batch | None:
+        batch: Batch | None = self._log.call(calls.Next(self._number), timeout)
+        return batch
+
+    def close(self) -> None:
+        self._log.call(calls.Close(self._number))
