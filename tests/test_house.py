@@ -76,7 +76,8 @@ def imports_of(path: Path) -> list[tuple[int, str]]:
                 base = ".".join([*stem, *([node.module] if node.module else [])])
             for alias in node.names:
                 whole = f"{base}.{alias.name}"
-                is_module = (ROOT / whole.replace(".", "/")).with_suffix(".py").exists()
+                path_of = ROOT / whole.replace(".", "/")
+                is_module = path_of.with_suffix(".py").exists() or (path_of / "__init__.py").exists()
                 found.append((node.lineno, whole if is_module else base))
     return found
 
