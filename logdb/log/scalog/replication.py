@@ -269,7 +269,7 @@ class Replication:
             return
         backup.since = shard.now
         backup.wait_ns = min(max(2 * backup.wait_ns, shard.settings.resend_ns), shard.settings.suspect_after_ns)
-        if backup.acked is None:
+        if backup.acked is None or backup.acked < own.base:
             self._greet(own, backup)
         else:
             backup.probing = True

@@ -1,0 +1,247 @@
+"""How a storage server becomes a member, what it reports, and how it follows the ordering layer."""
+
+from __future__ import annotations
+
+import pytest
+
+from logdb.log.cores import SECOND, ProtocolViolation
+from logdb.log.scalog.messages import (
+    Ask,
+    AskPlacements,
+    CaughtUp,
+    Member,
+    NotFound,
+    Placed,
+    Placements,
+    Pulled,
+    Range,
+    Read,
+    Refused,
+    Register,
+    Report,
+    ShardState,
+    SuspectAggregator,
+    Updates,
+    You,
+)
+from tests.log.scalog.storage_host import ORDERING, Cluster, Host, append, member_config
+
+
+def test_a_server_registers_only_when_its_token_is_durable() -> None:
+    host = Host("host-0")
+    assert host.take(Register) == []
+    host.sync()
+    assert {one.token for one in host.take(Register)} == {host.token}
+    token = host.token
+    host.restart()
+    assert host.token == token
+
+
+def test_what_is_said_to_another_token_is_ignored() -> None:
+    """A server that has lost its disk must not become what its predecessor at the same address was."""
+    host = Host("host-0")
+    host.sync()
+    cluster_config = member_config([host])
+    update = Cluster(1).update(config=cluster_config, links=())
+    host.receive(You(host.token + 1, 11, False, update), ORDERING[0])
+    host.receive(You(host.token + 1, 11, True, None), ORDERING[0])
+    assert host.stopped is None
+    assert host.take(Report) == []
+
+
+def test_a_report_says_only_what_is_durable() -> None:
+    """SCA-1"""
+    cluster = Cluster(2)
+    primary, backup = cluster.hosts
+    primary.take(Report)
+    primary.receive(append(1, 5))
+    primary.wait(SECOND)
+    assert {dict(report.ends)[21] for report in primary.take(Report)} == {1}
+    primary.sync()
+    assert dict(primary.take(Report)[-1].ends)[21] == 6
+    cluster.run(sync=False)
+    backup.wait(SECOND)
+    assert {dict(report.ends)[21] for report in backup.take(Report)} == {1}
+    backup.sync()
+    assert dict(backup.take(Report)[-1].ends)[21] == 6
+
+
+def test_a_link_is_reported_as_placed_when_it_is_durable() -> None:
+    """SCA-1"""
+    cluster = Cluster(1)
+    (host,) = cluster.hosts
+    host.receive(append(1, 5))
+    cluster.run()
+    cluster.order((21, 5))
+    host.receive(cluster.update(), ORDERING[0])
+    host.wait(SECOND)
+    assert {report.placed for report in host.take(Report)} == {0}
+    host.sync()
+    assert host.take(Report)[-1].placed == 1
+
+
+def test_a_sealed_segment_is_reported_no_more() -> None:
+    cluster = Cluster(2)
+    segments = tuple(segment._replace(sealed=1) for segment in cluster.config.segments if segment.id == 22)
+    cluster.tell(config=cluster.config._replace(epoch=2, segments=(cluster.config.segments[0], *segments)))
+    report = cluster.hosts[0].take(Report)[-1]
+    assert report.epoch == 2
+    assert dict(report.ends) == {21: 1}
+
+
+def test_a_link_that_was_missed_is_asked_for() -> None:
+    """SCA-3"""
+    cluster = Cluster(2)
+    host = cluster.hosts[0]
+    host.receive(append(1, 9))
+    cluster.run()
+    cluster.order((21, 4))
+    cluster.order((21, 5))
+    host.wait(SECOND // 2)
+    host.take(Ask)
+    host.receive(cluster.update(), ORDERING[0])
+    assert [ask.after for ask in host.take(Ask)] == [0]
+    host.receive(You(host.token, 11, False, cluster.update(config=cluster.config, links=cluster.links)), ORDERING[0])
+    host.wait(SECOND)
+    assert {ask.after for ask in host.take(Ask)} <= {2}
+
+
+def test_a_link_that_says_another_history_stops_the_server() -> None:
+    """SCA-3"""
+    cluster = Cluster(1)
+    (host,) = cluster.hosts
+    host.receive(append(1, 9))
+    cluster.run()
+    cluster.order((21, 4))
+    cluster.tell()
+    forked = Placed(3, 0, 3000, (Range(21, 5, 2, 5),))
+    with pytest.raises(ProtocolViolation, match="SCA-3"):
+        host.receive(cluster.update(links=[forked]), ORDERING[0])
+
+
+def test_links_that_the_ordering_layer_keeps_no_more_come_from_other_members() -> None:
+    cluster = Cluster(2)
+    behind, other = cluster.hosts
+    behind.receive(append(1, 9))
+    cluster.run()
+    for _ in range(3):
+        cluster.order((21, 3))
+        other.receive(cluster.update(), ORDERING[0])
+    newest = cluster.update(config=cluster.config)
+    behind.receive(You(behind.token, 11, False, newest), ORDERING[0])
+    assert len(behind.take(AskPlacements)) == 1
+    behind.wait(SECOND)
+    assert behind.take(AskPlacements), "asked again, as the answer may be lost"
+    other.receive(AskPlacements(1, 11, 0), "host-0")
+    behind.receive(other.take(Placements)[-1], "host-1")
+    behind.wait(SECOND)
+    behind.sync()
+    assert behind.take(Report)[-1].placed == 3
+
+
+def test_placements_come_in_several_messages() -> None:
+    cluster = Cluster(2, links_per_message=2)
+    behind, other = cluster.hosts
+    behind.receive(append(1, 9))
+    cluster.run()
+    for _ in range(5):
+        cluster.order((21, 1))
+        other.receive(cluster.update(), ORDERING[0])
+    behind.receive(You(behind.token, 11, False, cluster.update(config=cluster.config, links=())), ORDERING[0])
+    cluster.run()
+    cluster.wait(SECOND)
+    assert behind.take(Report)[-1].placed == 5
+
+
+def test_who_was_replaced_answers_those_who_wait_and_stops() -> None:
+    """SCA-10"""
+    cluster = Cluster(2)
+    host = cluster.hosts[0]
+    host.receive(append(1, 5))
+    host.receive(Read(1, 1, 3))
+    host.receive(You(host.token, 11, True, None), ORDERING[0])
+    assert host.stopped is not None
+    assert host.stopped.wipe
+    assert len(host.take(NotFound)) == len(host.take(Refused)) == 1
+
+
+def test_who_is_not_in_the_newest_configuration_stops() -> None:
+    cluster = Cluster(2)
+    config = cluster.config._replace(epoch=2, members=(cluster.config.members[0], Member(13, "host-9")))
+    cluster.tell(config=config)
+    assert cluster.hosts[0].stopped is None
+    assert cluster.hosts[1].stopped is not None
+
+
+def test_an_older_configuration_changes_nothing() -> None:
+    cluster = Cluster(2)
+    old = cluster.config
+    cluster.tell(config=old._replace(epoch=3))
+    cluster.hosts[0].receive(cluster.update(config=old._replace(epoch=2, members=old.members[1:])), ORDERING[0])
+    assert cluster.hosts[0].stopped is None
+
+
+def test_a_member_asks_for_a_configuration_that_it_lacks() -> None:
+    cluster = Cluster(1)
+    (host,) = cluster.hosts
+    host.wait(SECOND // 2)
+    host.take(Ask)
+    host.receive(cluster.update()._replace(epoch=2), ORDERING[0])
+    assert host.take(Ask)
+
+
+def test_an_aggregator_that_does_not_deliver_is_gone_round_and_accused() -> None:
+    cluster = Cluster(1)
+    (host,) = cluster.hosts
+    cluster.tell(config=cluster.config._replace(epoch=2, reports_to="leaf"))
+    host.receive(append(1, 5))
+    cluster.run()
+    host.receive(Updates(2, (cluster.update(),)), "leaf")
+    host.sent.clear()
+    host.wait(SECOND // 2)
+    assert host.take(Report, "leaf")
+    assert not host.take(Report), "while the aggregator is well, nobody else gets reports"
+    host.wait(SECOND)
+    assert host.take(Report, "leaf")
+    assert host.take(Report, ORDERING[0])
+    assert host.take(Ask)
+    assert not host.take(SuspectAggregator), "nothing may have happened at all"
+    cluster.order((21, 5))
+    host.receive(You(host.token, 11, False, cluster.update()), ORDERING[0])
+    assert {one.address for one in host.take(SuspectAggregator)} == {"leaf"}
+
+
+def test_a_joining_member_says_when_it_has_all() -> None:
+    """SCA-9"""
+    cluster = Cluster(2)
+    cluster.hosts[0].receive(append(1, 9))
+    cluster.run()
+    cluster.order((21, 9))
+    cluster.tell()
+    newcomer = Host("host-2")
+    cluster.hosts.append(newcomer)
+    members = (*cluster.config.members, Member(13, "host-2"))
+    cluster.config = cluster.config._replace(epoch=2, members=members, joining=(13,))
+    newcomer.sync()
+    newcomer.receive(You(newcomer.token, 13, False, cluster.update(config=cluster.config, links=())), ORDERING[0])
+    newcomer.wait(SECOND // 2)
+    assert not newcomer.take(CaughtUp)
+    cluster.tell(config=cluster.config, links=())
+    cluster.wait(2 * SECOND)
+    assert newcomer.take(CaughtUp)
+    assert dict(newcomer.take(Report)[-1].ends)[21] == 10
+
+
+def test_a_finalized_shard_still_reports_what_is_placed() -> None:
+    cluster = Cluster(1)
+    (host,) = cluster.hosts
+    host.receive(append(1, 5))
+    cluster.run()
+    cluster.order((21, 5))
+    segments = (cluster.config.segments[0]._replace(sealed=6),)
+    cluster.tell(config=cluster.config._replace(epoch=2, state=ShardState.FINALIZED, segments=segments))
+    host.wait(SECOND)
+    host.sync()
+    report = host.take(Report)[-1]
+    assert (report.placed, report.ends) == (1, ())
+    assert not host.take(Pulled)

@@ -1,0 +1,243 @@
+"""Reads: the record, not yet, here not, not of this shard, trimmed, damaged; and stretches."""
+
+from __future__ import annotations
+
+import pytest
+
+from logdb.log.contract import LogRecord
+from logdb.log.cores import Received, SendStored, SendStretches, Unreadable
+from logdb.log.scalog.messages import (
+    END,
+    AskTime,
+    Found,
+    Not,
+    NotFound,
+    Pull,
+    Pulled,
+    Read,
+    ShardState,
+    TimeIs,
+)
+from logdb.log.scalog.records import unwrap, unwrap_all
+from tests.log.scalog.storage_host import ORDERING, SHARD, Cluster, append, sealed
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    """GSNs 3 to 5 and 8 to 9 are records 1 to 5 of segment 21, 10 and 11 of segment 22; the log is at 11."""
+    cluster = Cluster(2)
+    cluster.hosts[0].receive(append(1, 5))
+    cluster.hosts[1].receive(append(1, 2, segment=22, client=8))
+    cluster.run()
+    cluster.order((21, 3), skip=2)
+    cluster.tell()
+    cluster.order((21, 2), (22, 2), skip=2)
+    cluster.tell()
+    return cluster
+
+
+def read(cluster: Cluster, gsn: int, host: int = 1, request: int = 1) -> Found | NotFound | None:
+    """What a member answers at once."""
+    cluster.hosts[host].receive(Read(request, SHARD, gsn))
+    return next(iter(answers(cluster, host)), None)
+
+
+def answers(cluster: Cluster, host: int = 1) -> list[Found | NotFound]:
+    return [*cluster.hosts[host].take(Found), *cluster.hosts[host].take(NotFound)]
+
+
+def pull(cluster: Cluster, gsn: int, tags: frozenset[int] | None = None, limit: int = 1 << 20) -> Pulled | None:
+    cluster.hosts[1].receive(Pull(1, SHARD, gsn, tags, limit))
+    return next(iter(cluster.hosts[1].take(Pulled)), None)
+
+
+def test_any_member_has_the_record(cluster: Cluster) -> None:
+    for host in (0, 1):
+        found = read(cluster, 8, host)
+        assert isinstance(found, Found)
+        assert (found.gsn, found.time, unwrap(found.records[0][1])) == (8, 2000, b"7:4")
+
+
+def test_a_gsn_of_another_shard_is_told_so(cluster: Cluster) -> None:
+    for gsn in (1, 2, 6, 7):
+        answer = read(cluster, gsn)
+        assert isinstance(answer, NotFound)
+        assert answer.why is Not.SHARD
+
+
+def test_a_read_ahead_of_the_log_waits_until_the_log_has_come_there(cluster: Cluster) -> None:
+    """SCA-10"""
+    assert read(cluster, 12) is None
+    assert read(cluster, 13, request=2) is None
+    cluster.last = 12
+    cluster.tell(links=())
+    (answer,) = answers(cluster)
+    assert (answer.request, answer.why) == (1, Not.SHARD)  # type: ignore[union-attr]
+    cluster.hosts[0].receive(append(6, 1))
+    cluster.run()
+    cluster.order((21, 1))
+    cluster.tell()
+    (answer,) = answers(cluster)
+    assert (answer.request, answer.gsn) == (2, 13)  # type: ignore[union-attr]
+
+
+def test_a_member_with_a_gap_in_its_chain_does_not_believe_the_newest_gsn(cluster: Cluster) -> None:
+    """SCA-3"""
+    member = cluster.hosts[1]
+    cluster.hosts[0].receive(append(6, 2))
+    cluster.run()
+    cluster.order((21, 1))
+    cluster.order((21, 1), skip=5)
+    member.receive(cluster.update(), ORDERING[0])
+    assert read(cluster, 12) is None
+    member.receive(cluster.update(links=cluster.links), ORDERING[0])
+    assert isinstance(answers(cluster)[0], Found)
+
+
+def test_a_read_asked_twice_is_answered_once(cluster: Cluster) -> None:
+    for _ in range(3):
+        assert read(cluster, 12) is None
+    assert len(cluster.hosts[1].core._reading._by_gsn) == 1
+    cluster.last = 12
+    cluster.tell(links=())
+    assert len(answers(cluster)) == 1
+
+
+def test_a_copy_that_lacks_the_record_says_so(cluster: Cluster) -> None:
+    cluster.hosts[0].receive(append(6, 1))
+    cluster.hosts[0].sync()
+    cluster.hosts[0].sent.clear()
+    cluster.order((21, 1))
+    cluster.hosts[1].receive(cluster.update(), ORDERING[0])
+    answer = read(cluster, 12)
+    assert isinstance(answer, NotFound)
+    assert answer.why is Not.HERE
+    pulled = pull(cluster, 10)
+    assert pulled is not None
+    assert (pulled.end, pulled.owned) == (12, ((10, 2),))
+
+
+def test_what_is_trimmed_is_told_so_also_to_who_waits(cluster: Cluster) -> None:
+    assert read(cluster, 13) is None
+    cluster.oldest = 14
+    cluster.last = 20
+    update = cluster.update()._replace(head=9)
+    cluster.hosts[1].receive(update, ORDERING[0])
+    (answer,) = answers(cluster)
+    assert isinstance(answer, NotFound)
+    assert (answer.why, answer.oldest) == (Not.TRIMMED, 14)
+    assert isinstance(read(cluster, 5), NotFound)
+
+
+def test_a_finalized_shard_answers_for_all_that_comes_after_it(cluster: Cluster) -> None:
+    """SCA-10"""
+    assert read(cluster, 99) is None
+    cluster.tell(config=sealed(cluster.config, s21=6, s22=3)._replace(state=ShardState.FINALIZED))
+    (answer,) = answers(cluster)
+    assert isinstance(answer, NotFound)
+    assert answer.why is Not.SHARD
+    pulled = pull(cluster, 11)
+    assert pulled is not None
+    assert (pulled.end, pulled.final, len(pulled.records)) == (12, True, 1)
+    beyond = pull(cluster, 50)
+    assert beyond is not None
+    assert (beyond.first, beyond.end, beyond.owned, beyond.final) == (50, 50, (), True)
+
+
+def test_a_finalized_shard_whose_links_have_not_all_come_makes_wait(cluster: Cluster) -> None:
+    """SCA-10"""
+    cluster.hosts[0].receive(append(6, 1))
+    cluster.run()
+    config = sealed(cluster.config, s21=7, s22=3)._replace(state=ShardState.FINALIZED)
+    cluster.tell(config=config)
+    assert read(cluster, 12) is None
+    cluster.order((21, 1))
+    cluster.tell()
+    assert isinstance(answers(cluster)[0], Found)
+
+
+def test_a_wrong_shard_or_a_spare_answers_that_it_cannot(cluster: Cluster) -> None:
+    cluster.hosts[1].receive(Read(1, SHARD + 1, 3))
+    answer = answers(cluster)[0]
+    assert isinstance(answer, NotFound)
+    assert answer.why is Not.HERE
+
+
+def test_a_damaged_record_is_told_so(cluster: Cluster) -> None:
+    member = cluster.hosts[1]
+    (effect,) = member.core.handle(Received("client", Read(1, SHARD, 8)), member.now)
+    assert isinstance(effect, SendStored)
+    member.handle(Unreadable(effect, "bad checksum"))
+    (answer,) = answers(cluster)
+    assert (answer.why, answer.explanation) == (Not.READABLE, "bad checksum")  # type: ignore[union-attr]
+    (effect,) = member.core.handle(Received("client", Pull(2, SHARD, 8, None, 1)), member.now)
+    assert isinstance(effect, SendStretches)
+    member.handle(Unreadable(effect, "bad checksum"))
+    assert answers(cluster)[0].request == 2
+
+
+def test_a_pull_tells_every_gsn_that_is_the_shards(cluster: Cluster) -> None:
+    """SCA-11"""
+    pulled = pull(cluster, 1)
+    assert pulled is not None
+    assert (pulled.first, pulled.end, pulled.owned) == (1, 12, ((3, 3), (8, 4)))
+    texts = [(record.lsn, record.time, record.payload) for record in unwrap_all(pulled.records)]
+    assert texts == [
+        (3, 1000, b"7:1"),
+        (4, 1000, b"7:2"),
+        (5, 1000, b"7:3"),
+        (8, 2000, b"7:4"),
+        (9, 2000, b"7:5"),
+        (10, 2000, b"8:1"),
+        (11, 2000, b"8:2"),
+    ]
+
+
+def test_a_pull_from_the_middle_of_a_range(cluster: Cluster) -> None:
+    pulled = pull(cluster, 4)
+    assert pulled is not None
+    assert (pulled.first, pulled.owned) == (4, ((4, 2), (8, 4)))
+
+
+def test_a_pull_by_tags_still_tells_every_gsn(cluster: Cluster) -> None:
+    """SCA-11"""
+    pulled = pull(cluster, 1, frozenset({3}))
+    assert pulled is not None
+    assert pulled.owned == ((3, 3), (8, 4))
+    assert [record.lsn for record in pulled.records] == [4, 9, 11]
+
+
+def test_pulls_of_few_bytes_follow_each_other_without_a_gap(cluster: Cluster) -> None:
+    """SCA-11"""
+    gsn, found = 1, list[LogRecord]()
+    owned: list[tuple[int, int]] = []
+    steps = 0
+    while gsn < 12:
+        pulled = pull(cluster, gsn, limit=1)
+        assert pulled is not None
+        assert gsn == pulled.first < pulled.end
+        gsn = pulled.end
+        found += pulled.records
+        owned += pulled.owned
+        steps += 1
+    assert [record.lsn for record in found] == [3, 4, 5, 8, 9, 10, 11]
+    assert sum(count for _, count in owned) == 7
+    assert steps > 2
+
+
+def test_a_pull_at_the_end_waits(cluster: Cluster) -> None:
+    assert pull(cluster, 12) is None
+    cluster.last = 13
+    cluster.tell(links=())
+    (pulled,) = cluster.hosts[1].take(Pulled)
+    assert (pulled.first, pulled.end, pulled.owned) == (12, 14, ())
+
+
+def test_times_lead_to_gsns(cluster: Cluster) -> None:
+    expected = {999: 0, 1000: 5, 1500: 5, 2000: 11, 9999: 11}
+    for time, gsn in expected.items():
+        cluster.hosts[1].receive(AskTime(1, SHARD, time))
+        assert cluster.hosts[1].take(TimeIs) == [TimeIs(1, gsn, 11)]
+    cluster.tell(config=sealed(cluster.config, s21=6, s22=3)._replace(state=ShardState.FINALIZED))
+    cluster.hosts[1].receive(AskTime(1, SHARD, 9999))
+    assert cluster.hosts[1].take(TimeIs) == [TimeIs(1, 11, END)]

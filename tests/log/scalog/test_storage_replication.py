@@ -1,0 +1,247 @@
+"""How the copies of a segment come to be the same: prefixes of what is durable at the primary, complete in the end."""
+
+from __future__ import annotations
+
+import pytest
+
+from logdb.log.cores import SECOND, ProtocolViolation, SendStored, Unreadable
+from logdb.log.scalog.messages import Held, Member, Replicate, Report, Segment, ShardState, You
+from tests.log.scalog.storage_host import ORDERING, SHARD, Cluster, Host, append
+
+
+def end_of(host: Host, segment: int = 21) -> int:
+    """Where the journal of a segment ends."""
+    return host.journals[f"segment-{segment}"].end
+
+
+def test_backups_are_sent_nothing_before_it_is_durable() -> None:
+    """SCA-2"""
+    cluster = Cluster(3)
+    primary = cluster.hosts[0]
+    primary.receive(append(1, 3))
+    assert primary.take(Replicate) == []
+    primary.sync()
+    sent = primary.take(Replicate)
+    assert [(one.first, len(one.records)) for one in sent] == [(1, 3), (1, 3)]
+    assert sent[0] is sent[1], "one message serves all"
+
+
+def test_appends_that_one_sync_covers_go_in_one_message() -> None:
+    cluster = Cluster(2)
+    primary = cluster.hosts[0]
+    for sequence in (1, 3, 5):
+        primary.receive(append(sequence, 2))
+    primary.sync()
+    assert [(one.first, len(one.records)) for one in primary.take(Replicate)] == [(1, 6)]
+
+
+def test_a_backup_takes_records_only_where_its_copy_ends() -> None:
+    """SCA-2"""
+    cluster = Cluster(2)
+    backup = cluster.hosts[1]
+    backup.wait(SECOND)
+    backup.receive(Replicate(SHARD, 21, 4, (), append(4, 2).records), "host-0")
+    assert end_of(backup) == 1
+    assert backup.take(Held, "host-0") == [Held(SHARD, 12, 21, 1, True)]
+
+
+def test_what_comes_twice_is_taken_once_and_acknowledged_again() -> None:
+    """SCA-2"""
+    cluster = Cluster(2)
+    primary, backup = cluster.hosts
+    primary.receive(append(1, 3))
+    primary.sync()
+    (message,) = primary.take(Replicate)
+    backup.receive(message, "host-0")
+    backup.receive(message, "host-0")
+    backup.sync()
+    backup.receive(message, "host-0")
+    assert end_of(backup) == 4
+    assert [held.end for held in backup.take(Held)] == [1, 4, 4]
+
+
+def test_of_an_overlap_the_new_part_is_taken() -> None:
+    cluster = Cluster(2)
+    primary, backup = cluster.hosts
+    primary.receive(append(1, 3))
+    cluster.run()
+    primary.receive(append(4, 3))
+    primary.sync()
+    (news,) = primary.take(Replicate)
+    old = [(record.tag, record.payload) for record in primary.journals["segment-21"].records[:3]]
+    backup.receive(Replicate(SHARD, 21, 1, (), [*old, *news.records]), "host-0")
+    assert backup.journals["segment-21"].records[3:] != []
+    assert [r.payload for r in backup.journals["segment-21"].records] == [
+        r.payload for r in primary.journals["segment-21"].records
+    ]
+
+
+def test_a_backup_acknowledges_only_what_is_durable() -> None:
+    cluster = Cluster(2)
+    primary, backup = cluster.hosts
+    primary.receive(append(1, 3))
+    primary.sync()
+    backup.receive(primary.take(Replicate)[0], "host-0")
+    assert backup.take(Held) == []
+    backup.sync()
+    assert backup.take(Held) == [Held(SHARD, 12, 21, 4, False)]
+
+
+def test_what_is_not_acknowledged_is_sent_again() -> None:
+    cluster = Cluster(2)
+    primary, backup = cluster.hosts
+    primary.receive(append(1, 3))
+    primary.sync()
+    primary.take(Replicate)
+    primary.receive(append(4, 3))
+    primary.sync()
+    primary.take(Replicate)
+    cluster.wait(SECOND)
+    assert end_of(backup) == 7
+
+
+def test_a_silent_backup_is_tried_less_and_less_and_costs_no_memory() -> None:
+    cluster = Cluster(2, fresh_bytes=500)
+    primary = cluster.hosts[0]
+    for sequence in range(1, 100):
+        primary.receive(append(sequence))
+        primary.sync()
+    primary.take(Replicate)
+    primary.wait(10 * SECOND)
+    assert 5 < len(primary.take(Replicate)) < 20
+    assert len(primary.core._replication._fresh) < 20
+
+
+def test_a_window_bounds_what_is_under_way() -> None:
+    cluster = Cluster(2, window_bytes=500, batch_bytes=200)
+    primary, backup = cluster.hosts
+    for sequence in range(1, 50):
+        primary.receive(append(sequence))
+    primary.sync()
+    sent = primary.take(Replicate)
+    assert 2 <= len(sent) < 8
+    for message in sent:
+        backup.receive(message, "host-0")
+    cluster.run()
+    assert end_of(backup) == 50
+
+
+def test_a_laggard_is_served_from_the_journal() -> None:
+    cluster = Cluster(2, fresh_bytes=300, batch_bytes=300)
+    primary, backup = cluster.hosts
+    for sequence in range(1, 50):
+        primary.receive(append(sequence))
+        primary.sync()
+    primary.take(Replicate)
+    cluster.wait(SECOND)
+    assert end_of(backup) == 50
+
+
+def test_a_backup_that_lost_its_last_records_gets_them_again() -> None:
+    cluster = Cluster(2)
+    primary, backup = cluster.hosts
+    primary.receive(append(1, 3))
+    cluster.run(sync=False)
+    primary.sync()
+    cluster.run(sync=False)
+    assert end_of(backup) == 4
+    backup.restart()
+    assert end_of(backup) == 1
+    cluster.wait(SECOND)
+    assert end_of(backup) == 4
+
+
+def test_a_restarted_primary_asks_its_backups_how_far_they_are() -> None:
+    cluster = Cluster(2)
+    primary, backup = cluster.hosts
+    primary.receive(append(1, 3))
+    primary.sync()
+    primary.restart()
+    cluster.run()
+    assert end_of(backup) == 4
+
+
+def test_a_backup_with_more_than_its_primary_stops_it() -> None:
+    """SCA-2"""
+    cluster = Cluster(2)
+    with pytest.raises(ProtocolViolation, match="SCA-2"):
+        cluster.hosts[0].receive(Held(SHARD, 12, 21, 9, False), "host-1")
+
+
+def test_what_the_primary_does_not_deliver_comes_from_another_member() -> None:
+    cluster = Cluster(3)
+    primary, backup, behind = cluster.hosts
+    primary.receive(append(1, 3))
+    primary.sync()
+    backup.receive(primary.take(Replicate)[0], "host-0")
+    backup.sync()
+    primary.stopped = primary.core  # type: ignore[assignment]  # it is silent from now on
+    cluster.order((21, 3))
+    cluster.tell()
+    cluster.wait(4 * SECOND)
+    assert end_of(behind) == 4
+    assert dict(behind.take(Report)[-1].ends)[21] == 4
+
+
+def test_a_replica_of_a_finalized_shard_copies_everything_in_batches() -> None:
+    """SCA-9"""
+    cluster = Cluster(2, batch_bytes=300)
+    for sequence in range(1, 40):
+        cluster.hosts[0].receive(append(sequence))
+        cluster.hosts[1].receive(append(sequence, segment=22, client=8))
+    cluster.run()
+    cluster.order((21, 39), (22, 39))
+    cluster.tell()
+    newcomer = Host("host-2", batch_bytes=300)
+    cluster.hosts.append(newcomer)
+    config = cluster.config._replace(
+        epoch=2,
+        state=ShardState.FINALIZED,
+        members=(*cluster.config.members, Member(13, "host-2")),
+        segments=tuple(segment._replace(sealed=40) for segment in cluster.config.segments),
+    )
+    cluster.config = config
+    newcomer.sync()
+    newcomer.receive(You(newcomer.token, 13, False, cluster.update(config=config, links=())), ORDERING[0])
+    cluster.tell(config=config, links=())
+    cluster.wait(3 * SECOND)
+    for segment in (21, 22):
+        assert end_of(newcomer, segment) == 40
+    assert newcomer.core._shard.complete
+
+
+def test_a_replacement_of_a_trimmed_shard_begins_at_the_base() -> None:
+    """SCA-9"""
+    cluster = Cluster(2)
+    for sequence in range(1, 10):
+        cluster.hosts[0].receive(append(sequence))
+        cluster.run()
+        cluster.order((21, 1))
+        cluster.tell()
+    newcomer = Host("host-2")
+    cluster.hosts.append(newcomer)
+    cluster.oldest = 6
+    config = cluster.config._replace(
+        epoch=2,
+        members=(cluster.config.members[0], Member(13, "host-2")),
+        segments=(Segment(21, 11, 6, None), Segment(22, 12, 1, 1), Segment(23, 13, 1, None)),
+        joining=(13,),
+    )
+    cluster.tell(config=config)
+    newcomer.sync()
+    newcomer.receive(You(newcomer.token, 13, False, cluster.update(config=config)), ORDERING[0])
+    cluster.wait(SECOND)
+    assert newcomer.journals["segment-21"].first == 6
+    assert dict(newcomer.take(Report)[-1].ends) == {21: 10, 23: 1}
+    newcomer.receive(append(1, 2, segment=23))
+    cluster.run()
+    assert end_of(cluster.hosts[0], 23) == 3
+
+
+def test_damaged_records_are_left_to_others() -> None:
+    cluster = Cluster(2)
+    primary = cluster.hosts[0]
+    effect = SendStored("host-1", Replicate(SHARD, 21, 1), "segment-21", 1, 2)
+    primary.sent.clear()
+    primary.handle(Unreadable(effect, "bad"))
+    assert primary.sent == []

@@ -1,0 +1,188 @@
+"""What a trim takes from a member, and what it must keep; the journal `meta`, which must stay small."""
+
+from __future__ import annotations
+
+from logdb.log.cores import SECOND
+from logdb.log.scalog.messages import (
+    Appended,
+    AskPlacements,
+    AskTime,
+    Found,
+    Not,
+    NotFound,
+    Placements,
+    Read,
+    Report,
+    Segment,
+    TimeIs,
+    You,
+)
+from tests.log.scalog.storage_host import ORDERING, SHARD, Cluster, append
+
+
+def grown(size: int = 2, **settings: object) -> Cluster:
+    """Ten appends of ten records by two clients, each ordered by a link of its own."""
+    cluster = Cluster(size, **settings)
+    for batch in range(10):
+        cluster.hosts[0].receive(append(1 + 10 * batch, 10, client=7 + batch % 2))
+        cluster.run()
+        cluster.order((21, 10))
+        cluster.tell()
+        cluster.hosts[0].take(Appended)
+    return cluster
+
+
+def trimmed(cluster: Cluster, oldest: int, base: int) -> None:
+    """Trim the log before GSN `oldest`, segment 21 before LSN `base`."""
+    cluster.oldest = oldest
+    config = cluster.config
+    segments = (config.segments[0]._replace(base=base), *config.segments[1:])
+    cluster.tell(config=config._replace(epoch=config.epoch + 1, segments=segments))
+
+
+def test_records_before_the_base_go() -> None:
+    cluster = grown()
+    trimmed(cluster, 51, 51)
+    for host in cluster.hosts:
+        assert host.journals["segment-21"].first == 51
+        host.receive(Read(1, SHARD, 50))
+        host.receive(Read(2, SHARD, 51))
+        assert [one.why for one in host.take(NotFound)] == [Not.TRIMMED]
+        assert len(host.take(Found)) == 1
+
+
+def test_records_go_only_when_what_their_clients_have_sent_is_durable_elsewhere() -> None:
+    """SCA-13"""
+    cluster = grown(1)
+    (host,) = cluster.hosts
+    cluster.oldest = 51
+    segments = (cluster.config.segments[0]._replace(base=51),)
+    config = cluster.config = cluster.config._replace(epoch=2, segments=segments)
+    host.receive(cluster.update(config=config), ORDERING[0])
+    assert host.journals["segment-21"].first == 1
+    host.sync()
+    assert host.journals["segment-21"].first == 51
+
+
+def test_a_trim_and_a_restart_forget_no_number() -> None:
+    """SCA-13"""
+    cluster = grown()
+    trimmed(cluster, 51, 51)
+    primary = cluster.hosts[0]
+    for restart in (False, True):
+        if restart:
+            primary.restart()
+            primary.sent.clear()
+        primary.receive(append(1, 10))
+        primary.receive(append(11, 10, client=8))
+        primary.receive(append(81, 10))
+        answers = [Appended(7, 21, ((1, 10, 1),), False), Appended(8, 21, ((11, 10, 11),), False)]
+        assert primary.take(Appended) == [*answers, Appended(7, 21, ((81, 10, 81),), False)]
+        assert primary.journals["segment-21"].end == 101
+
+
+def test_a_trim_in_the_middle_of_a_link_keeps_it() -> None:
+    cluster = grown()
+    trimmed(cluster, 56, 51)
+    host = cluster.hosts[1]
+    host.receive(Read(1, SHARD, 55))
+    host.receive(Read(2, SHARD, 56))
+    assert [one.gsn for one in host.take(Found)] == [56]
+    host.receive(AskTime(1, SHARD, 6000))
+    host.receive(AskTime(2, SHARD, 5999))
+    assert [one.gsn for one in host.take(TimeIs)] == [60, 0]
+
+
+def test_everything_may_be_trimmed_and_the_log_goes_on() -> None:
+    cluster = grown()
+    trimmed(cluster, 101, 101)
+    for host in cluster.hosts:
+        assert host.journals["segment-21"].first == 101
+        host.restart()
+    cluster.run()
+    cluster.hosts[0].receive(append(101, 5))
+    cluster.run()
+    cluster.order((21, 5))
+    cluster.tell()
+    assert cluster.hosts[0].take(Appended) == [Appended(7, 21, ((101, 5, 101),), False)]
+
+
+def test_a_copy_whose_next_records_were_trimmed_begins_at_the_base() -> None:
+    cluster = Cluster(3)
+    primary, backup, behind = cluster.hosts
+    for batch in range(10):
+        primary.receive(append(1 + 10 * batch, 10))
+        primary.sync()
+        primary.sent.clear()
+        cluster.order((21, 10))
+    primary.receive(cluster.update(links=cluster.links), ORDERING[0])
+    assert behind.journals["segment-21"].end == 1
+    trimmed(cluster, 51, 51)
+    assert behind.journals["segment-21"].first == 51
+    cluster.wait(2 * SECOND)
+    assert behind.journals["segment-21"].end == 101
+    assert dict(behind.take(Report)[-1].ends)[21] == 101
+    behind.restart()
+    assert behind.journals["segment-21"].end == 101
+    assert backup.journals["segment-21"].end == 101
+
+
+def test_a_chain_that_was_trimmed_elsewhere_begins_behind_that() -> None:
+    """SCA-3"""
+    cluster = grown()
+    behind, other = cluster.hosts
+    fresh = Cluster(2)
+    late = fresh.hosts[0]
+    trimmed(cluster, 51, 51)
+    other.receive(AskPlacements(SHARD, 11, 0), "host-0")
+    (placements,) = other.take(Placements)
+    assert (placements.trimmed, placements.ends[0]) == (5, (21, 51))
+    assert len(placements.entries) == 5
+    late.receive(placements, "host-1")
+    late.wait(SECOND)
+    late.sync()
+    late.restart()
+    late.sync()
+    assert late.take(Report)[-1].placed == 10
+    late.receive(You(late.token, 11, False, cluster.update(config=cluster.config)), ORDERING[0])
+    late.receive(Read(1, SHARD, 60))
+    assert [one.why for one in late.take(NotFound)] == [Not.HERE]
+    assert behind.stopped is None
+
+
+def test_segments_that_are_gone_lose_their_journals() -> None:
+    cluster = grown()
+    cluster.oldest = 101
+    config = cluster.config._replace(epoch=2, segments=(cluster.config.segments[1], Segment(23, 11, 1, None)))
+    cluster.tell(config=config)
+    cluster.wait(SECOND)
+    for host in cluster.hosts:
+        assert set(host.journals) == {"meta", "segment-22", "segment-23"}
+        host.restart()
+        assert set(host.journals) == {"meta", "segment-22", "segment-23"}
+    cluster.run()
+    cluster.hosts[0].receive(append(1, 3, segment=23))
+    cluster.run()
+    cluster.order((23, 3))
+    cluster.tell()
+    assert cluster.hosts[0].take(Appended) == [Appended(7, 23, ((1, 3, 101),), False)]
+
+
+def test_meta_stays_small_and_a_restart_reads_it() -> None:
+    cluster = Cluster(2, checkpoint_bytes=2000)
+    for number in range(300):
+        cluster.hosts[0].receive(append(1 + number, settled=number))
+        cluster.run()
+        cluster.order((21, 1))
+        cluster.tell()
+        cluster.wait(SECOND // 20)
+    for host in cluster.hosts:
+        assert sum(len(record.payload) for record in host.journals["meta"].records) < 100_000
+        assert len(host.journals["meta"].records) < 150
+        head = host.core._shard.chain.head
+        host.restart()
+        assert host.core._shard.chain.head == head == 300
+        assert host.core._shard.copies[21].end == 301
+        assert host.core._shard.copies[21].sizes.total > 300 * 50
+        host.receive(Read(1, SHARD, 150))
+        assert len(host.take(Found)) == 1
