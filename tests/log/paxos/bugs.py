@@ -1,0 +1,201 @@
+"""Bugs to plant into replicas, so that the simulation can be seen to find them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from logdb.log.cores import Journal, Send
+from logdb.log.paxos import messages, replica
+from logdb.log.paxos.acceptor import Acceptor
+from logdb.log.paxos.face import Confirmed
+from logdb.log.paxos.leader import Leader
+from logdb.log.paxos.messages import NOBODY, Accepted, Ballot, Promise
+from logdb.log.paxos.replica import Replica
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def promise_before_persisting(patch: pytest.MonkeyPatch) -> None:
+    _answer_at_once(patch, Promise)
+
+
+def accept_before_persisting(patch: pytest.MonkeyPatch) -> None:
+    _answer_at_once(patch, Accepted)
+
+
+def _answer_at_once(patch: pytest.MonkeyPatch, kind: type) -> None:
+    right = Replica._answer
+
+    def answer(self: Replica, to: str, message: Any, now: int) -> None:
+        if isinstance(message, kind):
+            self._perform([Send(to, message)], now)
+        else:
+            right(self, to, message, now)
+
+    patch.setattr(Replica, "_answer", answer)
+
+
+def forget_values_in_a_promise(patch: pytest.MonkeyPatch) -> None:
+    right = Replica._answer
+
+    def answer(self: Replica, to: str, message: Any, now: int) -> None:
+        if isinstance(message, Promise):
+            message = message._replace(entries=[], last=message.first - 1)
+        right(self, to, message, now)
+
+    patch.setattr(Replica, "_answer", answer)
+
+
+def recover_the_oldest_value(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(replica, "itemgetter", lambda _: lambda entry: (-entry[0].round, -entry[0].member))
+
+
+def accept_a_lower_ballot(patch: pytest.MonkeyPatch) -> None:
+    right = Replica._obeys
+
+    def obeys(self: Replica, sender: str, ballot: Ballot, now: int) -> bool:
+        return ballot < self._acceptor.promised or right(self, sender, ballot, now)
+
+    patch.setattr(Replica, "_obeys", obeys)
+
+
+def count_the_own_vote_twice(patch: pytest.MonkeyPatch) -> None:
+    def count(self: Leader) -> None:
+        votes = sorted((self._own, self._own, *(peer.matched for peer in self._peers.values())))
+        _choose(self, votes[-self._quorum])
+
+    patch.setattr(Leader, "_count", count)
+
+
+def count_the_own_vote_early(patch: pytest.MonkeyPatch) -> None:
+    def count(self: Leader) -> None:
+        votes = sorted((self._acceptor.matched, *(peer.matched for peer in self._peers.values())))
+        _choose(self, votes[-self._quorum])
+
+    patch.setattr(Leader, "_count", count)
+
+
+def _choose(leading: Leader, chosen: int) -> None:
+    if chosen > leading._acceptor.commit:
+        leading._acceptor.choose(chosen)
+        if not leading.established:
+            leading._establish()
+
+
+def need_too_few_promises(patch: pytest.MonkeyPatch) -> None:
+    right = Replica.__init__
+
+    def init(self: Replica, *arguments: Any) -> None:
+        right(self, *arguments)
+        self._quorum -= 1
+
+    patch.setattr(Replica, "__init__", init)
+
+
+def forget_the_promise_at_restart(patch: pytest.MonkeyPatch) -> None:
+    right = Acceptor._replay
+
+    def replay(self: Acceptor, journal: Journal) -> None:
+        right(self, journal)
+        self.promised = max((ballot for ballot, _ in self.log), default=NOBODY)
+
+    patch.setattr(Acceptor, "_replay", replay)
+
+
+def confirm_without_asking(patch: pytest.MonkeyPatch) -> None:
+    def read_index(self: Leader, token: int) -> None:
+        self._out.append(Confirmed(token, self._acceptor.commit))
+
+    patch.setattr(Leader, "read_index", read_index)
+
+
+def confirm_by_the_probe_before(patch: pytest.MonkeyPatch) -> None:
+    right = Leader.read_index
+
+    def read_index(self: Leader, token: int) -> None:
+        right(self, token)
+        if self._asked:
+            number, *rest = self._asked.pop()
+            self._asked.append((number - 1, *rest))  # type: ignore[arg-type]
+
+    patch.setattr(Leader, "read_index", read_index)
+
+
+def lead_before_all_is_chosen(patch: pytest.MonkeyPatch) -> None:
+    right = Leader.begin
+
+    def begin(self: Leader, recovered: Sequence[bytes], now: int) -> None:
+        right(self, recovered, now)
+        self._recovered_to = self._acceptor.commit
+        if not self.established:
+            self._establish()
+
+    patch.setattr(Leader, "begin", begin)
+
+
+def skip_a_slot_with_a_snapshot(patch: pytest.MonkeyPatch) -> None:
+    right = Acceptor.install
+    patch.setattr(Acceptor, "install", lambda self, slot, snapshot: right(self, slot + 1, snapshot))
+
+
+def drop_votes_behind_a_snapshot(patch: pytest.MonkeyPatch) -> None:
+    right = Acceptor._retold
+    patch.setattr(Acceptor, "_retold", lambda self, first: right(self, first)[:0])
+
+
+def trim_before_the_snapshot_is_durable(patch: pytest.MonkeyPatch) -> None:
+    def store_snapshot(self: Acceptor, slot: int, snapshot: bytes) -> None:
+        right(self, slot, snapshot)
+        self._out.append(self._waiting.pop()[1])
+
+    right = Acceptor._store_snapshot
+    patch.setattr(Acceptor, "_store_snapshot", store_snapshot)
+
+
+def take_what_the_leader_says_for_another_ballot(patch: pytest.MonkeyPatch) -> None:
+    right = Acceptor.accept
+
+    def accept(self: Acceptor, first: int, values: Sequence[bytes], commit: int) -> bool:
+        follows = right(self, first, values, commit)
+        self.matched = max(self.matched, min(commit, self.last))
+        self.choose(min(commit, self.last))
+        return follows
+
+    patch.setattr(Acceptor, "accept", accept)
+
+
+def promise_to_one_who_knows_less(patch: pytest.MonkeyPatch) -> None:
+    """It gets no values for what is compacted, and begins with what it has."""
+
+    def prepare(self: Replica, sender: str, message: messages.Prepare, now: int) -> None:
+        ballot, first = message
+        if self._obeys(sender, ballot, now):
+            start = max(first, self._acceptor.commit + 1)
+            entries = self._acceptor.entries(start)
+            self._answer(sender, Promise(ballot, first, entries, first + len(entries) - 1), now)
+
+    patch.setattr(Replica, "_prepare", prepare)
+
+
+BUGS: list[Plant] = [
+    promise_before_persisting,
+    accept_before_persisting,
+    forget_values_in_a_promise,
+    recover_the_oldest_value,
+    accept_a_lower_ballot,
+    count_the_own_vote_twice,
+    count_the_own_vote_early,
+    need_too_few_promises,
+    forget_the_promise_at_restart,
+    confirm_without_asking,
+    confirm_by_the_probe_before,
+    lead_before_all_is_chosen,
+    skip_a_slot_with_a_snapshot,
+    drop_votes_behind_a_snapshot,
+    trim_before_the_snapshot_is_durable,
+    take_what_the_leader_says_for_another_ballot,
+    promise_to_one_who_knows_less,
+]

@@ -1,0 +1,375 @@
+"""A few replicas under one seed: virtual time, a network that loses, doubles and reorders, disks that forget.
+
+After every event the replica's invariants are checked, and what it says: that no slot has two values (PAX-3), that a
+quorum has durably accepted what is chosen (PAX-6), that slots come in order and a snapshot is the state that chosen
+values make (PAX-11), that a confirmed read misses nothing which was chosen before (PAX-10).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+from zlib import crc32
+
+from logdb.log.contract import LogRecord, Record
+from logdb.log.cores import (
+    MILLISECOND,
+    CancelTimer,
+    Create,
+    Journal,
+    Persist,
+    Persisted,
+    Received,
+    Send,
+    SetTimer,
+    Timer,
+    Trim,
+)
+from logdb.log.paxos import Chosen, Config, Confirmed, Deposed, Elected, NotLeader, Outcome, Replica, Restore, records
+from logdb.log.paxos.messages import NOBODY, Accepted, Prepare, Promise
+
+CONFIG = Config(
+    election_ns=100 * MILLISECOND, heartbeat_ns=25 * MILLISECOND, batch_bytes=200, window=4, retain_bytes=150
+)
+HASTY = replace(CONFIG, election_ns=50 * MILLISECOND)
+BINDING = (Promise, Accepted)
+
+
+def state_after(state: int, value: bytes) -> int:
+    """The state machine: it only remembers, in 32 bits, everything in its order."""
+    return crc32(value, state)
+
+
+class Medium:
+    """The journal of one replica. Records before `durable` survive a crash, of the others a prefix."""
+
+    def __init__(self, quantum: int) -> None:
+        self.quantum = quantum
+        self.exists = False
+        self.first = self.durable = 1
+        self.records: list[Record] = []
+        self.accepted: dict[int, bytes] = {}
+        self.restorable = 0
+        self.promised = NOBODY
+
+    @property
+    def end(self) -> int:
+        return self.first + len(self.records)
+
+    def write(self, effect: Persist) -> None:
+        assert self.exists
+        assert effect.first == self.end, "a journal has no gaps"
+        self.records += effect.records
+
+    def sync(self, end: int) -> None:
+        """The records before `end` are on the medium now."""
+        for number in range(self.durable, end):
+            tag, payload = self.records[number - self.first]
+            if tag == records.ACCEPTED:
+                ballot, _, first, values = records.read_accepted(payload)
+                self.accepted.update(enumerate(values, first))
+                self.promised = max(self.promised, ballot)
+            elif tag == records.PROMISE:
+                self.promised = max(self.promised, records.read_promise(payload))
+            elif tag == records.SNAPSHOT:
+                self.restorable = records.read_snapshot(payload)[0]
+        self.durable = max(self.durable, end)
+
+    def trim(self, before: int) -> None:
+        """Records go by the file, so some may stay."""
+        assert before <= self.end
+        before -= before % self.quantum
+        if before > self.first:
+            del self.records[: before - self.first]
+            self.first = before
+
+    def crash(self, rng: random.Random) -> None:
+        keep = rng.randint(min(self.durable, self.end), self.end)
+        del self.records[keep - self.first :]
+        self.durable = min(self.durable, self.end)
+        self.sync(self.end)
+
+    def holds(self, slot: int, value: bytes) -> bool:
+        return slot <= self.restorable or self.accepted.get(slot) == value
+
+    def journal(self) -> Journal | None:
+        if not self.exists:
+            return None
+        kept = [LogRecord(number, 0, *record) for number, record in enumerate(self.records, self.first)]
+        return Journal(self.first, self.end, kept)
+
+
+class Node:
+    """A replica, its embedding core (which keeps a state and compacts now and then) and its host.
+
+    `knew`: the last slot that had been chosen when the replica began to prepare. `promised`: the highest ballot that it
+    ever sent a promise for, in all its lives.
+    """
+
+    def __init__(self, address: str, quantum: int) -> None:
+        self.address = address
+        self.medium = Medium(quantum)
+        self.replica: Replica | None = None
+        self.life = 0
+        self.paused_until = 0
+        self.timers: dict[str, int] = {}
+        self.syncing = False
+        self.applied = self.state = 0
+        self.leads = False
+        self.knew = 0
+        self.promised = NOBODY
+
+
+class Cluster:
+    """`size` replicas. `loss`, `doubling` and `straggling` (late by half a second) are chances of a message, `delay_ns`
+    is the longest that others take.
+
+    Chances that the worst happens just then: `crashing`, that a replica which has given a promise or a vote dies, and
+    comes back soon to a network without partitions; `parting`, that a leader is cut off which has just learnt that a
+    value is chosen.
+    """
+
+    def __init__(self, size: int, seed: int, config: Config = CONFIG, compact_bytes: int = 300) -> None:
+        self.rng = random.Random(seed)
+        self.now = 1_000 * MILLISECOND
+        self.config, self.compact_bytes = config, compact_bytes
+        self.members = [f"r{index}" for index in range(size)]
+        self.nodes = {address: Node(address, self.rng.choice((1, 7))) for address in self.members}
+        self.quorum = size // 2 + 1
+        self.loss = self.doubling = self.straggling = self.crashing = self.parting = 0.0
+        self.delay_ns = 2 * MILLISECOND
+        self.sync_ns = 3 * MILLISECOND
+        self.cut: set[tuple[str, str]] = set()
+        self._queue: list[tuple[int, int, Callable[[], None]]] = []
+        self._tie = 0
+        self.values: dict[int, bytes] = {}
+        self.states = {0: 0}
+        self.confirmed: list[int] = []
+        self._asked: dict[int, int] = {}
+        self.sent: dict[str, int] = {}
+        self.proposed = 0
+
+    # ---- time
+
+    def later(self, delay: int, action: Callable[[], None]) -> None:
+        self._tie += 1
+        heapq.heappush(self._queue, (self.now + delay, self._tie, action))
+
+    def run(self, duration: int) -> None:
+        """Let `duration` ns pass."""
+        until = self.now + duration
+        while self._queue and self._queue[0][0] <= until:
+            self.now, _, action = heapq.heappop(self._queue)
+            action()
+        self.now = until
+
+    def run_until(self, condition: Callable[[], Any], patience: int) -> None:
+        """Let time pass until it holds, `patience` ns at most."""
+        until = self.now + patience
+        while not condition():
+            assert self.now < until, "PAX-L: nothing came of it"
+            self.run(5 * MILLISECOND)
+
+    # ---- nodes
+
+    def start(self, address: str) -> None:
+        node = self.nodes[address]
+        node.life += 1
+        node.applied = node.state = 0
+        node.leads, node.syncing = False, False
+        node.timers = {}
+        node.replica = Replica(
+            address, self.members, node.medium.journal(), random.Random(self.rng.random()), self.config
+        )
+        self._perform(node, node.replica.start(self.now))
+
+    def start_all(self) -> None:
+        for address in self.members:
+            self.revive(address)
+
+    def crash(self, address: str) -> None:
+        node = self.nodes[address]
+        if node.replica is not None:
+            node.life += 1
+            node.replica = None
+            node.medium.crash(self.rng)
+
+    def feed(self, node: Node, life: int, event: Any) -> None:
+        if node.replica is None or node.life != life:
+            return
+        if self.now < node.paused_until:
+            self.later(node.paused_until - self.now, lambda: self.feed(node, life, event))
+            return
+        if isinstance(event, Timer) and node.timers.get(event.name, 0) > self.now:
+            return
+        out = node.replica.handle(event, self.now)
+        self._perform(node, out)
+        if node.leads and any(isinstance(effect, Chosen) for effect in out) and self.rng.random() < self.parting:
+            self.isolate(node.address)
+        binds = any(isinstance(effect, Send) and type(effect.message) in BINDING for effect in out)
+        if binds and self.rng.random() < self.crashing:
+            self.crash(node.address)
+            self.cut.clear()
+            self.later(self.rng.randrange(self.delay_ns), lambda: self.revive(node.address))
+
+    def isolate(self, address: str) -> None:
+        """Only this one is cut off."""
+        self.cut = {pair for other in self.members for pair in ((address, other), (other, address))}
+
+    def revive(self, address: str) -> None:
+        if self.nodes[address].replica is None:
+            self.start(address)
+
+    # ---- the embedding core's calls
+
+    def leaders(self) -> list[str]:
+        return [node.address for node in self.nodes.values() if node.replica and node.replica.is_leader]
+
+    def propose(self, address: str) -> bytes | None:
+        """A new value, if the replica takes it."""
+        node = self.nodes[address]
+        if node.replica is None or self.now < node.paused_until:
+            return None
+        value = b"%d." % self.proposed + bytes(self.rng.randrange(60))
+        try:
+            out = node.replica.propose(value, self.now)
+        except NotLeader:
+            return None
+        self.proposed += 1
+        self._perform(node, out)
+        return value
+
+    def read_index(self, address: str) -> None:
+        node = self.nodes[address]
+        if self.now < node.paused_until:
+            self.later(node.paused_until - self.now, lambda: self.read_index(address))
+            return
+        if node.replica is None:
+            return
+        token = len(self._asked)
+        self._asked[token] = max(self.values, default=0)
+        with contextlib.suppress(NotLeader):
+            self._perform(node, node.replica.read_index(token, self.now))
+
+    # ---- the host
+
+    def _perform(self, node: Node, out: list[Outcome]) -> None:
+        assert node.replica is not None
+        for effect in out:
+            match effect:
+                case Send(to, message):
+                    self._send(node.address, to, message)
+                case Persist():
+                    self._check_obedience(node, effect)
+                    node.medium.write(effect)
+                    self._sync(node)
+                case Create():
+                    assert not node.medium.exists
+                    node.medium.exists = True
+                case Trim(_, before):
+                    node.medium.trim(before)
+                case SetTimer(name, at):
+                    self._set_timer(node, name, at)
+                case CancelTimer(name):
+                    node.timers.pop(name, None)
+                case _:
+                    self._notice(node, effect)
+        node.replica.check_invariants()
+        if node.replica.uncompacted_bytes >= self.compact_bytes and node.replica.chosen == node.applied:
+            self._perform(node, node.replica.compact(node.applied, b"%500d" % node.state, self.now))
+
+    def _send(self, sender: str, to: str, message: Any) -> None:
+        assert to != sender
+        if isinstance(message, Prepare):
+            self.nodes[sender].knew = max(self.values, default=0)
+        if isinstance(message, Promise):
+            node = self.nodes[sender]
+            assert node.medium.promised >= message.ballot, "PAX-1: a promise that a crash would break"
+            node.promised = max(node.promised, message.ballot)
+        name = type(message).__name__
+        self.sent[name] = self.sent.get(name, 0) + 1
+        copies = 1 + (self.rng.random() < self.doubling)
+        for _ in range(copies):
+            if (sender, to) not in self.cut and self.rng.random() >= self.loss:
+                node = self.nodes[to]
+                delay = 500 * MILLISECOND if self.rng.random() < self.straggling else self.delay_ns
+                self.later(self.rng.randrange(delay), lambda: self._arrive(node, sender, message))
+
+    def _arrive(self, node: Node, sender: str, message: Any) -> None:
+        if (sender, node.address) not in self.cut:
+            self.feed(node, node.life, Received(sender, message))
+
+    def _set_timer(self, node: Node, name: str, at: int) -> None:
+        life, node.timers[name] = node.life, at
+        self.later(max(0, at - self.now), lambda: self._run_out(node, life, name, at))
+
+    def _run_out(self, node: Node, life: int, name: str, at: int) -> None:
+        if node.life == life and node.timers.get(name) == at:
+            self.feed(node, life, Timer(name))
+
+    def _sync(self, node: Node) -> None:
+        if not node.syncing:
+            node.syncing = True
+            life = node.life
+            self.later(self.rng.randrange(self.sync_ns), lambda: self._begin_sync(node, life))
+
+    def _begin_sync(self, node: Node, life: int) -> None:
+        end = node.medium.end
+        self.later(self.rng.randrange(1, self.sync_ns), lambda: self._end_sync(node, life, end))
+
+    def _end_sync(self, node: Node, life: int, end: int) -> None:
+        if node.life != life or node.replica is None:
+            return
+        node.syncing = False
+        node.medium.sync(end)
+        if node.medium.end > end:
+            self._sync(node)
+        self.feed(node, life, Persisted("paxos", end))
+
+    # ---- what is checked
+
+    def _notice(self, node: Node, notice: Any) -> None:
+        match notice:
+            case Chosen(slot, value):
+                assert slot == node.applied + 1, f"PAX-11: {slot} after {node.applied}"
+                self._check_chosen(slot, value)
+                node.applied, node.state = slot, state_after(node.state, value)
+                assert self.states.setdefault(slot, node.state) == node.state, "PAX-3"
+            case Restore(slot, snapshot):
+                assert slot > node.applied, "PAX-11"
+                assert int(snapshot) == self.states.get(slot), f"PAX-11: no state of slot {slot} looks like this"
+                node.applied, node.state = slot, int(snapshot)
+            case Confirmed(token, slot):
+                assert slot >= self._asked[token], f"PAX-10: {slot}, but {self._asked[token]} had been chosen"
+                assert node.applied >= slot, "PAX-10"
+                assert node.leads, "PAX-10"
+                self.confirmed.append(token)
+            case Elected():
+                assert not node.leads, "elected twice"
+                node.leads = True
+                assert node.applied >= node.knew, "PAX-9"
+            case Deposed():
+                assert node.leads, "deposed, but never elected"
+                node.leads = False
+            case _:
+                raise AssertionError(notice)
+
+    def _check_obedience(self, node: Node, effect: Persist) -> None:
+        """What is written again behind a snapshot may be old."""
+        for tag, payload in effect.records:
+            if tag == records.ACCEPTED and effect.records[0][0] != records.SNAPSHOT:
+                ballot = records.read_accepted(payload)[0]
+                assert ballot >= node.promised, f"PAX-2: accepts for {ballot}, promised {node.promised}"
+
+    def _check_chosen(self, slot: int, value: bytes) -> None:
+        if slot in self.values:
+            assert self.values[slot] == value, f"PAX-3: slot {slot}"
+            return
+        assert value not in self.values.values(), f"PAX-4: {value!r} has two slots"
+        holders = sum(node.medium.holds(slot, value) for node in self.nodes.values())
+        assert holders >= self.quorum, f"PAX-6: slot {slot} is durable at {holders} only"
+        self.values[slot] = value
