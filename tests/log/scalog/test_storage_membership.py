@@ -66,6 +66,18 @@ def test_a_report_says_only_what_is_durable() -> None:
     assert dict(backup.take(Report)[-1].ends)[21] == 6
 
 
+def test_a_report_says_only_what_is_held_though_more_is_ordered() -> None:
+    """SCA-9"""
+    cluster = Cluster(2)
+    primary, backup = cluster.hosts
+    primary.receive(append(1, 5))
+    primary.sync()
+    cluster.order((21, 5))
+    backup.receive(cluster.update(), ORDERING[0])
+    backup.wait(SECOND)
+    assert {dict(report.ends)[21] for report in backup.take(Report)} == {1}
+
+
 def test_a_link_is_reported_as_placed_when_it_is_durable() -> None:
     """SCA-1"""
     cluster = Cluster(1)
@@ -104,6 +116,19 @@ def test_a_link_that_was_missed_is_asked_for() -> None:
     host.receive(You(host.token, 11, False, cluster.update(config=cluster.config, links=cluster.links)), ORDERING[0])
     host.wait(SECOND)
     assert {ask.after for ask in host.take(Ask)} <= {2}
+
+
+def test_a_member_with_a_gap_does_not_believe_the_newest_gsn() -> None:
+    """SCA-3: what it would call another shard's may be its own."""
+    cluster = Cluster(1)
+    (host,) = cluster.hosts
+    host.receive(append(1, 9))
+    cluster.run()
+    cluster.order((21, 4))
+    cluster.order((21, 5), skip=2)
+    host.receive(cluster.update(), ORDERING[0])
+    host.receive(Read(1, 1, 3))
+    assert not host.take(NotFound)
 
 
 def test_a_link_that_says_another_history_stops_the_server() -> None:

@@ -81,6 +81,18 @@ def test_a_read_ahead_of_the_log_waits_until_the_log_has_come_there(cluster: Clu
     assert (answer.request, answer.gsn) == (2, 13)  # type: ignore[union-attr]
 
 
+def test_a_read_at_the_end_of_an_empty_log_waits() -> None:
+    """SCA-10"""
+    cluster = Cluster(1)
+    cluster.hosts[0].receive(Read(1, SHARD, 1))
+    assert answers(cluster, 0) == []
+    cluster.hosts[0].receive(append(1, 1))
+    cluster.run()
+    cluster.order((21, 1))
+    cluster.tell()
+    assert len(answers(cluster, 0)) == 1
+
+
 def test_a_member_with_a_gap_in_its_chain_does_not_believe_the_newest_gsn(cluster: Cluster) -> None:
     """SCA-3"""
     member = cluster.hosts[1]

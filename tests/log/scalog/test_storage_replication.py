@@ -6,6 +6,7 @@ import pytest
 
 from logdb.log.cores import SECOND, ProtocolViolation, SendStored, Unreadable
 from logdb.log.scalog.messages import Held, Member, Replicate, Report, Segment, ShardState, You
+from logdb.log.scalog.records import wrap
 from tests.log.scalog.storage_host import ORDERING, SHARD, Cluster, Host, append
 
 
@@ -40,7 +41,7 @@ def test_a_backup_takes_records_only_where_its_copy_ends() -> None:
     cluster = Cluster(2)
     backup = cluster.hosts[1]
     backup.wait(SECOND)
-    backup.receive(Replicate(SHARD, 21, 4, (), append(4, 2).records), "host-0")
+    backup.receive(Replicate(SHARD, 21, 4, (), wrap(7, 4, append(4, 2).records)), "host-0")
     assert end_of(backup) == 1
     assert backup.take(Held, "host-0") == [Held(SHARD, 12, 21, 1, True)]
 

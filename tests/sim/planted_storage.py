@@ -1,0 +1,223 @@
+"""The planted bugs of the storage server: mistakes that somebody could make, each a patch of one method."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from logdb.log.cores import Send, Trim
+from logdb.log.scalog.chain import Chain
+from logdb.log.scalog.copies import Copy
+from logdb.log.scalog.membership import Membership
+from logdb.log.scalog.messages import (
+    END,
+    Appended,
+    AskFate,
+    Held,
+    Placed,
+    Range,
+    Replicate,
+    Report,
+    ShardConfig,
+    Update,
+    You,
+)
+from logdb.log.scalog.meta import Meta
+from logdb.log.scalog.primary import Primary
+from logdb.log.scalog.replication import Replication
+from logdb.log.scalog.sessions import Sessions
+from logdb.log.scalog.shard import Shard
+
+PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {}
+
+
+def planted(owner: type, method: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Make a bug of a function that takes the right method and then its arguments; the function's name names it."""
+
+    def plant(wrong: Callable[..., Any]) -> Callable[..., Any]:
+        @contextmanager
+        def patched() -> Iterator[None]:
+            right = getattr(owner, method)
+            setattr(owner, method, lambda *arguments, **named: wrong(right, *arguments, **named))
+            try:
+                yield
+            finally:
+                setattr(owner, method, right)
+
+        PLANTED[f"storage: {wrong.__name__.replace('_', ' ')}"] = patched
+        return wrong
+
+    return plant
+
+
+@contextmanager
+def as_if_written_were_durable(shard: Shard) -> Iterator[None]:
+    """For a moment, copies are durable up to their ends."""
+    durable = {copy: copy.durable for copy in shard.copies.values()}
+    for copy in durable:
+        copy.durable = copy.end
+    yield
+    for copy, end in durable.items():
+        copy.durable = end
+
+
+@planted(Membership, "_report")
+def report_before_the_sync(right: Callable[..., None], self: Membership) -> None:
+    with as_if_written_were_durable(self._shard):
+        right(self)
+    self._reported = None
+
+
+@planted(Membership, "_report")
+def report_links_before_the_sync(right: Callable[..., None], self: Membership) -> None:
+    placed, self._meta.placed = self._meta.placed, self._shard.chain.head
+    right(self)
+    self._meta.placed = placed
+    self._reported = None
+
+
+@planted(Membership, "_report")
+def count_what_is_ordered_as_held(right: Callable[..., None], self: Membership) -> None:
+    shard = self._shard
+    begin = len(shard.out)
+    right(self)
+    for at in range(begin, len(shard.out)):
+        effect = shard.out[at]
+        if isinstance(effect, Send) and isinstance(effect.message, Report):
+            ends = tuple((segment, max(end, shard.chain.ends.get(segment, 1))) for segment, end in effect.message.ends)
+            shard.out[at] = Send(effect.to, effect.message._replace(ends=ends))
+
+
+@planted(Membership, "on_you")
+def become_whoever_is_meant(right: Callable[..., None], self: Membership, message: You, sender: str) -> None:
+    right(self, message._replace(token=self._shard.token), sender)
+
+
+@planted(Replication, "on_replicate")
+def accept_a_gap(right: Callable[..., None], self: Replication, message: Replicate, sender: str) -> None:
+    copy = self._shard.copies.get(message.segment)
+    if copy is not None and message.first > copy.end:
+        message = message._replace(first=copy.end)
+    right(self, message, sender)
+
+
+@planted(Replication, "fresh")
+def replicate_before_the_sync(
+    right: Callable[..., None], self: Replication, copy: Copy, first: int, records: Any, size: int
+) -> None:
+    right(self, copy, first, records, size)
+    for backup in self._backups.values():
+        self._shard.out.append(Send(backup.address, Replicate(self._shard.number, copy.id, first, (), records)))
+
+
+@planted(Replication, "_message")
+def acknowledge_before_the_sync(right: Callable[..., Held], self: Replication, copy: Copy, again: bool) -> Held:
+    return right(self, copy, again=again)._replace(end=copy.end)
+
+
+@planted(Membership, "on_persisted")
+def answer_appends_before_they_are_ordered(
+    right: Callable[..., None], self: Membership, journal: str, end: int
+) -> None:
+    right(self, journal, end)
+    shard = self._shard
+    for segment, waiting in self._primary._waiting.items():
+        while waiting and waiting[0].end <= shard.copies[segment].durable:
+            _, first, sequence, client, address = waiting.pop(0)
+            gsn = shard.known + 1 + first - shard.chain.ends.get(segment, 1)
+            count = shard.copies[segment].durable - first
+            shard.out.append(Send(address, Appended(client, segment, ((sequence, count, gsn),), False)))
+
+
+@planted(Shard, "reached")
+def answer_not_mine_behind_the_cut(right: Callable[..., int], self: Shard) -> int:
+    return END
+
+
+@planted(Membership, "_follow")
+def believe_the_newest_gsn_despite_a_gap(
+    right: Callable[..., None], self: Membership, update: Update, sender: str, asked: bool
+) -> None:
+    right(self, update, sender, asked=asked)
+    self._shard.known = max(self._shard.known, update.last)
+    self._conclude()
+
+
+@planted(Membership, "_place")
+def link_without_asking_what_was_before(
+    right: Callable[..., None], self: Membership, links: tuple[Placed, ...]
+) -> None:
+    chain: Chain = self._shard.chain
+    for link in links:
+        if link.number > chain.head:
+            chain.head = link.previous
+            ranges = []
+            for segment, first, count, gsn in link.ranges:
+                first, count = chain.ends.get(segment, 1), count + first - chain.ends.get(segment, 1)
+                ranges.append(Range(segment, first, count, gsn))
+            right(self, (link._replace(ranges=tuple(ranges)),))
+
+
+@planted(Primary, "on_ask_fate")
+def say_never_of_an_open_segment(right: Callable[..., None], self: Primary, message: AskFate, sender: str) -> None:
+    copy = self._shard.copies.get(message.segment)
+    if copy is None or copy.sealed is not None:
+        return right(self, message, sender)
+    copy.sealed = copy.durable
+    right(self, message, sender)
+    copy.sealed = None
+    return None
+
+
+@planted(Primary, "on_ask_fate")
+def say_never_with_half_a_copy(right: Callable[..., None], self: Primary, message: AskFate, sender: str) -> None:
+    copy = self._shard.copies.get(message.segment)
+    if copy is None or copy.sealed is None:
+        return right(self, message, sender)
+    durable, copy.durable = copy.durable, max(copy.durable, copy.sealed)
+    right(self, message, sender)
+    copy.durable = durable
+    return None
+
+
+@planted(Copy, "recover")
+def forget_the_clients_in_a_restart(right: Callable[..., None], self: Copy, records: Any, first: int) -> None:
+    right(self, records, first)
+    self.sessions = Sessions()
+
+
+@planted(Sessions, "settle")
+def forget_settled_numbers_without_a_mark(
+    right: Callable[..., None], self: Sessions, client: int, settled: int
+) -> None:
+    right(self, client, settled)
+    self._marks.pop(client, None)
+
+
+@planted(Meta, "checkpoint")
+def let_a_checkpoint_cover_what_is_not_durable(right: Callable[..., None], self: Meta) -> None:
+    with as_if_written_were_durable(self._shard):
+        right(self)
+
+
+@planted(Membership, "_adopt")
+def trim_records_before_their_clients_are_noted(
+    right: Callable[..., None], self: Membership, config: ShardConfig
+) -> None:
+    bases = {copy.id: copy.base for copy in self._shard.copies.values()}
+    right(self, config)
+    for copy in self._shard.copies.values():
+        if bases.get(copy.id, copy.base) < copy.base <= copy.durable:
+            self._shard.out.append(Trim(copy.journal, copy.base))
+
+
+@planted(Shard, "refresh")
+def never_notice_that_the_shard_is_complete(right: Callable[..., None], self: Shard) -> None:
+    right(self)
+    self.complete = False
+
+
+@planted(Primary, "on_sealed")
+def leave_those_beyond_a_seal_waiting(right: Callable[..., None], self: Primary) -> None:
+    pass
