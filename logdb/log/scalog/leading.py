@@ -112,7 +112,10 @@ class Leader:
 
     def report(self, shard: Shard, report: Report, now: int) -> None:
         """Take a report of the shard's epoch."""
-        if self.watch.collect(shard.config(), report, now):
+        cuts = self.watch.cuts.get(shard.id)
+        if cuts is None or cuts.config.epoch != shard.epoch:
+            cuts = self.watch.begin(shard.config(), now)
+        if cuts.take(report, now):
             self.moved.add(shard.id)
 
     def tally(self, tally: Tally) -> None:
@@ -187,8 +190,7 @@ class Leader:
             shard = state.shards.get(shard_id)
             if shard is None:
                 continue
-            epoch = shard.epoch
-            local = local_cuts.get(shard_id)
+            local, epoch = local_cuts.get(shard_id), shard.epoch
             if local is not None and local.config.epoch == epoch:
                 tallies.merge(local.tally())
             tally = tallies.get(shard_id)

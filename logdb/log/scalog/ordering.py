@@ -52,7 +52,7 @@ class OrderingReplica:
         self.leader: Leader | None = None
         self.paxos = paxos.Replica(config.address, config.replicas, journals.get("paxos"), rng, config.paxos)
         self._out: list[Effect] = []
-        self._snapshot_bytes = 0
+        self._told_slot = self._snapshot_bytes = 0
         self._changing: dict[int, dict[Address, None]] = {}
         self._tails: dict[tuple[Address, int], None] = {}
         self._confirming: dict[tuple[Address, int], None] = {}
@@ -89,14 +89,20 @@ class OrderingReplica:
             self._absorb(self.paxos.propose(value, now), now)
         if self._tails and not self._confirming:
             self._confirm(now)
-        if self.leader is not None:
-            self.leader.tell(now)
+        if self.slot != self._told_slot:
+            self._told_slot = self.slot
+            if self.leader is not None:
+                self.leader.tell(now)
+            self._compact(now)
+        out, self._out[:] = self._out[:], []
+        return out
+
+    def _compact(self, now: int) -> None:
+        """Save the state when that lets many commands go."""
         if self.paxos.uncompacted_bytes > max(self.config.snapshot_bytes, 8 * self._snapshot_bytes):
             snapshot = self.state.to_bytes()
             self._snapshot_bytes = len(snapshot)
             self._absorb(self.paxos.compact(self.slot, snapshot, now), now)
-        out, self._out[:] = self._out[:], []
-        return out
 
     def _absorb(self, outcomes: list[paxos.Outcome], now: int) -> None:
         for outcome in outcomes:

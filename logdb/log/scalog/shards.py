@@ -113,21 +113,28 @@ class Shard:
         """The segment that this member may append to."""
         return next((segment for segment in self.open if segment.primary == server), None)
 
-    def order(self, pairs: Sequence[int], number: int, time: int, next_gsn: int) -> int:
-        """Order up to these ends (segment, end, segment, end, ...) as cut `number`. Returns the next GSN.
+    def order(self, pairs: Sequence[int], at: int, until: int, number: int, time: int, next_gsn: int) -> int:
+        """Order, as cut `number`, up to the ends in `pairs` (segment, end, segment, end, ...) from `at` to `until`.
 
-        Ends are absolute, so what an earlier cut has ordered, and what was sealed meanwhile, adds nothing (SCA-6).
+        Returns the next GSN. Ends are absolute, so what an earlier cut has ordered adds nothing. The pairs are in the
+        order of `open`, for the epoch is the same; so none is of a sealed segment (SCA-6).
         """
-        ends = dict(zip(pairs[::2], pairs[1::2], strict=True))
         ranges = []
         for segment in self.open:
-            first, end = segment.end, ends.get(segment.id, 0)
+            if at == until:
+                break
+            if pairs[at] != segment.id:
+                continue
+            first, end = segment.end, pairs[at + 1]
+            at += 2
             if end > first:
                 if not segment.marks or first - segment.marks[-1][1] >= segment.stride:
                     segment.mark(next_gsn)
                 ranges.append(Range(segment.id, first, end - first, next_gsn))
                 next_gsn += end - first
                 segment.end = end
+        if at != until:
+            raise ProtocolViolation(f"SCA-6, SCA-7: shard {self.id} has no open segment {pairs[at]} there")
         if ranges:
             self.links.append(Placed(number, self.head, time, tuple(ranges)))
             self.head = number

@@ -135,7 +135,7 @@ class OrderingState:
         self.cut += 1
         self.time = max(cut.time, self.time + 1)
         number, time, shards, next_gsn = self.cut, self.time, self.shards, self.next_gsn
-        entries, pairs = iter(cut.shards), cut.pairs
+        entries, pairs = iter(cut.shards), cut.pairs.tolist()
         at = 0
         for shard_id, epoch, placed, count in zip(entries, entries, entries, entries, strict=True):
             shard = shards.get(shard_id)
@@ -144,7 +144,7 @@ class OrderingState:
                 if placed > shard.placed:
                     shard.place(placed)
                 if count:
-                    next_gsn = shard.order(pairs[at:until], number, time, next_gsn)
+                    next_gsn = shard.order(pairs, at, until, number, time, next_gsn)
             at = until
         self.next_gsn = next_gsn
         for shard_id in tuple(self.finalizing):

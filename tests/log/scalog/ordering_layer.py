@@ -8,7 +8,19 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
-from logdb.log.cores import MILLISECOND, CancelTimer, Create, Effect, Event, Persist, Persisted, Received, Send, SetTimer, Timer
+from logdb.log.cores import (
+    MILLISECOND,
+    CancelTimer,
+    Create,
+    Effect,
+    Event,
+    Persist,
+    Persisted,
+    Received,
+    Send,
+    SetTimer,
+    Timer,
+)
 from logdb.log.scalog.aggregator import Aggregator, AggregatorConfig
 from logdb.log.scalog.commands import FailurePolicy
 from logdb.log.scalog.messages import (
@@ -108,7 +120,9 @@ class Layer:
 
     @property
     def leader(self) -> OrderingReplica:
-        (leader,) = [core for core in self.ordering if core.leader is not None and core.config.address not in self.cut_off]
+        (leader,) = [
+            core for core in self.ordering if core.leader is not None and core.config.address not in self.cut_off
+        ]
         return leader
 
     @property
