@@ -2,7 +2,9 @@
 
 What may be lost for ever is bounded by what the protocol promises to survive: in a seed at most f storage servers lose
 their disk or a bit of it, and a minority of the ordering replicas (which then must stay away). All else is healed in
-the end.
+the end. A server that is replaced wipes its disk, so a healthy one that is replaced, by the operator or because it was
+suspected, counts as a loss: while one is lost the operator replaces nobody in its shard, and where the log's policy
+is to replace, a seed has either lost disks or what makes servers look dead.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import Any
 
 from logdb.log.cores import MILLISECOND
 from logdb.log.scalog import calls, messages
+from logdb.log.scalog.commands import FailurePolicy
 from logdb.log.scalog.messages import ShardState
 from tests.sim.cluster import Cluster
 from tests.sim.process import Process
@@ -41,6 +44,7 @@ class Faults:
         self.draw = self.world.draw("faults")
         self.healed = False
         self.losses_left = cluster.shape.f
+        self.lost: set[str] = set()
         self.replicas_left = (cluster.shape.replicas - 1) // 2
         self.storms = 0
         self.operated: list[tuple[Any, Any]] = []
@@ -204,28 +208,46 @@ class Faults:
     def _free_disk(self, process: Process) -> None:
         process.disk.full = False
 
+    def _may_lose(self, process: Process) -> bool:
+        """Whether the protocol promises to survive the loss of this disk, which then is as good as lost: not while a
+        member of its shard has still to copy from it what the one before had."""
+        if not self.losses_left:
+            return False
+        states: list[Any] = [one.core for one in self.cluster.ordering if one.core is not None]
+        if not states:
+            return False
+        state = max(states, key=lambda core: core.slot).state
+        for shard in state.shards.values():
+            if shard.joining and any(member.address == process.address for member in shard.members):
+                return False
+        return True
+
+    def _loses(self, process: Process) -> None:
+        self.losses_left -= 1
+        self.lost.add(process.address)
+
     def flip_a_bit(self) -> bool:
         """In a stored segment: the process goes on until it reads that, and starts no more after that."""
         process = self._someone("storage")
-        if process is None or not self.losses_left or not process.disk.flip("segment-"):
+        if process is None or not self._may_lose(process) or not process.disk.flip("segment-"):
             return False
-        self.losses_left -= 1
+        self._loses(process)
         return True
 
     def flip_a_bit_and_kill(self) -> bool:
         """In any journal of a server that then dies: it must be wiped before it starts again."""
         process = self._someone("storage")
-        if process is None or not self.losses_left or not process.disk.flip():
+        if process is None or not self._may_lose(process) or not process.disk.flip():
             return False
-        self.losses_left -= 1
+        self._loses(process)
         self._kill(process, self._span())
         return True
 
     def lose_disk(self) -> bool:
         process = self._someone("storage")
-        if process is None or not self.losses_left:
+        if process is None or not self._may_lose(process):
             return False
-        self.losses_left -= 1
+        self._loses(process)
         self._kill(process, self._span())
         process.wipe()
         return True
@@ -283,7 +305,9 @@ class Faults:
 
     def replace_server(self, view: messages.View) -> Any:
         shard = self._shard(view, ShardState.LIVE)
-        return shard and messages.ReplaceServer(self.draw.choice(shard.members).server, 0)
+        if shard is None or any(member.address in self.lost for member in shard.members):
+            return None
+        return messages.ReplaceServer(self.draw.choice(shard.members).server, 0)
 
     def add_replica(self, view: messages.View) -> Any:
         shard = self._shard(view, ShardState.FINALIZED)
@@ -291,7 +315,8 @@ class Faults:
 
     def seal_segment(self, view: messages.View) -> Any:
         shard = self._shard(view, ShardState.LIVE)
-        return shard and messages.SealSegment(self.draw.choice(shard.segments).id)
+        segment = self._pick(list(shard.segments)) if shard else None
+        return segment and messages.SealSegment(segment.id)
 
     def open_segment(self, view: messages.View) -> Any:
         shard = self._shard(view, ShardState.LIVE)
@@ -384,13 +409,33 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
 }
 
 
-def trouble_of(draw: random.Random) -> Trouble:
+LOSSES = {"flip a bit", "flip a bit and kill", "lose disk"}
+LOOKS_DEAD = {
+    "kill storage",
+    "power failure",
+    "pause",
+    "clock jump",
+    "split",
+    "split one way",
+    "split partly",
+    "isolate",
+    "lossy network",
+    "reordering network",
+    "slow disk",
+    "full disk",
+}
+
+
+def trouble_of(draw: random.Random, policy: FailurePolicy) -> Trouble:
     """The trouble of a seed. One in eight has none, one in eight of the others no faults or no operations."""
     if draw.random() < 1 / 8:
         return Trouble((), ())
     share = draw.choice((0.15, 0.4, 0.8))
     faults = tuple(name for name in FAULTS if draw.random() < share)
     operations = tuple(name for name in OPERATIONS if draw.random() < share)
+    if policy is not FailurePolicy.FINALIZE_AND_ADD:
+        spared = draw.choice((LOSSES, LOOKS_DEAD))
+        faults = tuple(name for name in faults if name not in spared)
     if draw.random() < 1 / 8:
         faults = ()
     elif draw.random() < 1 / 8:

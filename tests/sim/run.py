@@ -10,7 +10,7 @@ from typing import Any
 from logdb.log.cores import MILLISECOND
 from logdb.log.scalog import calls, messages
 from logdb.log.scalog.commands import FailurePolicy
-from tests.sim.checks import check_all, check_answered, truth_of
+from tests.sim.checks import Copy, check_all, check_answered, truth_of
 from tests.sim.cluster import Cluster, NotAnswered, Shape
 from tests.sim.faults import Faults, Trouble, trouble_of
 from tests.sim.history import History
@@ -65,7 +65,7 @@ def plan_of(draw: random.Random) -> Plan:
         snapshot_bytes=draw.choice((2_000, 4 << 20)),
         weather=weather_of(draw),
     )
-    return Plan(shape, load_of(draw), trouble_of(draw), lasting_ns=draw.choice((200, 400, 800)) * MILLISECOND)
+    return Plan(shape, load_of(draw), trouble_of(draw, policy), lasting_ns=draw.choice((200, 400, 800)) * MILLISECOND)
 
 
 class Simulation:
@@ -77,6 +77,8 @@ class Simulation:
         self.history = History()
         self.cluster = Cluster(self.world, self.plan.shape)
         self.records = 0
+        self.view: messages.View | None = None
+        self.copies: list[Copy] = []
 
     def run(self) -> None:
         """All of it. Raises Failure."""
@@ -114,9 +116,9 @@ class Simulation:
             limit, lambda: all(one.reached > tail for one in followings), "subscribers reach the tail", followings
         )
         prober = Prober(cluster)
-        view = prober.views(limit)
-        copies = prober.copies(view, view.oldest, tail, limit)
-        truth = truth_of(copies, view.oldest, tail)
+        self.view = view = prober.views(limit)
+        self.copies = prober.copies(view, view.oldest, tail, limit)
+        truth = truth_of(self.copies, view.oldest, tail)
         self.records = tail
         check_all(history, truth)
 
@@ -133,7 +135,12 @@ class Simulation:
             cluster.add_storage().start()
         while True:
             view = cluster.view(limit)
-            if any(shard.state is messages.ShardState.LIVE for shard in view.shards):
+            live = [shard for shard in view.shards if shard.state is messages.ShardState.LIVE]
+            for shard in live:
+                primaries = {segment.primary for segment in shard.segments if segment.sealed is None}
+                for server in sorted({member.server for member in shard.members} - primaries):
+                    cluster.operator.do(messages.OpenSegment(server), limit)
+            if live:
                 return
             cluster.operator.do(messages.AddShard(()), limit)
 

@@ -285,7 +285,14 @@ class Appends:
         self._refuse(piece, Unavailable("nobody waits for it"))
 
     def homeless(self, piece: Piece) -> None:
-        self._place(piece)
+        """It comes before the parts that are not placed yet, and waits with them for what was placed before it."""
+        share = piece.owner
+        assert isinstance(share, Share)
+        share.open -= len(piece.records)
+        share.parts.append(piece)
+        share.parts = deque(sorted(share.parts, key=lambda part: part.places[0]))
+        if not share.open:
+            self._next_part(share)
 
     def _refuse(self, piece: Piece, why: Exception) -> None:
         """The piece is nowhere and goes nowhere, and what was to follow it neither."""
@@ -294,6 +301,8 @@ class Appends:
         self.numbers.close(piece.sequence)
         share.append.why = why
         following = sum([len(part.records) for part in share.parts])
+        for part in share.parts:
+            self.numbers.close(part.sequence)
         share.parts.clear()
         share.open += following
         share.append.refused += len(piece.records) + following
