@@ -6,6 +6,7 @@ batch. A part is placed when the one before it is in the log, so a share keeps i
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import deque
 from collections.abc import Sequence
 from itertools import pairwise
@@ -56,8 +57,9 @@ class Share:
 
     __slots__ = ("append", "open", "parts", "shard")
 
-    def __init__(self, append: Appending, shard: int | None, parts: deque[Piece]) -> None:
-        self.append, self.shard, self.parts = append, shard, parts
+    def __init__(self, append: Appending, shard: int | None) -> None:
+        self.append, self.shard = append, shard
+        self.parts: list[Piece] = []
         self.open = 0
 
 
@@ -108,8 +110,8 @@ class Appends:
             self._end(append)
             return
         for shard, places in list(shares):
-            share = Share(append, shard, deque())
-            share.parts.extend(self._parts(share, places))
+            share = Share(append, shard)
+            share.parts += self._parts(share, places)
             self._next_part(share)
 
     def _parts(self, share: Share, places: Places) -> list[Piece]:
@@ -130,7 +132,7 @@ class Appends:
 
     def _next_part(self, share: Share) -> None:
         if share.parts:
-            piece = share.parts.popleft()
+            piece = share.parts.pop(0)
             share.open += len(piece.records)
             self._place(piece)
 
@@ -289,8 +291,7 @@ class Appends:
         share = piece.owner
         assert isinstance(share, Share)
         share.open -= len(piece.records)
-        share.parts.append(piece)
-        share.parts = deque(sorted(share.parts, key=lambda part: part.places[0]))
+        insort(share.parts, piece, key=lambda part: part.places[0])
         if not share.open:
             self._next_part(share)
 
@@ -298,11 +299,10 @@ class Appends:
         """The piece is nowhere and goes nowhere, and what was to follow it neither."""
         share = piece.owner
         assert isinstance(share, Share)
-        self.numbers.close(piece.sequence)
+        for part in (piece, *share.parts):
+            self.numbers.close(part.sequence)
         share.append.why = why
         following = sum([len(part.records) for part in share.parts])
-        for part in share.parts:
-            self.numbers.close(part.sequence)
         share.parts.clear()
         share.open += following
         share.append.refused += len(piece.records) + following

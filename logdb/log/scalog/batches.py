@@ -80,6 +80,17 @@ class Numbers:
         return heap[0] if heap else self.next
 
 
+def merged(runs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """(first, count) runs in their order, those that follow each other as one."""
+    found: list[tuple[int, int]] = []
+    for first, count in sorted(runs):
+        if found and sum(found[-1]) == first:
+            found[-1] = (found[-1][0], found[-1][1] + count)
+        else:
+            found.append((first, count))
+    return found
+
+
 class Batch:
     """Records under way in one message; `left`: of so many of them nothing is known yet. `marks`: what it keeps open in
     `Numbers`."""
@@ -97,12 +108,11 @@ class Batch:
         """(first number, count) of what is not known yet."""
         if self.left == self.count:
             return [(self.sequence, self.count)]
-        runs: list[tuple[int, int]] = []
-        for piece in self.pieces:
-            for number, gsn in enumerate(piece.gsns or (0,) * len(piece.records), piece.sequence):
-                if not gsn:
-                    if runs and sum(runs[-1]) == number:
-                        runs[-1] = (runs[-1][0], runs[-1][1] + 1)
-                    else:
-                        runs.append((number, 1))
-        return runs
+        return merged(
+            [
+                (number, 1)
+                for piece in self.pieces
+                for number, gsn in enumerate(piece.gsns or (0,) * len(piece.records), piece.sequence)
+                if not gsn
+            ]
+        )

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from logdb.log.cores import Address
-from logdb.log.scalog.batches import NEVER, Batch, Numbers, Piece
+from logdb.log.scalog.batches import NEVER, Batch, Numbers, Piece, merged
 from logdb.log.scalog.council import Council
 from logdb.log.scalog.desk import Alarm, Desk
 from logdb.log.scalog.directory import Directory
@@ -170,7 +170,7 @@ class Lane:
             self._decide(first, first + count, gsn)
         if answer.never:
             self.seal()
-        for first, count in answer.never:
+        for first, count in merged(answer.never):
             self._decide(first, first + count, NEVER)
         if not self.sealed:
             self.flush(lingered=True)
@@ -294,8 +294,8 @@ class Lane:
 
     def _ask_fates(self, member: Address | None) -> None:
         if member is not None:
-            runs = tuple(run for batch in self.flight.values() for run in batch.open_runs())
-            self._desk.send(member, AskFate(self._desk.client, self.segment, runs))
+            runs = merged([run for batch in self.flight.values() for run in batch.open_runs()])
+            self._desk.send(member, AskFate(self._desk.client, self.segment, tuple(runs)))
 
     def _give_up(self) -> None:
         """The segment was trimmed away: nobody can tell any more what became of the rest."""

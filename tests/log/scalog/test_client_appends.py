@@ -297,20 +297,56 @@ def test_sealed_is_no_fate_before_a_member_says_never() -> None:
 
 
 def test_settled_stays_below_what_is_neither_here_nor_there() -> None:
-    """The numbers 2 and 3 are never in segment 11 and have gone elsewhere, 1 and 4 are not decided yet."""
-    stage, _, append = sealed_stage()
-    first = append.sequence
-    stage.give("s12", Fate(append.client, 11, (), ((first + 1, 2),)))
+    """Of the numbers 2 to 5, 3 and 4 are never in the segment and have gone elsewhere, 2 and 5 are not decided yet."""
+    stage = one_segment(linger_ns=0)
+    stage.call(calls.Append(records(1)))
+    to, append = stage.one(Append)
+    for _ in range(4):
+        stage.call(calls.Append(records(1)))
+    stage.wait(0)
+    stage.acknowledge(to, append, 1)
+    _, append = stage.one(Append)
+    segment = append.segment
+    stage.give(to, Refused(append.client, 2, segment, Why.SEALED))
+    stage.show(view(2, shard(1, FINALIZED, servers=1), shard(2, servers=1)))
+    stage.give(to, Fate(append.client, segment, (), ((3, 1), (4, 1))))
     to, moved = stage.one(Append)
-    assert (moved.sequence, moved.settled) == (first + 1, first)
+    assert (moved.sequence, len(moved.records), moved.settled) == (3, 1, 2)
+    stage.wait(5 * MILLISECOND)
+    _, other = stage.one(Append)
     stage.acknowledge(to, moved, 90)
-    stage.give("s12", Fate(append.client, 11, ((first, 1, 70),), ()))
+    stage.acknowledge(to, other, 91)
     stage.call(calls.Append(records(1)))
-    assert stage.one(Append)[1].settled == first + 3
-    stage.give("s12", Fate(append.client, 11, (), ((first + 3, 1),)))
+    to, append = stage.one(Append)
+    assert append.settled == 2
+    stage.give("s11", Fate(append.client, segment, ((2, 1, 70),), ()))
+    stage.acknowledge(to, append, 92)
     stage.call(calls.Append(records(1)))
-    stage.wait(MILLISECOND * 5)
-    assert {it.settled for _, it in stage.take(Append)} == {first + 3}
+    to, append = stage.one(Append)
+    assert append.settled == 5
+    stage.acknowledge(to, append, 93)
+    stage.give("s11", Fate(append.client, segment, (), ((5, 1),)))
+    to, moved = stage.one(Append)
+    assert (moved.sequence, moved.settled) == (5, 5)
+    stage.acknowledge(to, moved, 94)
+    stage.call(calls.Append(records(1)))
+    assert stage.one(Append)[1].settled == 8
+
+
+def test_what_goes_elsewhere_in_parts_keeps_its_order() -> None:
+    """A member told the fate of the second record first; and the two are not told at once."""
+    stage, call, append = sealed_stage(2)
+    first = append.sequence
+    stage.give("s12", Fate(append.client, 11, (), ((first + 1, 1),)))
+    assert stage.take(Append) == [], "the first one is not decided yet"
+    stage.give("s12", Fate(append.client, 11, (), ((first, 1),)))
+    to, moved = stage.one(Append)
+    assert (moved.sequence, len(moved.records)) == (first, 1)
+    stage.acknowledge(to, moved, 80)
+    to, moved = stage.one(Append)
+    assert (moved.sequence, len(moved.records)) == (first + 1, 1)
+    stage.acknowledge(to, moved, 81)
+    assert stage.answers[call].gsns == [80, 81]
 
 
 def test_what_was_not_sent_leaves_a_sealed_segment_at_once() -> None:
