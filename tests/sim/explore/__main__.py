@@ -1,0 +1,49 @@
+"""`python -m tests.sim.explore`: search, and say how many distinct states there are."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import click
+from rich.console import Console
+from rich.status import Status
+from rich.table import Table
+
+from tests.sim.explore.machine import Search, Wrong, search
+from tests.sim.explore.scenario import BUDGETS, Cluster
+
+
+@click.command()
+@click.option("--states", default=300_000, show_default=True, help="Stop each search at so many distinct states.")
+@click.option("--only", type=click.Choice(list(BUDGETS)), help="One of the searches.")
+def main(states: int, only: str | None) -> None:
+    """Try every order in which a few things can happen to a small cluster of real cores."""
+    console = Console()
+    table = Table("What may happen", "Distinct states", "Steps", "Depth", "All of them", "Seconds")
+    for name in [only] if only else BUDGETS:
+        with console.status(name) as status:
+
+            def tell(known: int, depth: int, name: str = name, status: Status = status) -> None:
+                status.update(f"{name}: {known:,} states, {depth} deep")
+
+            found = explore(name, states, tell)
+        if isinstance(found, Wrong):
+            console.print(f"[red]{name}[/]: {found}", highlight=False)
+            sys.exit(1)
+        complete = "yes" if found.complete else "no"
+        table.add_row(name, f"{found.states:,}", f"{found.steps:,}", str(found.depth), complete, f"{found.seconds:.0f}")
+    console.print(table)
+
+
+def explore(name: str, states: int, progress: Callable[[int, int], None]) -> Search | Wrong:
+    """One search, or what it found."""
+    cluster = Cluster()
+    try:
+        return search(cluster, cluster.settled_down(BUDGETS[name]), states, progress)
+    except Wrong as wrong:
+        return wrong
+
+
+if __name__ == "__main__":
+    main()

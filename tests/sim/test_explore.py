@@ -1,0 +1,44 @@
+"""The search itself, and that it finds planted bugs."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sim.explore.machine import Wrong, frozen, search
+from tests.sim.explore.scenario import BUDGETS, Cluster
+from tests.sim.planted_storage import PLANTED
+
+
+def explored(budget: dict[str, int], states: int) -> int:
+    cluster = Cluster()
+    found = search(cluster, cluster.settled_down(budget), states)
+    assert found.complete or found.states >= states
+    return found.states
+
+
+def test_an_append_in_every_order() -> None:
+    cluster = Cluster()
+    found = search(cluster, cluster.settled_down(BUDGETS["an append"]), 100_000)
+    assert found.complete
+    assert found.states > 100
+
+
+@pytest.mark.parametrize("name", [name for name in BUDGETS if name != "an append"])
+def test_what_may_happen_in_every_order(name: str) -> None:
+    explored(BUDGETS[name], 6_000)
+
+
+@pytest.mark.parametrize("bug", ["storage: report before the sync", "storage: answer appends before they are ordered"])
+def test_planted_bugs_are_found(bug: str) -> None:
+    with PLANTED[bug](), pytest.raises(Wrong, match="SCA-1: record 1 of client 1 was acknowledged"):
+        explored(BUDGETS["an append"], 20_000)
+
+
+def test_equal_whatever_came_in_which_order() -> None:
+    class Thing:
+        def __init__(self, **fields: object) -> None:
+            self.__dict__.update(fields)
+
+    assert frozen(Thing(a={1: {2, 3}, 4: [5]}, b=b"6")) == frozen(Thing(b=b"6", a={4: [5], 1: {3, 2}}))
+    assert frozen(Thing(a=[1, 2])) != frozen(Thing(a=[2, 1]))
+    assert frozen(Thing(a=(1,))) != frozen(Thing(a=[1]))
