@@ -39,9 +39,9 @@ class ShardState(Enum):
 class Segment(NamedTuple):
     """A log segment: written by one primary, backed up by the other members of its shard.
 
-    `base`: members keep every record from here on, and a new member's copy begins here; it follows trims, as near as the
-    ordering layer remembers. `sealed`: None while the primary may append; else the LSN at which it
-    ends: records from there on were never ordered and never will be.
+    `base`: members keep every record from here on, and a new member's copy begins here; it follows trims, as near as
+    the ordering layer remembers. `sealed`: None while the primary may append; else the LSN at which it ends: records
+    from there on were never ordered and never will be.
     """
 
     id: int
@@ -407,7 +407,7 @@ class Suspect(NamedTuple):
 
 
 class Recovered(NamedTuple):
-    """Leaf to the ordering layer: `server` of a live `shard`, whose segment was sealed, reports again without lagging."""
+    """Leaf to the ordering layer: `server` of a live `shard`, its segment sealed, reports again without lagging."""
 
     shard: int
     epoch: int

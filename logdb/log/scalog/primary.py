@@ -8,7 +8,7 @@ answer may be lost.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from logdb.log.contract import Record
@@ -61,12 +61,12 @@ class Primary:
                 at = run.sequence - sequence
                 self._take(copy, client, run.sequence, records[at : at + run.count], sender)
 
-    def _take(self, copy: Copy, client: int, sequence: int, records: object, sender: Address) -> None:
+    def _take(self, copy: Copy, client: int, sequence: int, records: Sequence[Record], sender: Address) -> None:
         shard = self._shard
         if copy.sizes.total - copy.ordered_bytes >= shard.settings.buffer_bytes:
             self._refuse(client, sequence, copy.id, Why.BUSY, sender)
             return
-        stored = wrap(client, sequence, records)  # type: ignore[arg-type]
+        stored = wrap(client, sequence, records)
         size = bytes_of(stored)
         first = copy.take(stored, size)
         copy.sessions.add(client, sequence, len(stored), first)

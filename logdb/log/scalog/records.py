@@ -37,9 +37,9 @@ def unwrap_all(records: Iterable[LogRecord]) -> list[LogRecord]:
     return [make((gsn, time, tag, payload[HEADER_BYTES:])) for gsn, time, tag, payload in records]
 
 
-def bytes_of(records: Iterable[Record]) -> int:
+def bytes_of(records: Sequence[Record]) -> int:
     """What records count for where bytes are bounded."""
-    return sum([len(payload) + RECORD_BYTES for _, payload in records])
+    return sum(map(len, [payload for _, payload in records])) + RECORD_BYTES * len(records)
 
 
 def runs_of(payloads: Iterable[bytes]) -> list[tuple[int, int, int]]:
