@@ -1,5 +1,7 @@
-"""An ordering layer to drive by hand: replicas and aggregators whose disks are perfect and whose messages arrive at once,
-and an outside, whose messages are kept for the test to look at."""
+"""An ordering layer to drive by hand: replicas and aggregators with perfect disks, whose messages arrive at once.
+
+What they send to others, outside, is kept for the test to look at.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,6 @@ from logdb.log.cores import (
     Timer,
 )
 from logdb.log.scalog.aggregator import Aggregator, AggregatorConfig
-from logdb.log.scalog.commands import FailurePolicy
 from logdb.log.scalog.messages import (
     AddShard,
     Change,
@@ -30,7 +31,6 @@ from logdb.log.scalog.messages import (
     Placed,
     Reconfiguration,
     Register,
-    RegisterAggregator,
     Report,
     ShardConfig,
     Updates,
@@ -181,10 +181,3 @@ class Layer:
         updates += [message.update for message in self.sent(You, to) if message.update]
         found = {link.number: link for update in updates if update.shard == shard for link in update.links}
         return [found[number] for number in sorted(found)]
-
-
-def of(policy: FailurePolicy) -> dict[str, Any]:
-    return {"policy": policy}
-
-
-__all__ = ["CLIENT", "Layer", "RegisterAggregator", "of"]

@@ -1,0 +1,163 @@
+"""Tallies: the quorum-th largest of what the members of one epoch have reported; and who has failed or lags."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logdb.log.scalog.messages import (
+    Member,
+    Recovered,
+    Report,
+    Segment,
+    ShardConfig,
+    ShardState,
+    ShardTally,
+    Suspect,
+)
+from logdb.log.scalog.tally import LeafWatch, LocalCuts, Tallies
+
+SUSPECT, STRAGGLE = 100, 500
+
+
+def shard(members: int = 2, quorum: int = 2, epoch: int = 1, sealed: tuple[int, ...] = ()) -> ShardConfig:
+    """Shard 1: servers 1, 2, ..., whose segments are 11, 12, ..."""
+    servers = range(1, members + 1)
+    segments = tuple(Segment(10 + one, one, 1, 5 if one in sealed else None) for one in servers)
+    return ShardConfig(1, epoch, ShardState.LIVE, quorum, tuple(Member(one, f"s-{one}") for one in servers), segments, "")
+
+
+def report(server: int, *ends: int, placed: int = 0, epoch: int = 1) -> Report:
+    return Report(1, epoch, server, placed, tuple((11 + number, end) for number, end in enumerate(ends)))
+
+
+def test_all_members_must_have_it_where_the_quorum_is_all() -> None:
+    cuts = LocalCuts(shard(), 0)
+    cuts.take(report(1, 4, 3, placed=2), 0)
+    assert dict(cuts.tally().ends) == {11: 0, 12: 0}
+    cuts.take(report(2, 2, 4, placed=1), 0)
+    assert cuts.tally() == ShardTally(1, 1, 1, ((11, 2), (12, 3)))
+
+
+def test_f_and_one_members_must_have_it_where_failures_are_masked() -> None:
+    cuts = LocalCuts(shard(members=3), 0)
+    cuts.take(report(1, 9, 1, 1, placed=3), 0)
+    cuts.take(report(3, 7, 5, 1, placed=1), 0)
+    assert cuts.tally() == ShardTally(1, 1, 1, ((11, 7), (12, 1), (13, 1)))
+
+
+def test_a_report_that_was_overtaken_takes_nothing_back() -> None:
+    cuts = LocalCuts(shard(), 0)
+    cuts.take(report(2, 9, 9, placed=4), 0)
+    assert cuts.take(report(1, 5, 5, placed=4), 0)
+    assert not cuts.take(report(1, 3, 4, placed=2), 0)
+    assert cuts.tally() == ShardTally(1, 1, 4, ((11, 5), (12, 5)))
+
+
+def test_strangers_and_sealed_segments_do_not_count() -> None:
+    cuts = LocalCuts(shard(sealed=(2,)), 0)
+    assert not cuts.take(report(7, 9, 9), 0)
+    cuts.take(report(1, 4, 9), 0)
+    cuts.take(report(2, 4, 9), 0)
+    assert cuts.tally().ends == ((11, 4),)
+
+
+ends = st.lists(st.integers(0, 20), min_size=3, max_size=3)
+
+
+@given(st.lists(st.tuples(st.integers(1, 3), ends), max_size=20), st.integers(1, 3))
+def test_a_tally_is_what_so_many_members_have(reports: list[tuple[int, list[int]]], quorum: int) -> None:
+    cuts = LocalCuts(shard(members=3, quorum=quorum), 0)
+    for server, has in reports:
+        cuts.take(report(server, *has), 0)
+    for number, (_, end) in enumerate(cuts.tally().ends):
+        best = [max((has[number] for server, has in reports if server == one), default=0) for one in (1, 2, 3)]
+        assert sum(one >= end for one in best) >= quorum
+        assert sum(one > end for one in best) < quorum
+
+
+def test_tallies_of_one_epoch_merge_by_maximum() -> None:
+    tallies = Tallies()
+    assert tallies.merge(ShardTally(1, 3, 2, ((11, 5), (12, 2))))
+    assert tallies.merge(ShardTally(1, 3, 1, ((11, 4), (12, 6))))
+    assert not tallies.merge(ShardTally(1, 3, 3, ((11, 5),)))
+    assert tallies[1].tally(1) == ShardTally(1, 3, 3, ((11, 5), (12, 6)))
+
+
+def test_a_newer_epoch_replaces_and_an_older_one_is_refused() -> None:  # SCA-7
+    tallies = Tallies()
+    tallies.merge(ShardTally(1, 3, 2, ((11, 5), (12, 2))))
+    assert tallies.merge(ShardTally(1, 4, 0, ((12, 1),)))
+    assert not tallies.merge(ShardTally(1, 3, 9, ((11, 9), (12, 9))))
+    assert tallies[1].tally(1) == ShardTally(1, 4, 0, ((12, 1),))
+
+
+# ---- who has failed
+
+
+def test_a_silent_member_is_suspected_again_and_again() -> None:
+    cuts = LocalCuts(shard(), 0)
+    cuts.take(report(1, 1, 1), 90)
+    assert cuts.watch(99, SUSPECT, STRAGGLE) == []
+    assert cuts.watch(100, SUSPECT, STRAGGLE) == [Suspect(1, 1, 2)]
+    assert cuts.watch(150, SUSPECT, STRAGGLE) == [Suspect(1, 1, 2)]
+    cuts.take(report(2, 1, 1), 160)
+    assert cuts.watch(180, SUSPECT, STRAGGLE) == []
+
+
+def test_a_member_lags_that_is_behind_where_others_were_long_ago() -> None:
+    cuts = LocalCuts(shard(), 0)
+    for now in range(0, 1_600, 50):
+        cuts.take(report(1, 2 + now, 1), now)
+        cuts.take(report(2, 2 + max(0, now - 400), 1), now)  # behind, but it comes along
+        assert cuts.watch(now, SUSPECT, STRAGGLE) == []
+    verdicts = []
+    for now in range(1_600, 3_000, 50):
+        cuts.take(report(1, 2 + now, 1), now)
+        cuts.take(report(2, 1_202, 1), now)
+        verdicts += cuts.watch(now, SUSPECT, STRAGGLE)
+    assert set(verdicts) == {Suspect(1, 1, 2)}
+
+
+def test_a_joining_member_may_lag() -> None:
+    cuts = LocalCuts(shard()._replace(joining=(2,)), 0)
+    for now in range(0, 3_000, 50):
+        cuts.take(report(1, 2 + now, 1), now)
+        cuts.take(report(2, 1, 1), now)
+        assert cuts.watch(now, SUSPECT, STRAGGLE) == []
+
+
+def test_a_member_without_a_segment_that_reports_for_long_is_well_again() -> None:
+    cuts = LocalCuts(shard(members=3, sealed=(2,)), 0)
+    verdicts = {}
+    for now in range(0, 400, 50):
+        for server in (1, 3) if now < 150 else (1, 2, 3):
+            cuts.take(report(server, 1, 1, 1), now)
+        verdicts[now] = cuts.watch(now, SUSPECT, STRAGGLE)
+    assert verdicts[100] == [Suspect(1, 1, 2)]
+    assert verdicts[200] == []
+    assert verdicts[300] == [Recovered(1, 1, 2)]
+
+
+def test_nobody_is_suspected_of_a_finalized_shard() -> None:
+    cuts = LocalCuts(shard()._replace(state=ShardState.FINALIZED), 0)
+    assert cuts.watch(10_000, SUSPECT, STRAGGLE) == []
+
+
+def test_another_epoch_begins_with_no_ends_but_knows_who_is_alive() -> None:
+    before = LocalCuts(shard(), 0)
+    before.take(report(1, 9, 9, placed=3), 80)
+    cuts = LocalCuts(shard(epoch=2), 90, before)
+    assert cuts.tally() == ShardTally(1, 2, 0, ((11, 0), (12, 0)))
+    assert cuts.watch(120, SUSPECT, STRAGGLE) == [Suspect(1, 2, 2)]
+
+
+def test_a_watcher_that_was_away_suspects_nobody() -> None:
+    watch = LeafWatch(SUSPECT, STRAGGLE, {}, 0)
+    assert watch.watch([shard()], 50) == []
+    assert watch.watch([shard()], 10_050) == []
+    assert watch.watch([shard()], 10_100) == []
+    assert watch.watch([shard()], 10_149) == []
+    assert len(watch.watch([shard()], 10_150)) == 2
+
+
