@@ -131,6 +131,8 @@ class Simulation:
     def _see_to_a_live_shard(self, limit: int) -> None:
         """Servers for those that are lost for ever, and a shard if the last one that took appends was finalized."""
         cluster = self.cluster
+        calls_open = cluster.operator.process.calls
+        self._wait(limit, lambda: not calls_open, "the operator is served", [calls_open])
         for _ in range(self.plan.shape.members):
             cluster.add_storage().start()
         while True:
