@@ -24,7 +24,8 @@ def shard(members: int = 2, quorum: int = 2, epoch: int = 1, sealed: tuple[int, 
     """Shard 1: servers 1, 2, ..., whose segments are 11, 12, ..."""
     servers = range(1, members + 1)
     segments = tuple(Segment(10 + one, one, 1, 5 if one in sealed else None) for one in servers)
-    return ShardConfig(1, epoch, ShardState.LIVE, quorum, tuple(Member(one, f"s-{one}") for one in servers), segments, "")
+    holders = tuple(Member(one, f"s-{one}") for one in servers)
+    return ShardConfig(1, epoch, ShardState.LIVE, quorum, holders, segments, "")
 
 
 def report(server: int, *ends: int, placed: int = 0, epoch: int = 1) -> Report:
