@@ -522,7 +522,10 @@ def random_command(rng: random.Random, state: OrderingState, number: int) -> Com
     def some(most: int) -> int:
         return rng.randint(1, max(1, most))
 
-    shard, server = some(state.next_shard), some(state.next_server)
+    shard = rng.choice([*state.shards, some(state.next_shard)])
+    server = rng.choice([*state.servers, some(state.next_server)])
+    if shard in state.shards and rng.random() < 0.8:
+        server = rng.choice(state.shards[shard].members).server
     live = tuple(state.waiting)[: rng.randint(0, 4)]
     aggregator, other = rng.choice(["a", "b", "c", ""]), rng.choice(["a", "b", "c", ""])
     changes: list[Reconfiguration] = [
@@ -539,9 +542,10 @@ def random_command(rng: random.Random, state: OrderingState, number: int) -> Com
     ]
     epoch = state.shards[shard].epoch - (rng.random() < 0.2) if shard in state.shards else 1
     rare: list[Command] = [
-        Register(some(40), f"s-{some(12)}"),
+        Register(some(200), f"s-{some(100)}"),
+        Register(some(200), f"s-{some(100)}"),
         RegisterAggregator(aggregator),
-        Changing(some(1 << 40), rng.choice(changes), live),
+        *(Changing(some(1 << 40), rng.choice(changes), live) for _ in range(5)),
         Failed(shard, epoch, server, live),
         Returned(shard, epoch, server),
         Joined(shard, server),
@@ -550,7 +554,7 @@ def random_command(rng: random.Random, state: OrderingState, number: int) -> Com
     ]
     if rng.random() < 0.5:
         return rng.choice(rare)
-    if rng.random() < 0.4:
+    if rng.random() < 0.2:
         return Changing(number + (1 << 50), AddShard(()), live)
     shards, pairs = array("q"), array("q")
     for one in state.shards.values():

@@ -1,0 +1,253 @@
+"""How a leader makes cuts: out of what, when, and who hears of them."""
+
+from __future__ import annotations
+
+from logdb.log.cores import MILLISECOND, Timer
+from logdb.log.scalog.messages import (
+    FinalizeShard,
+    Range,
+    Report,
+    SealSegment,
+    ShardState,
+    ShardTally,
+    Tally,
+    TrimLog,
+    Updates,
+    You,
+)
+from tests.log.scalog.ordering_layer import Layer
+
+
+def test_what_all_members_have_is_ordered_at_once() -> None:
+    layer = Layer()
+    shard = layer.shard("s-1", "s-2").shard
+    layer.report(shard, 4, 1, members=[1])
+    assert layer.state.next_gsn == 1
+    layer.report(shard, 3, 2, members=[2])
+    assert [link.ranges for link in layer.links(shard)] == [(Range(1, 1, 2, 1),)]
+
+
+def test_every_member_gets_the_link_and_the_newest_gsn() -> None:
+    layer = Layer()
+    shard = layer.shard("s-1", "s-2")
+    layer.report(shard.shard, 4, 1)
+    for member in shard.members:
+        (update,) = layer.sent(Updates, member.address)[-1].updates
+        assert (update.head, update.last, update.epoch, update.config) == (1, 3, shard.epoch, None)
+        assert update.links == tuple(layer.links(shard.shard, member.address))
+
+
+def test_a_shard_for_which_the_cut_had_nothing_gets_the_newest_gsn_alone() -> None:
+    layer = Layer()
+    busy, idle = layer.shard("s-1", "s-2"), layer.shard("s-3", "s-4")
+    layer.report(busy.shard, 4, 1)
+    (update,) = layer.sent(Updates, idle.members[0].address)[-1].updates
+    assert (update.links, update.head, update.last) == ((), 0, 3)
+
+
+def test_an_idle_log_makes_no_cuts() -> None:
+    layer = Layer()
+    shard = layer.shard("s-1", "s-2").shard
+    layer.report(shard, 4, 1)
+    slot = layer.leader.slot
+    for _ in range(20):
+        layer.run(50)
+        layer.report(shard, 4, 1)
+    assert layer.leader.slot == slot
+
+
+def test_heartbeats_say_where_the_log_ends() -> None:
+    layer = Layer()
+    shard = layer.shard("s-1", "s-2")
+    layer.report(shard.shard, 4, 1)
+    layer.outside.clear()
+    layer.run(250)
+    updates = layer.sent(Updates, "s-1")
+    assert len(updates) == 2
+    assert [(one.updates[0].last, one.updates[0].links) for one in updates] == [(3, ()), (3, ())]
+
+
+def test_reports_of_another_epoch_are_refused() -> None:  # SCA-7
+    layer = Layer()
+    shard = layer.shard("s-1", "s-2")
+    layer.report(shard.shard, 4, 4, members=[1])
+    layer.done(SealSegment(2))
+    layer.report(shard.shard, 4, 4, members=[2], epoch=shard.epoch)
+    assert layer.state.next_gsn == 1
+    layer.report(shard.shard, 4, members=[2])
+    assert layer.state.next_gsn == 1  # what server 1 said was of the epoch before
+    layer.report(shard.shard, 4, members=[1])
+    assert layer.state.next_gsn == 4
+
+
+def test_tallies_of_another_epoch_are_refused() -> None:  # SCA-7
+    layer = Layer()
+    shard = layer.shard("s-1", "s-2")
+    layer.done(SealSegment(2))
+    layer.send(layer.leader.config.address, Tally("a", (ShardTally(shard.shard, shard.epoch, 0, ((1, 9),)),)), "a")
+    assert layer.state.next_gsn == 1
+    layer.send(layer.leader.config.address, Tally("a", (ShardTally(shard.shard, shard.epoch + 1, 0, ((1, 9),)),)), "a")
+    assert layer.state.next_gsn == 9
+
+
+def test_who_reports_in_an_old_epoch_is_told_the_new_configuration() -> None:
+    layer = Layer()
+    shard = layer.shard("s-1", "s-2")
+    layer.done(SealSegment(2))
+    layer.outside.clear()
+    layer.report(shard.shard, 4, 4, members=[2], epoch=shard.epoch)
+    (update,) = layer.sent(Updates, "s-2")[-1].updates
+    assert update.config == layer.config(shard.shard)
+
+
+def test_reports_of_a_finalized_shard_add_nothing() -> None:  # SCA-6
+    layer = Layer()
+    shard = layer.shard("s-1", "s-2")
+    layer.report(shard.shard, 4, 1)
+    layer.done(FinalizeShard(shard.shard, 0))
+    for epoch in (shard.epoch, shard.epoch + 1):
+        for server in (1, 2):
+            report = Report(shard.shard, epoch, server, 1, ((1, 9), (2, 9)))
+            layer.send(layer.leader.config.address, report, f"s-{server}")
+    layer.run(300)
+    assert layer.state.next_gsn == 4
+
+
+def test_no_second_cut_while_one_is_in_flight() -> None:
+    layer = Layer(replicas=3)
+    one, two = layer.shard("s-1", "s-2").shard, layer.shard("s-3", "s-4").shard
+    others = {address for address in layer.replicas if address != layer.leader.config.address}
+    leader = layer.leader
+    layer.cut_off = others
+    for end in (2, 3, 4):
+        layer.report(one, end, end)
+        layer.report(two, end, end)
+    assert leader.leader is not None
+    assert leader.leader.flight is not None
+    assert leader.state.next_gsn == 1  # SCA-5
+    assert leader.paxos.next_slot == leader.slot + 2
+    layer.cut_off = set()
+    layer.run(2_000)
+    layer.report(one, 4, 4)
+    layer.report(two, 4, 4)
+    assert layer.state.next_gsn == 13
+
+
+def test_cuts_keep_their_interval() -> None:
+    layer = Layer(interval_ns=10 * MILLISECOND)
+    shard = layer.shard("s-1", "s-2").shard
+    layer.report(shard, 2, 1)
+    for end in range(3, 13):
+        layer.report(shard, end, 1)
+        layer.run(1)
+    layer.run(10)
+    assert [link.ranges[0].count for link in layer.links(shard)] == [1, 10]
+
+
+def test_links_are_dropped_when_a_quorum_has_placed_them() -> None:
+    layer = Layer()
+    shard = layer.shard("s-1", "s-2").shard
+    layer.report(shard, 2, 1)
+    layer.report(shard, 3, 1, placed=1, members=[1])
+    layer.report(shard, 3, 1, placed=0, members=[2])
+    assert [link.number for link in layer.state.shards[shard].links] == [1, 2]
+    layer.report(shard, 4, 1, placed=2)
+    assert [link.number for link in layer.state.shards[shard].links] == [3]
+
+
+def test_links_of_an_idle_shard_are_dropped_at_a_heartbeat() -> None:
+    layer = Layer()
+    shard = layer.shard("s-1", "s-2").shard
+    layer.report(shard, 2, 1)
+    layer.report(shard, 2, 1, placed=1)
+    layer.run(150)
+    assert not layer.state.shards[shard].links
+    slot = layer.leader.slot
+    layer.run(500)
+    assert layer.leader.slot == slot
+
+
+def test_the_links_of_a_finalized_shard_are_dropped_as_well() -> None:
+    layer = Layer()
+    shard = layer.shard("s-1", "s-2").shard
+    layer.report(shard, 2, 1)
+    layer.done(FinalizeShard(shard, 0))
+    layer.report(shard, placed=1)
+    layer.run(150)
+    assert not layer.state.shards[shard].links
+
+
+def test_a_grace_passes_though_nothing_is_appended() -> None:
+    layer = Layer()
+    shard = layer.shard("s-1", "s-2").shard
+    layer.report(shard, 2, 1)
+    layer.done(FinalizeShard(shard, 5))
+    assert layer.config(shard).state is ShardState.FINALIZING
+    layer.run(2)
+    assert layer.config(shard).state is ShardState.FINALIZING
+    layer.run(5)
+    assert layer.config(shard).state is ShardState.FINALIZED
+    cut = layer.state.cut
+    layer.run(500)
+    assert layer.state.cut == cut
+
+
+def test_what_comes_within_the_grace_is_ordered() -> None:
+    layer = Layer()
+    shard = layer.shard("s-1", "s-2").shard
+    layer.done(FinalizeShard(shard, 5))
+    layer.run(2)
+    layer.report(shard, 9, 1)
+    layer.run(10)
+    assert layer.config(shard).segments[0].sealed == 9
+    assert [link.ranges for link in layer.links(shard)] == [(Range(1, 1, 8, 1),)]
+
+
+def test_a_finalized_shard_gets_no_updates_from_cuts() -> None:
+    layer = Layer()
+    one, two = layer.shard("s-1", "s-2").shard, layer.shard("s-3", "s-4").shard
+    layer.done(FinalizeShard(one, 0))
+    layer.outside.clear()
+    layer.report(two, 5, 5)
+    layer.run(300)
+    assert layer.sent(Updates, "s-1") == []
+    assert layer.sent(Updates, "s-3")
+
+
+def test_a_new_configuration_is_pushed_with_its_links() -> None:
+    layer = Layer()
+    shard = layer.shard("s-1", "s-2").shard
+    layer.report(shard, 2, 1)
+    layer.outside.clear()
+    layer.done(FinalizeShard(shard, 0))
+    for address, token in (("s-1", 101), ("s-2", 102)):
+        (you,) = layer.sent(You, address)
+        assert you.update is not None
+        assert (you.token, you.gone, you.update.config) == (token, False, layer.config(shard))
+
+
+def test_members_of_a_shard_that_is_trimmed_away_are_told() -> None:
+    layer = Layer()
+    shard = layer.shard("s-1", "s-2").shard
+    layer.report(shard, 2, 1)
+    layer.done(FinalizeShard(shard, 0))
+    layer.done(TrimLog(2))
+    assert layer.sent(You, "s-1")[-1] == You(101, 1, True, None)
+
+
+def test_the_state_is_saved_so_that_the_log_of_commands_stays_short() -> None:
+    layer = Layer(snapshot_bytes=2_000)
+    shard = layer.shard("s-1", "s-2").shard
+    most = 0
+    for end in range(2, 600):
+        layer.report(shard, end, end, placed=max(0, end - 3))
+        most = max(most, layer.leader.paxos.uncompacted_bytes)
+    assert most < 20_000
+    assert layer.leader.slot > 500
+
+
+def test_timers_of_a_leader_do_nothing_after_it() -> None:
+    layer = Layer(replicas=3)
+    follower = next(core for core in layer.ordering if core.leader is None)
+    assert follower.handle(Timer("ordering.heartbeat"), layer.now) == []
+    assert follower.handle(Timer("ordering.cut"), layer.now) == []
