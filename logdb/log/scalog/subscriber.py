@@ -151,6 +151,8 @@ class Following:
             mine = records[start:start_of_next]
             if first < pulled.first or end > pulled.end or (self._tags is None and len(mine) != count):
                 raise ProtocolViolation(f"SCA-11: {len(mine)} records for {first} to {end - 1} of shard {feed.shard}")
+            if first < self.position:
+                raise ProtocolViolation(f"SCA-4: {first} is of shard {feed.shard}, and another one had it")
             size = sum([len(record.payload) for record in mine]) + 64
             feed.held += size
             heappush(self._ready, (first, end, feed.shard, mine, size))

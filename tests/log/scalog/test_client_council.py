@@ -1,0 +1,165 @@
+"""How a client asks the ordering layer: it looks for the leader, asks again, and takes only what is fresh."""
+
+from __future__ import annotations
+
+from logdb.errors import Unavailable
+from logdb.log.contract import LogFailed
+from logdb.log.cores import SECOND
+from logdb.log.scalog import calls
+from logdb.log.scalog.messages import (
+    AddShard,
+    AskTail,
+    AskView,
+    Change,
+    Changed,
+    NotLeader,
+    TailIs,
+    TrimLog,
+    ViewIs,
+)
+from tests.log.scalog.client_stage import CONFIG, FINALIZED, Stage, shard, view
+
+SHOWN = view(1, shard(1))
+
+
+def test_a_client_asks_for_the_view_until_somebody_answers() -> None:
+    stage = Stage()
+    stage.wait(3 * SECOND)
+    assert {to for to, _ in stage.take(AskView)} == {"o1", "o2", "o3"}
+
+
+def test_the_tail_is_asked_of_the_leader_wherever_it_is() -> None:
+    stage = Stage(SHOWN)
+    call = stage.call(calls.Tail())
+    to, question = stage.one(AskTail)
+    leader = next(replica for replica in CONFIG.ordering if replica != to)
+    stage.give(to, NotLeader(question.request, leader))
+    to, question = stage.one(AskTail)
+    assert to == leader
+    stage.give(to, TailIs(question.request, 17, 3, 1))
+    assert stage.answers[call] == 17
+    call = stage.call(calls.Oldest())
+    to, question = stage.one(AskTail)
+    assert to == leader, "it is remembered"
+    stage.give(to, TailIs(question.request, 17, 3, 1))
+    assert stage.answers[call] == 3
+
+
+def test_a_leader_that_is_silent_is_not_asked_again_and_again() -> None:
+    """The two others still believe in it: the client asks each of them meanwhile."""
+    stage = Stage(SHOWN)
+    stage.call(calls.Tail())
+    dead, _ = stage.one(AskTail)
+    asked = []
+    for _ in range(40):
+        stage.wait(SECOND // 10)
+        for to, question in stage.take(AskTail):
+            asked.append(to)
+            if to != dead:
+                stage.give(to, NotLeader(question.request, dead))
+    assert set(asked) == set(CONFIG.ordering)
+    assert 4 < len(asked) < 400
+
+
+def test_a_client_does_not_run_in_circles_between_two_that_point_at_each_other() -> None:
+    stage = Stage(SHOWN)
+    stage.call(calls.Tail())
+    hops = 0
+    for _ in range(50):
+        asked = stage.take(AskTail)
+        if not asked:
+            break
+        hops += 1
+        for to, question in asked:
+            stage.give(to, NotLeader(question.request, ""))
+    assert hops <= 2
+
+
+def test_a_change_is_carried_out_once_however_often_it_is_sent() -> None:
+    stage = Stage(SHOWN)
+    call = stage.call(calls.Reconfigure(AddShard(())))
+    stage.wait(3 * SECOND)
+    sent = stage.take(Change)
+    assert len(sent) >= 5
+    assert len({change.id for _, change in sent}) == 1
+    assert {change.change for _, change in sent} == {AddShard(())}
+    stage.give(sent[-1][0], Changed(sent[-1][1].id, 2, ""))
+    assert stage.answers[call] == 2
+    stage.one(AskView)
+    stage.give(sent[-1][0], Changed(sent[-1][1].id, 2, ""))
+    stage.wait(3 * SECOND)
+    assert stage.take(Change) == []
+
+
+def test_every_change_has_its_own_number() -> None:
+    stage = Stage(SHOWN)
+    for _ in range(10):
+        stage.call(calls.Reconfigure(AddShard(())))
+    assert len({change.id for _, change in stage.take(Change)}) == 10
+
+
+def test_a_refused_change_is_unavailable_and_one_without_an_answer_unknown() -> None:
+    stage = Stage(SHOWN)
+    refused = stage.call(calls.Reconfigure(AddShard(())))
+    to, change = stage.one(Change)
+    stage.give(to, Changed(change.id, 0, "there is no spare server"))
+    assert isinstance(stage.answers[refused], Unavailable)
+    late = stage.call(calls.Reconfigure(AddShard(()), stage.now + SECOND))
+    stage.wait(SECOND)
+    assert isinstance(stage.answers[late], LogFailed)
+    stage.take(Change)
+    stage.wait(5 * SECOND)
+    assert stage.take(Change) == []
+
+
+def test_a_trim_is_a_change_and_reads_know_it_at_once() -> None:
+    stage = Stage(SHOWN)
+    call = stage.call(calls.Trim(9))
+    to, change = stage.one(Change)
+    assert change.change == TrimLog(9)
+    stage.give(to, Changed(change.id, 9, ""))
+    assert stage.answers[call] == 9
+    assert stage.ask(calls.Read(8, 1)).oldest == 9
+    past = stage.call(calls.Trim(99))
+    to, change = stage.one(Change)
+    stage.give(to, Changed(change.id, 0, "the log ends at 20"))
+    assert isinstance(stage.answers[past], ValueError)
+
+
+def test_a_view_has_everything_that_was_decided_before_it_was_asked_for() -> None:
+    stage = Stage(SHOWN)
+    call = stage.call(calls.View())
+    to, question = stage.one(AskTail)
+    stage.give(to, TailIs(question.request, 17, 3, 5))
+    to, ask = stage.one(AskView)
+    stage.give(to, ViewIs(ask.request, view(4, shard(1))))
+    assert call not in stage.answers
+    stage.wait(SECOND // 10)
+    to, ask = stage.one(AskView)
+    newest = view(6, shard(1, FINALIZED), shard(2))
+    stage.give(to, ViewIs(ask.request, newest))
+    assert stage.answers[call] == newest
+
+
+def test_an_older_view_is_not_taken_back() -> None:
+    stage = Stage(view(5, shard(1, FINALIZED), shard(2)))
+    call = stage.call(calls.View())
+    to, question = stage.one(AskTail)
+    stage.give(to, TailIs(question.request, 17, 3, 5))
+    assert stage.answers[call].version == 5
+
+
+def test_a_client_that_has_nothing_to_do_says_nothing() -> None:
+    stage = Stage(SHOWN)
+    stage.sent.clear()
+    stage.wait(3600 * SECOND)
+    assert stage.sent == []
+
+
+def test_answers_to_forgotten_questions_are_nothing() -> None:
+    stage = Stage(SHOWN)
+    call = stage.call(calls.Tail(stage.now + SECOND))
+    to, question = stage.one(AskTail)
+    stage.wait(SECOND)
+    assert isinstance(stage.answers[call], TimeoutError)
+    stage.give(to, TailIs(question.request, 17, 3, 1))

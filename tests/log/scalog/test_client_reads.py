@@ -1,0 +1,164 @@
+"""How a client reads a record: from any member, from another one if that fails, and which error is final."""
+
+from __future__ import annotations
+
+from logdb.errors import Corruption
+from logdb.log.contract import LogRecord, NotOfThisShard, Trimmed
+from logdb.log.cores import SECOND
+from logdb.log.scalog import calls
+from logdb.log.scalog.messages import END, AskTail, AskTime, Found, Not, NotFound, Read, TailIs, TimeIs
+from logdb.log.scalog.records import wrap
+from tests.log.scalog.client_stage import FINALIZED, Stage, shard, view
+
+
+def found(read: Read, gsn: int = 0) -> Found:
+    return Found(read.request, gsn or read.gsn, 77, wrap(1, 2, [(3, b"payload")]))
+
+
+def stage_of(servers: int = 3) -> Stage:
+    return Stage(view(1, shard(1, servers=servers), shard(2)))
+
+
+def test_a_record_is_given_as_it_was_appended() -> None:
+    stage = stage_of()
+    call = stage.call(calls.Read(5, 1))
+    to, read = stage.one(Read)
+    assert (to[:2], read.shard, read.gsn) == ("s1", 1, 5)
+    stage.give(to, found(read))
+    assert stage.answers[call] == LogRecord(5, 77, 3, b"payload")
+
+
+def test_a_member_that_lacks_it_sends_the_client_to_another() -> None:
+    stage = stage_of()
+    call = stage.call(calls.Read(5, 1))
+    asked = []
+    for _ in range(3):
+        to, read = stage.one(Read)
+        asked.append(to)
+        stage.give(to, NotFound(read.request, Not.HERE, 1))
+        stage.wait(SECOND // 20)
+    assert sorted(asked) == ["s11", "s12", "s13"]
+    to, read = stage.one(Read)
+    stage.give(to, found(read))
+    assert stage.answers[call].lsn == 5
+
+
+def test_silence_sends_the_same_request_to_another() -> None:
+    """The log may not have got there, or the member is dead: who knows. The first to answer wins."""
+    stage = stage_of()
+    call = stage.call(calls.Read(5, 1))
+    stage.wait(SECOND * 2)
+    asked = stage.take(Read)
+    assert {to for to, _ in asked} == {"s11", "s12", "s13"}
+    assert len({read.request for _, read in asked}) == 1
+    stage.give(asked[0][0], found(asked[0][1]))
+    assert stage.answers[call].lsn == 5
+    stage.give(asked[1][0], found(asked[1][1]))
+    stage.wait(10 * SECOND)
+    assert stage.take(Read) == []
+
+
+def test_only_when_all_replicas_are_damaged_it_is_corruption() -> None:
+    stage = stage_of()
+    call = stage.call(calls.Read(5, 1))
+    for number in range(3):
+        assert call not in stage.answers
+        to, read = stage.one(Read)
+        stage.give(to, NotFound(read.request, Not.READABLE, 1, f"disk {number}"))
+        stage.wait(SECOND // 20)
+    error = stage.answers[call]
+    assert isinstance(error, Corruption)
+    assert "disk 0; disk 1; disk 2" in str(error)
+
+
+def test_trimmed_and_of_another_shard_are_final() -> None:
+    stage = stage_of()
+    trimmed, other = stage.call(calls.Read(5, 1)), stage.call(calls.Read(6, 2))
+    (to, first), (also, second) = stage.take(Read)
+    stage.give(to, NotFound(first.request, Not.TRIMMED, 9))
+    stage.give(also, NotFound(second.request, Not.SHARD, 9))
+    error = stage.answers[trimmed]
+    assert isinstance(error, Trimmed)
+    assert (error.gsn, error.oldest) == (5, 9)
+    assert isinstance(stage.answers[other], NotOfThisShard)
+    assert isinstance(stage.ask(calls.Read(8, 1)), Trimmed), "the client remembers"
+    assert isinstance(stage.ask(calls.Read(0, 1)), NotOfThisShard)
+    assert isinstance(stage.ask(calls.Read(10, -1)), NotOfThisShard)
+
+
+def test_a_record_of_another_place_is_not_delivered() -> None:
+    stage = stage_of()
+    call = stage.call(calls.Read(5, 1))
+    to, read = stage.one(Read)
+    stage.give(to, found(read, 6))
+    assert call not in stage.answers
+    to, read = stage.one(Read)
+    stage.give(to, found(read))
+    assert stage.answers[call].lsn == 5
+
+
+def test_a_shard_that_is_not_known_is_looked_for_in_a_fresh_view() -> None:
+    stage = stage_of()
+    there, nowhere = stage.call(calls.Read(5, 3)), stage.call(calls.Read(5, 4))
+    for to, question in stage.take(AskTail):
+        stage.give(to, TailIs(question.request, 9, 1, 2))
+    assert there not in stage.answers
+    stage.show(view(2, shard(1), shard(2), shard(3)))
+    assert isinstance(stage.answers[nowhere], NotOfThisShard)
+    to, read = stage.one(Read)
+    assert to in ("s31", "s32")
+    stage.give(to, found(read))
+    assert stage.answers[there].lsn == 5
+
+
+def test_a_shard_that_goes_while_it_is_read_was_trimmed_away() -> None:
+    stage = stage_of()
+    call = stage.call(calls.Read(5, 1))
+    stage.one(Read)
+    stage.wait(2 * SECOND)
+    stage.show_now(view(4, shard(2), next_shard=3, oldest=8))
+    stage.wait(SECOND)
+    to, question = stage.take(AskTail)[0]
+    stage.give(to, TailIs(question.request, 9, 8, 4))
+    assert isinstance(stage.answers[call], Trimmed)
+
+
+def test_a_deadline_ends_a_read() -> None:
+    stage = stage_of()
+    call = stage.call(calls.Read(5, 1, deadline=stage.now + SECOND))
+    to, read = stage.one(Read)
+    stage.wait(SECOND)
+    assert isinstance(stage.answers[call], TimeoutError)
+    stage.give(to, found(read))
+    at_once = stage.call(calls.Read(5, 1, deadline=stage.now))
+    stage.wait(0)
+    assert isinstance(stage.answers[at_once], TimeoutError)
+
+
+# ---- the GSN at a time
+
+
+def test_the_gsn_at_a_time_is_the_newest_of_all_shards() -> None:
+    stage = Stage(view(1, shard(1), shard(2, FINALIZED)))
+    call = stage.call(calls.AtTime(500))
+    to, question = stage.one(AskTail)
+    stage.give(to, TailIs(question.request, 30, 4, 1))
+    (one, first), (two, second) = stage.take(AskTime)
+    assert (first.time, {one[:2], two[:2]}) == (500, {"s1", "s2"})
+    stage.give(two, TimeIs(second.request, 12, END))
+    stage.give(one, TimeIs(first.request, 9, 29))
+    assert call not in stage.answers, "it does not know the log up to the tail"
+    stage.wait(SECOND // 10)
+    one, first = stage.one(AskTime)
+    stage.give(one, TimeIs(first.request, 20, 30))
+    assert stage.answers[call] == 20
+
+
+def test_if_all_are_younger_it_is_the_one_before_the_oldest() -> None:
+    stage = Stage(view(1, shard(1)))
+    call = stage.call(calls.AtTime(5))
+    to, question = stage.one(AskTail)
+    stage.give(to, TailIs(question.request, 30, 4, 1))
+    to, question_of_time = stage.one(AskTime)
+    stage.give(to, TimeIs(question_of_time.request, 0, 30))
+    assert stage.answers[call] == 3

@@ -1,0 +1,239 @@
+"""How a client follows the log: stretches of all shards, merged by GSN; nothing is concluded from silence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from logdb.errors import Corruption
+from logdb.log.contract import Trimmed
+from logdb.log.cores import SECOND, ProtocolViolation
+from logdb.log.scalog import calls
+from logdb.log.scalog.messages import AskView, Not, NotFound, Pull
+from tests.log.scalog.client_stage import FINALIZED, Stage, shard, stretch, view
+
+
+class Reader:
+    """A stage with a subscription, and the pulls that are open, by shard."""
+
+    def __init__(self, stage: Stage, gsn: int = 1, tags: frozenset[int] | None = None) -> None:
+        self.stage = stage
+        self.number = stage.ask(calls.Subscribe(gsn, tags))
+        self.tags = tags
+
+    def next(self, deadline: int | None = None) -> int:
+        return self.stage.call(calls.Next(self.number, deadline))
+
+    def pulls(self) -> dict[int, tuple[str, Pull]]:
+        return {pull.shard: (to, pull) for to, pull in self.stage.take(Pull)}
+
+    def tell(self, pull: tuple[str, Pull], end: int, *owned: tuple[int, int], final: bool = False) -> None:
+        self.stage.give(pull[0], stretch(pull[1], end, owned, final=final, tags=self.tags))
+
+
+def two_shards(**config: int) -> Stage:
+    return Stage(view(1, shard(1), shard(2)), **config)
+
+
+def test_nothing_is_fetched_before_somebody_waits() -> None:
+    reader = Reader(two_shards())
+    assert reader.pulls() == {}
+    reader.next()
+    assert {shard: pull.gsn for shard, (_, pull) in reader.pulls().items()} == {1: 1, 2: 1}
+
+
+def test_shards_are_merged_by_gsn() -> None:
+    reader = Reader(two_shards())
+    call = reader.next()
+    pulls = reader.pulls()
+    reader.tell(pulls[2], 9, (3, 2), (8, 1))
+    assert call not in reader.stage.answers, "nobody has said whose 1 and 2 are"
+    reader.tell(pulls[1], 11, (1, 2), (5, 3), (9, 2))
+    batch = reader.stage.answers[call]
+    assert (batch.first, batch.end) == (1, 11)
+    assert [record.payload for record in batch.records] == [b"%d" % gsn for gsn in range(1, 11)]
+    assert [(record.lsn, record.time) for record in batch.records] == [(gsn, gsn * 10) for gsn in range(1, 11)]
+    assert {number: pull.gsn for number, (_, pull) in reader.pulls().items()} == {1: 11, 2: 9}
+
+
+def test_a_silent_shard_holds_the_subscription() -> None:
+    reader = Reader(two_shards())
+    call = reader.next()
+    pulls = reader.pulls()
+    reader.tell(pulls[1], 20, (2, 18))
+    reader.stage.wait(10 * SECOND)
+    assert call not in reader.stage.answers
+    reader.tell(pulls[2], 2, (1, 1))
+    assert reader.stage.answers[call].first == 1
+    assert reader.stage.answers[call].end == 20
+
+
+def test_silence_asks_another_member_under_the_same_number() -> None:
+    reader = Reader(Stage(view(1, shard(1, servers=3))))
+    reader.next()
+    reader.stage.wait(2 * SECOND)
+    asked = reader.stage.take(Pull)
+    assert {to for to, _ in asked} == {"s11", "s12", "s13"}
+    assert len({pull.request for _, pull in asked}) == 1
+
+
+def test_tags_leave_gaps_that_show() -> None:
+    """Record g has the tag g % 3 + 1."""
+    reader = Reader(two_shards(), 1, frozenset({1}))
+    call = reader.next()
+    pulls = reader.pulls()
+    assert pulls[1][1].tags == frozenset({1})
+    reader.tell(pulls[2], 8, (3, 5))
+    reader.tell(pulls[1], 8, (1, 2))
+    batch = reader.stage.answers[call]
+    assert (batch.first, batch.end, [record.lsn for record in batch.records]) == (1, 8, [3, 6])
+    call = reader.next()
+    pulls = reader.pulls()
+    reader.tell(pulls[1], 9, (8, 1))
+    assert reader.stage.answers[call] == (8, 9, [])
+
+
+def test_a_new_shard_is_found_when_nobody_owns_the_next_record() -> None:
+    reader = Reader(two_shards())
+    call = reader.next()
+    pulls = reader.pulls()
+    reader.tell(pulls[1], 9, (1, 3))
+    assert reader.stage.answers[call].end == 4
+    call = reader.next()
+    assert reader.stage.take(AskView) == []
+    reader.tell(pulls[2], 9, (7, 2))
+    reader.stage.wait(SECOND)
+    assert call not in reader.stage.answers
+    reader.pulls()
+    reader.stage.show(view(2, shard(1), shard(2), shard(3)))
+    pulls = reader.pulls()
+    assert pulls[3][1].gsn == 4
+    reader.tell(pulls[3], 9, (4, 3))
+    assert (reader.stage.answers[call].first, reader.stage.answers[call].end) == (4, 9)
+
+
+def test_a_view_that_is_still_old_is_asked_for_again() -> None:
+    reader = Reader(Stage(view(1, shard(1))))
+    reader.next()
+    reader.tell(reader.pulls()[1], 9, (2, 7))
+    for _ in range(4):
+        reader.stage.wait(SECOND)
+        assert reader.stage.take(AskView) != []
+        reader.stage.show(view(1, shard(1)))
+
+
+def test_a_finalized_shard_is_read_to_its_end_and_asked_no_more() -> None:
+    reader = Reader(Stage(view(1, shard(1, FINALIZED), shard(2))))
+    call = reader.next()
+    pulls = reader.pulls()
+    reader.tell(pulls[2], 9, (5, 4))
+    reader.tell(pulls[1], 5, (1, 4), final=True)
+    assert reader.stage.answers[call].end == 9
+    reader.next()
+    assert set(reader.pulls()) == {2}
+    reader.stage.wait(3 * SECOND)
+    assert set(reader.pulls()) == {2}
+
+
+def test_what_was_trimmed_is_said() -> None:
+    reader = Reader(two_shards(), 3)
+    call = reader.next()
+    to, pull = reader.pulls()[1]
+    reader.stage.give(to, NotFound(pull.request, Not.TRIMMED, 7))
+    error = reader.stage.answers[call]
+    assert isinstance(error, Trimmed)
+    assert (error.gsn, error.oldest) == (3, 7)
+    assert isinstance(reader.stage.ask(calls.Subscribe(6)), Trimmed)
+    assert isinstance(reader.stage.ask(calls.Next(reader.number)), Trimmed)
+
+
+def test_a_shard_trimmed_away_behind_the_position_is_no_matter() -> None:
+    reader = Reader(two_shards())
+    call = reader.next()
+    pulls = reader.pulls()
+    reader.tell(pulls[1], 9, (1, 8))
+    assert reader.stage.answers[call].end == 9
+    call = reader.next()
+    reader.stage.wait(2 * SECOND)
+    reader.stage.show_now(view(3, shard(1), next_shard=3, oldest=5))
+    pulls = reader.pulls()
+    reader.tell(pulls[1], 12, (9, 3))
+    assert reader.stage.answers[call].first == 9
+
+
+def test_damage_on_all_replicas_is_said_when_the_position_is_there() -> None:
+    reader = Reader(two_shards())
+    call = reader.next()
+    pulls = reader.pulls()
+    for _ in range(2):
+        to, pull = pulls[1]
+        reader.stage.give(to, NotFound(pull.request, Not.READABLE, 1, f"disk of {to}"))
+        reader.stage.wait(SECOND // 20)
+        pulls = {**pulls, **reader.pulls()}
+    error = reader.stage.answers[call]
+    assert isinstance(error, Corruption)
+    assert "disk of s11; disk of s12" in str(error)
+
+
+def test_fetching_ahead_is_bounded() -> None:
+    reader = Reader(Stage(view(1, shard(1))), 1)
+    reader.next()
+    end = 1
+    for _ in range(100):
+        pulls = reader.pulls()
+        if not pulls:
+            break
+        reader.tell(pulls[1], end + 1000, (end, 1000))
+        end += 1000
+    limit = 8 << 20
+    assert 1000 < end * 4 < limit, "it stopped by itself, before or about the bound"
+
+
+@pytest.mark.parametrize(
+    "owned", [[(1, 3)], [(2, 4)], [(1, 1), (1, 1)]], ids=["beyond the end", "both", "one twice in a stretch"]
+)
+def test_what_cannot_be_stops_the_client(owned: list[tuple[int, int]]) -> None:
+    reader = Reader(two_shards())
+    reader.next()
+    pulls = reader.pulls()
+    reader.tell(pulls[1], 6, (1, 5))
+    with pytest.raises(ProtocolViolation, match=r"SCA-4|SCA-11"):
+        reader.tell(pulls[2], 6 if owned[0][0] == 2 else 3, *owned)
+        reader.next()
+
+
+def test_a_record_that_is_missing_stops_the_client() -> None:
+    reader = Reader(two_shards())
+    reader.next()
+    to, pull = reader.pulls()[1]
+    answer: Any = stretch(pull, 5, [(1, 4)])
+    with pytest.raises(ProtocolViolation, match="SCA-11"):
+        reader.stage.give(to, answer._replace(records=answer.records[:2] + answer.records[3:]))
+
+
+def test_deadlines_and_closing() -> None:
+    reader = Reader(two_shards())
+    at_once = reader.next(reader.stage.now)
+    late = reader.next(reader.stage.now + SECOND)
+    reader.stage.wait(0)
+    assert reader.stage.answers == {1: reader.number, at_once: None}
+    reader.stage.wait(SECOND)
+    assert reader.stage.answers[late] is None
+    waiting = reader.next()
+    assert reader.stage.ask(calls.Close(reader.number)) is None
+    assert isinstance(reader.stage.answers[waiting], StopIteration)
+    assert isinstance(reader.stage.ask(calls.Next(reader.number)), StopIteration)
+    reader.stage.take(Pull)
+    reader.stage.wait(5 * SECOND)
+    assert reader.stage.take(Pull) == []
+
+
+def test_two_who_wait_get_one_batch_each() -> None:
+    reader = Reader(Stage(view(1, shard(1))))
+    first, second = reader.next(), reader.next()
+    reader.tell(reader.pulls()[1], 3, (1, 2))
+    assert reader.stage.answers[first].end == 3
+    assert second not in reader.stage.answers
+    reader.tell(reader.pulls()[1], 5, (3, 2))
+    assert (reader.stage.answers[second].first, reader.stage.answers[second].end) == (3, 5)
