@@ -134,8 +134,8 @@ class Reads:
                 self._council.refresh()
             return self._directory.member(shard, turn + attempt)
 
-        def answered(answer: TimeIs, sender: Address) -> int | None:
-            if answer.known < asked.tail:
+        def answered(answer: TimeIs | NotFound, sender: Address) -> int | None:
+            if isinstance(answer, NotFound) or answer.known < asked.tail:
                 return self._desk.backoff(2)
             asked.newest = max(asked.newest, answer.gsn)
             asked.waiting.discard(shard)
