@@ -17,7 +17,7 @@ from logdb.log.scalog.messages import Recovered, Report, ShardConfig, ShardState
 class LocalCuts:
     """The reports of one shard's members in one epoch. `before`: those of an earlier epoch, for who is alive.
 
-    `rows`: for each open segment, how far each member's copy is durable. `heard`: when each member last reported.
+    `rows`: for each open segment, how far each member's copy is durable (1: nothing). `heard`: when each member last reported.
     """
 
     __slots__ = ("_goal", "_goal_since", "_lagging", "_well_since", "config", "heard", "placed", "rows")
@@ -27,7 +27,7 @@ class LocalCuts:
         self.config = config
         heard = before.heard if before is not None else {}
         self.heard: dict[int, int] = {server: heard.get(server, now) for server in servers}
-        self.rows = {one.id: dict.fromkeys(servers, 0) for one in config.segments if one.sealed is None}
+        self.rows = {one.id: dict.fromkeys(servers, 1) for one in config.segments if one.sealed is None}
         self.placed = dict.fromkeys(servers, 0)
         self._goal: dict[int, int] = {}
         self._goal_since = now
@@ -166,14 +166,14 @@ class Tallies(dict[int, MergedTally]):
         merged = self.get(shard)
         if merged is None or epoch > merged.epoch:
             self[shard] = MergedTally(epoch, placed, dict(ends))
-            return True
+            return any(end > 1 for _, end in ends)
         if epoch < merged.epoch:
             return False
         merged.placed = max(merged.placed, placed)
         more = False
         known = merged.ends
         for segment, end in ends:
-            if end > known.get(segment, 0):
+            if end > known.get(segment, 1):
                 known[segment] = end
                 more = True
         return more

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from logdb.log.cores import (
     MILLISECOND,
+    SECOND,
     CancelTimer,
     Create,
     Effect,
@@ -44,10 +45,15 @@ CLIENT = "client"
 
 
 class Layer:
-    """`outside`: (to, message) of everything sent to others. `now` moves when it is told to (`run`)."""
+    """`outside`: (to, message) of everything sent to others. `now` moves when it is told to (`run`).
+
+    Nobody is suspected for an hour, unless `suspect_after_ns` says otherwise.
+    """
 
     def __init__(self, replicas: int = 1, aggregators: int = 0, **config: Any) -> None:
         self.now = 1_000 * MILLISECOND
+        self._watching = {"suspect_after_ns": 3_600 * SECOND, "straggle_after_ns": 3_600 * SECOND}
+        self._watching |= {name: config.pop(name) for name in tuple(config) if name in self._watching}
         self.replicas = tuple(f"ordering-{number}" for number in range(1, replicas + 1))
         self.cores: dict[str, OrderingReplica | Aggregator] = {}
         self.outside: list[tuple[str, Any]] = []
@@ -56,14 +62,16 @@ class Layer:
         self._events: deque[tuple[str, Event]] = deque()
         self._ids = iter(range(1, 1_000_000))
         for number, address in enumerate(self.replicas):
-            core = OrderingReplica(OrderingConfig(address, self.replicas, **config), {}, random.Random(number))
+            core = OrderingReplica(
+                OrderingConfig(address, self.replicas, **self._watching, **config), {}, random.Random(number)
+            )
             self.add(address, core)
         for number in range(1, aggregators + 1):
             self.add_aggregator(f"aggregator-{number}")
         self.run(3_000)
 
     def add_aggregator(self, address: str) -> Aggregator:
-        core = Aggregator(AggregatorConfig(address, self.replicas), {}, random.Random(address))
+        core = Aggregator(AggregatorConfig(address, self.replicas, **self._watching), {}, random.Random(address))
         self.add(address, core)
         return core
 

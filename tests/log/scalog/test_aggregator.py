@@ -1,0 +1,214 @@
+"""Aggregators: what goes up, what goes down, and that one may be killed at any time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from logdb.log.cores import SECOND, Received, Send
+from logdb.log.scalog.aggregator import Aggregator
+from logdb.log.scalog.messages import (
+    Report,
+    SealSegment,
+    SetParent,
+    ShardState,
+    Suspect,
+    SuspectAggregator,
+    Tally,
+    Updates,
+)
+from tests.log.scalog.ordering_layer import Layer
+
+
+def layer_of(aggregators: int, shards: int = 1, **config: Any) -> Layer:
+    """Shard n has the members s-2n-1 and s-2n, and segments of the same numbers."""
+    layer = Layer(aggregators=aggregators, **config)
+    for number in range(1, shards + 1):
+        layer.shard(f"s-{2 * number - 1}", f"s-{2 * number}")
+    layer.run(200)
+    return layer
+
+
+def aggregator(layer: Layer, number: int = 1) -> Aggregator:
+    core = layer.cores[f"aggregator-{number}"]
+    assert isinstance(core, Aggregator)
+    return core
+
+
+def test_reports_go_up_and_links_come_down() -> None:
+    layer = layer_of(1)
+    assert layer.config(1).reports_to == "aggregator-1"
+    layer.report(1, 4, 2)
+    assert layer.state.next_gsn == 5
+    for address in ("s-1", "s-2"):
+        assert sum(range_.count for link in layer.links(1, address) for range_ in link.ranges) == 4
+
+
+def test_shards_are_spread_over_the_leaves() -> None:
+    layer = layer_of(2, shards=4)
+    assert [layer.config(one).reports_to for one in (1, 2, 3, 4)] == ["aggregator-1", "aggregator-2"] * 2
+    for one in (1, 2, 3, 4):
+        layer.report(one, 3, 3)
+    layer.run(200)
+    assert layer.state.next_gsn == 17
+
+
+def test_a_tree_of_three_levels() -> None:
+    layer = layer_of(3, shards=3)
+    layer.done(SetParent("aggregator-2", "aggregator-1"))
+    layer.done(SetParent("aggregator-3", "aggregator-2"))
+    layer.run(300)
+    for one in (1, 2, 3):
+        layer.report(one, 3, 3)
+    layer.run(300)
+    assert layer.state.next_gsn == 13
+    for one in (1, 2, 3):
+        assert sum(range_.count for link in layer.links(one) for range_ in link.ranges) == 4
+    leader = layer.leader.leader
+    assert leader is not None
+    assert [child for child, _ in leader._children] == ["aggregator-1"]
+
+
+def test_a_quorum_alone_is_told() -> None:
+    layer = layer_of(1)
+    layer.report(1, 4, 2, members=[1])
+    assert layer.state.next_gsn == 1
+    assert dict(aggregator(layer).tallies[1].ends) == {1: 1, 2: 1}
+
+
+def test_one_tally_is_outstanding_at_a_time() -> None:
+    layer = layer_of(1)
+    core = aggregator(layer)
+
+    def tallies(end: int) -> list[Tally]:
+        sent = []
+        for server in (1, 2):
+            report = Report(1, layer.config(1).epoch, server, 0, ((1, end), (2, 1)))
+            effects = core.handle(Received(f"s-{server}", report), layer.now)
+            sent += [one.message for one in effects if getattr(one, "to", "") == "ordering-1"]
+        return sent
+
+    assert [dict(tally.shards[0].ends)[1] for tally in tallies(3) + tallies(5) + tallies(7)] == [3]
+    updates = Updates(layer.state.version, ())
+    sent = [one.message for one in core.handle(Received("ordering-1", updates), layer.now) if isinstance(one, Send)]
+    assert [tally.shards[0].ends for tally in sent] == [((1, 7), (2, 1))]
+
+
+def test_a_lost_tally_is_sent_again() -> None:
+    layer = layer_of(1)
+    layer.cut_off = {"aggregator-1"}
+    layer.report(1, 4, 2)
+    layer.cut_off = set()
+    assert layer.state.next_gsn == 1
+    layer.run(25)
+    assert layer.state.next_gsn == 5
+
+
+def test_a_tally_that_no_update_shows_is_not_sent_for_ever() -> None:
+    layer = layer_of(1)
+    layer.report(1, 4, 2)
+    layer.run(1_000)
+    core = aggregator(layer)
+    assert not core.sent
+    assert not core.moved
+
+
+def test_a_new_aggregator_knows_all_after_one_round_of_reports() -> None:
+    layer = layer_of(1)
+    layer.report(1, 4, 2)
+    layer.add_aggregator("aggregator-1")  # it restarts with nothing
+    layer.report(1, 9, 2)
+    layer.run(100)
+    assert layer.state.next_gsn == 10
+    layer.run(3_000)
+    assert "aggregator-1" in layer.state.tree.parents
+
+
+def test_reports_of_an_older_epoch_are_answered_with_the_configuration() -> None:  # SCA-7
+    layer = layer_of(1)
+    epoch = layer.config(1).epoch
+    layer.report(1, 4, 4, members=[1])
+    layer.done(SealSegment(2))
+    layer.run(100)
+    layer.outside.clear()
+    layer.report(1, 4, 4, members=[2], epoch=epoch)
+    layer.run(100)
+    assert layer.state.next_gsn == 1
+    configs = [one.config for updates in layer.sent(Updates, "s-2") for one in updates.updates if one.config]
+    assert configs == [layer.config(1)]
+
+
+def test_reports_of_a_newer_epoch_wait_for_the_view() -> None:
+    layer = layer_of(1)
+    layer.cut_off = {"aggregator-1"}
+    layer.done(SealSegment(2))
+    layer.report(1, 4)
+    assert layer.state.next_gsn == 1
+    layer.cut_off = set()
+    layer.run(300)
+    assert layer.state.next_gsn == 4
+
+
+def test_a_leaf_suspects_its_silent_members() -> None:
+    layer = layer_of(1, suspect_after_ns=SECOND)
+    layer.register("s-3", "s-4")
+    for _ in range(20):
+        layer.report(1, members=[1])
+        layer.register("s-3", "s-4")
+        layer.run(100)
+    assert layer.config(1).state is ShardState.FINALIZED
+    assert [member.address for member in layer.config(2).members] == ["s-3", "s-4"]
+
+
+def test_a_silent_parent_is_suspected_and_gone_around() -> None:
+    layer = layer_of(2, shards=1)
+    layer.done(SetParent("aggregator-1", "aggregator-2"))
+    layer.run(300)
+    layer.report(1, 3, 3)
+    assert layer.state.next_gsn == 5
+    layer.cut_off = {"aggregator-2"}
+    for end in range(4, 40):
+        layer.report(1, end, end)
+        layer.run(100)
+    assert layer.state.tree.parents == {"aggregator-1": ""}
+    assert layer.state.next_gsn == 1 + 2 * 38
+
+
+def test_a_dropped_aggregator_that_lives_comes_back() -> None:
+    layer = layer_of(2)
+    layer.send("ordering-1", SuspectAggregator("aggregator-1"), "s-1")
+    assert layer.config(1).reports_to == "aggregator-2"
+    layer.run(2_000)
+    assert "aggregator-1" in layer.state.tree.parents
+    layer.report(1, 4, 2)
+    layer.run(100)
+    assert layer.state.next_gsn == 5
+
+
+def test_who_does_not_report_to_an_aggregator_cannot_suspect_it() -> None:
+    layer = layer_of(2)
+    layer.send("ordering-1", SuspectAggregator("aggregator-1"), "s-9")
+    layer.send("ordering-1", SuspectAggregator("aggregator-2"), "s-1")
+    assert len(layer.state.tree.parents) == 2
+
+
+def test_the_old_and_the_new_aggregator_may_both_report() -> None:
+    layer = layer_of(2)
+    layer.report(1, 4, 2)
+    shard = layer.config(1)
+    tally = aggregator(layer, 1).tallies[1].tally(1)
+    layer.send("ordering-1", Tally("aggregator-2", (tally,)), "aggregator-2")
+    layer.send("ordering-1", Tally("aggregator-1", (tally._replace(ends=((1, 3),)),)), "aggregator-1")
+    assert layer.state.next_gsn == 5
+    assert shard == layer.config(1)
+
+
+def test_an_aggregator_that_was_paused_suspects_nobody() -> None:
+    layer = layer_of(1)
+    layer.report(1, 2, 2)
+    layer.outside.clear()
+    core = aggregator(layer)
+    layer.now += 60_000_000_000
+    layer.run(300)
+    assert layer.sent(Suspect) == []
+    assert layer.config(1).state is ShardState.LIVE
+    assert core.parent == ""

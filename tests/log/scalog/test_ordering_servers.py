@@ -1,0 +1,201 @@
+"""Storage servers and the ordering layer: who they are, what they missed, and what is done when they fail."""
+
+from __future__ import annotations
+
+from logdb.log.cores import SECOND
+from logdb.log.scalog.commands import FailurePolicy
+from logdb.log.scalog.messages import (
+    AddReplica,
+    AddShard,
+    Ask,
+    CaughtUp,
+    FinalizeShard,
+    Recovered,
+    Register,
+    ReplaceServer,
+    ShardState,
+    Suspect,
+    You,
+)
+from tests.log.scalog.ordering_layer import Layer
+
+
+def keep_reporting(
+    layer: Layer, shard: int, members: list[int], milliseconds: int, spares: tuple[str, ...] = ()
+) -> None:
+    """Let time pass while these members report, and these spares register, all the time."""
+    for _ in range(milliseconds // 100):
+        if layer.config(shard).state is not ShardState.FINALIZED:
+            layer.report(shard, members=[one.server for one in layer.config(shard).members if one.server in members])
+        layer.register(*spares)
+        layer.run(100)
+
+
+# ---- who they are
+
+
+def test_a_spare_that_registers_is_known_by_its_token() -> None:
+    layer = Layer()
+    layer.register("s-1", "s-1", "s-2")
+    assert [(spare.id, spare.token, spare.address) for spare in layer.state.spares()] == [
+        (1, 101, "s-1"),
+        (2, 102, "s-2"),
+    ]
+
+
+def test_who_asks_is_told_who_it_is() -> None:
+    layer = Layer()
+    leader = layer.leader.config.address
+    assert layer.send(leader, Ask(101, "s-1", 0), "s-1") == [("s-1", You(101, 0, False, None))]
+    assert layer.send(leader, Ask(101, "s-1", 0), "s-1") == [("s-1", You(101, 1, False, None))]
+    layer.register("s-2")
+    shard = layer.done(AddShard((1, 2)))
+    ((_, you),) = layer.send(leader, Ask(101, "s-1", 0), "s-1")
+    assert (you.server, you.update.config) == (1, layer.config(shard))
+
+
+def test_new_members_are_told() -> None:
+    layer = Layer()
+    shard = layer.shard("s-1", "s-2")
+    for address, token, server in (("s-1", 101, 1), ("s-2", 102, 2)):
+        (you,) = layer.sent(You, address)
+        assert you.update is not None
+        assert (you.token, you.server, you.gone, you.update.config) == (token, server, False, shard)
+
+
+def test_who_missed_links_gets_those_that_are_kept() -> None:
+    layer = Layer(replicas=3)
+    shard = layer.shard("s-1", "s-2").shard
+    for end in (2, 3, 4):
+        layer.report(shard, end, 1)
+    layer.report(shard, 4, 1, placed=1)
+    layer.run(500)
+    for address in layer.replicas:
+        ((_, you),) = layer.send(address, Ask(101, "s-1", 2), "s-1")
+        assert [link.number for link in you.update.links] == [3]
+        assert (you.update.head, you.update.last) == (3, 3)
+        ((_, you),) = layer.send(address, Ask(101, "s-1", 0), "s-1")
+        assert [link.number for link in you.update.links] == [2, 3]  # the first is with the other members
+
+
+def test_members_of_a_finalized_shard_may_ask() -> None:
+    layer = Layer()
+    shard = layer.shard("s-1", "s-2").shard
+    layer.report(shard, 2, 1)
+    layer.done(FinalizeShard(shard, 0))
+    ((_, you),) = layer.send(layer.leader.config.address, Ask(101, "s-1", 0), "s-1")
+    assert (you.update.config, len(you.update.links)) == (layer.config(shard), 1)
+
+
+def test_who_was_replaced_is_told_by_its_token_alone() -> None:
+    layer = Layer()
+    shard = layer.shard("s-1", "s-2").shard
+    layer.send(layer.leader.config.address, Register(109, "s-2"), "s-2")  # it has lost its disk
+    assert layer.done(ReplaceServer(2, 3)) == 3
+    gone, came = [you for you in layer.sent(You, "s-2") if you.gone], layer.sent(You, "s-2")[-1]
+    assert gone == [You(102, 2, True, None)]
+    assert (came.token, came.server, came.update and came.update.config) == (109, 3, layer.config(shard))
+    assert layer.send(layer.leader.config.address, Ask(102, "s-2", 0), "s-2") == [("s-2", You(102, 0, True, None))]
+
+
+# ---- who fails
+
+
+def test_a_silent_member_makes_its_shard_be_finalized_and_another_one_added() -> None:
+    layer = Layer(suspect_after_ns=SECOND)
+    shard = layer.shard("s-1", "s-2").shard
+    keep_reporting(layer, shard, [1, 2], 2_000, ("s-3", "s-4"))
+    assert layer.config(shard).state is ShardState.LIVE
+    keep_reporting(layer, shard, [1], 2_000, ("s-3", "s-4"))
+    assert layer.config(shard).state is ShardState.FINALIZED
+    assert [member.address for member in layer.config(2).members] == ["s-3", "s-4"]
+
+
+def test_spares_that_are_not_heard_of_are_not_taken() -> None:
+    layer = Layer(suspect_after_ns=SECOND)
+    shard = layer.shard("s-1", "s-2").shard
+    layer.register("s-3", "s-4")
+    keep_reporting(layer, shard, [1], 2_000, ("s-5",))
+    assert (list(layer.state.shards), layer.state.owed) == ([shard], 1)
+    keep_reporting(layer, shard, [1], 500, ("s-4", "s-5"))
+    assert [member.address for member in layer.config(2).members] == ["s-4", "s-5"]
+
+
+def test_remove_and_replace_takes_one_at_a_time() -> None:  # SCA-14
+    layer = Layer(suspect_after_ns=SECOND, policy=FailurePolicy.REMOVE_AND_REPLACE)
+    shard = layer.shard("s-1", "s-2").shard
+    keep_reporting(layer, shard, [1], 2_000, ("s-3",))
+    assert [member.address for member in layer.config(shard).members] == ["s-1", "s-3"]
+    keep_reporting(layer, shard, [3], 2_000, ("s-4",))
+    assert [member.address for member in layer.config(shard).members] == ["s-1", "s-3"]
+    layer.send(layer.leader.config.address, CaughtUp(shard, 3), "s-3")
+    assert layer.config(shard).joining == ()
+    keep_reporting(layer, shard, [3], 2_000, ("s-4",))
+    assert [member.address for member in layer.config(shard).members] == ["s-4", "s-3"]
+
+
+def test_mask_goes_on_without_the_member_and_takes_it_back() -> None:
+    layer = Layer(suspect_after_ns=SECOND, policy=FailurePolicy.MASK)
+    shard = layer.shard("s-1", "s-2", "s-3").shard
+    keep_reporting(layer, shard, [1, 3], 2_000)
+    assert [(one.primary, one.sealed) for one in layer.config(shard).segments] == [(1, None), (2, 1), (3, None)]
+    layer.report(shard, 4, 4, members=[1, 3])
+    assert layer.state.next_gsn == 7
+    keep_reporting(layer, shard, [1, 2, 3], 2_000)
+    assert [one.primary for one in layer.config(shard).segments if one.sealed is None] == [1, 2, 3]
+
+
+def test_suspicions_of_others_are_carried_out_once() -> None:
+    layer = Layer(replicas=3)
+    shard = layer.shard("s-1", "s-2")
+    layer.register("s-3", "s-4", "s-5", "s-6")
+    layer.register("s-3", "s-4", "s-5", "s-6")
+    layer.run(100)
+    for address in layer.replicas:
+        for _ in range(3):
+            layer.send(address, Suspect(shard.shard, shard.epoch, 1), "a-client")
+    assert len(layer.state.shards) == 2
+
+
+def test_who_is_said_to_be_well_again_gets_a_segment_only_where_failures_are_masked() -> None:
+    for policy, segments in ((FailurePolicy.MASK, 4), (FailurePolicy.REMOVE_AND_REPLACE, 3)):
+        layer = Layer(suspect_after_ns=SECOND, policy=policy)
+        names = ("s-1", "s-2", "s-3")
+        shard = layer.shard(*names)
+        segment = layer.state.shards[shard.shard].segments[1]
+        layer.state.base += layer.state.shards[shard.shard].seal(segment, 1)
+        layer.state.shards[shard.shard].changed()
+        layer.send(layer.leader.config.address, Recovered(shard.shard, shard.epoch + 1, 2), "a-leaf")
+        assert len(layer.config(shard.shard).segments) == segments
+
+
+def test_nobody_of_a_finalized_shard_is_suspected() -> None:
+    layer = Layer(suspect_after_ns=SECOND)
+    shard = layer.shard("s-1", "s-2").shard
+    layer.done(FinalizeShard(shard, 0))
+    slot = layer.leader.slot
+    layer.run(5_000)
+    assert layer.leader.slot == slot
+
+
+def test_a_replica_of_a_finalized_shard_joins() -> None:
+    layer = Layer(suspect_after_ns=SECOND)
+    shard = layer.shard("s-1", "s-2").shard
+    layer.done(FinalizeShard(shard, 0))
+    layer.register("s-3")
+    assert layer.done(AddReplica(shard, 0)) == 3
+    assert layer.config(shard).joining == (3,)
+    layer.send(layer.leader.config.address, CaughtUp(shard, 3), "s-3")
+    layer.send(layer.leader.config.address, CaughtUp(shard, 3), "s-3")
+    assert layer.config(shard).joining == ()
+
+
+def test_a_leader_that_was_paused_suspects_nobody() -> None:
+    layer = Layer(suspect_after_ns=SECOND)
+    shard = layer.shard("s-1", "s-2").shard
+    keep_reporting(layer, shard, [1, 2], 1_000)
+    layer.now += 60_000_000_000
+    layer.run(300)
+    assert layer.config(shard).state is ShardState.LIVE
+    layer.run(2_000)
+    assert layer.config(shard).state is ShardState.FINALIZED
