@@ -78,7 +78,7 @@ class Copy:
     """Records `base` to `end` - 1 of a segment, of which those before `durable` are on the medium.
 
     `base` is the first that must be kept; the journal may still have some before it. `whole`: the sessions know all
-    records that ever were in the segment, also those before the first that this copy ever had. `source`: who sent the
+    records that ever were in the segment, also those before `began`, where they begin otherwise. `source`: who sent the
     last records; `since`: when (or when some were last asked for). `ordered_bytes`: those of the records that the chain
     places.
     """
@@ -89,7 +89,7 @@ class Copy:
         self.journal = journal_of(segment.id)
         self.first = first
         self.end = self.durable = end
-        self.sizes, self.sessions, self.whole = sizes, sessions, whole
+        self.sizes, self.sessions, self.whole, self.began = sizes, sessions, whole, first
         self.source: Address = ""
         self.since = self.asked_again = 0
         self.ordered_bytes = 0

@@ -372,7 +372,7 @@ class Membership:
             return False
         ends = shard.chain.ends
         return self._meta.placed >= self._joined_at_head and all(
-            copy.durable >= ends.get(copy.id, 1) for copy in shard.copies.values()
+            copy.whole and copy.durable >= ends.get(copy.id, 1) for copy in shard.copies.values()
         )
 
     def check(self) -> None:

@@ -265,6 +265,25 @@ class Held(NamedTuple):
     again: bool
 
 
+class AskSessions(NamedTuple):
+    """Member to member: which records of clients are in `segment` before LSN `before`, where my copy begins?"""
+
+    shard: int
+    segment: int
+    before: int
+
+
+class SessionsAre(NamedTuple):
+    """All that can be known of them. `marks`: (client, everything below this has been settled). `runs`: (client, first
+    sequence number, count, LSN, first GSN or -1 if that is not known here)."""
+
+    shard: int
+    segment: int
+    before: int
+    marks: tuple[tuple[int, int], ...]
+    runs: tuple[tuple[int, int, int, int, int], ...]
+
+
 class AskPlacements(NamedTuple):
     """Member to member: the placements of our shard with the numbers after `after`."""
 
@@ -416,7 +435,8 @@ class Recovered(NamedTuple):
 
 class CaughtUp(NamedTuple):
     """Joining member to the ordering layer, again until the configuration shows it: my chain is durable up to the head
-    of an update that had me as a member, and so is every record that it places, from each segment's base on."""
+    of an update that had me as a member, and so is every record that it places, from each segment's base on; and I
+    know which records of clients were before that."""
 
     shard: int
     server: int

@@ -13,11 +13,12 @@ fetches from any other one, a batch at a time, by `Held` with `again`.
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 
 from logdb.log.contract import Record
 from logdb.log.cores import Address, Persist, ProtocolViolation, Send, SendStored
 from logdb.log.scalog.copies import Copy
-from logdb.log.scalog.messages import Held, Replicate
+from logdb.log.scalog.messages import AskSessions, Held, Replicate, SessionsAre
 from logdb.log.scalog.records import bytes_of
 from logdb.log.scalog.shard import Shard
 
@@ -244,6 +245,27 @@ class Replication:
             return False
         return any(m.server == copy.primary and m.address == copy.source for m in self._shard.others())
 
+    # ---- what a copy that began late cannot know from its records
+
+    def on_ask_sessions(self, message: AskSessions, sender: Address) -> None:
+        """Tell which records of clients were before another one's copy; only who knows all of it and where they are."""
+        shard = self._shard
+        copy = shard.copies.get(message.segment)
+        if copy is None or message.shard != shard.number or not copy.whole:
+            return
+        if message.before <= shard.chain.ends.get(copy.id, 1):
+            copy.sessions.fix(message.before, partial(shard.gsns_of, copy.id))
+            known = copy.sessions.known_before(message.before)
+            shard.out.append(Send(sender, SessionsAre(shard.number, copy.id, message.before, *known)))
+
+    def on_sessions(self, message: SessionsAre, sender: Address) -> None:
+        """Learn it."""
+        copy = self._shard.copies.get(message.segment)
+        if copy is None or message.shard != self._shard.number or copy.whole or message.before != copy.began:
+            return
+        copy.sessions.merge(message.marks, message.runs)
+        copy.whole = True
+
     # ---- time passes
 
     def on_tick(self) -> None:
@@ -255,6 +277,9 @@ class Replication:
                 self._try_again(own, backup)
         others = shard.others()
         for copy in shard.copies.values():
+            if not copy.whole and others:
+                member = shard.rng.choice(others)
+                shard.out.append(Send(member.address, AskSessions(shard.number, copy.id, copy.began)))
             if copy.id == self._of or not others or copy.end != copy.durable or copy.end >= self._target(copy):
                 continue
             patience = shard.settings.ask_ns if copy.sealed is not None else shard.settings.suspect_after_ns

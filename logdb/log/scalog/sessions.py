@@ -146,6 +146,30 @@ class Sessions:
                     fixed.append(run.part(sequence, end))
             self._runs[client] = fixed
 
+    # ---- as another member gets it
+
+    def known_before(self, lsn: int) -> tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int, int, int, int], ...]]:
+        """The marks, and the runs of records before `lsn`: what a copy that begins there cannot know by itself."""
+        runs = [
+            (client, *_before(run, lsn))
+            for client, of_client in self._runs.items()
+            for run in of_client
+            if run.lsn < lsn
+        ]
+        return tuple(self._marks.items()), tuple(runs)
+
+    def merge(self, marks: Iterable[tuple[int, int]], runs: Iterable[tuple[int, int, int, int, int]]) -> None:
+        """The reverse; what is known here already may come again."""
+        for client, settled in marks:
+            self.settle(client, settled)
+        for client, *fields in runs:
+            run = Run(*fields)
+            for part in self.find(client, run.sequence, run.count):
+                if not part.lsn:
+                    of_client = self._runs.setdefault(client, [])
+                    of_client.append(run.part(part.sequence, part.sequence + part.count))
+                    of_client.sort(key=_sequence_of)
+
     # ---- as a checkpoint keeps it
 
     def state(self, before: int) -> list[Any]:
