@@ -249,8 +249,8 @@ def test_a_copy_that_does_not_reach_the_sealed_end_does_not_say_never() -> None:
 
 
 def test_a_copy_that_began_behind_a_trim_says_never_only_when_it_knows_who_wrote_that() -> None:
-    """SCA-13: it has never seen who wrote what was trimmed, until another member tells. (Simulation, seed 948: when every
-    member had been replaced once behind a trim, nobody could tell a client its fate any more.)"""
+    """SCA-13: it has never seen who wrote what was trimmed, until another member tells. (BUGS.md, 6: when every member
+    had been replaced once behind a trim, nobody could tell a client its fate any more.)"""
     cluster = Cluster(2)
     appended(cluster, (1, 3))
     newcomer = Host("host-2")
