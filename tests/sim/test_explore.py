@@ -9,8 +9,9 @@ from tests.sim.explore.scenario import BUDGETS, Cluster
 from tests.sim.planted_storage import PLANTED
 
 
-def explored(budget: dict[str, int], states: int) -> int:
+def explored(budget: dict[str, int], states: int, slow_disks: bool = False) -> int:
     cluster = Cluster()
+    cluster.slow_disks = slow_disks
     found = search(cluster, cluster.settled_down(budget), states)
     assert found.complete or found.states >= states
     return found.states
@@ -37,7 +38,7 @@ def test_what_may_happen_in_every_order(name: str) -> None:
 )
 def test_planted_bugs_are_found(bug: str, budget: dict[str, int]) -> None:
     with PLANTED[bug](), pytest.raises(Wrong, match="SCA-1: record 1 of client 1 was acknowledged"):
-        explored(budget, 20_000)
+        explored(budget, 20_000, slow_disks=True)
 
 
 def test_equal_whatever_came_in_which_order() -> None:

@@ -223,6 +223,7 @@ class Explored:
         self.names = list(builds)
         self.builds, self.moves, self.rings = dict(builds), dict(moves), rings
         self.hears, self.facts, self.check = hears, facts, check
+        self.slow_disks = False
         self._done: dict[Hashable, tuple[Image, frozenset[Message], frozenset[tuple[int, int, int]]]] = {}
 
     def begun(self, budget: Mapping[str, int], now: int) -> State:
@@ -338,11 +339,11 @@ class Explored:
     def next(self, state: State) -> Iterator[tuple[str, State]]:
         """Every state that may come next, with what has happened.
 
-        Where no crash is to come any more, a disk is synced before anything else: what a slow disk delays, a slow
-        message delays as well.
+        Where no crash is to come any more, a disk is synced before anything else (unless `slow_disks`): what a slow
+        disk delays, a slow message delays as well.
         """
         budget = dict(state.budget)
-        if not budget.get("crash"):
+        if not budget.get("crash") and not self.slow_disks:
             for name, image in zip(self.names, state.nodes, strict=True):
                 if image.dirty:
                     yield f"sync {name}", self.synced(state, name)
