@@ -64,7 +64,7 @@ def test_heartbeats_say_where_the_log_ends() -> None:
     layer.run(250)
     updates = layer.sent(Updates, "s-1")
     assert len(updates) == 2
-    assert [(one.updates[0].last, one.updates[0].links) for one in updates] == [(3, ()), (3, ())]
+    assert [(one.updates[0].head, one.updates[0].last, one.updates[0].links) for one in updates] == [(1, 3, ())] * 2
 
 
 def test_reports_of_another_epoch_are_refused() -> None:  # SCA-7

@@ -1,0 +1,295 @@
+"""Bugs of the ordering layer and the aggregators that are planted on purpose: the simulator must find each."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import pytest
+
+from logdb.log.cores import Send
+from logdb.log.scalog import leading, ordering, shards, state, tally
+from logdb.log.scalog.commands import Changing, Cut, decode
+from logdb.log.scalog.messages import (
+    AskTail,
+    Changed,
+    Register,
+    ShardState,
+    ShardTally,
+    TailIs,
+    TrimLog,
+    Update,
+)
+
+PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {}
+
+
+def plant(bug: Callable[[pytest.MonkeyPatch], None]) -> Callable[[pytest.MonkeyPatch], None]:
+    """Make a context manager of a patch, and name it as the patch is named."""
+
+    @contextmanager
+    def planted() -> Iterator[None]:
+        with pytest.MonkeyPatch.context() as patch:
+            bug(patch)
+            yield
+
+    PLANTED[f"ordering: {bug.__name__.replace('_', ' ')}"] = planted
+    return bug
+
+
+@plant
+def next_gsn_moves_when_a_cut_is_proposed(patch: pytest.MonkeyPatch) -> None:
+    right = leading.Leader.cut
+
+    def cut(self: leading.Leader, now: int) -> Cut | None:
+        found = right(self, now)
+        ends = {one.id: one.end for shard in self.state.shards.values() for one in shard.open}
+        for segment, end in zip(found.pairs[::2], found.pairs[1::2], strict=True) if found else ():
+            self.state.next_gsn += end - ends[segment]
+        return found
+
+    patch.setattr(leading.Leader, "cut", cut)
+
+
+@plant
+def a_cut_is_applied_when_it_is_proposed(patch: pytest.MonkeyPatch) -> None:
+    right = leading.Leader.next_proposal
+    done = ordering.OrderingReplica._chosen
+
+    def next_proposal(self: leading.Leader, now: int) -> bytes | None:
+        value = right(self, now)
+        if value is not None and value == self.flight:
+            self.applied(self.state.apply(decode(value)))
+        return value
+
+    def chosen(self: ordering.OrderingReplica, slot: int, value: bytes) -> None:
+        if self.leader is not None and value == self.leader.flight:
+            self.slot = slot
+            self.leader.chosen(value)
+        else:
+            done(self, slot, value)
+
+    patch.setattr(leading.Leader, "next_proposal", next_proposal)
+    patch.setattr(ordering.OrderingReplica, "_chosen", chosen)
+
+
+@plant
+def a_cut_counts_in_any_epoch(patch: pytest.MonkeyPatch) -> None:
+    right = state._APPLY[Cut]
+
+    def apply(self: state.OrderingState, cut: Cut, applied: state.Applied) -> None:
+        entries, pairs, at = array("q"), array("q"), 0
+        for shard_id, epoch, placed, count in zip(*[iter(cut.shards)] * 4, strict=True):
+            named, at = cut.pairs[at : at + 2 * count], at + 2 * count
+            shard = self.shards.get(shard_id)
+            open_ids = [one.id for one in shard.open] if shard else []
+            kept = [pair for pair in zip(named[::2], named[1::2], strict=True) if pair[0] in open_ids]
+            placed = min(placed, shard.head) if shard else placed
+            entries.extend((shard_id, shard.epoch if shard else epoch, placed, len(kept)))
+            for pair in kept:
+                pairs.extend(pair)
+        right(self, Cut(cut.time, entries, pairs), applied)
+
+    patch.setitem(state._APPLY, Cut, apply)
+    merge = tally.Tallies.merge
+
+    def merge_all(self: tally.Tallies, one: ShardTally) -> bool:
+        known = self.get(one.shard)
+        if known is not None and known.epoch < one.epoch:
+            known.epoch = one.epoch
+        return merge(self, one)
+
+    patch.setattr(tally.Tallies, "merge", merge_all)
+
+
+@plant
+def finalizing_does_not_fold(patch: pytest.MonkeyPatch) -> None:
+    right = shards.Shard.seal
+
+    def seal(self: shards.Shard, segment: shards.OrderedSegment, next_gsn: int) -> int:
+        right(self, segment, next_gsn)
+        return 0
+
+    patch.setattr(shards.Shard, "seal", seal)
+
+
+@plant
+def reports_of_a_finalized_shard_count(patch: pytest.MonkeyPatch) -> None:
+    right = shards.Shard.changed
+
+    def changed(self: shards.Shard) -> None:
+        right(self)
+        if self.state is ShardState.FINALIZED:
+            self.open = list(self.segments)
+
+    patch.setattr(shards.Shard, "changed", changed)
+
+
+@plant
+def a_server_that_is_back_goes_on_with_its_sealed_segment(patch: pytest.MonkeyPatch) -> None:
+    right = state.OrderingState._open
+
+    def reopen(self: state.OrderingState, shard: shards.Shard, server: int) -> shards.OrderedSegment:
+        for segment in shard.segments:
+            if segment.primary == server:
+                segment.sealed = None
+                return segment
+        return right(self, shard, server)
+
+    patch.setattr(state.OrderingState, "_open", reopen)
+
+
+@plant
+def a_quorum_is_one_too_small(patch: pytest.MonkeyPatch) -> None:
+    right = tally.LocalCuts.__init__
+
+    def init(self: tally.LocalCuts, config: Any, now: int, before: Any = None) -> None:
+        right(self, config._replace(quorum=max(1, config.quorum - 1)), now, before)
+
+    patch.setattr(tally.LocalCuts, "__init__", init)
+
+
+@plant
+def what_one_member_has_is_durable(patch: pytest.MonkeyPatch) -> None:
+    def furthest(self: tally.LocalCuts) -> ShardTally:
+        ends = tuple((segment, max(row.values())) for segment, row in self.rows.items())
+        return ShardTally(self.config.shard, self.config.epoch, self.on_quorum(self.placed.values()), ends)
+
+    patch.setattr(tally.LocalCuts, "tally", furthest)
+
+
+@plant
+def a_server_without_its_disk_is_taken_for_the_old_one(patch: pytest.MonkeyPatch) -> None:
+    right = state._APPLY[Register]
+
+    def register(self: state.OrderingState, command: Register, applied: state.Applied) -> None:
+        for server in self.servers.values():
+            if server.address == command.address and server.token != command.token:
+                del self.tokens[server.token]
+                self.tokens[command.token] = server.id
+                renamed = self.servers[server.id] = server._replace(token=command.token)
+                if server.id in self.waiting:
+                    self.waiting[server.id] = renamed
+                return
+        right(self, command, applied)
+
+    patch.setitem(state._APPLY, Register, register)
+
+
+@plant
+def a_new_member_counts_as_caught_up_at_once(patch: pytest.MonkeyPatch) -> None:
+    right = state.OrderingState._replace
+
+    def replace(self: state.OrderingState, shard: shards.Shard, *others: Any) -> None:
+        right(self, shard, *others)
+        shard.joining = ()
+        shard._config = None
+
+    patch.setattr(state.OrderingState, "_replace", replace)
+
+
+@plant
+def links_are_dropped_before_they_are_placed(patch: pytest.MonkeyPatch) -> None:
+    right = shards.Shard.order
+
+    def order(self: shards.Shard, *cut: Any) -> int:
+        next_gsn = right(self, *cut)
+        while len(self.links) > 1:
+            self.links.popleft()
+        return next_gsn
+
+    patch.setattr(shards.Shard, "order", order)
+
+
+@plant
+def an_update_without_links_tells_the_newest_gsn_to_all(patch: pytest.MonkeyPatch) -> None:
+    def update(shard: int, epoch: int, config: Any, links: Any, head: int, last: int, oldest: int) -> Update:
+        return Update(shard, epoch, config, links, links[-1].number if links else 0, last, oldest)
+
+    patch.setattr(leading, "Update", update)
+
+
+@plant
+def a_deposed_leader_tells_the_tail(patch: pytest.MonkeyPatch) -> None:
+    def ask_tail(self: ordering.OrderingReplica, ask: AskTail, sender: str, now: int) -> None:
+        if self.leader is None:
+            self._refuse(sender, ask.request)
+        else:
+            answer = TailIs(ask.request, self.state.last, self.state.oldest, self.state.version)
+            self._out.append(Send(sender, answer))
+
+    patch.setitem(ordering._ANSWER, AskTail, ask_tail)
+
+
+@plant
+def any_replica_tells_the_tail(patch: pytest.MonkeyPatch) -> None:
+    def ask_tail(self: ordering.OrderingReplica, ask: AskTail, sender: str, now: int) -> None:
+        answer = TailIs(ask.request, self.state.last, self.state.oldest, self.state.version)
+        self._out.append(Send(sender, answer))
+
+    patch.setitem(ordering._ANSWER, AskTail, ask_tail)
+
+
+@plant
+def a_change_is_carried_out_each_time_it_comes(patch: pytest.MonkeyPatch) -> None:
+    def changing(self: state.OrderingState, command: Changing, applied: state.Applied) -> None:
+        try:
+            outcome = state._CHANGE[type(command.change)](self, command.change, command.live, applied), ""
+        except state.Refusal as refusal:
+            outcome = 0, str(refusal)
+        applied.answer = Changed(command.id, *outcome)
+
+    patch.setitem(state._APPLY, Changing, changing)
+
+
+@plant
+def the_log_can_be_trimmed_past_its_end(patch: pytest.MonkeyPatch) -> None:
+    right = state._CHANGE[TrimLog]
+
+    def trim(self: state.OrderingState, change: TrimLog, live: Any, applied: state.Applied) -> int:
+        before, self.next_gsn = self.next_gsn, max(self.next_gsn, change.gsn + 1)
+        try:
+            result: int = right(self, TrimLog(change.gsn + 1), live, applied)
+        finally:
+            self.next_gsn = before
+        return result
+
+    patch.setitem(state._CHANGE, TrimLog, trim)
+
+
+@plant
+def a_cut_has_the_time_of_its_leaders_clock(patch: pytest.MonkeyPatch) -> None:
+    right = state._APPLY[Cut]
+
+    def apply(self: state.OrderingState, cut: Cut, applied: state.Applied) -> None:
+        self.time = cut.time - 1
+        right(self, cut, applied)
+
+    patch.setitem(state._APPLY, Cut, apply)
+
+
+@plant
+def a_snapshot_forgets_which_changes_were_carried_out(patch: pytest.MonkeyPatch) -> None:
+    right = state.OrderingState.from_bytes.__func__  # type: ignore[attr-defined]
+
+    def from_bytes(cls: type[state.OrderingState], snapshot: bytes) -> state.OrderingState:
+        restored: state.OrderingState = right(cls, snapshot)
+        restored.changes.clear()
+        return restored
+
+    patch.setattr(state.OrderingState, "from_bytes", classmethod(from_bytes))
+
+
+@plant
+def a_snapshot_forgets_how_far_segments_are_ordered(patch: pytest.MonkeyPatch) -> None:
+    right = shards.Shard.from_json.__func__  # type: ignore[attr-defined]
+
+    def from_json(cls: type[shards.Shard], saved: dict[str, Any]) -> shards.Shard:
+        shard: shards.Shard = right(cls, saved)
+        for segment in shard.open:
+            segment.end = segment.base
+        return shard
+
+    patch.setattr(shards.Shard, "from_json", classmethod(from_json))
