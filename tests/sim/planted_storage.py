@@ -18,7 +18,6 @@ from logdb.log.scalog.messages import (
     Placed,
     Range,
     Replicate,
-    Report,
     ShardConfig,
     Update,
     You,
@@ -66,7 +65,6 @@ def as_if_written_were_durable(shard: Shard) -> Iterator[None]:
 def report_before_the_sync(right: Callable[..., None], self: Membership) -> None:
     with as_if_written_were_durable(self._shard):
         right(self)
-    self._reported = None
 
 
 @planted(Membership, "_report")
@@ -74,19 +72,12 @@ def report_links_before_the_sync(right: Callable[..., None], self: Membership) -
     placed, self._meta.placed = self._meta.placed, self._shard.chain.head
     right(self)
     self._meta.placed = placed
-    self._reported = None
 
 
-@planted(Membership, "_report")
-def count_what_is_ordered_as_held(right: Callable[..., None], self: Membership) -> None:
-    shard = self._shard
-    begin = len(shard.out)
-    right(self)
-    for at in range(begin, len(shard.out)):
-        effect = shard.out[at]
-        if isinstance(effect, Send) and isinstance(effect.message, Report):
-            ends = tuple((segment, max(end, shard.chain.ends.get(segment, 1))) for segment, end in effect.message.ends)
-            shard.out[at] = Send(effect.to, effect.message._replace(ends=ends))
+@planted(Membership, "_has_caught_up")
+def say_caught_up_without_the_records(right: Callable[..., bool], self: Membership) -> bool:
+    config = self._shard.config
+    return config is not None and self._shard.server in config.joining
 
 
 @planted(Membership, "on_you")
@@ -113,7 +104,8 @@ def replicate_before_the_sync(
 
 @planted(Replication, "_message")
 def acknowledge_before_the_sync(right: Callable[..., Held], self: Replication, copy: Copy, again: bool) -> Held:
-    return right(self, copy, again=again)._replace(end=copy.end)
+    with as_if_written_were_durable(self._shard):
+        return right(self, copy, again=again)
 
 
 @planted(Membership, "on_persisted")
@@ -210,14 +202,3 @@ def trim_records_before_their_clients_are_noted(
     for copy in self._shard.copies.values():
         if bases.get(copy.id, copy.base) < copy.base <= copy.durable:
             self._shard.out.append(Trim(copy.journal, copy.base))
-
-
-@planted(Shard, "refresh")
-def never_notice_that_the_shard_is_complete(right: Callable[..., None], self: Shard) -> None:
-    right(self)
-    self.complete = False
-
-
-@planted(Primary, "on_sealed")
-def leave_those_beyond_a_seal_waiting(right: Callable[..., None], self: Primary) -> None:
-    pass

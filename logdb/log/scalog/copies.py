@@ -79,8 +79,8 @@ class Copy:
 
     `base` is the first that must be kept; the journal may still have some before it. `whole`: the sessions know all
     records that ever were in the segment, also those before `began`, where they begin otherwise. `source`: who sent the
-    last records; `since`: when (or when some were last asked for). `ordered_bytes`: those of the records that the chain
-    places.
+    last records; `since`: when (or when some were last asked for). `told`: the end that another member has been told
+    to be durable. `ordered_bytes`: those of the records that the chain places.
     """
 
     def __init__(self, segment: Segment, first: int, end: int, sizes: Sizes, sessions: Sessions, whole: bool) -> None:
@@ -91,7 +91,7 @@ class Copy:
         self.end = self.durable = end
         self.sizes, self.sessions, self.whole, self.began = sizes, sessions, whole, first
         self.source: Address = ""
-        self.since = self.asked_again = 0
+        self.since = self.asked_again = self.told = 0
         self.ordered_bytes = 0
 
     @classmethod
@@ -132,6 +132,7 @@ class Copy:
     def check(self) -> None:
         """SCA-1 and SCA-2, as far as one copy shows them."""
         assert max(self.base, self.durable) <= self.end, "SCA-1: durable beyond what was written"
+        assert self.told <= self.durable, "SCA-2: acknowledged what is not durable"
 
 
 def journal_of(segment: int) -> str:

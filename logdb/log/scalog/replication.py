@@ -233,6 +233,7 @@ class Replication:
         self._shard.out.append(Send(to, self._message(copy, again=again)))
 
     def _message(self, copy: Copy, *, again: bool) -> Held:
+        copy.told = copy.durable
         return Held(self._shard.number, self._shard.server, copy.id, copy.durable, again)
 
     def _target(self, copy: Copy) -> int:

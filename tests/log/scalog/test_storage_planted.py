@@ -17,7 +17,7 @@ from tests.sim.planted_storage import PLANTED
 CAUGHT_BY: dict[str, Callable[[], None]] = {
     "report before the sync": membership.test_a_report_says_only_what_is_durable,
     "report links before the sync": membership.test_a_link_is_reported_as_placed_when_it_is_durable,
-    "count what is ordered as held": membership.test_a_report_says_only_what_is_held_though_more_is_ordered,
+    "say caught up without the records": membership.test_a_joining_member_says_when_it_has_all,
     "become whoever is meant": membership.test_what_is_said_to_another_token_is_ignored,
     "accept a gap": replication.test_a_backup_takes_records_only_where_its_copy_ends,
     "replicate before the sync": replication.test_backups_are_sent_nothing_before_it_is_durable,
@@ -36,10 +36,6 @@ CAUGHT_BY: dict[str, Callable[[], None]] = {
     "trim records before their clients are noted": (
         trimming.test_records_go_only_when_what_their_clients_have_sent_is_durable_elsewhere
     ),
-    "never notice that the shard is complete": (
-        replication.test_a_replica_of_a_finalized_shard_copies_everything_in_batches
-    ),
-    "leave those beyond a seal waiting": appending.test_what_lies_beyond_a_seal_is_refused_and_never_answered,
 }
 
 
