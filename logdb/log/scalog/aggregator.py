@@ -153,7 +153,8 @@ class Aggregator:
             self._send_up(self.moved)
             self.sent |= self.moved
             self.moved.clear()
-        out, self._out[:] = self._out[:], []
+        out = self._out.copy()
+        self._out.clear()
         return out
 
     def _send_up(self, shards: Iterable[int]) -> None:

@@ -94,7 +94,8 @@ class OrderingReplica:
             if self.leader is not None:
                 self.leader.tell(now)
             self._compact(now)
-        out, self._out[:] = self._out[:], []
+        out = self._out.copy()
+        self._out.clear()
         return out
 
     def _compact(self, now: int) -> None:
