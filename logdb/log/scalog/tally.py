@@ -17,7 +17,7 @@ from logdb.log.scalog.messages import Recovered, Report, ShardConfig, ShardState
 class LocalCuts:
     """The reports of one shard's members in one epoch. `before`: those of an earlier epoch, for who is alive.
 
-    `rows`: for each open segment, how far each member's copy is durable (1: nothing). `heard`: when each member last reported.
+    `rows`: for each open segment, how far each member's copy is durable (1: nothing). `heard`: when it last reported.
     """
 
     __slots__ = ("_goal", "_goal_since", "_lagging", "_well_since", "config", "heard", "placed", "rows")
