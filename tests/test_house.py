@@ -16,7 +16,7 @@ FLOORS = [
     ["logdb.log.contract"],
     ["logdb.log.following"],
     ["logdb.log.cores"],
-    ["logdb.log.paxos"],
+    ["logdb.log.journals", "logdb.log.paxos"],
     ["logdb.log.local", "logdb.log.memory", "logdb.log.scalog"],
     ["logdb.log"],
     ["logdb.store"],

@@ -65,17 +65,21 @@ class FaultyDisk(Disk):
             self._note_stores()
             return len(self.operations)
 
+    def name_of(self, path: Path) -> str:
+        """What operations call it."""
+        return path.name
+
     # ---- the methods of Disk
 
     def create(self, path: Path) -> int:
-        with self._changing(Operation("create", path.name)):
+        with self._changing(Operation("create", self.name_of(path))):
             fd = super().create(path)
-            self._names[fd] = path.name
+            self._names[fd] = self.name_of(path)
             return fd
 
     def open(self, path: Path, *, writable: bool) -> int:
         fd = super().open(path, writable=writable)
-        self._names[fd] = path.name
+        self._names[fd] = self.name_of(path)
         return fd
 
     def write(self, fd: int, data: bytes, offset: int) -> None:
@@ -95,15 +99,15 @@ class FaultyDisk(Disk):
             pass
 
     def sync_directory(self, path: Path) -> None:
-        with self._changing(Operation("sync_directory", path.name)):
+        with self._changing(Operation("sync_directory", self.name_of(path))):
             pass
 
     def rename(self, old: Path, new: Path) -> None:
-        with self._changing(Operation("rename", old.name, target=new.name)):
+        with self._changing(Operation("rename", self.name_of(old), target=self.name_of(new))):
             super().rename(old, new)
 
     def unlink(self, path: Path) -> None:
-        with self._changing(Operation("unlink", path.name)):
+        with self._changing(Operation("unlink", self.name_of(path))):
             super().unlink(path)
 
     def map(self, fd: int, length: int, *, writable: bool = False) -> mmap.mmap:

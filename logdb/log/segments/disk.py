@@ -56,8 +56,16 @@ class Disk:
         finally:
             os.close(fd)
 
+    def make_directory(self, path: Path) -> None:
+        """Create a directory, if it does not exist."""
+        path.mkdir(exist_ok=True)
+
+    def remove_directory(self, path: Path) -> None:
+        """Remove an empty directory."""
+        path.rmdir()
+
     def rename(self, old: Path, new: Path) -> None:
-        """Give a file another name, replacing what had it."""
+        """Give a file or directory another name, replacing what had it."""
         os.replace(old, new)
 
     def unlink(self, path: Path) -> None:

@@ -22,6 +22,7 @@ from logdb.log.segments.format import (
     INDEX_HEADER,
     INDEX_HEADER_BYTES,
     INDEX_MAGIC,
+    MAX_OFFSET,
     STORE_HEADER,
     STORE_HEADER_BYTES,
     STORE_MAGIC,
@@ -47,11 +48,15 @@ class SegmentClosed(Exception):
 class Segment:
     """A store file and what is known of it: the offset of each record (`offsets`) and where the last one ends.
 
-    `length` counts what has been appended, which is ahead of the file until the store flushes it.
+    `length` counts what has been appended, which is ahead of the file until the store flushes it. Blocks are allocated
+    as many at a time as there are already, but `least_bytes` at least and ALLOCATE_BYTES at most.
     """
 
-    def __init__(self, path: Path, base: int, log_id: bytes, fd: int, disk: Disk) -> None:
+    def __init__(
+        self, path: Path, base: int, log_id: bytes, fd: int, disk: Disk, *, least_bytes: int = MAX_OFFSET
+    ) -> None:
         self.path, self.base, self._log_id, self._fd, self._disk = path, base, log_id, fd, disk
+        self._least_bytes = least_bytes
         self._salt = salt_of(log_id)
         self.offsets: array[int] = array("I")
         self.length = STORE_HEADER_BYTES
@@ -63,7 +68,9 @@ class Segment:
         self._closed = False
 
     @classmethod
-    def create(cls, directory: Path, base: int, log_id: bytes, room: int, disk: Disk) -> Segment:
+    def create(
+        cls, directory: Path, base: int, log_id: bytes, room: int, disk: Disk, *, least_bytes: int = MAX_OFFSET
+    ) -> Segment:
         """A new, empty segment with `room` bytes allocated, on the medium. Leaves nothing behind when it fails."""
         path = directory / f"{base:020d}{STORE_SUFFIX}"
         try:
@@ -72,11 +79,11 @@ class Segment:
             disk.unlink(path)
             fd = disk.create(path)
         try:
-            disk.allocate(fd, 0, STORE_HEADER_BYTES + max(room, ALLOCATE_BYTES))
+            disk.allocate(fd, 0, STORE_HEADER_BYTES + max(room, min(least_bytes, ALLOCATE_BYTES)))
             disk.write(fd, store_header(base, log_id), 0)
             disk.sync(fd)
             disk.sync_directory(directory)
-            return cls(path, base, log_id, fd, disk)
+            return cls(path, base, log_id, fd, disk, least_bytes=least_bytes)
         except BaseException:
             disk.close(fd)
             with contextlib.suppress(OSError):
@@ -85,11 +92,11 @@ class Segment:
             raise
 
     @classmethod
-    def open(cls, path: Path, log_id: bytes, disk: Disk, *, writable: bool) -> Segment:
+    def open(cls, path: Path, log_id: bytes, disk: Disk, *, writable: bool, least_bytes: int = MAX_OFFSET) -> Segment:
         """An existing segment with the records that its index vouches for; `walk` finds the others."""
         base = int(path.stem)
         fd = disk.open(path, writable=writable)
-        segment = cls(path, base, log_id, fd, disk)
+        segment = cls(path, base, log_id, fd, disk, least_bytes=least_bytes)
         try:
             segment._check_header()
             segment._load_index()
@@ -113,7 +120,7 @@ class Segment:
         """Allocate blocks for `size` more bytes. Raises OSError when the disk is full; nothing is changed then."""
         needed = self.length + size
         if needed > self.allocated:
-            grow = max(needed - self.allocated, ALLOCATE_BYTES)
+            grow = max(needed - self.allocated, min(ALLOCATE_BYTES, max(self._least_bytes, self.allocated)))
             self._disk.allocate(self._fd, self.allocated, grow)
             self.allocated += grow
 

@@ -29,6 +29,7 @@ from logdb.errors import Corruption, LogDBError, Unavailable
 from logdb.log.segments.disk import Disk
 from logdb.log.segments.format import (
     FRAME_BYTES,
+    MAX_OFFSET,
     STORE_HEADER_BYTES,
     LogRecord,
     claims_durable,
@@ -69,6 +70,8 @@ class SegmentStore:
     `writable`: become the one writer (the caller holds the lock that makes it so), recover the tail, cut what is torn.
     `follow`: only read while another process may be writing; `refresh` sees what has become durable meanwhile.
     Neither: only read, and nobody writes: the tail is found as a writer would find it, and left as it is.
+    `first`: the number at which the log begins when there is none yet; it must be the same at each opening.
+    `least_bytes`: blocks are allocated in steps that begin with this and double, up to `segment.ALLOCATE_BYTES`.
     """
 
     def __init__(
@@ -78,10 +81,13 @@ class SegmentStore:
         *,
         writable: bool,
         follow: bool = False,
+        first: int = 1,
         segment_bytes: int = SEGMENT_BYTES,
+        least_bytes: int = MAX_OFFSET,
         disk: Disk | None = None,
     ) -> None:
         self._directory, self._log_id, self._segment_bytes = directory, log_id, segment_bytes
+        self._begin, self._least_bytes = first, least_bytes
         self._salt = salt_of(log_id)
         self._disk = disk or Disk()
         self._writable = writable
@@ -94,7 +100,7 @@ class SegmentStore:
         self._closed = False
         self.failure: OSError | None = None
         if writable:
-            directory.mkdir(exist_ok=True)
+            self._disk.make_directory(directory)
             self._disk.sync_directory(directory.parent)
         self.end = self.durable_end = 0
         self._watermark = Watermark(directory, self._disk, writable=writable)
@@ -179,7 +185,7 @@ class SegmentStore:
             if segment.length + size <= self._segment_bytes or not segment.offsets:
                 segment.make_room(size)
                 return segment
-            new = Segment.create(self._directory, self.end, self._log_id, size, self._disk)
+            new = self._new_segment(self.end, size)
         except OSError as error:
             if error.errno in DISK_FULL:
                 raise Unavailable(
@@ -307,6 +313,11 @@ class SegmentStore:
         finally:
             self._close_files()
 
+    def abandon(self) -> None:
+        """Release the files of a log that nobody needs any more, in whatever state they are."""
+        self._writable = False
+        self._close_files()
+
     def _close_files(self) -> None:
         with self._refreshing:
             self._closed = True
@@ -345,22 +356,27 @@ class SegmentStore:
         return sorted(self._directory.glob("[0-9]" * 20 + STORE_SUFFIX))
 
     def _open_empty(self, durable_end: int) -> None:
-        if durable_end > 1:
+        if durable_end > self._begin:
             raise Corruption(
-                self._directory, None, f"the segment files are gone; the log had {durable_end - 1} records"
+                self._directory, None, f"the segment files are gone; the log had {durable_end - self._begin} records"
             )
         if not self._writable:
             raise Corruption(self._directory, None, "there are no segment files")
-        self._adopt(Segment.create(self._directory, 1, self._log_id, 0, self._disk))
-        self._watermark.advance(1)
-        self.end = self.durable_end = 1
+        self._adopt(self._new_segment(self._begin, 0))
+        self._watermark.advance(self._begin)
+        self.end = self.durable_end = self._begin
+
+    def _new_segment(self, base: int, size: int) -> Segment:
+        return Segment.create(self._directory, base, self._log_id, size, self._disk, least_bytes=self._least_bytes)
 
     def _adopt_all(self, paths: list[Path]) -> list[Path]:
         """Adopt the segments. Returns the files that never got their header: a crash or an interrupt came before."""
         unborn: list[Path] = []
         for path in paths:
             try:
-                self._adopt(Segment.open(path, self._log_id, self._disk, writable=self._writable))
+                self._adopt(
+                    Segment.open(path, self._log_id, self._disk, writable=self._writable, least_bytes=self._least_bytes)
+                )
             except Corruption:
                 if not self._is_unborn(path) or (not self._segments and len(paths) > 1):
                     raise
@@ -372,7 +388,7 @@ class SegmentStore:
         if path.with_suffix(INDEX_SUFFIX).exists():
             return False
         base = int(path.stem)
-        if not self._segments and base > 1:
+        if not self._segments and base > self._begin:
             return False
         with path.open("rb") as file:
             head = file.read(STORE_HEADER_BYTES)
