@@ -12,7 +12,7 @@ from tests.log.scalog import test_storage_membership as membership
 from tests.log.scalog import test_storage_reading as reading
 from tests.log.scalog import test_storage_replication as replication
 from tests.log.scalog import test_storage_trimming as trimming
-from tests.sim.planted_storage import PLANTED
+from tests.sim.planted_storage import PLANTED, RARE
 
 CAUGHT_BY: dict[str, Callable[[], None]] = {
     "report before the sync": membership.test_a_report_says_only_what_is_durable,
@@ -39,10 +39,10 @@ CAUGHT_BY: dict[str, Callable[[], None]] = {
 }
 
 
-@pytest.mark.parametrize("name", PLANTED)
+@pytest.mark.parametrize("name", [*PLANTED, *RARE])
 def test_a_planted_bug_is_caught(name: str) -> None:
     test = CAUGHT_BY[name.removeprefix("storage: ")]
     test()
-    with PLANTED[name](), pytest.raises((AssertionError, ProtocolViolation)):
+    with {**PLANTED, **RARE}[name](), pytest.raises((AssertionError, ProtocolViolation)):
         test()
     test()
