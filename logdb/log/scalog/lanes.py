@@ -148,11 +148,12 @@ class Lane:
     def refused(self, answer: Refused, sender: Address) -> None:
         """A batch was not taken. That is no fate."""
         self._heard_at = self._desk.now
-        batch = self.flight.get(answer.sequence)
-        if batch is None:
-            return
         if answer.why is Why.SEALED:
             self.seal()
+            return
+        number = answer.sequence
+        batch = next((it for it in self.flight.values() if it.sequence <= number < it.sequence + it.count), None)
+        if batch is None:
             return
         self._busy = True
         batch.resend_at = self._desk.now + self._desk.backoff(batch.attempts)

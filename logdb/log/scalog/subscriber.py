@@ -8,6 +8,7 @@ asks for the view.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
 from heapq import heappop, heappush
@@ -145,9 +146,8 @@ class Following:
         ]
         start = 0
         for first, count in pulled.owned:
-            end, start_of_next = first + count, start
-            while start_of_next < len(records) and records[start_of_next].lsn < end:
-                start_of_next += 1
+            end = first + count
+            start_of_next = bisect_left(records, (end,), start)
             mine = records[start:start_of_next]
             if first < pulled.first or end > pulled.end or (self._tags is None and len(mine) != count):
                 raise ProtocolViolation(f"SCA-11: {len(mine)} records for {first} to {end - 1} of shard {feed.shard}")

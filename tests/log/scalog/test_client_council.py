@@ -8,6 +8,7 @@ from logdb.log.cores import SECOND
 from logdb.log.scalog import calls
 from logdb.log.scalog.messages import (
     AddShard,
+    Append,
     AskTail,
     AskView,
     Change,
@@ -17,7 +18,7 @@ from logdb.log.scalog.messages import (
     TrimLog,
     ViewIs,
 )
-from tests.log.scalog.client_stage import CONFIG, FINALIZED, Stage, shard, view
+from tests.log.scalog.client_stage import CONFIG, FINALIZED, Stage, records, shard, view
 
 SHOWN = view(1, shard(1))
 
@@ -142,11 +143,17 @@ def test_a_view_has_everything_that_was_decided_before_it_was_asked_for() -> Non
 
 
 def test_an_older_view_is_not_taken_back() -> None:
-    stage = Stage(view(5, shard(1, FINALIZED), shard(2)))
+    """A replica of the ordering layer that lags behind answers a question of the client."""
+    newest = view(5, shard(1, FINALIZED), shard(2))
+    stage = Stage(newest)
+    stage.call(calls.Append(records(1)))
+    stage.wait(6 * SECOND)
+    stage.call(calls.Append(records(1)))
+    stage.show(view(3, shard(1)))
     call = stage.call(calls.View())
     to, question = stage.one(AskTail)
     stage.give(to, TailIs(question.request, 17, 3, 5))
-    assert stage.answers[call].version == 5
+    assert stage.answers.get(call) == newest
 
 
 def test_a_client_that_has_nothing_to_do_says_nothing() -> None:
@@ -163,3 +170,23 @@ def test_answers_to_forgotten_questions_are_nothing() -> None:
     stage.wait(SECOND)
     assert isinstance(stage.answers[call], TimeoutError)
     stage.give(to, TailIs(question.request, 17, 3, 1))
+
+
+def test_the_tail_is_asked_of_the_leader_again_each_time() -> None:
+    """It may have moved, or another may lead by now."""
+    stage = Stage(SHOWN)
+    for tail in (17, 18):
+        call = stage.call(calls.Tail())
+        to, question = stage.one(AskTail)
+        stage.give(to, TailIs(question.request, tail, 3, 1))
+        assert stage.answers[call] == tail
+
+
+def test_a_client_that_restarts_is_another_one() -> None:
+    """Neither its records nor its questions may be taken for those of its earlier life."""
+    first, second = Stage(SHOWN, seed=1), Stage(SHOWN, seed=2)
+    for stage in (first, second):
+        stage.call(calls.Append(records(1)))
+        stage.call(calls.Tail())
+    assert first.one(Append)[1].client != second.one(Append)[1].client
+    assert first.one(AskTail)[1].request != second.one(AskTail)[1].request

@@ -141,7 +141,7 @@ def test_what_was_trimmed_is_said() -> None:
     call = reader.next()
     to, pull = reader.pulls()[1]
     reader.stage.give(to, NotFound(pull.request, Not.TRIMMED, 7))
-    error = reader.stage.answers[call]
+    error = reader.stage.answers.get(call)
     assert isinstance(error, Trimmed)
     assert (error.gsn, error.oldest) == (3, 7)
     assert isinstance(reader.stage.ask(calls.Subscribe(6)), Trimmed)

@@ -1,0 +1,161 @@
+"""The planted bugs of the client: mistakes that somebody could make, each a patch of one method."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from logdb.log.contract import Batch, NotOfThisShard
+from logdb.log.scalog import calls
+from logdb.log.scalog.appends import Appends, Share
+from logdb.log.scalog.batches import NEVER, Numbers, Piece
+from logdb.log.scalog.batches import Batch as Sent
+from logdb.log.scalog.client import LogClient
+from logdb.log.scalog.desk import Desk
+from logdb.log.scalog.directory import Directory
+from logdb.log.scalog.lanes import Lane
+from logdb.log.scalog.messages import Refused, TailIs, View, Why
+from logdb.log.scalog.reads import Reads
+from logdb.log.scalog.subscriber import Following
+
+PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {}
+
+
+def planted(owner: type, method: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Make a bug of a function that takes the right method and then its arguments; the function's name names it."""
+
+    def plant(wrong: Callable[..., Any]) -> Callable[..., Any]:
+        @contextmanager
+        def patched() -> Iterator[None]:
+            right = getattr(owner, method)
+            setattr(owner, method, lambda *arguments, **named: wrong(right, *arguments, **named))
+            try:
+                yield
+            finally:
+                setattr(owner, method, right)
+
+        PLANTED[f"client: {wrong.__name__.replace('_', ' ')}"] = patched
+        return wrong
+
+    return plant
+
+
+def elsewhere(lane: Lane) -> None:
+    """Have everything that is under way go to another segment, perhaps."""
+    for batch in list(lane.flight.values()):
+        for first, count in batch.open_runs():
+            lane._decide(first, first + count, NEVER)
+
+
+@planted(Lane, "_insist")
+def send_elsewhere_after_a_timeout(right: Callable[..., Any], lane: Lane) -> None:
+    now, patience = lane._desk.now, lane._desk.config.answer_timeout_ns
+    if not lane.sealed and any(now - batch.sent_at >= patience for batch in lane.flight.values()):
+        elsewhere(lane)
+    right(lane)
+
+
+@planted(Lane, "refused")
+def take_busy_for_never(right: Callable[..., Any], lane: Lane, answer: Refused, sender: str) -> None:
+    """Of the whole segment."""
+    right(lane, answer, sender)
+    if answer.why is Why.BUSY:
+        elsewhere(lane)
+
+
+@planted(Lane, "seal")
+def take_sealed_for_never(right: Callable[..., Any], lane: Lane) -> None:
+    if not lane.sealed:
+        right(lane)
+        elsewhere(lane)
+
+
+@planted(Lane, "_send")
+def number_anew_what_is_sent_again(right: Callable[..., Any], lane: Lane, batch: Sent) -> None:
+    if batch.attempts:
+        del lane.flight[batch.sequence]
+        number = batch.sequence = lane._numbers.take(batch.count)
+        for piece in batch.pieces:
+            piece.sequence = number
+            number += len(piece.records)
+        lane.flight[batch.sequence] = batch
+    right(lane, batch)
+
+
+@planted(Numbers, "settled")
+def call_settled_what_was_sent(right: Callable[..., int], numbers: Numbers) -> int:
+    return numbers.next
+
+
+@planted(Appends, "_next_part")
+def place_all_parts_at_once(right: Callable[..., Any], appends: Appends, share: Share) -> None:
+    while share.parts:
+        right(appends, share)
+
+
+@planted(Appends, "ordered")
+def credit_a_part_to_the_beginning(
+    right: Callable[..., Any], appends: Appends, piece: Piece, start: int, gsns: Sequence[int], shard: int
+) -> None:
+    right(appends, piece, 0, gsns, shard)
+
+
+@planted(Appends, "_expired")
+def call_unavailable_what_was_sent(right: Callable[..., Any], appends: Appends, append: Any) -> None:
+    append.sent = False
+    right(appends, append)
+
+
+@planted(Following, "_explain")
+def conclude_from_silence(right: Callable[..., Any], following: Following) -> Any:
+    """The next record of any shard is taken for the next one of the log."""
+    if following._ready:
+        following.position = following._ready[0][0]
+        return following._merged()
+    return right(following)
+
+
+@planted(Following, "_merged")
+def skip_what_was_trimmed(right: Callable[..., Any], following: Following) -> Batch | Exception | None:
+    following.position = max(following.position, following._directory.oldest)
+    result: Batch | Exception | None = right(following)
+    return result
+
+
+@planted(Reads, "_elsewhere")
+def take_one_replica_for_all(
+    right: Callable[..., Any], reads: Reads, call: int, request: calls.Read, damaged: dict[str, str]
+) -> None:
+    reads._desk.answer(call, NotOfThisShard(request.gsn, request.shard))
+
+
+@planted(LogClient, "_tail")
+def remember_the_tail(right: Callable[..., None], client: LogClient, call: int, request: calls.Tail) -> None:
+    """Who has asked for the tail once is told the same again, as long as nothing else was learned."""
+    known: list[TailIs] = vars(client).setdefault("known", [])
+    if known:
+        client._desk.open(call, None, lambda: None)
+        client._desk.answer(call, known[0].last)
+        return
+    council = client._council
+
+    def learn(tail: TailIs) -> None:
+        known.append(tail)
+        client._desk.answer(call, tail.last)
+
+    client._ask(call, request.deadline, lambda: council.tail(learn), TimeoutError())
+
+
+@planted(Directory, "adopt")
+def go_back_to_an_older_view(right: Callable[..., bool], directory: Directory, view: View) -> bool:
+    directory.view = None
+    return right(directory, view)
+
+
+@planted(Desk, "__init__")
+def begin_again_with_the_same_numbers(right: Callable[..., None], desk: Desk, config: Any, rng: Any) -> None:
+    """A client that restarts takes answers to its earlier life for its own, and is taken for it."""
+    right(desk, config, rng)
+    desk._serial = 0
+    desk.client = 1 + sum(config.address.encode())
