@@ -21,7 +21,6 @@ from logdb.log.scalog.messages import (
     Report,
     Segment,
     ShardConfig,
-    SuspectAggregator,
     Update,
     Updates,
     You,
@@ -31,6 +30,7 @@ from logdb.log.scalog.primary import Primary
 from logdb.log.scalog.reading import Reading
 from logdb.log.scalog.replication import Replication
 from logdb.log.scalog.shard import Shard
+from logdb.log.scalog.upward import Upward
 
 TICK: Final = "tick"
 
@@ -47,8 +47,7 @@ class Membership:
         self._head = self._epoch = 0
         self._unlinked = False
         self._asked = self._asked_others = 0
-        self._leader: Address = ""
-        self._leader_heard = self._parent_heard = self._suspected = 0
+        self._above = Upward(shard)
         self._joined_at_head: int | None = None
         self._reported: Report | None = None
 
@@ -67,7 +66,7 @@ class Membership:
         self._primary.on_ordered()
         shard.refresh()
         self._replication.on_config()
-        self._leader_heard = self._parent_heard = shard.now
+        self._above.begin()
         self._ask()
         if shard.config is not None:
             self._report()
@@ -102,7 +101,7 @@ class Membership:
             return  # from a replica that has not come so far, or from before
         if shard.server and message.server != shard.server:
             raise ProtocolViolation(f"server {shard.server} is told to be {message.server}")
-        self._hear(sender)
+        self._above.hear(sender)
         update = message.update
         if update is None:
             return
@@ -125,14 +124,8 @@ class Membership:
         config = self._shard.config
         if config is None or update.shard != config.shard or self.left:
             return
-        if sender == config.reports_to:
-            self._parent_heard = self._shard.now
-        self._hear(sender)
+        self._above.hear(sender)
         self._follow(update, sender, asked=False)
-
-    def _hear(self, sender: Address) -> None:
-        if sender in self._shard.settings.ordering:
-            self._leader, self._leader_heard = sender, self._shard.now
 
     def _follow(self, update: Update, sender: Address, *, asked: bool) -> None:
         """Take what is new; ask for what is missing."""
@@ -163,7 +156,7 @@ class Membership:
         elif self._lacks_something():
             self._ask_if_due()
         if sender in shard.settings.ordering and (shard.known > known or shard.chain.head > head):
-            self._accuse()
+            self._above.accuse()
 
     def _place(self, links: tuple[Placed, ...]) -> None:
         """Link what links (SCA-3)."""
@@ -192,7 +185,7 @@ class Membership:
         """Be a member of the shard as it is configured now, or none."""
         shard = self._shard
         if shard.config is None or shard.config.reports_to != config.reports_to:
-            self._parent_heard = shard.now
+            self._above.new_parent()
         shard.config = config
         if all(member.server != shard.server for member in config.members):
             self._leave("this server is not in the newest configuration of its shard")
@@ -234,18 +227,6 @@ class Membership:
 
     # ---- asking
 
-    def _above(self) -> tuple[Address, ...]:
-        """The ordering layer: its leader, if it has been heard of late."""
-        shard = self._shard
-        if self._leader and shard.now < self._leader_heard + shard.settings.suspect_after_ns:
-            return (self._leader,)
-        return shard.settings.ordering
-
-    def _tell(self, *messages: object) -> None:
-        for address in self._above():
-            for message in messages:
-                self._shard.out.append(Send(address, message))
-
     def _ask(self) -> None:
         """Ask the ordering layer: what is new for me? A spare registers with that, once its token is durable."""
         shard, address = self._shard, self._shard.settings.address
@@ -253,8 +234,8 @@ class Membership:
         if self._meta.durable < self._token_at:
             return
         if shard.config is None:
-            self._tell(Register(shard.token, address))
-        self._tell(Ask(shard.token, address, shard.chain.head))
+            self._above.tell(Register(shard.token, address))
+        self._above.tell(Ask(shard.token, address, shard.chain.head))
 
     def _ask_if_due(self) -> None:
         if self._shard.now >= self._asked + self._shard.settings.ask_ns:
@@ -310,20 +291,8 @@ class Membership:
         report = self._reported = Report(config.shard, config.epoch, shard.server, self._meta.placed, ends)
         if config.reports_to:
             shard.out.append(Send(config.reports_to, report))
-        if not config.reports_to or self._is_parent_silent():
-            self._tell(report)
-
-    def _is_parent_silent(self) -> bool:
-        return self._shard.now >= self._parent_heard + self._shard.settings.suspect_after_ns
-
-    def _accuse(self) -> None:
-        """The ordering layer had news that the aggregator, silent for long, has not brought."""
-        shard = self._shard
-        if shard.config is None or not shard.config.reports_to or not self._is_parent_silent():
-            return
-        if shard.now >= self._suspected + shard.settings.suspect_after_ns:
-            self._suspected = shard.now
-            self._tell(SuspectAggregator(shard.config.reports_to))
+        if not config.reports_to or self._above.is_parent_silent():
+            self._above.tell(report)
 
     def on_persisted(self, journal: str, end: int) -> None:
         """Something is durable: report it, and send on what may leave now."""
@@ -356,13 +325,13 @@ class Membership:
             self._ask_if_due()
             return
         self._report()
-        heard = self._parent_heard if shard.config.reports_to else self._leader_heard
+        heard = self._above.heard()
         if self._lacks_something() or shard.now >= max(heard, self._asked) + settings.suspect_after_ns:
             self._ask_if_due()
         if self._unlinked and shard.now >= self._asked_others + settings.ask_ns:
             self._ask_others()
         if self._has_caught_up():
-            self._tell(CaughtUp(shard.config.shard, shard.server))
+            self._above.tell(CaughtUp(shard.config.shard, shard.server))
         self._replication.on_tick()
 
     def _has_caught_up(self) -> bool:
