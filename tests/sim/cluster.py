@@ -19,6 +19,7 @@ from logdb.log.scalog.commands import FailurePolicy
 from logdb.log.scalog.ordering import OrderingConfig, OrderingReplica
 from logdb.log.scalog.storage import StorageConfig, StorageServer
 from tests.sim.network import Network, Weather
+from tests.sim.ordered import Decisions
 from tests.sim.process import Process
 from tests.sim.world import World
 
@@ -68,6 +69,7 @@ class Cluster:
         self.retired: set[Address] = set()
         self._everybody: list[Process] = []
         self._slots: list[Any] = []
+        self._decisions = Decisions()
         self._replicas = tuple(f"ordering-{number}" for number in range(1, shape.replicas + 1))
         for address in self._replicas:
             self._add(self.ordering, address, "ordering", self._ordering_core(address)).watch = self._compare
@@ -180,6 +182,7 @@ class Cluster:
         if slots[slot] is None:
             slots[slot] = has
         assert slots[slot] == has, f"ordering replicas differ after slot {slot}: {slots[slot]} and {has}"
+        self._decisions.look(state, self.storage)
 
     def _stopped(self, process: Process) -> None:
         self.world.after(2 * self.shape.heartbeat_ns, self.revive, process)
