@@ -157,6 +157,7 @@ def plant(name: str, jobs: int) -> bool:
             caught += outcome is not None
             seed, failure = (str(outcome.seed), outcome.failure) if outcome else ("[red]none[/]", "")
             table.add_row(bug, seed, failure, str(tries))
+            progress.console.print(f"{bug}: {seed} {failure}")
             progress.advance(task)
     console.print(table)
     console.print(f"{caught} of {len(names)} caught")

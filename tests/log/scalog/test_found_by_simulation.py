@@ -1,0 +1,117 @@
+"""What the simulator has found, each once more in the smallest form (tests/sim/BUGS.md names them by number)."""
+
+from __future__ import annotations
+
+import random
+
+from logdb.log.cores import SECOND, Received, Send
+from logdb.log.scalog import calls
+from logdb.log.scalog.aggregator import Aggregator, AggregatorConfig
+from logdb.log.scalog.messages import (
+    END,
+    Append,
+    AskFate,
+    AskTail,
+    AskTime,
+    AskView,
+    Fate,
+    Not,
+    NotFound,
+    Refused,
+    Report,
+    TailIs,
+    TimeIs,
+    Updates,
+    ViewIs,
+    Why,
+)
+from tests.log.scalog.client_stage import FINALIZED, Stage, records, shard, view
+from tests.log.scalog.ordering_layer import Layer
+
+
+def test_1_a_server_that_is_not_of_the_shard_any_more_is_asked_for_the_time() -> None:
+    stage = Stage(view(3, shard(1, FINALIZED)))
+    call = stage.call(calls.AtTime(7))
+    leader, question = stage.one(AskTail)
+    stage.give(leader, TailIs(question.request, 50, 1, 3))
+    server, asked = stage.one(AskTime)
+    stage.give(server, NotFound(asked.request, Not.HERE, 1))
+    assert call not in stage.answers
+    stage.wait(SECOND)
+    server, asked = stage.take(AskTime)[0]
+    stage.give(server, TimeIs(asked.request, 42, END))
+    assert stage.answers[call] == 42
+
+
+def test_2_a_forwarded_report_of_an_old_epoch_is_answered_to_its_server_or_nobody() -> None:
+    layer = Layer(replicas=3)
+    config = layer.shard("storage-1", "storage-2")
+    old, leader = config.epoch - 1, layer.leader.config.address
+    follower = next(address for address in layer.replicas if address != leader)
+    for server, receivers in ((config.members[0].server, [config.members[0].address]), (999, [])):
+        out = layer.send(leader, Report(config.shard, old, server, 0, ()), sender=follower)
+        assert [to for to, message in out if isinstance(message, Updates) and message.updates[0].config] == receivers
+
+
+def test_3_an_aggregator_answers_an_early_report_of_an_old_epoch_to_its_server_or_nobody() -> None:
+    """It was kept until the view came, and then answered to whoever had brought the view."""
+    aggregator = Aggregator(AggregatorConfig("a", ("o1",)), {}, random.Random(1))
+    aggregator.start(0)
+    config = shard(1)._replace(epoch=5, reports_to="a")
+    for server in (config.members[0].server, 999):
+        aggregator.handle(Received("s", Report(1, 4, server, 0, ())), SECOND)
+    effects = aggregator.handle(Received("o1", ViewIs(0, view(3, config))), SECOND)
+    sent = [effect.to for effect in effects if isinstance(effect, Send) and isinstance(effect.message, Updates)]
+    assert sent == [config.members[0].address]
+
+
+def test_4_a_client_without_a_live_shard_looks_for_one_until_there_is_one() -> None:
+    """It had been told of nothing new once, and did not ask again."""
+    stage = Stage(view(3, shard(1, FINALIZED)))
+    call = stage.call(calls.Append(records(1)))
+    for _ in range(5):
+        stage.wait(SECOND)
+        asked = stage.take(AskView)
+        assert asked
+        stage.give(asked[0][0], ViewIs(asked[0][1].request, view(3, shard(1, FINALIZED))))
+    stage.wait(SECOND)
+    stage.show(view(4, shard(1, FINALIZED), shard(2)))
+    stage.wait(SECOND // 10)
+    to, append = stage.take(Append)[0]
+    stage.acknowledge(to, append, 7)
+    assert stage.answers[call] == calls.Done([7], [2])
+
+
+def test_5_the_first_view_of_all_has_version_0() -> None:
+    stage = Stage()
+    call = stage.call(calls.View())
+    stage.take(AskView)
+    leader, question = stage.one(AskTail)
+    stage.give(leader, TailIs(question.request, 0, 1, 0))
+    assert call not in stage.answers
+    stage.wait(SECOND)
+    stage.show(view(0))
+    assert stage.answers[call] == view(0)
+
+
+def test_7_what_must_be_placed_anew_keeps_its_order_within_its_append() -> None:
+    """The fate of the second record was told before that of the first, and it was sent elsewhere at once."""
+    stage = Stage(view(3, shard(1, servers=1)))
+    call = stage.call(calls.Append(records(2)))
+    stage.wait(SECOND // 10)
+    to, append = stage.one(Append)
+    stage.give(to, Refused(append.client, append.sequence, append.segment, Why.SEALED))
+    stage.show_now(view(4, shard(1, FINALIZED, servers=1), shard(2), shard(3)))
+    stage.wait(SECOND // 10)
+    assert stage.take(AskFate)
+    stage.give(to, Fate(append.client, append.segment, (), ((append.sequence + 1, 1),)))
+    stage.wait(SECOND // 10)
+    assert stage.take(Append) == [], "the first record comes first"
+    stage.give(to, Fate(append.client, append.segment, (), ((append.sequence, 1),)))
+    gsns = iter((7, 8))
+    for expected in (append.sequence, append.sequence + 1):
+        stage.wait(SECOND // 10)
+        to, again = stage.take(Append)[0]
+        assert (again.sequence, len(again.records)) == (expected, 1)
+        stage.acknowledge(to, again, next(gsns))
+    assert stage.answers[call].gsns == [7, 8]
