@@ -39,6 +39,8 @@ class Directory:
         self.shards = {config.shard: config for config in view.shards}
         self._segments = {segment.id: (segment, config) for config in view.shards for segment in config.segments}
         self._addresses = {member.server: member.address for config in view.shards for member in config.members}
+        self.leaving &= self.shards.keys()
+        self._ended &= self._segments.keys()
         self._round_trips = {server: time for server, time in self._round_trips.items() if server in self._addresses}
         self._choose()
         return True
