@@ -176,6 +176,7 @@ class Cluster:
         core: Any = process.core
         slot, state = core.slot, core.state
         has = (state.next_gsn, state.base, state.cut, state.time, state.oldest, state.version, state.next_segment)
+        has += (len(state.changes), state.owed, len(state.servers))
         slots = self._slots
         if slot >= len(slots):
             slots.extend([None] * (slot + 1 - len(slots)))

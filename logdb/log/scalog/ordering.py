@@ -128,6 +128,7 @@ class OrderingReplica:
         applied = self.state.apply(decode(value))
         self.slot = slot
         if applied.answer is not None:
+            assert applied.answer.id in self.state.changes, "a change that is not remembered could be carried out twice"
             for asker in self._changing.pop(applied.answer.id, ()):
                 self._out.append(Send(asker, applied.answer))
         if self.leader is not None:
