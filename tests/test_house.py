@@ -22,6 +22,7 @@ FLOORS = [
     ["logdb.store"],
     ["logdb.txn"],
     ["logdb.embedded"],
+    ["logdb.hosts"],
     ["logdb.database"],
     ["logdb.opening", "logdb.inspection"],
     ["logdb.aio"],

@@ -1,0 +1,1 @@
+"""The shell of the cluster: what its processes say to each other, and how they run."""

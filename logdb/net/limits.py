@@ -1,0 +1,52 @@
+"""The limits of what travels, in one place, and the errors of who exceeds them. Both sides check: before sending,
+and before anything is built from what has come."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from logdb.errors import LogDBError
+from logdb.log.scalog.records import HEADER_BYTES
+from logdb.store.limits import MAX_VALUE_BYTES
+
+MAX_RECORD_BYTES: Final = MAX_VALUE_BYTES + (64 << 10)
+"""Of the payload of one record as it is stored: the largest value, with its key and headers."""
+
+MAX_BATCH_BYTES: Final = MAX_RECORD_BYTES + (4 << 20)
+"""Of the records that go with one message. A core fills a batch up to its `batch_bytes` and goes beyond by less than
+a record, so this is never reached where `batch_bytes` is at most 4 MiB."""
+
+MAX_PLAIN_BYTES: Final = 4 << 20
+"""Of a parcel without its batches: what protobuf parses into objects, which may take 40 times the memory."""
+
+MAX_MESSAGE_BYTES: Final = MAX_PLAIN_BYTES - (64 << 10)
+"""Of one message without its batch, so that the addresses of its parcel have room."""
+
+MAX_PARCEL_BYTES: Final = MAX_BATCH_BYTES + MAX_PLAIN_BYTES
+"""Of one message of gRPC: `grpc.max_send_message_length` and `grpc.max_receive_message_length`."""
+
+PARCEL_BYTES: Final = 1 << 20
+"""Messages that wait share a parcel up to here; a larger one goes alone."""
+
+MAX_PULL_BYTES: Final = 16 << 20
+"""Nobody may ask for more of the log at once: the server would have to read it."""
+
+MAX_POSITION: Final = (1 << 63) - 1
+
+
+class WireError(LogDBError):
+    """Bytes of a peer that mean nothing here, or a message that cannot be sent as it is. The message was not taken."""
+
+
+class TooLargeToSend(WireError):
+    """Something is larger than what may travel. Attributes: `size`, `limit` (bytes)."""
+
+    def __init__(self, what: str, size: int, limit: int) -> None:
+        self.size, self.limit = size, limit
+        super().__init__(f"{what} of {size:,} bytes cannot be sent, the limit is {limit:,} bytes")
+
+
+def check_record(payload_bytes: int) -> None:
+    """Whether a record may be appended: what a client checks before anything happens. Raises TooLargeToSend."""
+    if payload_bytes + HEADER_BYTES > MAX_RECORD_BYTES:
+        raise TooLargeToSend("a record", payload_bytes, MAX_RECORD_BYTES - HEADER_BYTES)

@@ -1,0 +1,179 @@
+"""Parcels: the bytes that two nodes exchange over a stream, and the handshake with which a stream begins.
+
+A host makes parcels with `pack` and reads them with `unpack`; gRPC gets and gives the bytes as they are, with
+`EXCHANGE` as the method and `MAX_PARCEL_BYTES` as its limit. A node that opens a stream sends its `Hello` first; the
+other one answers with its own, or with a `Refusal` that `why_not` words, and both check what they get with it.
+
+A parcel is made of serialized pieces laid one after another, which protobuf reads as one: so each message is built
+once and its true size is known before it is decided what shares a parcel with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from logdb.log.cores import Address
+from logdb.net import codec
+from logdb.net.limits import MAX_PARCEL_BYTES, MAX_PLAIN_BYTES, PARCEL_BYTES, TooLargeToSend, WireError
+from logdb.net.proto import peers_pb2
+from logdb.net.splitting import split
+
+VERSION: Final = 1
+"""Of the schema and of what its messages mean. Nodes of different versions do not talk to each other."""
+
+_SERVICE: Final = peers_pb2.DESCRIPTOR.services_by_name["Peers"]
+EXCHANGE: Final = f"/{_SERVICE.full_name}/{_SERVICE.methods[0].name}"
+"""gRPC's name of the method."""
+
+
+class Role(Enum):
+    """What a node is."""
+
+    ORDERING = "ordering"
+    STORAGE = "storage"
+    AGGREGATOR = "aggregator"
+    MAPPING = "mapping"
+    CLIENT = "client"
+
+
+class Hello(NamedTuple):
+    """Who speaks. `cluster`: "" from a client that does not know it yet. `role`: None if this version does not know it.
+    `address`: where the node listens; of a client, which does not, a name of its own."""
+
+    version: int
+    cluster: str
+    role: Role | None
+    address: Address
+
+
+class Refusal(NamedTuple):
+    """The other node will not talk, and says why."""
+
+    why: str
+
+
+class Mail(NamedTuple):
+    """Messages from one core to another, in the order in which they were sent."""
+
+    sender: Address
+    receiver: Address
+    messages: list[Any]
+
+
+_ROLES: Final = {role: peers_pb2.Role.Value(role.name) for role in Role}
+_ROLE_OF: Final = {number: role for role, number in _ROLES.items()}
+assert len(_ROLE_OF) + 1 == len(peers_pb2.Role.values()), "a role on the wire that stands for none"
+
+
+def pack(sender: Address, receiver: Address, messages: Iterable[Any]) -> list[bytes]:
+    """The messages as parcels, as few as PARCEL_BYTES allows; what is too large for one is split, where possible.
+    Raises WireError, and of that TooLargeToSend."""
+    try:
+        head = peers_pb2.Parcel(sender=sender, receiver=receiver).SerializeToString()
+    except (TypeError, ValueError) as error:
+        raise WireError(f"{sender!r} or {receiver!r} is no address") from error
+    parcels = []
+    pieces, size = [head], len(head)
+    for message in messages:
+        for piece in _pieces(message):
+            if size + len(piece) > PARCEL_BYTES and len(pieces) > 1:
+                parcels.append(b"".join(pieces))
+                pieces, size = [head], len(head)
+            pieces.append(piece)
+            size += len(piece)
+    if len(pieces) > 1:
+        parcels.append(b"".join(pieces))
+    return parcels
+
+
+def _pieces(message: Any) -> Iterator[bytes]:
+    try:
+        piece = codec.encode(message)
+    except TooLargeToSend:
+        parts = split(message)
+        if not parts:
+            raise
+        for part in parts:
+            yield from _pieces(part)
+    else:
+        yield piece
+
+
+def unpack(data: bytes) -> Hello | Refusal | Mail:
+    """What a parcel is. Raises WireError."""
+    if len(data) > MAX_PLAIN_BYTES:
+        _check_size(data)
+    try:
+        parcel = peers_pb2.Parcel.FromString(data)
+    except DecodeError as error:
+        raise WireError(f"{len(data):,} bytes that are no parcel: {data[:16]!r}...") from error
+    if parcel.HasField("hello"):
+        hello = parcel.hello
+        return Hello(hello.version, hello.cluster, _ROLE_OF.get(hello.role), hello.address)
+    if parcel.refusal:
+        return Refusal(parcel.refusal)
+    return Mail(parcel.sender, parcel.receiver, codec.decode(parcel))
+
+
+def _check_size(data: bytes) -> None:
+    """Walk over the fields of a large parcel: what is not batches must be small, as it will be many small objects."""
+    size = len(data)
+    if size > MAX_PARCEL_BYTES:
+        raise WireError(f"a parcel of {size:,} bytes, the limit is {MAX_PARCEL_BYTES:,}")
+    at, plain = 0, 0
+    try:
+        while at < size and plain <= MAX_PLAIN_BYTES:
+            key, start = data[at], at
+            if key & 0x87 != 2:
+                raise WireError(f"a parcel of {size:,} bytes with a field that is none of a parcel's")
+            length, at, shift = data[at + 1] & 127, at + 2, 7
+            while data[at - 1] > 127:
+                length, at, shift = length | (data[at] & 127) << shift, at + 1, shift + 7
+                if shift > 35:
+                    raise WireError(f"a parcel of {size:,} bytes with a field that has no length")
+            at += length
+            plain += at - start - (length if key >> 3 == peers_pb2.Parcel.BATCHES_FIELD_NUMBER else 0)
+    except IndexError:
+        at = size + 1
+    if at > size or plain > MAX_PLAIN_BYTES:
+        raise WireError(f"a parcel of {size:,} bytes, more than {MAX_PLAIN_BYTES:,} without its batches, or cut off")
+
+
+# ---- the handshake
+
+
+def pack_hello(hello: Hello) -> bytes:
+    """The first parcel of a stream."""
+    assert hello.role is not None
+    wire = {"version": hello.version, "cluster": hello.cluster, "role": _ROLES[hello.role], "address": hello.address}
+    return peers_pb2.Parcel(hello=wire).SerializeToString()
+
+
+def pack_refusal(why: str) -> bytes:
+    """The only parcel of who will not talk. `why`: a sentence for people."""
+    assert why, "a refusal says why"
+    return peers_pb2.Parcel(refusal=why).SerializeToString()
+
+
+def why_not(mine: Hello, theirs: Hello) -> str:
+    """Why these two cannot talk; "" if they can."""
+    if theirs.version != mine.version:
+        older = theirs if theirs.version < mine.version else mine
+        return (
+            f"{theirs.address} speaks version {theirs.version} of LogDB's protocol, {mine.address} speaks version "
+            f"{mine.version}: upgrade LogDB at {older.address}"
+        )
+    if theirs.role is None:
+        return f"{theirs.address} has a role that {mine.address} does not know"
+    if not theirs.address:
+        return f"a node ({theirs.role.value}) came to {mine.address} without an address"
+    if theirs.cluster != mine.cluster and not any(it.role is Role.CLIENT and not it.cluster for it in (mine, theirs)):
+        return (
+            f"{theirs.address} is of cluster {theirs.cluster!r}, {mine.address} is of cluster {mine.cluster!r}: "
+            "one of them has a wrong address in its configuration"
+        )
+    return ""
