@@ -54,7 +54,7 @@ class StoredJournal:
 
 
 class Disk:
-    """The journals of one process."""
+    """The journals of one process. `trap`, if it is set, is sprung in the middle of the next sync."""
 
     def __init__(self, world: World, draw: random.Random, on_persisted: Callable[[Persisted], None]) -> None:
         self.world = world
@@ -67,6 +67,7 @@ class Disk:
         self._dropped: dict[str, StoredJournal] = {}
         self._syncing: dict[str, int] | None = None
         self._life = 0
+        self.trap: Callable[[], None] | None = None
 
     # ---- what the core says
 
@@ -138,7 +139,13 @@ class Disk:
         self._syncing = {name: self.journals[name].end for name in self._dirty}
         self._dirty.clear()
         delay = self.sync_ns + int(self.sync_ns * self._draw.random())
+        if self.trap is not None:
+            self.world.at(self.world.now + delay // 2, self._spring, self.trap)
+            self.trap = None
         self.world.at(self.world.now + delay, self._synced, (self._life, tuple(self._dropped)))
+
+    def _spring(self, trap: Callable[[], None]) -> None:
+        trap()
 
     def _synced(self, argument: tuple[int, tuple[str, ...]]) -> None:
         life, dropped = argument
@@ -148,8 +155,9 @@ class Disk:
             self.world.counts["write waited for space"] += 1
             self.world.at(self.world.now + 5 * MILLISECOND, self._synced, argument)
             return
-        for name in dropped:
-            self._dropped.pop(name, None)
+        if self._draw.random() < 0.3:  # directories are synced when the file system pleases
+            for name in dropped:
+                self._dropped.pop(name, None)
         ends, self._syncing = self._syncing, None
         done = []
         for name, end in ends.items():

@@ -84,6 +84,8 @@ class Faults:
         return self.draw.choice(found) if found else None
 
     def _kill(self, process: Process, down: int) -> None:
+        if self.healed:
+            return
         process.kill()
         application = self.applications.get(process.address)
         if application is not None:
@@ -108,6 +110,38 @@ class Faults:
     def kill_client(self) -> bool:
         return self._kill_one("client")
 
+    def kill_in_mid_write(self) -> bool:
+        """When it next writes: what it has said, and what it has not, hangs by what is durable."""
+        process = self._someone(self.draw.choice(("storage", "storage", "ordering")))
+        if process is None:
+            return False
+        doomed, span = process, self._span()
+        process.disk.trap = lambda: self._kill(doomed, span)
+        return True
+
+    def _leader(self) -> Process | None:
+        """An ordering replica that leads, or thinks so."""
+        replicas = [one for one in self.cluster.ordering if one.core is not None]
+        leaders: list[Process] = [one for one in replicas if getattr(one.core, "leader", None) is not None]
+        found: Process | None = self._pick(leaders)
+        return found
+
+    def kill_leader(self) -> bool:
+        leader = self._leader()
+        if leader is not None:
+            self._kill(leader, self._span())
+        return leader is not None
+
+    def split_off_leader(self) -> bool:
+        """The other replicas do not hear it, or it does not hear them; servers and clients still do."""
+        leader = self._leader()
+        if leader is None:
+            return False
+        others = [one.address for one in self.cluster.ordering if one is not leader]
+        sides = ([leader.address], others)
+        one, other = sides if self.draw.random() < 0.5 else sides[::-1]
+        return self._partition(one, other, self.draw.random() < 0.3)
+
     def power_failure(self) -> bool:
         """Every server dies at once."""
         for process in self.cluster.processes():
@@ -127,7 +161,7 @@ class Faults:
             process.resume()
 
     def clock_jump(self) -> bool:
-        process = self._someone()
+        process = self._leader() if self.draw.random() < 0.5 else self._someone()
         if process is not None:
             process.jump(int(self.draw.random() ** 3 * 20 * self.cluster.shape.heartbeat_ns))
         return process is not None
@@ -375,12 +409,15 @@ FAULTS: dict[str, Callable[[Faults], bool]] = {
     "kill ordering": Faults.kill_ordering,
     "kill aggregator": Faults.kill_aggregator,
     "kill client": Faults.kill_client,
+    "kill in mid-write": Faults.kill_in_mid_write,
+    "kill leader": Faults.kill_leader,
     "power failure": Faults.power_failure,
     "pause": Faults.pause,
     "clock jump": Faults.clock_jump,
     "split": Faults.split,
     "split one way": Faults.split_one_way,
     "split partly": Faults.split_partly,
+    "split off leader": Faults.split_off_leader,
     "isolate": Faults.isolate,
     "lossy network": Faults.lossy_network,
     "doubling network": Faults.doubling_network,
@@ -412,6 +449,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
 LOSSES = {"flip a bit", "flip a bit and kill", "lose disk"}
 LOOKS_DEAD = {
     "kill storage",
+    "kill in mid-write",
     "power failure",
     "pause",
     "clock jump",

@@ -58,7 +58,7 @@ def plan_of(draw: random.Random) -> Plan:
         policy=policy,
         f=1 if policy is FailurePolicy.MASK else draw.choice((1, 1, 2)),
         shards=draw.choice((1, 2, 2, 3)),
-        spares=draw.choice((0, 1, 3)),
+        spares=draw.choice((0, 1, 3, 6)),
         clients=draw.choice((1, 2, 3)),
         sync_ns=draw.choice((20_000, 200_000, 2_000_000)),
         small_buffers=draw.random() < 0.3,

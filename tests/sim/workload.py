@@ -30,7 +30,7 @@ WEIGHTS = {
     "subscribe with tags": 5,
     "close a subscription": 3,
     "tail": 10,
-    "trim": 2,
+    "trim": 4,
     "time": 4,
     "view": 3,
     "oldest": 2,
@@ -155,7 +155,8 @@ class Application:
 
     def _trim(self) -> None:
         if self._known:
-            gsn = self.draw.choice(self._known)[0]
+            newest = self._known[-3:] if self.draw.random() < 0.3 else self._known
+            gsn = self.draw.choice(newest)[0]
             self.history.highest_trim = max(self.history.highest_trim, gsn)
             self.put("trim", calls.Trim(gsn))
 
