@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from benchmarks import fresh, mixed, report
+from benchmarks import fresh, mixed, report, scalog
 from benchmarks.rounds import FULL, QUICK, interleaved
 from benchmarks.workloads import WORKLOADS, Stage
 
@@ -85,6 +85,22 @@ def mixed_run(minutes: float, keys: int, as_json: bool, scratch: Path | None, to
         report.plot_mixed(found, to / "mixed.png")
     if found.grows:
         raise click.ClickException(f"the memory grows: its peaks rose by a factor of {found.growth:.2f}")
+
+
+@main.command("scalog")
+@click.option("--quick", is_flag=True, help="To see that it runs. The figures mean nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@click.option("--to", type=click.Path(path_type=Path), help="Where to write scalog.json, .md and .png.")
+def scalog_run(quick: bool, as_json: bool, to: Path | None) -> None:
+    """What a record and a cut cost the Scalog engine in CPU time."""
+    with Console(stderr=True).status("the Scalog engine"):
+        costs = scalog.measure(quick)
+    if as_json:
+        click.echo(json.dumps(costs.as_json()))
+    else:
+        Console().print(costs.table())
+    if to is not None:
+        scalog.write(costs, to)
 
 
 if __name__ == "__main__":

@@ -187,3 +187,14 @@ def test_growth_compares_the_peaks_after_the_warming_up() -> None:
     leaking = [(when, mib + when) for when, mib in sawtooth]
     assert mixed.growth(leaking, 90) > mixed.MOST_GROWTH
     assert mixed.growth([(when, mib + 100 * (when < 30)) for when, mib in sawtooth], 90) == 1.0
+
+
+def test_what_the_scalog_engine_costs(tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, ["scalog", "--quick", "--json", "--to", str(tmp_path)], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    results = json.loads(done.stdout)
+    assert results == json.loads((tmp_path / "scalog.json").read_text())
+    assert results["record_us"] > 0
+    assert [cut["servers"] for cut in results["cuts"]] == [2, 20]
+    assert (tmp_path / "scalog.png").stat().st_size > 1_000
+    assert "| cut, 20 servers: leader |" in (tmp_path / "scalog.md").read_text()
