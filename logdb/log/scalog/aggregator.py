@@ -87,6 +87,7 @@ class Aggregator:
         self._unshown_since: dict[int, int] = {}
         self._rng = rng
         self._asked_at = -config.retry_ns
+        self._unanswered = False
         self._out: list[Effect] = []
 
     def start(self, now: int) -> list[Effect]:
@@ -205,12 +206,15 @@ class Aggregator:
 
     def _ask_view(self, now: int) -> None:
         if now - self._asked_at >= self.config.retry_ns:
-            self._asked_at = now
+            if self._unanswered:  # not every aggregator hears from the leader, so it may be long gone
+                self.leader = ROOT
+            self._asked_at, self._unanswered = now, True
             self._out.append(Send(self.leader or self._rng.choice(self.config.ordering), AskView(0)))
         else:
             self._out.append(SetTimer(VIEW, self._asked_at + self.config.retry_ns))
 
     def _view_is(self, answer: ViewIs, sender: Address, now: int) -> None:
+        self._unanswered = False
         view = answer.view
         if view.version <= self._version:
             return

@@ -115,3 +115,15 @@ def test_7_what_must_be_placed_anew_keeps_its_order_within_its_append() -> None:
         assert (again.sequence, len(again.records)) == (expected, 1)
         stage.acknowledge(to, again, next(gsns))
     assert stage.answers[call].gsns == [7, 8]
+
+
+def test_8_an_aggregator_whose_leader_does_not_answer_asks_others() -> None:
+    """One that is not below the root hears of no new leader, and asked a dead one for the view for ever."""
+    aggregator = Aggregator(AggregatorConfig("a", ("o1", "o2", "o3")), {}, random.Random(1))
+    aggregator.start(0)
+    aggregator.handle(Received("o1", Updates(1, ())), 1)
+    asked = set()
+    for number in range(1, 40):
+        effects = aggregator.handle(Received("b", Updates(number, ())), number * SECOND // 10)
+        asked |= {effect.to for effect in effects if isinstance(effect, Send) and isinstance(effect.message, AskView)}
+    assert asked == {"o1", "o2", "o3"}
