@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from itertools import chain, islice
 from typing import Concatenate, NamedTuple, ParamSpec, TypeVar, overload
 
-from logdb.embedded import EmbeddedHost
 from logdb.embedded.compactor import Compacted
 from logdb.embedded.feed import Change
-from logdb.errors import DatabaseClosed, VersionTrimmed
+from logdb.errors import DatabaseClosed
+from logdb.hosts import Host
 from logdb.moments import moment, nanoseconds
 from logdb.store.conditions import check as check_condition
 from logdb.store.limits import MAX_KEY_BYTES, MAX_VALUE_BYTES, check_key, check_size, check_value
@@ -58,7 +58,7 @@ class HistoryEntry(NamedTuple):
 class Snapshot:
     """The database at one version. Reads raise VersionTrimmed once compaction has passed it, unless it is pinned."""
 
-    def __init__(self, host: EmbeddedHost, version: int) -> None:
+    def __init__(self, host: Host, version: int) -> None:
         self._host, self.version = host, version
 
     @overload
@@ -69,7 +69,7 @@ class Snapshot:
         """The value of `key`, or `default` where it does not exist. Raises TypeError, VersionTrimmed, Corruption."""
         check_key(key)
         self._check_open()
-        value = self._host.read(key, self.version)
+        value = self._host.get(key, self.version)
         return default if value is None else value
 
     def _check_open(self) -> None:
@@ -88,7 +88,7 @@ class Snapshot:
     def multi_get(self, keys: Iterable[bytes]) -> Found:
         """Those of `keys` that exist, with their values."""
         self._check_open()
-        return read_many(self._host, keys, self.version)
+        return Found(self._host.multi_get(checked_keys(keys), self.version)[1], self.version)
 
     def scan(
         self,
@@ -101,7 +101,7 @@ class Snapshot:
     ) -> Iterator[tuple[bytes, bytes]]:
         """(key, value) of the keys in [start, end), or with `prefix`, in key order, backwards when `reverse`."""
         low, high = key_range(start, end, prefix, limit)
-        return rows_of(self._host.read_range(low, high, self.version, reverse), limit)
+        return rows_of(self._host.scan(low, high, self.version, reverse=reverse, limit=limit), limit)
 
     def history(self, key: bytes) -> Iterator[HistoryEntry]:
         """The versions of `key` up to this one, newest first, back to the oldest that is retained."""
@@ -116,7 +116,7 @@ class Database:
     that had returned before it began.
     """
 
-    def __init__(self, host: EmbeddedHost) -> None:
+    def __init__(self, host: Host) -> None:
         self._host = host
 
     # ---- reading
@@ -129,11 +129,7 @@ class Database:
         """The newest value of `key`, or `default` where it does not exist. Raises TypeError, Corruption."""
         if key.__class__ is not bytes or not key:
             check_key(key)
-        host = self._host
-        try:
-            value = host.read(key, host.version())
-        except VersionTrimmed:  # a compaction has overtaken the read
-            value = host.newest(lambda version: host.read(key, version))
+        value = self._host.get(key)
         return default if value is None else value
 
     def __getitem__(self, key: bytes) -> bytes:
@@ -147,8 +143,8 @@ class Database:
 
     def multi_get(self, keys: Iterable[bytes]) -> Found:
         """Those of `keys` that exist, with their values, all of one snapshot (Scalog-Store's atomic multi-get)."""
-        host, wanted = self._host, keys if isinstance(keys, Sequence) else list(keys)
-        return host.newest(lambda version: read_many(host, wanted, version))
+        version, found = self._host.multi_get(checked_keys(keys))
+        return Found(found, version)
 
     def scan(
         self,
@@ -164,11 +160,12 @@ class Database:
         The whole iteration sees one snapshot, whatever is written meanwhile.
         """
         low, high = key_range(start, end, prefix, limit)
-        return rows_of(self._host.read_range(low, high, self._host.version(), reverse, or_newer=True), limit)
+        return rows_of(self._host.scan(low, high, reverse=reverse, limit=limit), limit)
 
     def history(self, key: bytes) -> Iterator[HistoryEntry]:
         """The versions of `key`, newest first, back to the oldest that is retained."""
-        return self.at().history(key)
+        check_key(key)
+        return (HistoryEntry(*entry) for entry in self._host.history(key))
 
     def at(self, version: int | None = None, *, time: dt.datetime | float | None = None) -> Snapshot:
         """The database as it was at a version, or at a point in time (a datetime, or seconds since the epoch).
@@ -190,12 +187,11 @@ class Database:
     @property
     def oldest_version(self) -> int:
         """The oldest version that can be read; 0 is the empty database."""
-        self._host.version()
-        return self._host.coordinator.floor
+        return self._host.oldest()
 
     def time_of(self, version: int) -> dt.datetime | None:
         """When `version` was written (UTC), None if it lies before the oldest retained record or is 0."""
-        time = self._host.time_of(self._host.at(checked_version(version))) if version else None
+        time = self._host.time_of(checked_version(version)) if version else None
         return None if time is None else moment(time)
 
     # ---- writing
@@ -207,18 +203,12 @@ class Database:
         """
         check_key(key)
         check_value(key, value)
-        host = self._host
-        gsn, _ = host.submit({key: value}, label=label)
-        host.acknowledge(gsn)
-        return gsn
+        return self._host.write({key: value}, label)[0]
 
     def delete(self, key: bytes, *, label: str = "") -> int:
         """Delete `key`, which need not exist. Returns the version, durable."""
         check_key(key)
-        host = self._host
-        gsn, _ = host.submit({key: None}, label=label)
-        host.acknowledge(gsn)
-        return gsn
+        return self._host.write({key: None}, label)[0]
 
     def __setitem__(self, key: bytes, value: bytes) -> None:
         self.put(key, value)
@@ -228,11 +218,7 @@ class Database:
 
     def multi_put(self, items: Mapping[bytes, bytes | None], *, label: str = "") -> int:
         """Write all of `items` or nothing (None deletes). Returns the version, durable. Raises as `put`."""
-        writes = checked_items(items)
-        host = self._host
-        gsn, _ = host.submit(writes, label=label)
-        host.acknowledge(gsn)
-        return gsn
+        return self._host.write(checked_items(items), label)[0]
 
     def test_and_multi_put(
         self, conditions: Iterable[Condition], items: Mapping[bytes, bytes | None], *, label: str = ""
@@ -242,10 +228,7 @@ class Database:
         A condition that fails is an answer, no error.
         """
         tested, writes = checked_conditions(conditions), checked_items(items)
-        host = self._host
-        gsn, verdict = host.submit(writes, label=label, conditions=tested)
-        host.acknowledge(gsn)
-        return tested_answer(gsn, verdict, tested)
+        return tested_answer(*self._host.write(writes, label, tested), tested)
 
     def transaction(self, *, read_only: bool = False, label: str = "", guard_writes: bool = False) -> Committing:
         """A transaction: `with db.transaction() as txn: ...` commits at the end and aborts on an exception.
@@ -295,9 +278,7 @@ class Database:
     def pin(self, name: str, version: int | None = None) -> int:
         """Keep a version (default: the newest) readable through compactions until `unpin(name)`. Returns it."""
         checked_name(name)
-        version = self._host.version() if version is None else checked_version(version)
-        self._host.pin(name, version)
-        return version
+        return self._host.pin(name, None if version is None else checked_version(version))
 
     def unpin(self, name: str) -> None:
         """Give up a pin. Raises KeyError."""
@@ -306,15 +287,14 @@ class Database:
     @property
     def pins(self) -> dict[str, int]:
         """The pinned versions by name."""
-        self._host.version()
-        return dict(self._host.coordinator.pins)
+        return self._host.pins()
 
     def compact(self, before: int | None = None, *, progress: Callable[[int], None] | None = None) -> Compacted:
         """Drop what can only be seen by reading before version `before` (default: the newest), and trim the log.
 
         What is live stays, with its versions. Pins and running transactions hold it back: see the answer's `floor`.
         """
-        return self._host.compact(self._host.version() if before is None else checked_version(before), progress)
+        return self._host.compact(None if before is None else checked_version(before), progress)
 
     def checkpoint(self, *, progress: Callable[[int], None] | None = None) -> int:
         """Bring the checkpoint of the map up to date, so that opening replays nothing. Returns the version covered."""
@@ -322,7 +302,7 @@ class Database:
 
     @property
     def path(self) -> str:
-        """The directory, or ":memory:"."""
+        """The directory, ":memory:", or the addresses of the servers."""
         return self._host.path
 
     def close(self) -> None:
@@ -344,40 +324,36 @@ class Database:
 class Committing:
     """The context of a transaction: begins it, and commits or aborts it at the end."""
 
-    def __init__(self, host: EmbeddedHost, *, read_only: bool, label: str, guard_writes: bool) -> None:
+    def __init__(self, host: Host, *, read_only: bool, label: str, guard_writes: bool) -> None:
         self._host = host
         self._options = read_only, label, guard_writes
 
     def __enter__(self) -> Transaction:
         read_only, label, guard_writes = self._options
-        self._txn = self._host.begin(read_only=read_only, label=label, guard_writes=guard_writes)
-        return self._txn
+        host = self._host
+        txn = self._txn = Transaction(
+            host, read_only=read_only or host.read_only, label=label, guard_writes=guard_writes
+        )
+        txn.snapshot = host.begin(txn, read_only=txn.read_only)
+        return txn
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        host, txn = self._host, self._txn
+        txn = self._txn
         if kind is not None or txn.is_over:
-            host.end(txn)
-            return
-        try:
-            gsn, verdict = host.submit_transaction(txn)
-        finally:
-            host.end(txn)
-        if verdict is None:
-            host.settle(gsn)
+            txn.close()
+            self._host.end(txn)
         else:
-            host.acknowledge(gsn)
-            if not verdict.committed:
-                raise host.conflict(verdict, txn.snapshot)
-        txn.version = gsn
+            txn.close()
+            txn.version = self._host.commit(txn)
 
 
-def read_many(host: EmbeddedHost, keys: Iterable[bytes], version: int) -> Found:
-    """The multi-get at a version that the faces share."""
+def checked_keys(keys: Iterable[bytes]) -> list[bytes]:
+    """Raises TypeError, ValueError."""
     wanted = list(keys)
     for key in wanted:
         if key.__class__ is not bytes or not key:
             check_key(key)
-    return Found(host.read_many(wanted, version), version)
+    return wanted
 
 
 def rows_of(batches: Iterator[Rows], limit: int | None) -> Iterator[tuple[bytes, bytes]]:

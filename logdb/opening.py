@@ -29,13 +29,24 @@ def open(
     ":memory:" is a database that is gone when it is closed. `progress` hears of the replay: (records done, of how
     many). Raises NotADatabase, DatabaseInUse, UnsupportedFormat, Corruption, Unavailable.
     """
+    return Database(open_host(path, read_only=read_only, create=create, progress=progress))
+
+
+def open_host(
+    path: str | PathLike[str],
+    *,
+    read_only: bool,
+    create: bool,
+    progress: Callable[[int, int], None] | None = None,
+) -> EmbeddedHost:
+    """What `open` puts its face on. Raises as `open`."""
     if path == IN_MEMORY:
         if read_only:
             raise ValueError("a database in memory has nothing to read yet: open it for writing")
-        return Database(EmbeddedHost.in_memory())
+        return EmbeddedHost.in_memory()
     if not isinstance(path, str | PathLike):
         raise TypeError(f"path must be a str or a path, not {type(path).__name__}")
-    return Database(EmbeddedHost.open(Path(path), read_only=read_only, create=create, progress=progress))
+    return EmbeddedHost.open(Path(path), read_only=read_only, create=create, progress=progress)
 
 
 def rebuild(path: str | PathLike[str], *, progress: Callable[[int, int], None] | None = None) -> int:

@@ -12,8 +12,9 @@ import pytest
 import logdb
 import logdb.aio
 from logdb import opening
+from logdb.embedded import EmbeddedHost
 from logdb.log.segments import Disk
-from tests.embedded.opening import open_database
+from tests.embedded.opening import on_coroutines, open_database
 
 
 class GatedDisk(Disk):
@@ -39,7 +40,7 @@ class GatedDisk(Disk):
 
 
 def opened(path: Path, disk: Disk) -> logdb.aio.Database:
-    return logdb.aio.Database(open_database(path, disk=disk))
+    return on_coroutines(open_database(path, disk=disk))
 
 
 def sync_threads() -> list[threading.Thread]:
@@ -177,9 +178,9 @@ def test_an_opening_that_is_cancelled_leaves_the_directory_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held, gate, closed = threading.Event(), threading.Event(), threading.Event()
-    open_at_once: Callable[..., logdb.Database] = opening.open
+    open_at_once: Callable[..., EmbeddedHost] = opening.open_host
 
-    def open_slowly(*args: object, **options: object) -> logdb.Database:
+    def open_slowly(*args: object, **options: object) -> EmbeddedHost:
         db = open_at_once(*args, **options)
         close = db.close
 
@@ -193,7 +194,7 @@ def test_an_opening_that_is_cancelled_leaves_the_directory_free(
         return db
 
     async def main() -> None:
-        monkeypatch.setattr(opening, "open", open_slowly)
+        monkeypatch.setattr(opening, "open_host", open_slowly)
         task = asyncio.create_task(logdb.aio.open(tmp_path))
         await reached(held)
         task.cancel()

@@ -64,7 +64,7 @@ from logdb.store.records import (
 )
 from logdb.store.values import Values
 from logdb.txn.coordinator import Coordinator, Outcome
-from logdb.txn.transaction import Transaction
+from logdb.txn.transaction import Workspace
 from logdb.txn.validation import Reason, Verdict
 
 T = TypeVar("T")
@@ -216,32 +216,49 @@ class EmbeddedHost:
         version = min(self.log.last_at_time(when), newest)
         return self.at(version)
 
+    def oldest(self) -> int:
+        """The oldest version that can be read; 0 is the empty database."""
+        self.version()
+        return self.coordinator.floor
+
     def time_of(self, version: int) -> int | None:
-        """When the record at `version` was ordered, ns since the epoch; None if compaction has removed it."""
+        """When the record at `version` was ordered, ns since the epoch; None if compaction has removed it.
+
+        Raises as `at`.
+        """
         try:
-            return self.log.time_of(version)
+            return self.log.time_of(self.at(version))
         except Trimmed:
             return None
 
     # ---- reading
 
-    def read(self, key: bytes, at: int) -> bytes | None:
-        """The value of `key` at version `at`. Raises VersionTrimmed, Corruption, DatabaseClosed."""
+    def get(self, key: bytes, at: int | None = None) -> bytes | None:
+        """The value of `key` at a version (None: the newest). Raises VersionTrimmed, Corruption, DatabaseClosed."""
+        coordinator = self.coordinator
+        if at is not None or self.closed or self.read_only:
+            version = self.version() if at is None else at
+        else:
+            durable, applied = self.log.durable, coordinator.applied
+            version = durable if durable < applied else applied
         try:
-            value = self.coordinator.map.get(key, at)
+            value = coordinator.map.get(key, version)
         except Exception as error:
-            value = self._read_again(key, at, error)
-        if at < self.coordinator.floor:
-            raise VersionTrimmed(at, self.coordinator.floor)
-        return value
+            return self._get_again(key, at, version, error)
+        return value if version >= coordinator.floor else self._get_again(key, at, version, None)
 
-    def read_many(self, keys: Sequence[bytes], at: int) -> list[tuple[bytes, bytes]]:
-        """Those of `keys` that exist at version `at`, with their values. Raises as `read`."""
+    def multi_get(self, keys: list[bytes], at: int | None = None) -> tuple[int, list[tuple[bytes, bytes]]]:
+        """(the version read, those of `keys` that exist with their values). Raises as `get`."""
+        if at is None:
+            return self.newest(lambda version: (version, self._read_many(keys, version)))
+        return at, self._read_many(keys, at)
+
+    def _read_many(self, keys: Sequence[bytes], at: int) -> list[tuple[bytes, bytes]]:
         get = self.coordinator.map.get
         try:
             found = [(key, value) for key in keys if (value := get(key, at)) is not None]
         except Exception:
-            found = [(key, value) for key in keys if (value := self.read(key, at)) is not None]
+            return [(key, value) for key in keys if (value := self.get(key, at)) is not None]
         if at < self.coordinator.floor:
             raise VersionTrimmed(at, self.coordinator.floor)
         return found
@@ -256,22 +273,41 @@ class EmbeddedHost:
                 if version == self.version():
                     raise
 
-    def _read_again(self, key: bytes, at: int, error: Exception) -> bytes | None:
-        """After an error of `read`: a compaction may have moved the value after it was looked up."""
-        if isinstance(error, Trimmed):
+    def _get_again(self, key: bytes, at: int | None, version: int, failure: Exception | None) -> bytes | None:
+        if at is None:
+            return self.newest(lambda version: self._read_again(key, version, failure))
+        return self._read_again(key, version, failure)
+
+    def _read_again(self, key: bytes, at: int, failure: Exception | None) -> bytes | None:
+        """After a read that failed: a compaction may have moved the value after it was looked up."""
+        if failure is None or isinstance(failure, Trimmed):
             try:
-                return self.coordinator.map.get(key, at)
+                value = self.coordinator.map.get(key, at)
             except Exception as again:
-                error = again
-        raise self._explained(error, at) from error
+                raise self._explained(again, at) from again
+            if at < self.coordinator.floor:
+                raise VersionTrimmed(at, self.coordinator.floor)
+            return value
+        raise self._explained(failure, at) from failure
 
-    def read_range(
-        self, start: bytes | None, end: bytes | None, at: int, reverse: bool, *, or_newer: bool = False
+    def scan(
+        self,
+        start: bytes | None,
+        end: bytes | None,
+        at: int | None = None,
+        *,
+        reverse: bool = False,
+        limit: int | None = None,
     ) -> Iterator[Rows]:
-        """Batches of (key, value) of [start, end) at version `at`, in order. Raises as `read`.
+        """Batches of (key, value) of [start, end) at a version (None: the newest now), in order. Raises as `get`."""
+        if at is None:
+            return self._range(start, end, self.version(), reverse, or_newer=True)
+        return self._range(start, end, at, reverse, or_newer=False)
 
-        `or_newer`: at the newest version instead, if `at` was compacted away before the first batch was asked for.
-        """
+    def _range(
+        self, start: bytes | None, end: bytes | None, at: int, reverse: bool, *, or_newer: bool
+    ) -> Iterator[Rows]:
+        """`or_newer`: at the newest version instead, if `at` was compacted away before the first batch is asked for."""
         if self.closed:
             raise DatabaseClosed(self.path)
         lease = object()
@@ -292,8 +328,14 @@ class EmbeddedHost:
         finally:
             self._leases.pop(lease, None)
 
-    def history(self, key: bytes, at: int) -> Iterator[tuple[int, bytes | None]]:
-        """(version, value) of `key` from version `at` back to the floor, newest first. Raises as `read`."""
+    def history(self, key: bytes, at: int | None = None) -> Iterator[tuple[int, bytes | None]]:
+        """(version, value) of `key` from a version (None: the newest now) back to the floor, newest first.
+
+        Raises as `get`.
+        """
+        return self._versions(key, self.version() if at is None else at)
+
+    def _versions(self, key: bytes, at: int) -> Iterator[tuple[int, bytes | None]]:
         lease = object()
         self._leases[lease] = self.coordinator.floor
         try:
@@ -419,24 +461,43 @@ class EmbeddedHost:
             found = self.coordinator.ledger.id_at(gsn)
         return OutcomeUnknown("" if found is None else str(TxnId(*found)), self._failure_text(error))
 
-    def submit_transaction(self, txn: Transaction) -> tuple[int, Verdict | None]:
-        """Submit what a transaction has read and written:
+    def write(
+        self, writes: Mapping[bytes, bytes | None], label: str = "", conditions: Sequence[Condition] = ()
+    ) -> tuple[int, Verdict]:
+        """Write all if all conditions hold: (version, verdict), durable. Raises as `submit` and `acknowledge`."""
+        written = self.submit(writes, label=label, conditions=conditions)
+        self.acknowledge(written[0])
+        return written
+
+    def submit_work(self, work: Workspace) -> tuple[int, Verdict | None]:
+        """Submit what a transaction has read and written, and let go of its snapshot:
 
         (the version to wait for, the verdict or None if it only read).
         """
-        if not txn.writes:
-            return txn.snapshot, None
-        reads: Collection[bytes] = txn.read_set.keys
-        if txn.guard_writes:
-            reads = reads | txn.writes.keys()
-        return self.submit(
-            txn.writes,
-            snapshot=txn.snapshot,
-            label=txn.label,
-            reads=sorted(reads),
-            ranges=txn.read_set.ranges,
-            txn_id=txn._id,
-        )
+        try:
+            if not work.writes:
+                return work.snapshot, None
+            return self.submit(
+                work.writes,
+                snapshot=work.snapshot,
+                label=work.label,
+                reads=work.guarded_keys,
+                ranges=work.read_set.ranges,
+                txn_id=work.known_id,
+            )
+        finally:
+            self._leases.pop(work, None)
+
+    def commit(self, work: Workspace) -> int:
+        """Commit what a transaction has read and written: its version, durable. Raises as `write`, ConflictError."""
+        gsn, verdict = self.submit_work(work)
+        if verdict is None:
+            self.settle(gsn)
+        else:
+            self.acknowledge(gsn)
+            if not verdict.committed:
+                raise self.conflict(verdict, work.snapshot)
+        return gsn
 
     def conflict(self, verdict: Verdict, snapshot: int) -> LogDBError:
         """The error for a transaction that aborted; what it names is durable."""
@@ -501,25 +562,21 @@ class EmbeddedHost:
 
     # ---- transactions, pins, outcomes, the feed
 
-    def begin(self, *, read_only: bool, label: str, guard_writes: bool) -> Transaction:
-        """A transaction over the newest snapshot: the newest durable one if it only reads. `end` must follow."""
+    def begin(self, holder: object, *, read_only: bool) -> int:
+        """The newest snapshot, the newest durable one for who only reads; it stays readable until `end(holder)`."""
         if self.closed:
             raise DatabaseClosed(self.path)
-        if label:
-            check_label(label)
         read_only = read_only or self.read_only
         while True:
             snapshot = self.version() if read_only or self._stopped is not None else self.coordinator.applied
-            txn = Transaction(self, snapshot, read_only=read_only, label=label, guard_writes=guard_writes)
-            self._leases[txn] = snapshot
+            self._leases[holder] = snapshot
             if snapshot >= self._oldest:
-                return txn
-            del self._leases[txn]  # a compaction came between the snapshot and its lease
+                return snapshot
+            del self._leases[holder]  # a compaction came between the snapshot and its lease
 
-    def end(self, txn: Transaction) -> None:
-        """The transaction has been submitted or given up."""
-        txn.close()
-        self._leases.pop(txn, None)
+    def end(self, holder: object) -> None:
+        """Let go of a snapshot."""
+        self._leases.pop(holder, None)
 
     def settled(self, gsn: int) -> None:
         """Return when everything up to `gsn`, which is durable, is applied."""
@@ -540,16 +597,24 @@ class EmbeddedHost:
         self.settle(outcome.version)
         return outcome
 
-    def pin(self, name: str, version: int) -> None:
-        """Keep `version` readable under a name until it is unpinned.
+    def pins(self) -> dict[str, int]:
+        """The pinned versions by name."""
+        self.version()
+        return dict(self.coordinator.pins)
+
+    def pin(self, name: str, version: int | None) -> int:
+        """Keep a version (None: the newest) readable under a name until it is unpinned. Returns it.
 
         Raises ValueError, VersionTrimmed, FutureVersion.
         """
+        newest = self.version()
+        version = newest if version is None else version
         if not version:
             raise ValueError("version 0 is the empty database: there is nothing to pin yet")
         with self._one_compaction:
             self.at(version)
             self.settle(self.append([(PIN, encode_pin(name, version))]))
+        return version
 
     def unpin(self, name: str) -> None:
         """Give up a pin. Raises KeyError."""
@@ -587,8 +652,12 @@ class EmbeddedHost:
         """Whether writers should wait for the checkpoint under way (`relieve` does), lest memory runs out."""
         return self._checkpointer is not None and self._checkpointer.is_behind
 
-    def compact(self, before: int, progress: Callable[[int], None] | None = None) -> Compacted:
-        """Drop what only reads before `before` could see, as far as pins and readers of this process let it."""
+    def compact(self, before: int | None, progress: Callable[[int], None] | None = None) -> Compacted:
+        """Drop what only reads before `before` (None: the newest version) could see, as far as pins and readers of
+        this process let it.
+        """
+        newest = self.version()
+        before = newest if before is None else before
         if self.read_only:
             self._refuse_write()
         with self._one_compaction:

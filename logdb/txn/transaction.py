@@ -1,26 +1,42 @@
-"""An interactive transaction: one snapshot, a read set, a write set, and its own writes visible to itself."""
+"""An interactive transaction: one snapshot, a read set, a write set, and its own writes visible to itself.
+
+The bookkeeping (`Workspace`, `RangeRead`) is apart from the reading, which a coroutine awaits and a thread does not.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Protocol
 
 from logdb.errors import LogDBError, ReadOnly
-from logdb.store.limits import check_key, check_size, check_value
+from logdb.store.limits import check_key, check_label, check_size, check_value
 from logdb.store.mapping import Rows
 from logdb.store.ranges import key_range
 from logdb.store.records import Range, TxnId
 
 
-class Reader(Protocol):
-    """Reads at a version. Raises VersionTrimmed, Corruption."""
+class Namer(Protocol):
+    """Gives out ids that no transaction has."""
 
-    def read(self, key: bytes, at: int) -> bytes | None: ...
-    def read_range(
-        self, start: bytes | None, end: bytes | None, at: int, reverse: bool
-    ) -> Iterator[Rows]: ...
     def new_txn_id(self) -> TxnId: ...
+
+
+class Reader(Namer, Protocol):
+    """Reads at a version. Raises VersionTrimmed, Corruption, Unavailable."""
+
+    def get(self, key: bytes, at: int | None = None) -> bytes | None: ...
+    def multi_get(self, keys: list[bytes], at: int | None = None) -> tuple[int, list[tuple[bytes, bytes]]]: ...
+    def scan(
+        self,
+        start: bytes | None,
+        end: bytes | None,
+        at: int | None = None,
+        *,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> Iterator[Rows]: ...
 
 
 class TransactionOver(LogDBError):
@@ -61,20 +77,18 @@ class ReadSet:
 Span = list[bytes | None]
 
 
-class Transaction:
-    """A transaction over one snapshot. Made by `Database.transaction()`; not for use by several threads at once.
+class Workspace:
+    """What a transaction has read and written so far. `snapshot`: the version that it reads."""
 
-    It commits where its `with` block ends and aborts when that raises. It never retries by itself: see `transactional`.
-    """
-
-    def __init__(self, reader: Reader, snapshot: int, *, read_only: bool, label: str, guard_writes: bool) -> None:
-        self.snapshot = snapshot
+    def __init__(self, namer: Namer, *, read_only: bool, label: str, guard_writes: bool) -> None:
+        if label:
+            check_label(label)
+        self.snapshot = self.version = 0
         self.read_only, self.label, self.guard_writes = read_only, label, guard_writes
         self.read_set = ReadSet()
         self.writes: dict[bytes, bytes | None] = {}
         self.is_over = False
-        self.version = 0
-        self._reader = reader
+        self._namer = namer
         self._written: list[bytes] = []
         self._size = 0
         self._id: TxnId | None = None
@@ -89,94 +103,44 @@ class Transaction:
         """As `id`, in parts."""
         if self._id is None:
             self._check_open("ask for its id before it ends")
-            self._id = self._reader.new_txn_id()
+            self._id = self._namer.new_txn_id()
         return self._id
+
+    @property
+    def known_id(self) -> TxnId | None:
+        """The id, if anybody has asked for it."""
+        return self._id
+
+    @property
+    def guarded_keys(self) -> list[bytes]:
+        """The keys that must not have changed since the snapshot, in order."""
+        keys = self.read_set.keys
+        return sorted(keys | self.writes.keys() if self.guard_writes else keys)
 
     # ---- reading
 
-    def get(self, key: bytes, default: bytes | None = None) -> bytes | None:
-        """The value of `key` in this transaction's snapshot and writes, or `default`."""
+    def unread(self, keys: Iterable[bytes], found: dict[bytes, bytes]) -> list[bytes]:
+        """Those of `keys` to be read from the snapshot, now in the read set; the own writes to the others into `found`.
+
+        Raises TypeError, ValueError, KeyTooLarge.
+        """
         self._check_open()
-        if key in self.writes:
-            value = self.writes[key]
-        else:
-            check_key(key)
-            self.read_set.keys.add(key)
-            value = self._reader.read(key, self.snapshot)
-        return default if value is None else value
-
-    def __getitem__(self, key: bytes) -> bytes:
-        value = self.get(key)
-        if value is None:
-            raise KeyError(key)
-        return value
-
-    def __contains__(self, key: bytes) -> bool:
-        return self.get(key) is not None
-
-    def multi_get(self, keys: list[bytes]) -> dict[bytes, bytes]:
-        """The values of those keys that exist."""
-        found = {}
+        left = []
         for key in keys:
-            value = self.get(key)
-            if value is not None:
-                found[key] = value
-        return found
-
-    def scan(
-        self,
-        start: bytes | None = None,
-        end: bytes | None = None,
-        *,
-        prefix: bytes | None = None,
-        reverse: bool = False,
-        limit: int | None = None,
-    ) -> Iterator[tuple[bytes, bytes]]:
-        """(key, value) in key order, own writes included. As far as it is consumed it is read: no phantoms."""
-        start, end = key_range(start, end, prefix, limit)
-        return self._scan(start, end, reverse, limit)
-
-    def _scan(
-        self, start: bytes | None, end: bytes | None, reverse: bool, limit: int | None
-    ) -> Iterator[tuple[bytes, bytes]]:
-        left = -1 if limit is None else limit
-        if left == 0:
-            return
-        span: Span | None = None
-        for batch in self._merged(start, end, reverse):
-            for key, value in batch:
-                self._check_open()
-                # What has been passed is read, also if the caller goes no further.
-                if reverse:
-                    if span is None:
-                        span = self.read_set.open_span(key, end)
-                    span[0] = key
-                else:
-                    if span is None:
-                        span = self.read_set.open_span(start or b"", key)
-                    span[1] = key + b"\0"
-                yield key, value
-                left -= 1
-                if left == 0:
-                    return
-        self.read_set.open_span(start or b"", end)
-
-    def _merged(self, start: bytes | None, end: bytes | None, reverse: bool) -> Iterator[list[tuple[bytes, bytes]]]:
-        """The snapshot's batches with the writes that this transaction has made by then."""
-        for batch in self._reader.read_range(start, end, self.snapshot, reverse):
-            rows = dict(batch)
-            stop = next(reversed(rows))
-            low, high = (stop, end) if reverse else (start, stop + b"\0")
-            yield self._overlaid(rows, low, high, reverse)
-            if reverse:
-                end = stop
+            if key in self.writes:
+                value = self.writes[key]
+                if value is not None:
+                    found[key] = value
             else:
-                start = stop + b"\0"
-        yield self._overlaid({}, start, end, reverse)
+                check_key(key)
+                left.append(key)
+        self.read_set.keys.update(left)
+        return left
 
-    def _overlaid(
+    def overlaid(
         self, rows: dict[bytes, bytes], low: bytes | None, high: bytes | None, reverse: bool
     ) -> list[tuple[bytes, bytes]]:
+        """The rows of [low, high) with the own writes over them, in order."""
         first = 0 if low is None else bisect_left(self._written, low)
         last = len(self._written) if high is None else bisect_left(self._written, high)
         for key in self._written[first:last]:
@@ -231,9 +195,120 @@ class Transaction:
     # ---- the end
 
     def close(self) -> None:
-        """End the transaction; nothing of it is written any more. Called by whoever commits or aborts it."""
+        """End the transaction; nothing is read or written in it any more. Called by whoever commits or aborts it."""
         self.is_over = True
 
     def _check_open(self, instead: str = "begin another one") -> None:
         if self.is_over:
             raise TransactionOver(f"the transaction is over; {instead}")
+
+
+class RangeRead:
+    """One scan of a transaction: merges the snapshot's batches with the writes made by then, and notes what is read."""
+
+    def __init__(self, work: Workspace, start: bytes | None, end: bytes | None, reverse: bool) -> None:
+        self._work, self._reverse = work, reverse
+        self._start = self._left_start = start
+        self._end = self._left_end = end
+        self._span: Span | None = None
+
+    def merged(self, batch: Rows | None) -> list[tuple[bytes, bytes]]:
+        """The rows to hand on for the snapshot's next batch; None: there is none after the last."""
+        if batch is None:
+            return self._work.overlaid({}, self._left_start, self._left_end, self._reverse)
+        rows = dict(batch)
+        stop = next(reversed(rows))
+        low: bytes | None
+        high: bytes | None
+        if self._reverse:
+            low, high, self._left_end = stop, self._left_end, stop
+        else:
+            low, high = self._left_start, stop + b"\0"
+            self._left_start = stop + b"\0"
+        return self._work.overlaid(rows, low, high, self._reverse)
+
+    def pass_by(self, key: bytes) -> None:
+        """The row is about to be handed on: what has been passed is read, also if the caller goes no further."""
+        self._work._check_open()
+        span = self._span
+        if self._reverse:
+            if span is None:
+                span = self._span = self._work.read_set.open_span(key, self._end)
+            span[0] = key
+        else:
+            if span is None:
+                span = self._span = self._work.read_set.open_span(self._start or b"", key)
+            span[1] = key + b"\0"
+
+    def finish(self) -> None:
+        """All of the range was read."""
+        self._work.read_set.open_span(self._start or b"", self._end)
+
+
+class Transaction(Workspace):
+    """A transaction over one snapshot. Made by `Database.transaction()`; not for use by several threads at once.
+
+    It commits where its `with` block ends and aborts when that raises. It never retries by itself: see `transactional`.
+    """
+
+    def __init__(self, reader: Reader, *, read_only: bool, label: str, guard_writes: bool) -> None:
+        super().__init__(reader, read_only=read_only, label=label, guard_writes=guard_writes)
+        self._reader = reader
+
+    def get(self, key: bytes, default: bytes | None = None) -> bytes | None:
+        """The value of `key` in this transaction's snapshot and writes, or `default`."""
+        self._check_open()
+        if key in self.writes:
+            value = self.writes[key]
+        else:
+            check_key(key)
+            self.read_set.keys.add(key)
+            value = self._reader.get(key, self.snapshot)
+        return default if value is None else value
+
+    def __getitem__(self, key: bytes) -> bytes:
+        value = self.get(key)
+        if value is None:
+            raise KeyError(key)
+        return value
+
+    def __contains__(self, key: bytes) -> bool:
+        return self.get(key) is not None
+
+    def multi_get(self, keys: list[bytes]) -> dict[bytes, bytes]:
+        """The values of those keys that exist."""
+        found: dict[bytes, bytes] = {}
+        left = self.unread(keys, found)
+        if left:
+            found.update(self._reader.multi_get(left, self.snapshot)[1])
+        return found
+
+    def scan(
+        self,
+        start: bytes | None = None,
+        end: bytes | None = None,
+        *,
+        prefix: bytes | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """(key, value) in key order, own writes included. As far as it is consumed it is read: no phantoms."""
+        start, end = key_range(start, end, prefix, limit)
+        return self._scan(start, end, reverse, limit)
+
+    def _scan(
+        self, start: bytes | None, end: bytes | None, reverse: bool, limit: int | None
+    ) -> Iterator[tuple[bytes, bytes]]:
+        left = -1 if limit is None else limit
+        if left == 0:
+            return
+        reading = RangeRead(self, start, end, reverse)
+        batches = self._reader.scan(start, end, self.snapshot, reverse=reverse)
+        for batch in chain(batches, (None,)):
+            for row in reading.merged(batch):
+                reading.pass_by(row[0])
+                yield row
+                left -= 1
+                if left == 0:
+                    return
+        reading.finish()

@@ -63,7 +63,7 @@ class Blocking:
         found = getattr(self._target, name)
         if inspect.iscoroutinefunction(found):
             return lambda *args, **kwargs: self._loop.run(found(*args, **kwargs))
-        if name in ("scan", "history", "watch"):
+        if name in ("scan", "history"):
             return lambda *args, **kwargs: self._loop.iterate(self._loop.call(found, *args, **kwargs))
         return found
 
@@ -100,7 +100,25 @@ class BlockingDatabase(Blocking):
     """A `logdb.aio.Database` that looks like a `logdb.Database`."""
 
     def at(self, *args: Any, **kwargs: Any) -> Blocking:
-        return Blocking(self._target.at(*args, **kwargs), self._loop)
+        return Blocking(self._loop.run(self._target.at(*args, **kwargs)), self._loop)
+
+    @property
+    def version(self) -> int:
+        return self._loop.run(self._target.version())  # type: ignore[no-any-return]
+
+    @property
+    def oldest_version(self) -> int:
+        return self._loop.run(self._target.oldest_version())  # type: ignore[no-any-return]
+
+    @property
+    def pins(self) -> dict[str, int]:
+        return self._loop.run(self._target.pins())  # type: ignore[no-any-return]
+
+    def watch(self, *args: Any, **kwargs: Any) -> Iterator[Any]:
+        async def begun() -> AsyncIterator[Any]:
+            return aiter(await self._target.watch(*args, **kwargs))
+
+        return self._loop.iterate(self._loop.run(begun()))
 
     def transaction(self, **options: Any) -> BlockingCommitting:
         return BlockingCommitting(self._target.transaction(**options), self._loop)

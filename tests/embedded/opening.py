@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import logdb
+import logdb.aio
 from logdb.embedded import EmbeddedHost
+from logdb.embedded.coroutines import CoroutineHost
 
 
 def open_database(
@@ -16,3 +18,9 @@ def open_database(
         path, read_only=read_only, create=not read_only, overlay_bytes=overlay_bytes, log_options=log_options
     )
     return logdb.Database(host)
+
+
+def on_coroutines(db: logdb.Database) -> logdb.aio.Database:
+    """The same database for the event loop that runs."""
+    assert isinstance(db._host, EmbeddedHost)
+    return logdb.aio.Database(CoroutineHost(db._host))

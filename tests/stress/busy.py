@@ -17,6 +17,7 @@ import logdb
 import logdb.aio
 from logdb.embedded import EmbeddedHost
 from logdb.log.segments import segment
+from tests.embedded.opening import on_coroutines
 
 THREADS, COROUTINES = 4, 6
 ACCOUNTS, EACH = 10, 100
@@ -100,7 +101,7 @@ def main() -> None:
     for worker in range(THREADS):
         threading.Thread(target=in_thread, args=(db, worker), daemon=True).start()
     threading.Thread(target=upkeep, args=(db, Random(int(sys.argv[2]))), daemon=True).start()
-    asyncio.run(coroutines(logdb.aio.Database(db)))
+    asyncio.run(coroutines(on_coroutines(db)))
 
 
 if __name__ == "__main__":
