@@ -42,12 +42,14 @@ class Role(Enum):
 
 class Hello(NamedTuple):
     """Who speaks. `cluster`: "" from a client that does not know it yet. `role`: None if this version does not know it.
-    `address`: where the node listens; of a client, which does not, a name of its own."""
+    `address`: where the node listens; of a client, which does not, a name of its own. `ordering`: all replicas of the
+    ordering layer, so that a client need be told of one node only."""
 
     version: int
     cluster: str
     role: Role | None
     address: Address
+    ordering: tuple[Address, ...] = ()
 
 
 class Refusal(NamedTuple):
@@ -113,7 +115,7 @@ def unpack(data: bytes) -> Hello | Refusal | Mail:
         raise WireError(f"{len(data):,} bytes that are no parcel: {data[:16]!r}...") from error
     if parcel.HasField("hello"):
         hello = parcel.hello
-        return Hello(hello.version, hello.cluster, _ROLE_OF.get(hello.role), hello.address)
+        return Hello(hello.version, hello.cluster, _ROLE_OF.get(hello.role), hello.address, tuple(hello.ordering))
     if parcel.refusal:
         return Refusal(parcel.refusal)
     return Mail(parcel.sender, parcel.receiver, codec.decode(parcel))
@@ -149,7 +151,7 @@ def _check_size(data: bytes) -> None:
 def pack_hello(hello: Hello) -> bytes:
     """The first parcel of a stream."""
     assert hello.role is not None
-    wire = {"version": hello.version, "cluster": hello.cluster, "role": _ROLES[hello.role], "address": hello.address}
+    wire = {**hello._asdict(), "role": _ROLES[hello.role]}
     return peers_pb2.Parcel(hello=wire).SerializeToString()
 
 
