@@ -45,6 +45,7 @@ class Faults:
         self.healed = False
         self.losses_left = cluster.shape.f
         self.lost: set[str] = set()
+        self.replacing = 0
         self.replicas_left = (cluster.shape.replicas - 1) // 2
         self.storms = 0
         self.operated: list[tuple[Any, Any]] = []
@@ -245,7 +246,7 @@ class Faults:
     def _may_lose(self, process: Process) -> bool:
         """Whether the protocol promises to survive the loss of this disk, which then is as good as lost: not while a
         member of its shard has still to copy from it what the one before had."""
-        if not self.losses_left:
+        if not self.losses_left or self.replacing:
             return False
         states: list[Any] = [one.core for one in self.cluster.ordering if one.core is not None]
         if not states:
@@ -316,11 +317,13 @@ class Faults:
         change = None if self.healed or not isinstance(view, messages.View) else operate(self, view)
         if change is not None:
             self._count(name)
+            self.replacing += type(change) is messages.ReplaceServer
             self.cluster.operator.call(calls.Reconfigure(change), lambda result: self._operated(name, change, result))
 
     def _operated(self, name: str, change: Any, result: Any) -> None:
         self._count(f"{name}: {'refused' if isinstance(result, Exception) else 'done'}")
         self.operated.append((change, result))
+        self.replacing -= type(change) is messages.ReplaceServer
 
     def _shard(self, view: messages.View, *states: ShardState) -> messages.ShardConfig | None:
         found: messages.ShardConfig | None = self._pick([shard for shard in view.shards if shard.state in states])

@@ -267,6 +267,8 @@ class Lane:
         if self.sealed:
             self._ask_fates(self._directory.member(self.shard, self._turn))
             self._turn += 1
+            if self._turn % 4 == 0:  # the members may be others by now, or the segment trimmed away
+                self._council.refresh()
             desk.set(self._again, desk.now + desk.config.answer_timeout_ns)
             return
         due = [batch for batch in self.flight.values() if batch.resend_at <= desk.now]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+from logdb.log.contract import LogFailed
 from logdb.log.cores import SECOND, Received, Send
 from logdb.log.scalog import calls
 from logdb.log.scalog.aggregator import Aggregator, AggregatorConfig
@@ -127,3 +128,19 @@ def test_8_an_aggregator_whose_leader_does_not_answer_asks_others() -> None:
         effects = aggregator.handle(Received("b", Updates(number, ())), number * SECOND // 10)
         asked |= {effect.to for effect in effects if isinstance(effect, Send) and isinstance(effect.message, AskView)}
     assert asked == {"o1", "o2", "o3"}
+
+
+def test_9_a_client_whose_segment_was_trimmed_away_before_it_knew_its_fate_is_told_so() -> None:
+    """It asked the members that it knew for ever, and never for a newer view, which has the segment no more."""
+    stage = Stage(view(3, shard(1, servers=1), shard(2)))
+    call = stage.call(calls.Append(records(1), 1))
+    stage.wait(SECOND // 10)
+    to, append = stage.one(Append)
+    stage.give(to, Refused(append.client, append.sequence, append.segment, Why.SEALED))
+    stage.show(view(4, shard(1, FINALIZED, servers=1), shard(2)))
+    for _ in range(100):
+        stage.wait(SECOND // 10)
+        for member, _ in stage.take(AskFate):
+            stage.give(member, Fate(append.client, append.segment, (), ()))
+        stage.show(view(5, shard(2), next_shard=3))
+    assert isinstance(stage.answers[call], LogFailed)
