@@ -12,7 +12,7 @@ PACKAGE = ROOT / "logdb"
 
 FLOORS = [
     ["logdb.errors", "logdb.moments"],
-    ["logdb.log.segments"],
+    ["logdb.directories", "logdb.log.segments"],
     ["logdb.log.contract"],
     ["logdb.log.following"],
     ["logdb.log.cores"],
@@ -23,6 +23,7 @@ FLOORS = [
     ["logdb.txn"],
     ["logdb.embedded"],
     ["logdb.hosts"],
+    ["logdb.net"],
     ["logdb.database"],
     ["logdb.opening", "logdb.inspection"],
     ["logdb.aio"],

@@ -1,0 +1,169 @@
+"""What a directory of LogDB's is: an identity file that says so, and a lock that one process at a time holds.
+
+    the identity   format version, the id (16 random bytes) and what else its kind says, as TOML with a checksum
+    LOCK           held (flock) by the one process that has the directory open for writing; names it
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import sys
+import time
+import tomllib
+import uuid
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import google_crc32c
+
+from logdb.errors import Corruption, DatabaseInUse, NotADatabase, Unavailable, UnsupportedFormat
+
+LOCK: Final = "LOCK"
+
+
+class Kind(NamedTuple):
+    """A kind of directory. `title`: "a LogDB database"; `identity`: the name of the file; `format`: the newest known."""
+
+    title: str
+    identity: str
+    format: int
+
+
+class Identity(NamedTuple):
+    """What the identity file says. `fields`: all of it."""
+
+    id: bytes
+    fields: Mapping[str, Any]
+
+
+def prepare(path: Path, kind: Kind, *, create: bool) -> bool:
+    """Whether the directory has an identity; if not, it may get one. Raises NotADatabase."""
+    if path.exists() and not path.is_dir():
+        raise NotADatabase(f"{path} is a file; {kind.title} is a directory")
+    if (path / kind.identity).exists():
+        return True
+    strangers = sorted(entry.name for entry in path.iterdir()) if path.exists() else []
+    strangers = [name for name in strangers if name not in (LOCK, f"{kind.identity}.tmp")]
+    if strangers:
+        raise NotADatabase(
+            f"{path} is not {kind.title} and not empty (it holds {strangers[0]!r}); give an empty or a new directory"
+        )
+    if not create:
+        raise NotADatabase(f"{path} is not {kind.title}; nothing was created")
+    return False
+
+
+def lock(path: Path) -> int:
+    """Make the directory if there is none, and take its lock. Returns the file descriptor that holds it.
+
+    Raises DatabaseInUse, Unavailable.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        return _take_lock(path)
+    except OSError as error:
+        raise Unavailable(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def unlock(lock_fd: int) -> None:
+    """Give up the lock."""
+    os.ftruncate(lock_fd, 0)
+    os.close(lock_fd)
+
+
+def is_locked(path: Path) -> bool:
+    """Whether some process has the directory open for writing."""
+    try:
+        fd = os.open(path / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    else:
+        return False
+    finally:
+        os.close(fd)
+
+
+def identify(path: Path, kind: Kind) -> Identity:
+    """Read the identity. Raises NotADatabase, UnsupportedFormat, Corruption."""
+    file = path / kind.identity
+    try:
+        text = file.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        lacks = f"is not {kind.title} (it has no file {kind.identity})"
+        raise NotADatabase(f"{path} {lacks if path.exists() else 'does not exist'}") from None
+    try:
+        fields = tomllib.loads(text.decode())
+        version, id = fields["format"], uuid.UUID(fields["id"]).bytes
+        if not isinstance(version, int):
+            raise TypeError("format is no integer")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Corruption(file, None, f"it does not say what it should ({error})") from error
+    if version > kind.format:
+        raise UnsupportedFormat(file, version, kind.format)
+    if text != _signed(text.rpartition(b"crc32c")[0]):
+        raise Corruption(file, None, "it does not match its checksum")
+    return Identity(id, fields)
+
+
+def make_identity(path: Path, kind: Kind, more: Mapping[str, str] | None = None) -> None:
+    """Write a new identity, in place of the one that there may be."""
+    staging = path / f"{kind.identity}.tmp"
+    fields = {"id": str(uuid.uuid4()), "created": datetime.now(UTC).isoformat(timespec="seconds"), **(more or {})}
+    lines = [f"# This is {kind.title}. Do not edit.", f"format = {kind.format}"]
+    lines += [f"{name} = {json.dumps(value)}" for name, value in fields.items()]
+    staging.write_bytes(_signed("".join(f"{line}\n" for line in lines).encode()))
+    with staging.open("rb") as file:
+        os.fsync(file.fileno())
+    os.replace(staging, path / kind.identity)
+    for directory in (path, path.absolute().parent):
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def _signed(fields: bytes) -> bytes:
+    return fields + b'crc32c = "%08x"\n' % google_crc32c.value(fields)
+
+
+def _take_lock(path: Path) -> int:
+    fd = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    for patience in reversed(range(50)):
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            holder = _holder(os.pread(fd, 4096, 0))
+            if holder is not None or not patience:
+                os.close(fd)
+                raise DatabaseInUse(path, holder or "another process") from None
+            # Nobody has signed: a reader that asks `is_written`, or a writer that is about to sign.
+            time.sleep(0.002)
+    me = {
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
+        "command": " ".join([os.path.basename(sys.argv[0]) or "python", *sys.argv[1:]])[:200],
+        "since": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, json.dumps(me).encode(), 0)
+    return fd
+
+
+def _holder(text: bytes) -> str | None:
+    try:
+        who = json.loads(text)
+        this = "this process" if who["pid"] == os.getpid() else "process"
+        return f"{this} {who['pid']} on {who['host']} ({who['command']}), since {who['since']}"
+    except (ValueError, KeyError, TypeError):
+        return None
