@@ -12,6 +12,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from logdb.log.cores import MILLISECOND
@@ -116,9 +117,16 @@ class Faults:
         process = self._someone(self.draw.choice(("storage", "storage", "ordering")))
         if process is None:
             return False
-        doomed, span = process, self._span()
-        process.disk.trap = lambda: self._kill(doomed, span)
+        process.disk.trap = partial(self._kill, process, self._span())
         return True
+
+    def ordering_dies_in_mid_write(self) -> bool:
+        """Most replicas of the ordering layer, each when it next writes: a command may be lost that was half there."""
+        up = [one for one in self.cluster.ordering if one.core is not None]
+        doomed = self.draw.sample(up, self.draw.randint((len(up) + 1) // 2, len(up)))
+        for process in doomed:
+            process.disk.trap = partial(self._kill, process, self._span())
+        return bool(doomed)
 
     def _leader(self) -> Process | None:
         """An ordering replica that leads, or thinks so."""
@@ -413,6 +421,7 @@ FAULTS: dict[str, Callable[[Faults], bool]] = {
     "kill aggregator": Faults.kill_aggregator,
     "kill client": Faults.kill_client,
     "kill in mid-write": Faults.kill_in_mid_write,
+    "ordering dies in mid-write": Faults.ordering_dies_in_mid_write,
     "kill leader": Faults.kill_leader,
     "power failure": Faults.power_failure,
     "pause": Faults.pause,
@@ -449,6 +458,17 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
 }
 
 
+AT_THE_ORDERING_LAYER = (
+    "kill ordering",
+    "ordering dies in mid-write",
+    "kill leader",
+    "split off leader",
+    "clock jump",
+    "lossy network",
+    "doubling network",
+    "reordering network",
+    "slow disk",
+)
 LOSSES = {"flip a bit", "flip a bit and kill", "lose disk"}
 LOOKS_DEAD = {
     "kill storage",
@@ -468,11 +488,13 @@ LOOKS_DEAD = {
 
 
 def trouble_of(draw: random.Random, policy: FailurePolicy) -> Trouble:
-    """The trouble of a seed. One in eight has none, one in eight of the others no faults or no operations."""
+    """The trouble of a seed. One in eight has none, one in eight of the others no faults or no operations, one in four
+    has its faults at the ordering layer."""
     if draw.random() < 1 / 8:
         return Trouble((), ())
     share = draw.choice((0.15, 0.4, 0.8))
-    faults = tuple(name for name in FAULTS if draw.random() < share)
+    kinds = AT_THE_ORDERING_LAYER if draw.random() < 1 / 4 else tuple(FAULTS)
+    faults = tuple(name for name in kinds if draw.random() < share)
     operations = tuple(name for name in OPERATIONS if draw.random() < share)
     if policy is not FailurePolicy.FINALIZE_AND_ADD:
         spared = draw.choice((LOSSES, LOOKS_DEAD))
