@@ -188,11 +188,11 @@ def check_within_append(history: History) -> None:
 
 
 def check_followings(history: History, truth: Truth, records: dict[int, Record]) -> None:
-    """Subscribers were given every record of their tags, and none else."""
+    """Subscribers were given every record of their tags, and none else; what came after the truth was taken, too late."""
     for following in history.followings:
         given = {gsn for gsn, _, _ in following.records}
         tags = following.tags
-        for gsn in range(following.start, following.reached):
+        for gsn in range(following.start, min(following.reached, truth.tail + 1)):
             record = records.get(gsn)
             if record is None:
                 if gsn >= truth.oldest:
