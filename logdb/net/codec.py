@@ -79,13 +79,20 @@ class _Message:
                 self._decoders.append((at, decode))
 
     def encode(self, message: Any) -> dict[str, Any]:
-        """The arguments of the wire type. A None is left out."""
+        """The arguments of the wire type, for which a None is as if it were left out. Raises WireError."""
         fields = dict(zip(self._names, message, strict=False))
+        if None in fields.values():
+            self._check_absent(fields)
         for name, encode in self._encoders:
             value = fields[name]
             if value is not None:
                 fields[name] = encode(value)
         return fields
+
+    def _check_absent(self, fields: dict[str, Any]) -> None:
+        absent = {name for name, value in fields.items() if value is None}
+        if wrong := absent - {name for _, name in self._optional}:
+            raise WireError(f"{self.kind.__name__} without {', '.join(sorted(wrong))}")
 
     def decode(self, wire: Any) -> Any:
         """The message, without its batch. Raises WireError."""

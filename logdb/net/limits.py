@@ -26,7 +26,7 @@ MAX_PARCEL_BYTES: Final = MAX_BATCH_BYTES + MAX_PLAIN_BYTES
 """Of one message of gRPC: `grpc.max_send_message_length` and `grpc.max_receive_message_length`."""
 
 PARCEL_BYTES: Final = 1 << 20
-"""Messages that wait share a parcel up to here; a larger one goes alone."""
+"""Messages that wait share a parcel up to here; a larger one goes alone, and what is larger has only one."""
 
 MAX_PULL_BYTES: Final = 16 << 20
 """Nobody may ask for more of the log at once: the server would have to read it."""

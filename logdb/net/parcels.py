@@ -66,6 +66,9 @@ class Mail(NamedTuple):
     messages: list[Any]
 
 
+_FIELDS: Final = 4
+"""Of a parcel with one message: its addresses, the message and the batch."""
+
 _ROLES: Final = {role: peers_pb2.Role.Value(role.name) for role in Role}
 _ROLE_OF: Final = {number: role for role, number in _ROLES.items()}
 assert len(_ROLE_OF) + 1 == len(peers_pb2.Role.values()), "a role on the wire that stands for none"
@@ -107,7 +110,7 @@ def _pieces(message: Any) -> Iterator[bytes]:
 
 def unpack(data: bytes) -> Hello | Refusal | Mail:
     """What a parcel is. Raises WireError."""
-    if len(data) > MAX_PLAIN_BYTES:
+    if len(data) > PARCEL_BYTES:
         _check_size(data)
     try:
         parcel = peers_pb2.Parcel.FromString(data)
@@ -122,27 +125,30 @@ def unpack(data: bytes) -> Hello | Refusal | Mail:
 
 
 def _check_size(data: bytes) -> None:
-    """Walk over the fields of a large parcel: what is not batches must be small, as it will be many small objects."""
-    size = len(data)
+    """Walk over the few fields of a large parcel: all but its batch may become many objects, and is therefore limited."""
+    size, at, plain = len(data), 0, 0
     if size > MAX_PARCEL_BYTES:
         raise WireError(f"a parcel of {size:,} bytes, the limit is {MAX_PARCEL_BYTES:,}")
-    at, plain = 0, 0
     try:
-        while at < size and plain <= MAX_PLAIN_BYTES:
-            key, start = data[at], at
+        for _ in range(_FIELDS):
+            start, key = at, data[at]
             if key & 0x87 != 2:
                 raise WireError(f"a parcel of {size:,} bytes with a field that is none of a parcel's")
-            length, at, shift = data[at + 1] & 127, at + 2, 7
-            while data[at - 1] > 127:
-                length, at, shift = length | (data[at] & 127) << shift, at + 1, shift + 7
-                if shift > 35:
-                    raise WireError(f"a parcel of {size:,} bytes with a field that has no length")
+            length, shift, at = data[at + 1] & 127, 7, at + 2
+            while data[at - 1] > 127 and shift < 35:
+                length, shift, at = length | (data[at] & 127) << shift, shift + 7, at + 1
             at += length
             plain += at - start - (length if key >> 3 == peers_pb2.Parcel.BATCHES_FIELD_NUMBER else 0)
+            if at >= size:
+                break
     except IndexError:
         at = size + 1
-    if at > size or plain > MAX_PLAIN_BYTES:
-        raise WireError(f"a parcel of {size:,} bytes, more than {MAX_PLAIN_BYTES:,} without its batches, or cut off")
+    if at > size:
+        raise WireError(f"a parcel of {size:,} bytes that was cut off")
+    if at < size:
+        raise WireError(f"a parcel of {size:,} bytes with more than one message; then the limit is {PARCEL_BYTES:,}")
+    if plain > MAX_PLAIN_BYTES:
+        raise WireError(f"a parcel of {plain:,} bytes beside its records, the limit is {MAX_PLAIN_BYTES:,}")
 
 
 # ---- the handshake

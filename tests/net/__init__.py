@@ -1,0 +1,1 @@
+"""Tests of the shell of the cluster: the wire, and what runs on it."""

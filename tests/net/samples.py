@@ -1,0 +1,155 @@
+"""Messages of every kind, made from the types of their fields and not from the codec: one fixed sample of each, random
+ones for Hypothesis, and the check that a value is what its type says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from enum import Enum
+from itertools import count
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin, get_type_hints
+
+from hypothesis import strategies as st
+
+from logdb.log.contract import LogRecord, Record
+from logdb.log.paxos import messages as paxos
+from logdb.log.scalog import messages as scalog
+from logdb.log.scalog.records import HEADER_BYTES
+from logdb.net.limits import MAX_PULL_BYTES
+
+
+def is_id(kind: type, name: str) -> bool:
+    """Whether somebody drew it at random, from 64 bits; all other integers are positions."""
+    return name in ("client", "token", "id", "request") and kind is not scalog.Segment
+
+
+FIRST_IS_ID = {(scalog.Replicate, "settled"), (scalog.SessionsAre, "marks"), (scalog.SessionsAre, "runs")}
+STORED = {scalog.Replicate, scalog.Found, scalog.Pulled}
+
+
+def parts_of(hint: Any) -> Iterator[Any]:
+    """The NamedTuples that a type is made of."""
+    for part in get_args(hint) or (hint,):
+        if part is not hint:
+            yield from parts_of(part)
+        elif hasattr(part, "_fields"):
+            yield part
+
+
+def message_types() -> list[type]:
+    """Every NamedTuple of the two modules that is not a part of another one."""
+    tuples = [
+        kind
+        for module in (scalog, paxos)
+        for kind in vars(module).values()
+        if isinstance(kind, type) and hasattr(kind, "_fields") and kind.__module__ == module.__name__
+    ]
+    parts = {part for kind in tuples for hint in get_type_hints(kind).values() for part in parts_of(hint)}
+    return [kind for kind in tuples if kind not in parts]
+
+
+# ---- one fixed sample
+
+
+def sample(kind: Any) -> Any:
+    """A message whose fields are all different and none of them is the default. Lists have two items."""
+    numbers = count(1000)
+    return _sample(kind, kind, "", numbers)
+
+
+def _sample(hint: Any, kind: Any, name: str, numbers: Iterator[int]) -> Any:
+    options = get_args(hint)
+    if hint is int:
+        return next(numbers) + (1 << 63 if is_id(kind, name) else 0)
+    if hint is bool:
+        return True
+    if hint is str:
+        return f"node-{next(numbers)}:7400"
+    if hint is bytes:
+        return f"stored payload {next(numbers)}".encode()
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return list(hint)[-1]
+    if get_origin(hint) is UnionType:
+        return _sample(options[0], kind, name, numbers)
+    if hint == frozenset[int]:
+        return frozenset({3, 255})
+    if hint == Sequence[Record]:
+        return ((7, _sample(bytes, kind, name, numbers)), (8, _sample(bytes, kind, name, numbers)))
+    if hint == Sequence[LogRecord]:
+        return tuple(LogRecord(next(numbers), next(numbers), 7 + n, f"stored payload {n}".encode()) for n in (1, 2))
+    if hasattr(hint, "_fields"):
+        return hint(*(_sample(field, hint, at, numbers) for at, field in get_type_hints(hint).items()))
+    if len(options) == 1 or options[-1] is Ellipsis:
+        return tuple(_sample(options[0], kind, name, numbers) for _ in range(2))
+    return tuple(_sample(option, kind, name, numbers) for option in options)
+
+
+# ---- random ones
+
+positions = st.integers(0, scalog.END) | st.integers(0, 100)
+ids = st.integers(0, (1 << 64) - 1)
+tags = st.integers(1, 255)
+
+
+def messages(kind: Any) -> st.SearchStrategy[Any]:
+    """Any message of a kind."""
+    if kind is scalog.SessionsAre:
+        run = st.tuples(ids, positions, positions, positions, st.integers(-1, scalog.END - 1))
+        marks = st.lists(st.tuples(ids, positions), max_size=4).map(tuple)
+        return st.builds(kind, positions, positions, positions, marks, st.lists(run, max_size=4).map(tuple))
+    if kind is scalog.Pull:
+        wanted = st.none() | st.frozensets(tags, max_size=5)
+        return st.builds(kind, ids, positions, positions, wanted, st.integers(0, MAX_PULL_BYTES))
+    return st.builds(kind, *(_field(hint, kind, name) for name, hint in get_type_hints(kind).items()))
+
+
+def _field(hint: Any, kind: Any, name: str) -> st.SearchStrategy[Any]:
+    options = get_args(hint)
+    if hint is int:
+        return ids if is_id(kind, name) else positions
+    if hint in (bool, str, NoneType) or (isinstance(hint, type) and issubclass(hint, Enum)):
+        return st.from_type(hint)
+    if hint is bytes:
+        return st.binary(max_size=40)
+    payloads = st.binary(min_size=HEADER_BYTES if kind in STORED else 0, max_size=60)
+    if hint == Sequence[Record]:
+        return st.lists(st.tuples(tags, payloads), max_size=5).map(tuple)
+    if hint == Sequence[LogRecord]:
+        return st.lists(st.builds(LogRecord, positions, positions, tags, payloads), max_size=5).map(tuple)
+    if get_origin(hint) is UnionType:
+        return st.one_of(*(_field(option, kind, name) for option in options))
+    if hasattr(hint, "_fields"):
+        return messages(hint)
+    if len(options) == 1 or options[-1] is Ellipsis:
+        return st.lists(_field(options[0], kind, name), max_size=4).map(tuple)
+    columns = [_field(option, kind, name) for option in options]
+    if (kind, name) in FIRST_IS_ID:
+        columns[0] = ids
+    return st.tuples(*columns)
+
+
+any_message = st.one_of(*(messages(kind) for kind in message_types()))
+
+
+# ---- what has come
+
+
+def conforms(value: Any, hint: Any) -> bool:
+    """Whether a value is of its type through and through, and its numbers are in their bounds."""
+    options = get_args(hint)
+    if hint is int:
+        return type(value) is int and -1 <= value < 1 << 64
+    if get_origin(hint) is UnionType:
+        return any(conforms(value, option) for option in options)
+    if hint == frozenset[int]:
+        return type(value) is frozenset and all(0 < tag < 256 for tag in value)
+    if hint == Record:
+        return type(value) is tuple and len(value) == 2 and 0 < value[0] < 256 and type(value[1]) is bytes
+    if hasattr(hint, "_fields"):
+        hints = get_type_hints(hint).values()
+        return type(value) is hint and len(value) == len(hints) and all(map(conforms, value, hints))
+    if not options:
+        return type(value) is hint
+    if len(options) == 1 or options[-1] is Ellipsis:
+        return type(value) is tuple and all(conforms(item, options[0]) for item in value)
+    return type(value) is tuple and len(value) == len(options) and all(map(conforms, value, options))
