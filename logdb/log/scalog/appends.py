@@ -276,11 +276,11 @@ class Appends:
                 append.gsns[place], append.shards[place] = gsn, shard
         self._settled(share, count)
 
-    def lost(self, piece: Piece, start: int, end: int) -> None:
+    def lost(self, piece: Piece, start: int, end: int, why: str) -> None:
         share = piece.owner
         assert isinstance(share, Share)
         share.append.doubtful += end - start
-        share.append.why = unknown("the segment was trimmed away before anybody could tell")
+        share.append.why = unknown(why)
         self._settled(share, end - start)
 
     def dropped(self, piece: Piece) -> None:

@@ -10,6 +10,8 @@ from logdb.log.cores import ProtocolViolation
 
 NEVER = -1
 """In the place of a GSN: the record is not in the segment and never will be."""
+FORGOTTEN = -2
+"""In the place of a GSN: the record was ordered, and nobody knows where any more."""
 
 
 class Piece:

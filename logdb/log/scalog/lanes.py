@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from logdb.log.cores import Address
-from logdb.log.scalog.batches import NEVER, Batch, Numbers, Piece, merged
+from logdb.log.scalog.batches import FORGOTTEN, NEVER, Batch, Numbers, Piece, merged
 from logdb.log.scalog.council import Council
 from logdb.log.scalog.desk import Alarm, Desk
 from logdb.log.scalog.directory import Directory
@@ -31,7 +31,7 @@ class Sink(Protocol):
     def ordered(self, piece: Piece, start: int, gsns: Sequence[int], shard: int) -> None:
         """Its records from `start` on have these GSNs."""
 
-    def lost(self, piece: Piece, start: int, end: int) -> None:
+    def lost(self, piece: Piece, start: int, end: int, why: str) -> None:
         """Its records `start` to `end` - 1 may be in the log or not: nobody can tell any more."""
 
     def dropped(self, piece: Piece) -> None:
@@ -63,6 +63,7 @@ class Lane:
         self._busy = False
         self._heard_at = 0
         self._turn = desk.rng.randrange(8)
+        self._forgotten: int | None = None
         self._linger = Alarm(lambda: self.flush(lingered=True))
         self._again = Alarm(self._insist)
 
@@ -167,8 +168,10 @@ class Lane:
         primary = self._directory.primary(self.segment)
         if primary is not None and sender == primary[1]:
             self._heard_at = self._desk.now
+        forgotten = self._forget(any(not gsn for _, _, gsn in answer.ordered))
         for first, count, gsn in answer.ordered:
-            self._decide(first, first + count, gsn)
+            if gsn or forgotten:
+                self._decide(first, first + count, gsn or FORGOTTEN)
         if answer.never:
             self.seal()
         for first, count in merged(answer.never):
@@ -178,8 +181,18 @@ class Lane:
         elif self.flight:
             self._desk.set(self._again, self._desk.now + self._desk.backoff(2))
 
+    def _forget(self, said: bool) -> bool:
+        """Whether to believe that nobody knows where records are: all members had the time to say otherwise."""
+        config = self._directory.shard_of(self.segment)
+        if not said or config is None:
+            return False
+        if self._forgotten is None:
+            self._forgotten = self._turn
+        return self._turn - self._forgotten > 2 * len(config.members)
+
     def _decide(self, start: int, end: int, gsn: int) -> None:
-        """The records with the numbers `start` to `end` - 1 have GSNs from `gsn` on, or are NEVER in this segment."""
+        """The records with the numbers `start` to `end` - 1 have GSNs from `gsn` on, or are NEVER in this segment, or
+        FORGOTTEN."""
         whole = self.flight.get(start)
         moved: list[Piece] = []
         for batch in [whole] if whole is not None and whole.count == end - start else list(self.flight.values()):
@@ -187,7 +200,7 @@ class Lane:
                 low = max(start, piece.sequence)
                 high = min(end, piece.sequence + len(piece.records))
                 if low < high:
-                    found = range(gsn + low - start, gsn + high - start) if gsn != NEVER else (NEVER,) * (high - low)
+                    found = range(gsn + low - start, gsn + high - start) if gsn > 0 else (gsn,) * (high - low)
                     self._decide_piece(batch, piece, low - piece.sequence, found, moved)
             if batch.left:
                 self._mark(batch)
@@ -199,6 +212,10 @@ class Lane:
     def _decide_piece(self, batch: Batch, piece: Piece, start: int, found: Sequence[int], moved: list[Piece]) -> None:
         news = piece.decide(start, found)
         batch.left -= sum([high - low for low, high in news])
+        if found[0] == FORGOTTEN:
+            for low, high in news:
+                self._sink.lost(piece, low, high, "it is in the log, and was trimmed before anybody could tell where")
+            return
         if found[0] != NEVER:
             for low, high in news:
                 self._sink.ordered(piece, low, found[low - start : high - start], self.shard)
@@ -309,5 +326,5 @@ class Lane:
                     low = max(first, piece.sequence) - piece.sequence
                     high = min(first + count, piece.sequence + len(piece.records)) - piece.sequence
                     if low < high:
-                        self._sink.lost(piece, low, high)
+                        self._sink.lost(piece, low, high, "the segment was trimmed away before anybody could tell")
             self._remove(batch)

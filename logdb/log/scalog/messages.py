@@ -145,8 +145,9 @@ class AskFate(NamedTuple):
 
 
 class Fate(NamedTuple):
-    """Member to client. `ordered`: (first sequence, count, first GSN). `never`: (first, count): not in the segment,
-    which is sealed. What is in neither is not decided yet, or not known here."""
+    """Member to client. `ordered`: (first sequence, count, first GSN); GSN 0: it is in the log, or was before a trim,
+    and this member does not know where. `never`: (first, count): not in the segment, which is sealed. What is in
+    neither is not decided yet, or not known here."""
 
     client: int
     segment: int

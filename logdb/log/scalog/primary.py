@@ -79,6 +79,7 @@ class Primary:
         shard = self._shard
         ordered = shard.chain.ends.get(copy.id, 1)
         ranges, run_left = self._ordered(copy, run, ordered)
+        ranges = [known for known in ranges if known[2]]
         if ranges:
             shard.out.append(Send(sender, Appended(client, copy.id, tuple(ranges), shard.leaving)))
         if run_left is None:
@@ -96,15 +97,17 @@ class Primary:
                 waiting.insert(at, entry)
 
     def _ordered(self, copy: Copy, run: Run, ordered: int) -> tuple[list[tuple[int, int, int]], Run | None]:
-        """(first sequence number, count, first GSN) of what the chain has ordered of a run, and what it has not."""
+        """What the chain has ordered of a run, and what it has not.
+
+        The first as (first sequence number, count, first GSN), with 0 for GSNs that are not known any more.
+        """
         if run.gsn:
-            return ([(run.sequence, run.count, run.gsn)] if run.gsn > 0 else []), None
+            return [(run.sequence, run.count, max(run.gsn, 0))], None
         end = min(run.lsn + run.count, ordered)
         ranges, sequence = [], run.sequence
         if run.lsn < end:
             for gsn, count in self._shard.gsns_of(copy.id, run.lsn, end):
-                if gsn > 0:
-                    ranges.append((sequence, count, gsn))
+                ranges.append((sequence, count, max(gsn, 0)))
                 sequence += count
         left = run.part(sequence, run.sequence + run.count) if sequence < run.sequence + run.count else None
         return ranges, left

@@ -276,6 +276,30 @@ def sealed_stage(count: int = 4) -> tuple[Stage, int, Append]:
     return stage, call, append
 
 
+def test_what_everybody_has_forgotten_is_told_as_unknown() -> None:
+    """A record was ordered and trimmed, and the member that knew where has lost its disk (BUGS.md, 10)."""
+    stage, call, append = sealed_stage()
+    asked: list[str] = []
+    while call not in stage.answers:
+        stage.wait(SECOND)
+        for to, _ in stage.take(AskFate):
+            asked.append(to)
+            stage.give(to, Fate(append.client, 11, ((append.sequence, 4, 0),), ()))
+    assert isinstance(stage.answers[call], LogFailed)
+    assert "it is in the log, and was trimmed" in str(stage.answers[call])
+    assert {"s11", "s12", "s13"} <= set(asked[:-1]), "everybody could have told"
+
+
+def test_what_one_member_has_forgotten_another_one_knows() -> None:
+    stage, call, append = sealed_stage()
+    while call not in stage.answers:
+        stage.wait(SECOND)
+        for to, _ in stage.take(AskFate):
+            gsn = 70 if to == "s13" else 0
+            stage.give(to, Fate(append.client, 11, ((append.sequence, 4, gsn),), ()))
+    assert stage.answers[call].gsns == [70, 71, 72, 73]
+
+
 def test_sealed_is_no_fate_before_a_member_says_never() -> None:
     stage, call, append = sealed_stage()
     asked: set[str] = set()
