@@ -188,7 +188,7 @@ def check_within_append(history: History) -> None:
 
 
 def check_followings(history: History, truth: Truth, records: dict[int, Record]) -> None:
-    """Subscribers were given every record of their tags, and none else; what came after the truth was taken, too late."""
+    """Subscribers were given every record of their tags, and none else, up to where the truth was taken."""
     for following in history.followings:
         given = {gsn for gsn, _, _ in following.records}
         tags = following.tags

@@ -6,6 +6,7 @@ that stops by itself is started again after a while, as a supervisor would; one 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -226,17 +227,23 @@ class NotAnswered(Exception):
 
 
 class Operator:
-    """Puts calls through a client process, and may wait for their answers while the world goes on."""
+    """Puts calls through a client process, and may wait for their answers while the world goes on.
+
+    `asked`: how many changes of each kind.
+    """
 
     def __init__(self, process: Process) -> None:
         self.process = process
         self._last = 0
         self._then: dict[int, Callable[[Any], None]] = {}
+        self.asked: Counter[type] = Counter()
         process.on_answer = self._answered
 
     def call(self, request: Any, then: Callable[[Any], None] | None = None) -> int:
         """Put a call, and give its result to `then`."""
         self._last += 1
+        if isinstance(request, calls.Reconfigure):
+            self.asked[type(request.change)] += 1
         if then is not None:
             self._then[self._last] = then
         self.process.call(self._last, request)

@@ -151,6 +151,16 @@ class Faults:
         one, other = sides if self.draw.random() < 0.5 else sides[::-1]
         return self._partition(one, other, self.draw.random() < 0.3)
 
+    def split_ordering_layer(self) -> bool:
+        """Some of its replicas from the others, for long enough that both sides notice."""
+        everybody = [one.address for one in self.cluster.ordering]
+        if len(everybody) == 1:
+            return False
+        self.draw.shuffle(everybody)
+        middle = self.draw.randint(1, len(everybody) - 1)
+        span = self.draw.randint(4, 12) * self.cluster.shape.heartbeat_ns
+        return self._partition(everybody[:middle], everybody[middle:], self.draw.random() < 0.3, span)
+
     def power_failure(self) -> bool:
         """Every server dies at once."""
         for process in self.cluster.processes():
@@ -175,10 +185,10 @@ class Faults:
             process.jump(int(self.draw.random() ** 3 * 20 * self.cluster.shape.heartbeat_ns))
         return process is not None
 
-    def _partition(self, one: list[str], other: list[str], one_way: bool) -> bool:
+    def _partition(self, one: list[str], other: list[str], one_way: bool, span: int = 0) -> bool:
         links = self.cluster.network.split(one, other, one_way=one_way)
         self.world.tell(f"cut {one} from {other}, {one_way=}")
-        self.world.after(self._span(), self._mend, links)
+        self.world.after(span or self._span(), self._mend, links)
         return True
 
     def _mend(self, links: set[tuple[str, str]]) -> None:
@@ -325,8 +335,12 @@ class Faults:
         change = None if self.healed or not isinstance(view, messages.View) else operate(self, view)
         if change is not None:
             self._count(name)
-            self.replacing += type(change) is messages.ReplaceServer
-            self.cluster.operator.call(calls.Reconfigure(change), lambda result: self._operated(name, change, result))
+            self._have(name, change)
+
+    def _have(self, name: str, change: messages.Reconfiguration) -> None:
+        """Have a change carried out."""
+        self.replacing += type(change) is messages.ReplaceServer
+        self.cluster.operator.call(calls.Reconfigure(change), lambda result: self._operated(name, change, result))
 
     def _operated(self, name: str, change: Any, result: Any) -> None:
         self._count(f"{name}: {'refused' if isinstance(result, Exception) else 'done'}")
@@ -353,6 +367,16 @@ class Faults:
         if shard is None or any(member.address in self.lost for member in shard.members):
             return None
         return messages.ReplaceServer(self.draw.choice(shard.members).server, 0)
+
+    def replace_all_servers(self, view: messages.View) -> Any:
+        """All of one shard, and never mind that each must be copied from the others before these can go."""
+        first = self.replace_server(view)
+        if first is not None:
+            (shard,) = [one for one in view.shards if any(member.server == first.server for member in one.members)]
+            for member in shard.members:
+                if member.server != first.server:
+                    self._have("replace all servers", messages.ReplaceServer(member.server, 0))
+        return first
 
     def add_replica(self, view: messages.View) -> Any:
         shard = self._shard(view, ShardState.FINALIZED)
@@ -430,6 +454,7 @@ FAULTS: dict[str, Callable[[Faults], bool]] = {
     "split one way": Faults.split_one_way,
     "split partly": Faults.split_partly,
     "split off leader": Faults.split_off_leader,
+    "split ordering layer": Faults.split_ordering_layer,
     "isolate": Faults.isolate,
     "lossy network": Faults.lossy_network,
     "doubling network": Faults.doubling_network,
@@ -447,6 +472,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "finalize with grace": Faults.finalize_with_grace,
     "finalize now": Faults.finalize_now,
     "replace server": Faults.replace_server,
+    "replace all servers": Faults.replace_all_servers,
     "add replica": Faults.add_replica,
     "seal segment": Faults.seal_segment,
     "open segment": Faults.open_segment,
@@ -463,6 +489,7 @@ AT_THE_ORDERING_LAYER = (
     "ordering dies in mid-write",
     "kill leader",
     "split off leader",
+    "split ordering layer",
     "clock jump",
     "lossy network",
     "doubling network",
