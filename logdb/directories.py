@@ -1,7 +1,7 @@
 """What a directory of LogDB's is: an identity file that says so, and a lock that one process at a time holds.
 
-    the identity   format version, the id (16 random bytes) and what else its kind says, as TOML with a checksum
-    LOCK           held (flock) by the one process that has the directory open for writing; names it
+the identity   format version, the id (16 random bytes) and what else its kind says, as TOML with a checksum
+LOCK           held (flock) by the one process that has the directory open for writing; names it
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LOCK: Final = "LOCK"
 
 
 class Kind(NamedTuple):
-    """A kind of directory. `title`: "a LogDB database"; `identity`: the name of the file; `format`: the newest known."""
+    """A kind of directory. `title`: "a LogDB database"; `identity`: its file's name; `format`: the newest known."""
 
     title: str
     identity: str

@@ -8,6 +8,7 @@ from pathlib import Path
 from logdb.log import LocalLog, MemoryLog
 from logdb.log.contract import Log, LogRecord, NotOfThisShard, OrderedLog, Reconfigurable, Record
 from logdb.log.scalog.commands import FailurePolicy
+from tests.net.clusters import Cluster, ClusterLog
 from tests.sim.cluster import Shape
 from tests.sim.engine import SimulatedLog
 
@@ -31,6 +32,12 @@ def scalog(replicas: int, shards: int, f: int, policy: FailurePolicy) -> Callabl
     return lambda path, clock: SimulatedLog(shape)
 
 
+def over_grpc(replicas: int, shards: int, f: int) -> Callable[[Path, Clock], Reconfigurable]:
+    """Scalog on real servers, sockets and disks, which has servers to spare for two more shards."""
+    storage = (shards + 2) * (f + 1)
+    return lambda path, clock: ClusterLog(Cluster(path, replicas=replicas, storage=storage, failures=f), shards)
+
+
 ORDERED: dict[str, Callable[[Path, Clock], OrderedLog]] = {
     "local": lambda path, clock: LocalLog(path, bytes(16), segment_bytes=1 << 10, clock=clock),
     "memory": lambda path, clock: MemoryLog(clock),
@@ -40,6 +47,8 @@ RECONFIGURABLE: dict[str, Callable[[Path, Clock], Reconfigurable]] = {
     "scalog": scalog(3, 2, 1, FailurePolicy.FINALIZE_AND_ADD),
     "scalog-replace": scalog(3, 1, 1, FailurePolicy.REMOVE_AND_REPLACE),
     "scalog-mask": scalog(3, 2, 1, FailurePolicy.MASK),
+    "scalog-over-grpc-alone": over_grpc(1, 1, 0),
+    "scalog-over-grpc": over_grpc(3, 2, 1),
 }
 ENGINES: dict[str, Callable[[Path, Clock], Log]] = {**ORDERED, **RECONFIGURABLE}
 

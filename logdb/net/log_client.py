@@ -1,0 +1,456 @@
+"""The shared log of a cluster, for programs: `connect` for threads, `connect_async` for asyncio.
+
+Beneath both is the client core (`logdb.log.scalog.client`), hosted in an event loop: the program's own, or the one of
+`loops.py`. A call is put to the core, and its answer taken to whoever waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from concurrent import futures
+from typing import Any, Final
+
+import grpc
+
+from logdb.errors import Unavailable
+from logdb.log.contract import Batch, LogFailed, LogRecord, NotOfThisShard, Record, ShardPolicy, View
+from logdb.log.cores import SECOND, Address, Answer
+from logdb.log.scalog import calls, messages
+from logdb.log.scalog.client import ClientConfig, LogClient
+from logdb.log.scalog.messages import ShardState
+from logdb.log.scalog.policies import ByRecord
+from logdb.net.clock import Clock
+from logdb.net.host import Host
+from logdb.net.limits import check_record
+from logdb.net.loops import in_shared_loop
+from logdb.net.parcels import EXCHANGE, VERSION, Hello, Role
+from logdb.net.peers import OPTIONS, Peers, Refused, aio, explain, shake_hands
+from logdb.net.takes import TAKES
+
+TIMEOUT_S: Final = 30.0
+PAUSE_S: Final = 0.1
+"""Between two rounds of asking everybody."""
+
+Waiter = asyncio.Future[Any] | futures.Future[Any]
+
+
+# ---- finding the cluster
+
+
+async def discover(addresses: Sequence[Address], mine: Hello, timeout: float) -> Hello:
+    """Who answers first of these. Raises Refused, and Unavailable when nobody has within `timeout` seconds."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout
+    while True:
+        silent = []
+        for address in addresses:
+            try:
+                async with asyncio.timeout(max(0.01, min(3.0, deadline - loop.time()))):
+                    return await _ask(address, mine)
+            except (grpc.RpcError, aio.UsageError, OSError, TimeoutError) as error:
+                silent.append(f"{address} ({explain(error)})")
+        if loop.time() + PAUSE_S >= deadline:
+            raise Unavailable(f"no server answers within {timeout:g} seconds: {', '.join(silent)}")
+        await asyncio.sleep(PAUSE_S)
+
+
+async def _ask(address: Address, mine: Hello) -> Hello:
+    async with aio.insecure_channel(address, OPTIONS) as channel:
+        call = channel.stream_stream(EXCHANGE)()
+        try:
+            return await shake_hands(mine, call)
+        finally:
+            call.cancel()
+
+
+def addresses_of(text: str | Sequence[str]) -> list[Address]:
+    """ "host:port,host:port" taken apart. Raises ValueError."""
+    parts = [part.strip() for part in (text.split(",") if isinstance(text, str) else text)]
+    for part in parts:
+        host, _, port = part.rpartition(":")
+        if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 1 << 16:
+            raise ValueError(f'addresses are written "host:port", several with commas between them; {part!r} is none')
+    return parts
+
+
+# ---- what both faces share
+
+
+class Connection:
+    """A client core in the loop that runs, its calls and who waits for them. Its methods are the loop's alone, but for
+    `put_from_thread`."""
+
+    def __init__(self, cluster: str, ordering: tuple[Address, ...]) -> None:
+        address = f"client-{secrets.token_hex(8)}"
+        self._loop = asyncio.get_running_loop()
+        self._clock = Clock()
+        self._waiting: dict[int, Waiter] = {}
+        self._last = 0
+        self._asked: deque[tuple[Any, float | None, Waiter]] = deque()
+        self._peers = Peers(Hello(VERSION, cluster, Role.CLIENT, address), TAKES[Role.CLIENT])
+        config = ClientConfig(address=address, ordering=ordering)
+        self._host = Host(
+            address,
+            lambda journals, rng: LogClient(config, journals, rng),
+            self._peers,
+            clock=self._clock,
+            answered=self._answered,
+        )
+        self._host.ended.add_done_callback(self._ended)
+        self._peers.receive = self._host.receive
+        self._host.start()
+
+    @classmethod
+    async def open(cls, addresses: str | Sequence[str], timeout: float) -> Connection:
+        """Find the cluster. Raises Unavailable, ValueError."""
+        mine = Hello(VERSION, "", Role.CLIENT, f"client-{secrets.token_hex(8)}")
+        theirs = await discover(addresses_of(addresses), mine, timeout)
+        if not theirs.ordering:
+            raise Refused(f"the server at {theirs.address} belongs to no shared log")
+        return cls(theirs.cluster, theirs.ordering)
+
+    def put(self, request: Any, timeout: float | None, waiter: Waiter) -> None:
+        """Put a call, whose answer (a value or an exception) will be the waiter's result."""
+        if self._host.ended.done():
+            _settle(waiter, LogFailed("the log is closed"))
+            return
+        if timeout is not None:
+            request = request._replace(deadline=self._clock() + int(timeout * SECOND))
+        self._last += 1
+        self._waiting[self._last] = waiter
+        self._host.call(self._last, request)
+
+    def put_from_thread(self, request: Any, timeout: float | None, waiter: Waiter) -> None:
+        """The same from any thread."""
+        self._asked.append((request, timeout, waiter))
+        self._loop.call_soon_threadsafe(self._put_asked)
+
+    def _put_asked(self) -> None:
+        while self._asked:
+            self.put(*self._asked.popleft())
+
+    def _answered(self, answer: Answer) -> None:
+        _settle(self._waiting.pop(answer.call), answer.result)
+
+    def _ended(self, ended: asyncio.Future[Any]) -> None:
+        failure = ended.exception()
+        what = f"the client has failed: {failure}" if failure is not None else "the log is closed"
+        for waiter in self._waiting.values():
+            _settle(waiter, LogFailed(what))
+        self._waiting.clear()
+
+    async def close(self) -> None:
+        """End: whoever waits gets LogFailed."""
+        await self._host.close()
+        await self._peers.close()
+
+
+def _settle(waiter: Waiter, result: Any) -> None:
+    """Not as an exception, which may be a StopIteration: that has no place in a future."""
+    if not waiter.done():
+        waiter.set_result(result)
+
+
+def _given(result: Any) -> Any:
+    if isinstance(result, Exception):
+        raise result
+    return result
+
+
+def _check(records: Sequence[Record]) -> Sequence[Record]:
+    """Raises TooLargeToSend."""
+    if records:
+        check_record(max([len(payload) for _, payload in records]))
+    return records
+
+
+def _as_view(view: messages.View) -> View:
+    final = frozenset(config.shard for config in view.shards if config.state is ShardState.FINALIZED)
+    return View(frozenset(config.shard for config in view.shards) - final, final)
+
+
+def _members(view: messages.View, shard: int) -> tuple[int, ...]:
+    for config in view.shards:
+        if config.shard == shard:
+            return tuple([member.server for member in config.members])
+    raise NotOfThisShard(0, shard)
+
+
+def _not_appended(gsn: int, timeout: float | None) -> TimeoutError:
+    return TimeoutError(f"record {gsn} was not appended within {timeout} seconds")
+
+
+# ---- asyncio
+
+
+class AsyncRemoteLog:
+    """The log of a cluster: the verbs of `logdb.log.contract.Reconfigurable`, to be awaited.
+
+    `timeout` (seconds): of every call that does not wait for something to happen. One that it cuts short ends with
+    TimeoutError or, when something may have been done, LogFailed.
+    """
+
+    def __init__(self, connection: Connection, timeout: float | None) -> None:
+        self._connection, self._timeout = connection, timeout
+
+    async def call(self, request: Any, timeout: float | None = None) -> Any:
+        """What a request of `logdb.log.scalog.calls` comes to."""
+        waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._connection.put(request, timeout, waiter)
+        return _given(await waiter)
+
+    async def append(self, records: Sequence[Record]) -> Sequence[int]:
+        """The GSNs of the records, once they are durable and ordered. Raises Unavailable, LogFailed, TooLargeToSend."""
+        gsns: list[int] = (await self.call(calls.Append(_check(records)), self._timeout)).gsns
+        return gsns
+
+    async def append_to_shard(self, records: Sequence[Record], shard: int) -> tuple[Sequence[int], int]:
+        """The same on this shard. Raises NotOfThisShard as well."""
+        return (await self.call(calls.Append(_check(records), shard), self._timeout)).gsns, shard
+
+    async def read_record(self, gsn: int, shard: int, timeout: float | None = None) -> LogRecord:
+        """The record, once there is one. Raises Trimmed, NotOfThisShard, Corruption, TimeoutError."""
+        try:
+            record: LogRecord = await self.call(calls.Read(gsn, shard), timeout)
+        except TimeoutError as error:
+            raise _not_appended(gsn, timeout) from error
+        return record
+
+    async def subscribe(self, gsn: int, tags: Collection[int] | None = None) -> AsyncRemoteSubscription:
+        """Every record from `gsn` on, or those of these tags. Raises Trimmed."""
+        number = await self.call(calls.Subscribe(gsn, None if tags is None else frozenset(tags)))
+        return AsyncRemoteSubscription(self, number)
+
+    async def trim(self, gsn: int) -> None:
+        """Records before `gsn` may go. Raises ValueError past the tail."""
+        await self.call(calls.Trim(gsn), self._timeout)
+
+    async def tail(self) -> int:
+        """A GSN at or after every append that had returned."""
+        tail: int = await self.call(calls.Tail(), self._timeout)
+        return tail
+
+    async def oldest(self) -> int:
+        """The oldest GSN that can be read."""
+        oldest: int = await self.call(calls.Oldest(), self._timeout)
+        return oldest
+
+    async def last_at_time(self, time: int) -> int:
+        """The newest GSN that was ordered at `time` (ns since the epoch) or before."""
+        gsn: int = await self.call(calls.AtTime(time), self._timeout)
+        return gsn
+
+    async def set_shard_policy(self, policy: ShardPolicy) -> None:
+        """Which shard the records of `append` go to."""
+        await self.call(calls.SetPolicy(ByRecord(policy)))
+
+    async def configuration(self) -> messages.View:
+        """Shards, servers, aggregators and spares, with every change that had returned."""
+        view: messages.View = await self.call(calls.View(), self._timeout)
+        return view
+
+    async def view(self) -> View:
+        """The shards that take appends, and those that are finalized."""
+        return _as_view(await self.configuration())
+
+    async def reconfigure(self, change: messages.Reconfiguration) -> int:
+        """Have a change carried out, once. Returns its result. Raises Unavailable, LogFailed."""
+        result: int = await self.call(calls.Reconfigure(change), self._timeout)
+        return result
+
+    async def add_shard(self) -> int:
+        """A new shard of spare servers."""
+        return await self.reconfigure(messages.AddShard(()))
+
+    async def finalize_shard(self, shard: int, grace: int = 0) -> None:
+        """Have a shard take no appends any more, after `grace` more cuts."""
+        await self.reconfigure(messages.FinalizeShard(shard, grace))
+
+    async def replace_server(self, server: int) -> int:
+        """Put a spare server in the place of this one. Returns its number."""
+        return await self.reconfigure(messages.ReplaceServer(server, 0))
+
+    async def members(self, shard: int) -> tuple[int, ...]:
+        """The servers of a shard. Raises NotOfThisShard."""
+        return _members(await self.configuration(), shard)
+
+    async def close(self) -> None:
+        """Leave the cluster. Waiting calls end with LogFailed."""
+        await self._connection.close()
+
+    async def __aenter__(self) -> AsyncRemoteLog:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+
+class AsyncRemoteSubscription:
+    """An endless iterator of batches, which waits at the end of the log."""
+
+    def __init__(self, log: AsyncRemoteLog, number: int) -> None:
+        self._log, self._number = log, number
+
+    async def poll(self, timeout: float | None) -> Batch | None:
+        """The next batch; None if there was none in time. Raises Trimmed, Corruption, StopAsyncIteration once closed."""
+        try:
+            batch: Batch | None = await self._log.call(calls.Next(self._number), timeout)
+        except StopIteration:
+            raise StopAsyncIteration from None
+        return batch
+
+    def __aiter__(self) -> AsyncIterator[Batch]:
+        return self
+
+    async def __anext__(self) -> Batch:
+        batch = await self.poll(None)
+        assert batch is not None
+        return batch
+
+    async def close(self) -> None:
+        """End it; who waits in it hears so."""
+        await self._log.call(calls.Close(self._number))
+
+
+async def connect_async(addresses: str | Sequence[str], *, timeout: float | None = TIMEOUT_S) -> AsyncRemoteLog:
+    """The log of the cluster that one of these servers belongs to. Raises Unavailable, ValueError."""
+    return AsyncRemoteLog(await Connection.open(addresses, TIMEOUT_S if timeout is None else timeout), timeout)
+
+
+# ---- threads
+
+
+class RemoteLog:
+    """The log of a cluster, as `logdb.log.contract.Reconfigurable` says, for any number of threads."""
+
+    def __init__(self, connection: Connection, timeout: float | None) -> None:
+        self._connection, self._timeout = connection, timeout
+        self._closing = threading.Lock()
+        self._closed = False
+
+    def call(self, request: Any, timeout: float | None = None) -> Any:
+        """What a request of `logdb.log.scalog.calls` comes to."""
+        waiter: futures.Future[Any] = futures.Future()
+        self._connection.put_from_thread(request, timeout, waiter)
+        return _given(waiter.result())
+
+    def append(self, records: Sequence[Record]) -> Sequence[int]:
+        """The GSNs of the records, once they are durable and ordered. Raises Unavailable, LogFailed, TooLargeToSend."""
+        gsns: list[int] = self.call(calls.Append(_check(records)), self._timeout).gsns
+        return gsns
+
+    def append_to_shard(self, records: Sequence[Record], shard: int) -> tuple[Sequence[int], int]:
+        """The same on this shard. Raises NotOfThisShard as well."""
+        return self.call(calls.Append(_check(records), shard), self._timeout).gsns, shard
+
+    def read_record(self, gsn: int, shard: int, timeout: float | None = None) -> LogRecord:
+        """The record, once there is one. Raises Trimmed, NotOfThisShard, Corruption, TimeoutError."""
+        try:
+            record: LogRecord = self.call(calls.Read(gsn, shard), timeout)
+        except TimeoutError as error:
+            raise _not_appended(gsn, timeout) from error
+        return record
+
+    def subscribe(self, gsn: int, tags: Collection[int] | None = None) -> RemoteSubscription:
+        """Every record from `gsn` on, or those of these tags. Raises Trimmed."""
+        return RemoteSubscription(self, self.call(calls.Subscribe(gsn, None if tags is None else frozenset(tags))))
+
+    def trim(self, gsn: int) -> None:
+        """Records before `gsn` may go. Raises ValueError past the tail."""
+        self.call(calls.Trim(gsn), self._timeout)
+
+    def tail(self) -> int:
+        """A GSN at or after every append that had returned."""
+        tail: int = self.call(calls.Tail(), self._timeout)
+        return tail
+
+    def oldest(self) -> int:
+        """The oldest GSN that can be read."""
+        oldest: int = self.call(calls.Oldest(), self._timeout)
+        return oldest
+
+    def last_at_time(self, time: int) -> int:
+        """The newest GSN that was ordered at `time` (ns since the epoch) or before."""
+        gsn: int = self.call(calls.AtTime(time), self._timeout)
+        return gsn
+
+    def set_shard_policy(self, policy: ShardPolicy) -> None:
+        """Which shard the records of `append` go to. It is called in another thread."""
+        self.call(calls.SetPolicy(ByRecord(policy)))
+
+    def configuration(self) -> messages.View:
+        """Shards, servers, aggregators and spares, with every change that had returned."""
+        view: messages.View = self.call(calls.View(), self._timeout)
+        return view
+
+    def view(self) -> View:
+        """The shards that take appends, and those that are finalized."""
+        return _as_view(self.configuration())
+
+    def reconfigure(self, change: messages.Reconfiguration) -> int:
+        """Have a change carried out, once. Returns its result. Raises Unavailable, LogFailed."""
+        result: int = self.call(calls.Reconfigure(change), self._timeout)
+        return result
+
+    def add_shard(self) -> int:
+        """A new shard of spare servers."""
+        return self.reconfigure(messages.AddShard(()))
+
+    def finalize_shard(self, shard: int, grace: int = 0) -> None:
+        """Have a shard take no appends any more, after `grace` more cuts."""
+        self.reconfigure(messages.FinalizeShard(shard, grace))
+
+    def replace_server(self, server: int) -> int:
+        """Put a spare server in the place of this one. Returns its number."""
+        return self.reconfigure(messages.ReplaceServer(server, 0))
+
+    def members(self, shard: int) -> tuple[int, ...]:
+        """The servers of a shard. Raises NotOfThisShard."""
+        return _members(self.configuration(), shard)
+
+    def close(self) -> None:
+        """Leave the cluster. Waiting calls end with LogFailed."""
+        with self._closing:
+            if not self._closed:
+                self._closed = True
+                in_shared_loop(self._connection.close())
+
+    def __enter__(self) -> RemoteLog:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+class RemoteSubscription:
+    """An endless iterator of batches, which waits at the end of the log."""
+
+    def __init__(self, log: RemoteLog, number: int) -> None:
+        self._log, self._number = log, number
+
+    def poll(self, timeout: float | None) -> Batch | None:
+        """The next batch; None if there was none in time. Raises Trimmed, Corruption; StopIteration after close."""
+        batch: Batch | None = self._log.call(calls.Next(self._number), timeout)
+        return batch
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        batch = self.poll(None)
+        assert batch is not None
+        return batch
+
+    def close(self) -> None:
+        """End it; who waits in it hears so."""
+        self._log.call(calls.Close(self._number))
+
+
+def connect(addresses: str | Sequence[str], *, timeout: float | None = TIMEOUT_S) -> RemoteLog:
+    """The log of the cluster that one of these servers belongs to. Raises Unavailable, ValueError."""
+    opening = Connection.open(addresses, TIMEOUT_S if timeout is None else timeout)
+    return RemoteLog(in_shared_loop(opening), timeout)

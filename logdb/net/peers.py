@@ -1,0 +1,354 @@
+"""The streams of one core to others, over gRPC: messages go out in parcels, and come in by the parcel.
+
+A peer that listens is dialled when there is something to send; who does not listen (a client, whose address is a mere
+name) is answered on the stream that it has opened. Between two that both listen either stream serves both directions,
+so usually there is one. What waits for a peer is kept in a queue of bounded bytes, the oldest are dropped first, and
+all of it when the peer cannot be reached: the protocols expect loss and send again what matters. Everything that is
+ready when a stream can take more goes out in one parcel.
+
+Each stream has two tasks, one that reads and one that writes; a message has none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import socket
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+import grpc
+
+from logdb.errors import Unavailable
+from logdb.log.cores import Address
+from logdb.net.limits import MAX_PARCEL_BYTES, PARCEL_BYTES, WireError
+from logdb.net.parcels import EXCHANGE, Hello, Mail, Refusal, pack, pack_hello, pack_refusal, unpack, why_not
+
+Receive = Callable[[Address, Sequence[Any]], None]
+"""Takes the messages of a parcel and who has sent them."""
+Read = Callable[[], Awaitable[Any]]
+Write = Callable[[bytes], Awaitable[Any]]
+
+QUEUE_BYTES: Final = 64 << 20
+"""So much may wait for one peer."""
+HANDSHAKE_S: Final = 3.0
+FIRST_PAUSE_S: Final = 0.05
+MAX_PAUSE_S: Final = 1.0
+REFUSED_PAUSE_S: Final = 10.0
+"""Between two attempts to dial a peer: doubling from the first to the longest; and after it refused to talk."""
+
+OPTIONS: Final = [
+    ("grpc.max_send_message_length", MAX_PARCEL_BYTES),
+    ("grpc.max_receive_message_length", MAX_PARCEL_BYTES),
+    ("grpc.so_reuseport", 0),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_retries", 0),
+    # A peer whose machine has gone, or the network between, is noticed within seconds.
+    ("grpc.keepalive_time_ms", 2_000),
+    ("grpc.keepalive_timeout_ms", 2_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.http2.max_ping_strikes", 0),
+    ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
+]
+
+logger = logging.getLogger("logdb.net")
+aio: Any = grpc.aio  # its type stubs are of another time
+
+
+class Refused(Unavailable):
+    """A node will not talk to this one, and says why. Trying again is of no use before its reason is gone."""
+
+
+class Traffic:
+    """What has gone through, for whoever looks."""
+
+    def __init__(self) -> None:
+        self.sent_bytes = self.received_bytes = self.sent_parcels = self.received_parcels = self.dropped_messages = 0
+
+
+class _Peer:
+    """Another core. `queue`: parcels that wait; `streams`: how many are open, `incoming` the task of the one that the
+    peer itself has opened; `dialler` the task that opens ours. `failing`: the last attempt to reach it failed."""
+
+    __slots__ = ("address", "dialler", "failing", "incoming", "queue", "queued_bytes", "ready", "streams")
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.queue: deque[bytes] = deque()
+        self.queued_bytes = self.streams = 0
+        self.ready = asyncio.Event()
+        self.incoming: asyncio.Task[Any] | None = None
+        self.dialler: asyncio.Task[None] | None = None
+        self.failing = False
+
+    def put(self, parcel: bytes) -> int:
+        """Queue it. Returns how many older ones had to go."""
+        self.queue.append(parcel)
+        self.queued_bytes += len(parcel)
+        self.ready.set()
+        dropped = 0
+        while self.queued_bytes > QUEUE_BYTES and len(self.queue) > 1:
+            self.queued_bytes -= len(self.queue.popleft())
+            dropped += 1
+        return dropped
+
+    def take(self) -> bytes:
+        """What waits, as one parcel of reasonable size. There must be something."""
+        queue = self.queue
+        parcels, size = [queue.popleft()], 0
+        size = len(parcels[0])
+        while queue and size + len(queue[0]) <= PARCEL_BYTES:
+            parcels.append(queue.popleft())
+            size += len(parcels[-1])
+        self.queued_bytes -= size
+        if not queue:
+            self.ready.clear()
+        return b"".join(parcels) if len(parcels) > 1 else parcels[0]
+
+    def clear(self) -> int:
+        """Give up what waits. Returns how many parcels."""
+        dropped = len(self.queue)
+        self.queue.clear()
+        self.queued_bytes = 0
+        self.ready.clear()
+        return dropped
+
+
+class Peers:
+    """All streams of the core that `hello` presents. It must be made in the loop that it works in.
+
+    `receive` is given what comes; messages of kinds that are not in `takes` end their stream: no core sees them.
+    """
+
+    def __init__(self, hello: Hello, takes: frozenset[type]) -> None:
+        self.hello, self.traffic = hello, Traffic()
+        self.receive: Receive = lambda sender, messages: None
+        self._takes = takes
+        self._peers: dict[Address, _Peer] = {}
+        self._server: Any = None
+        self._closed = False
+
+    # ---- sending
+
+    def send(self, to: Address, message: Any) -> None:
+        """Queue a message. Never waits; what cannot be delivered is lost."""
+        peer = self._peers.get(to)
+        if peer is None:
+            if self._closed or ":" not in to:
+                self.traffic.dropped_messages += 1
+                return
+            peer = self._peers[to] = _Peer(to)
+        try:
+            parcels = pack(self.hello.address, to, (message,))
+        except WireError as error:
+            self.traffic.dropped_messages += 1
+            logger.error("a message cannot be sent", extra={"peer": to, "why": str(error)})
+            return
+        for parcel in parcels:
+            self.traffic.dropped_messages += peer.put(parcel)
+        if not peer.streams and peer.dialler is None:
+            peer.dialler = asyncio.create_task(self._dial(peer))
+
+    @property
+    def queued_bytes(self) -> int:
+        """What waits for all peers."""
+        return sum([peer.queued_bytes for peer in list(self._peers.values())])
+
+    @property
+    def open_streams(self) -> int:
+        """How many there are."""
+        return sum([peer.streams for peer in list(self._peers.values())])
+
+    async def _write(self, peer: _Peer, write: Write) -> None:
+        traffic = self.traffic
+        while True:
+            await peer.ready.wait()
+            if peer.queue:
+                parcel = peer.take()
+                traffic.sent_parcels += 1
+                traffic.sent_bytes += len(parcel)
+                await write(parcel)
+
+    # ---- receiving
+
+    async def _read(self, peer: _Peer, read: Read) -> None:
+        """Hand on what comes, until the stream ends. Raises WireError."""
+        me, traffic, takes = self.hello.address, self.traffic, self._takes
+        while (data := await read()) is not aio.EOF:
+            traffic.received_parcels += 1
+            traffic.received_bytes += len(data)
+            mail = unpack(data)
+            if not isinstance(mail, Mail) or mail.sender != peer.address or mail.receiver != me:
+                raise WireError(f"{peer.address} sent a parcel that does not belong on its stream to {me}")
+            for message in mail.messages:
+                if type(message) not in takes:
+                    raise WireError(f"{peer.address} sent a {type(message).__name__}, which {me} does not take")
+            self.receive(mail.sender, mail.messages)
+
+    async def _talk(self, peer: _Peer, read: Read, write: Write) -> None:
+        """Read and write until the stream ends."""
+        peer.streams += 1
+        if peer.failing:
+            peer.failing = False
+            logger.info("peer reached again", extra={"peer": peer.address})
+        writer = asyncio.create_task(self._write(peer, write))
+        reader = asyncio.create_task(self._read(peer, read))
+        try:
+            done, _ = await asyncio.wait((writer, reader), return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            peer.streams -= 1
+            writer.cancel()
+            reader.cancel()
+            await asyncio.gather(writer, reader, return_exceptions=True)
+
+    # ---- streams that this node opens
+
+    async def _dial(self, peer: _Peer) -> None:
+        """Keep a stream to the peer as long as there is something to send."""
+        pause = FIRST_PAUSE_S
+        while peer.queue and not peer.streams:
+            try:
+                await self._open(peer)
+                pause = FIRST_PAUSE_S
+                continue
+            except Refused as error:
+                pause, why = REFUSED_PAUSE_S, str(error)
+            except (grpc.RpcError, aio.UsageError, WireError, OSError, TimeoutError) as error:
+                why = explain(error)
+            self.traffic.dropped_messages += peer.clear()
+            if not peer.failing:
+                peer.failing = True
+                logger.warning("peer not reached", extra={"peer": peer.address, "why": why})
+            await asyncio.sleep(pause * (0.5 + random.random() / 2))
+            pause = min(2 * pause, MAX_PAUSE_S)
+        peer.dialler = None
+        self._forget(peer)
+
+    async def _open(self, peer: _Peer) -> None:
+        """Open a stream, and talk until it ends. Returns if that went well for a while."""
+        async with aio.insecure_channel(peer.address, OPTIONS) as channel:
+            call = channel.stream_stream(EXCHANGE)()
+            try:
+                async with asyncio.timeout(HANDSHAKE_S):
+                    theirs = await shake_hands(self.hello, call)
+                if theirs.address != peer.address:
+                    raise Refused(f"the node at {peer.address} calls itself {theirs.address}: use that address")
+                await self._talk(peer, call.read, call.write)
+            finally:
+                call.cancel()
+
+    # ---- streams that others open
+
+    async def listen(self, address: str, *others: Callable[[Any], None]) -> int:
+        """Listen, with the services that `others` add. Returns the port. Raises Unavailable."""
+        _check_free(address)
+        server = aio.server(options=OPTIONS)
+        handler = grpc.stream_stream_rpc_method_handler(self._exchange)
+        service, method = EXCHANGE[1:].split("/")
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: handler}),))
+        for add in others:
+            add(server)
+        try:
+            port: int = server.add_insecure_port(address)
+        except RuntimeError as error:
+            raise Unavailable(f"{address} cannot be listened on: {error}") from error
+        await server.start()
+        self._server = server
+        return port
+
+    async def _exchange(self, requests: Any, context: Any) -> None:
+        del requests  # `context.read` is the same
+        try:
+            async with asyncio.timeout(HANDSHAKE_S):
+                first = await context.read()
+            if first is aio.EOF:
+                return
+            theirs = unpack(first)
+            if not isinstance(theirs, Hello):
+                raise WireError("a stream that does not begin with a Hello")
+            why = why_not(self.hello, theirs)
+            await context.write(pack_refusal(why) if why else pack_hello(self.hello))
+            if not why:
+                await self._admit(theirs, context)
+        except (WireError, TimeoutError) as error:
+            logger.warning("stream ended", extra={"peer": context.peer(), "why": str(error) or "no Hello came"})
+
+    async def _admit(self, theirs: Hello, context: Any) -> None:
+        """Talk on a stream that the peer has opened. An older one is given up: the peer has."""
+        peer = self._peers.get(theirs.address)
+        if peer is None:
+            peer = self._peers[theirs.address] = _Peer(theirs.address)
+        me = asyncio.current_task()
+        if peer.incoming is not None:
+            peer.incoming.cancel()
+        peer.incoming = me
+        try:
+            await self._talk(peer, context.read, context.write)
+        except (grpc.RpcError, aio.UsageError):
+            pass
+        finally:
+            if peer.incoming is me:
+                peer.incoming = None
+            self._forget(peer)
+
+    def _forget(self, peer: _Peer) -> None:
+        """Nothing is kept of a peer that is neither connected nor sent to."""
+        if peer.streams or peer.dialler is not None or self._peers.get(peer.address) is not peer:
+            return
+        if peer.queue and ":" in peer.address and not self._closed:
+            peer.dialler = asyncio.create_task(self._dial(peer))
+        else:
+            self.traffic.dropped_messages += peer.clear()
+            del self._peers[peer.address]
+
+    # ---- the end
+
+    async def close(self) -> None:
+        """End all streams. What waits is lost."""
+        self._closed = True
+        tasks = [peer.dialler for peer in self._peers.values() if peer.dialler is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._server is not None:
+            await self._server.stop(None)
+
+
+async def shake_hands(mine: Hello, call: Any) -> Hello:
+    """Begin a stream that this node has opened. Returns who answers. Raises Refused, WireError, grpc.RpcError."""
+    await call.write(pack_hello(mine))
+    first = await call.read()
+    if first is aio.EOF:
+        raise WireError("the stream ended before a Hello came")
+    theirs = unpack(first)
+    if isinstance(theirs, Refusal):
+        raise Refused(theirs.why)
+    if not isinstance(theirs, Hello):
+        raise WireError("a stream that does not begin with a Hello")
+    why = why_not(mine, theirs)
+    if why:
+        raise Refused(why)
+    return theirs
+
+
+def _check_free(address: str) -> None:
+    """gRPC says at length what the system says in three words. Raises Unavailable."""
+    host, _, port = address.rpartition(":")
+    try:
+        family, kind, protocol, _, where = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(where)
+    except OSError as error:
+        raise Unavailable(f"{address} cannot be listened on: {error.strerror or error}") from error
+
+
+def explain(error: Exception) -> str:
+    if isinstance(error, aio.AioRpcError):
+        return f"{error.code().name.lower()}: {error.details()}"
+    return str(error) or type(error).__name__

@@ -1,0 +1,255 @@
+"""One server of a cluster in an event loop: its directory, its journals, its streams and, between them, its core."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from logdb.directories import Kind, identify, lock, make_identity, prepare, unlock
+from logdb.errors import Corruption, LogDBError, NotADatabase
+from logdb.log.cores import Address, Core, Journal, Stop
+from logdb.log.journals import Journals
+from logdb.log.scalog.aggregator import Aggregator
+from logdb.log.scalog.ordering import OrderingReplica
+from logdb.log.scalog.storage import StorageServer
+from logdb.log.segments import Disk
+from logdb.log.segments.store import SEGMENT_BYTES
+from logdb.net.config import (
+    AggregatorServerConfig,
+    AnyServerConfig,
+    OrderingServerConfig,
+    StorageServerConfig,
+)
+from logdb.net.disk_worker import DiskWorker
+from logdb.net.host import Host
+from logdb.net.parcels import VERSION, Hello
+from logdb.net.peers import Peers
+from logdb.net.takes import TAKES
+
+SERVER: Final = Kind("the directory of a LogDB server", "SERVER", 1)
+SERVICE: Final = "logdb.peers.Peers"
+"""What the health service is asked about, or about "", the server as a whole."""
+_SERVING: Final = health_pb2.HealthCheckResponse.SERVING
+_NOT_SERVING: Final = health_pb2.HealthCheckResponse.NOT_SERVING
+
+logger = logging.getLogger("logdb.server")
+health_aio: Any = health.aio  # type: ignore[attr-defined]  # its type stubs do not know it
+
+
+class Damaged(LogDBError):
+    """A server must not start, or go on, with the journals that it has. The message says what to do about it."""
+
+
+class CountingDisk(Disk):
+    """Counts what is written to it."""
+
+    def __init__(self) -> None:
+        self.written_bytes = 0
+
+    def write(self, fd: int, data: bytes, offset: int) -> None:
+        """Write all of `data` at `offset`."""
+        super().write(fd, data, offset)
+        self.written_bytes += len(data)
+
+
+class ServerDirectory:
+    """The directory of one server, locked. `fresh`: it was made just now.
+
+    SERVER      the identity: format version, an id, the server's role and name and its cluster
+    LOCK        held by the process that runs the server
+    journals/   what the core keeps (`logdb/log/journals.py`)
+    """
+
+    def __init__(self, path: Path, *, role: str, name: str, cluster: str) -> None:
+        """Open it, or make one where there is nothing. Raises NotADatabase, Corruption, UnsupportedFormat,
+        DatabaseInUse, Unavailable."""
+        self.path, self.journals = path, path / "journals"
+        self._who = {"cluster": cluster, "role": role, "name": name}
+        prepare(path, SERVER, create=True)
+        self._lock_fd = lock(path)
+        try:
+            self.fresh = not (path / SERVER.identity).exists()
+            if self.fresh:
+                make_identity(path, SERVER, self._who)
+            self._check()
+        except BaseException:
+            self.close()
+            raise
+
+    def _check(self) -> None:
+        self.id, fields = identify(self.path, SERVER)
+        for what, mine in self._who.items():
+            if fields.get(what) != mine:
+                raise NotADatabase(f"{self.path} belongs to {_shown(fields)}, not to {_shown(self._who)}")
+
+    def renew(self) -> None:
+        """Become the directory of a server that has nothing: what is left of the old journals means nothing now."""
+        make_identity(self.path, SERVER, self._who)
+        self._check()
+
+    def close(self) -> None:
+        """Give up the lock."""
+        unlock(self._lock_fd)
+
+
+def _shown(who: Mapping[str, Any]) -> str:
+    return f"{who.get('role')} {who.get('name')} of cluster {who.get('cluster')}"
+
+
+class Server:
+    """One server. `start`, then `run` until it raises or `stop` is called; `close` whatever happened.
+
+    `address`: where it listens, once started. A core that has nothing more to do and lets its journals be wiped, a
+    storage server that was replaced, starts again with nothing, as a spare.
+    """
+
+    def __init__(self, config: AnyServerConfig) -> None:
+        self.config = config
+        self.address: Address = config.address
+        self.disk = CountingDisk()
+        self.disk_full = ""
+        self.wiped = 0
+        self.host: Host | None = None
+        self.peers: Peers | None = None
+        self.worker: DiskWorker | None = None
+        self._directory: ServerDirectory | None = None
+        self._journals: Journals | None = None
+        self._health: Any = health_aio.HealthServicer()
+
+    # ---- the beginning
+
+    async def start(self) -> None:
+        """Open the directory, start the core, listen. Raises Damaged, Unavailable, DatabaseInUse, NotADatabase, ..."""
+        config = self.config
+        self._directory = ServerDirectory(config.data, role=config.role.value, name=config.name, cluster=config.cluster)
+        self.worker = DiskWorker()
+        self._open_journals()
+        hello = Hello(VERSION, config.cluster, config.role, config.address, config.ordering)
+        self.peers = Peers(hello, TAKES[config.role])
+        await self._report_health(_NOT_SERVING)
+        await self.peers.listen(config.listen, self._add_health)
+        self._start_core()
+        await self._report_health(_SERVING)
+
+    def _open_journals(self) -> None:
+        directory, config = self._directory, self.config
+        assert directory is not None
+        if isinstance(config, AggregatorServerConfig):
+            return
+        segment_bytes = config.segment_mib << 20 if isinstance(config, StorageServerConfig) else SEGMENT_BYTES
+        try:
+            self._journals = Journals(directory.journals, directory.id, segment_bytes=segment_bytes, disk=self.disk)
+        except Corruption as damage:
+            raise self._damaged(str(damage)) from damage
+        if isinstance(config, OrderingServerConfig) and not directory.fresh and not self._journals.found():
+            raise self._damaged(f"the journals in {directory.path} are gone")
+
+    def _damaged(self, what: str) -> Damaged:
+        if isinstance(self.config, OrderingServerConfig):
+            return Damaged(
+                f"{what}. An ordering replica that has lost something of its journal must not start again, because it "
+                "has forgotten what it promised; the others go on as long as they are more than half of all"
+            )
+        return Damaged(
+            f"{what}. Remove the directory {self.config.data} and start again: this will be a new server, a spare, "
+            "and the others of its shard have copies of what it had"
+        )
+
+    def _start_core(self) -> None:
+        assert self.peers is not None
+        self.host = Host(
+            self.config.address,
+            self._build,
+            self.peers,
+            journals=self._journals,
+            disk=self.worker if self._journals is not None else None,
+            full=self._disk_is_full,
+        )
+        self.peers.receive = self.host.receive
+        self.host.start()
+
+    def _build(self, journals: Mapping[str, Journal], rng: Random) -> Core:
+        config = self.config
+        try:
+            if isinstance(config, OrderingServerConfig):
+                return OrderingReplica(config.core(), journals, rng)
+            if isinstance(config, StorageServerConfig):
+                return StorageServer(config.core(), journals, rng)
+            return Aggregator(config.core(), journals, rng)
+        except Corruption as damage:
+            raise self._damaged(str(damage)) from damage
+
+    # ---- while it runs
+
+    def _disk_is_full(self, why: str) -> None:
+        self.disk_full = why
+        if why:
+            logger.error("disk full; what cannot be written waits", extra={"why": why})
+        else:
+            logger.info("disk has room again")
+
+    async def run(self) -> None:
+        """Returns after `stop`. Raises what ended the core: ProtocolViolation, AssertionError, LogFailed, Damaged."""
+        while True:
+            assert self.host is not None
+            try:
+                stopped = await asyncio.shield(self.host.ended)
+            except Corruption as damage:
+                raise self._damaged(str(damage)) from damage
+            if stopped is None:
+                return
+            await self._begin_anew(stopped)
+
+    async def _begin_anew(self, stopped: Stop) -> None:
+        logger.warning("starting again with nothing", extra={"why": stopped.why})
+        assert stopped.wipe, f"a core has stopped, and that is not the end of it: {stopped}"
+        assert self.host is not None
+        assert self._journals is not None
+        assert self._directory is not None
+        await self.host.close()
+        self._journals.wipe()
+        self._journals.close()
+        self._directory.renew()
+        self.wiped += 1
+        self._open_journals()
+        self._start_core()
+
+    # ---- the end
+
+    async def stop(self) -> None:
+        """End cleanly: what has been written is flushed. `run` returns."""
+        await self._report_health(_NOT_SERVING)
+        if self.host is not None:
+            await self.host.close()
+
+    async def close(self) -> None:
+        """Release everything, in whatever state it is. Raises LogFailed."""
+        if self.host is not None:
+            await self.host.close()
+        if self.peers is not None:
+            await self.peers.close()
+        if self.worker is not None:
+            self.worker.close()
+        try:
+            if self._journals is not None:
+                self._journals.close()
+        finally:
+            if self._directory is not None:
+                self._directory.close()
+
+    # ---- health
+
+    def _add_health(self, server: Any) -> None:
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+
+    async def _report_health(self, status: Any) -> None:
+        with contextlib.suppress(RuntimeError):
+            for service in ("", SERVICE):
+                await self._health.set(service, status)

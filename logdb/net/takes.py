@@ -1,0 +1,64 @@
+"""Which messages each role takes. Others end the stream that brings them: who sends them has a wrong address, and a
+core that was sent what is not for it would stop its server."""
+
+from __future__ import annotations
+
+from typing import Final, get_args
+
+from logdb.log.paxos import Message
+from logdb.log.scalog import messages as m
+from logdb.net.parcels import Role
+
+TAKES: Final[dict[Role, frozenset[type]]] = {
+    Role.ORDERING: frozenset(
+        {
+            *get_args(Message),
+            m.Ask,
+            m.AskTail,
+            m.AskView,
+            m.CaughtUp,
+            m.Change,
+            m.Recovered,
+            m.Register,
+            m.RegisterAggregator,
+            m.Report,
+            m.Suspect,
+            m.SuspectAggregator,
+            m.Tally,
+        }
+    ),
+    Role.STORAGE: frozenset(
+        {
+            m.Append,
+            m.AskFate,
+            m.AskPlacements,
+            m.AskSessions,
+            m.AskTime,
+            m.Held,
+            m.Placements,
+            m.Pull,
+            m.Read,
+            m.Replicate,
+            m.SessionsAre,
+            m.Update,
+            m.Updates,
+            m.You,
+        }
+    ),
+    Role.AGGREGATOR: frozenset({m.Report, m.Tally, m.Updates, m.ViewIs}),
+    Role.CLIENT: frozenset(
+        {
+            m.Appended,
+            m.Changed,
+            m.Fate,
+            m.Found,
+            m.NotFound,
+            m.NotLeader,
+            m.Pulled,
+            m.Refused,
+            m.TailIs,
+            m.TimeIs,
+            m.ViewIs,
+        }
+    ),
+}

@@ -1,0 +1,126 @@
+"""Whole clusters for tests: real servers on real disks and sockets, in the event loop of this process."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+from logdb.log.scalog.commands import FailurePolicy
+from logdb.net.config import AggregatorServerConfig, AnyServerConfig, OrderingServerConfig, StorageServerConfig
+from logdb.net.log_client import Connection, RemoteLog, connect
+from logdb.net.loops import in_shared_loop
+from logdb.net.server import Server
+
+HEARTBEAT_MS = 25
+
+
+def free_addresses() -> Iterator[str]:
+    """Loopback addresses that nobody listens at; their ports are not of those that the system gives to others."""
+    taken = set()
+    while True:
+        port = random.randrange(20_000, 32_000)
+        if port in taken:
+            continue
+        taken.add(port)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        yield f"127.0.0.1:{port}"
+
+
+class Cluster:
+    """Servers by name: o1, o2, ..., a1, ..., s1, ... All methods but the coroutines may be called from any thread."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        replicas: int = 1,
+        storage: int = 1,
+        aggregators: int = 1,
+        failures: int = 0,
+        policy: FailurePolicy = FailurePolicy.FINALIZE_AND_ADD,
+    ) -> None:
+        self.path, self.members = path, (2 if policy is FailurePolicy.MASK else 1) * failures + 1
+        addresses = free_addresses()
+        self.ordering = tuple(next(addresses) for _ in range(replicas))
+        self.configs: dict[str, AnyServerConfig] = {}
+        for number, address in enumerate(self.ordering, 1):
+            self.configs[f"o{number}"] = OrderingServerConfig(
+                **self._common(f"o{number}", address),
+                policy=policy,
+                failures=failures,
+                heartbeat_ms=HEARTBEAT_MS,
+                suspect_after_ms=20 * HEARTBEAT_MS,
+                straggle_after_ms=80 * HEARTBEAT_MS,
+                election_ms=10 * HEARTBEAT_MS,
+            )
+        times = {"heartbeat_ms": HEARTBEAT_MS, "suspect_after_ms": 20 * HEARTBEAT_MS}
+        for number, address in zip(range(1, aggregators + 1), addresses, strict=False):
+            self.configs[f"a{number}"] = AggregatorServerConfig(**self._common(f"a{number}", address), **times)
+        for number, address in zip(range(1, storage + 1), addresses, strict=False):
+            self.configs[f"s{number}"] = StorageServerConfig(**self._common(f"s{number}", address), **times)
+        self.servers: dict[str, Server] = {}
+
+    def _common(self, name: str, address: str) -> dict:
+        return {
+            "name": name,
+            "cluster": "test",
+            "listen": address,
+            "address": address,
+            "data": self.path / name,
+            "ordering": self.ordering,
+        }
+
+    # ---- coroutines
+
+    async def begin(self, name: str) -> None:
+        server = self.servers[name] = Server(self.configs[name])
+        await server.start()
+
+    async def end(self, name: str) -> None:
+        server = self.servers.pop(name)
+        await server.stop()
+        await server.close()
+
+    async def begin_all(self) -> None:
+        await asyncio.gather(*[self.begin(name) for name in self.configs])
+
+    async def end_all(self) -> None:
+        await asyncio.gather(*[self.end(name) for name in list(self.servers)])
+
+    # ---- from threads
+
+    def start(self, shards: int) -> None:
+        """Start everybody, and make the shards."""
+        in_shared_loop(self.begin_all())
+        everybody = sum(name.startswith("s") for name in self.configs)
+        with self.connect() as log:
+            while len(log.configuration().spares) < everybody:
+                pass
+            for _ in range(shards):
+                log.add_shard()
+
+    def connect(self) -> RemoteLog:
+        return connect(self.ordering[:1])
+
+    def close(self) -> None:
+        in_shared_loop(self.end_all())
+
+
+class ClusterLog(RemoteLog):
+    """The log of a cluster of its own, which ends with it."""
+
+    def __init__(self, cluster: Cluster, shards: int) -> None:
+        cluster.start(shards)
+        super().__init__(in_shared_loop(Connection.open(cluster.ordering, 10.0)), 30.0)
+        self._cluster = cluster
+
+    def close(self) -> None:
+        super().close()
+        self._cluster.close()
