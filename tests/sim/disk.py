@@ -123,6 +123,7 @@ class Disk:
             raise BrokenContract(f"drop of journal {name}, which does not exist")
         journal = self.journals.pop(name)
         self._dirty.pop(name, None)
+        self.world.counts["journal dropped"] += 1
         if journal.made_durable:
             self._dropped[name] = journal
             self._touch(None)
@@ -155,7 +156,7 @@ class Disk:
             self.world.counts["write waited for space"] += 1
             self.world.at(self.world.now + 5 * MILLISECOND, self._synced, argument)
             return
-        if self._draw.random() < 0.3:  # directories are synced when the file system pleases
+        if self._draw.random() < 0.03:  # directories are synced when the file system pleases
             for name in dropped:
                 self._dropped.pop(name, None)
         ends, self._syncing = self._syncing, None
