@@ -26,6 +26,7 @@ from logdb.errors import (
     LogDBError,
     NotADatabase,
     OutcomeUnknown,
+    ProtocolMismatch,
     ReadOnly,
     TransactionTooLarge,
     Unavailable,
@@ -33,7 +34,7 @@ from logdb.errors import (
     ValueTooLarge,
     VersionTrimmed,
 )
-from logdb.opening import open, rebuild
+from logdb.opening import connect, open, rebuild
 from logdb.store.conditions import absent, equals, exists, version_equals, version_greater, version_less
 from logdb.store.limits import MAX_KEY_BYTES, MAX_TRANSACTION_BYTES, MAX_VALUE_BYTES
 from logdb.store.records import Condition
@@ -63,6 +64,7 @@ __all__ = [
     "NotADatabase",
     "Outcome",
     "OutcomeUnknown",
+    "ProtocolMismatch",
     "ReadOnly",
     "Snapshot",
     "Status",
@@ -74,6 +76,7 @@ __all__ = [
     "ValueTooLarge",
     "VersionTrimmed",
     "absent",
+    "connect",
     "equals",
     "exists",
     "open",

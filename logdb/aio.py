@@ -61,6 +61,14 @@ async def open(
         raise
 
 
+async def connect(endpoints: str | Iterable[str], *, timeout: float = opening.TIMEOUT_S) -> Database:
+    """As `logdb.connect`."""
+    with opening.cluster_needed():
+        from logdb.net.service.addresses import endpoints_of
+        from logdb.net.service.client import RemoteHost
+    return Database(await RemoteHost.connect(endpoints_of(endpoints), opening.checked_timeout(timeout)))
+
+
 def _close_unclaimed(opened: asyncio.Future[EmbeddedHost]) -> None:
     """Who asked for the database has gone."""
     if not opened.cancelled() and opened.exception() is None:

@@ -15,6 +15,7 @@
     |-- DatabaseClosed          give up    used after close()
     |-- NotADatabase            give up    the directory holds something else
     |-- UnsupportedFormat       give up    written by a version of LogDB newer than this one
+    |-- ProtocolMismatch        give up    the server speaks another version of the protocol than this client
     `-- Corruption              give up    damaged bytes: error.path and error.offset say where
 
 A wrong type is a `TypeError` and a malformed argument a `ValueError`, as everywhere in Python.
@@ -156,6 +157,17 @@ class UnsupportedFormat(LogDBError):
         self.path, self.found, self.supported = fspath(path), found, supported
         super().__init__(
             f"{self.path} has format {found}, this LogDB reads up to {supported}; upgrade LogDB to open it"
+        )
+
+
+class ProtocolMismatch(LogDBError):
+    """Client and server do not speak the same version of the protocol."""
+
+    def __init__(self, endpoint: str, theirs: int, their_release: str, ours: int, our_release: str) -> None:
+        self.endpoint, self.theirs, self.ours = endpoint, theirs, ours
+        super().__init__(
+            f"{endpoint} speaks protocol {theirs} (LogDB {their_release}), this client speaks {ours}"
+            f" (LogDB {our_release}); install the same version on both sides"
         )
 
 

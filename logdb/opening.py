@@ -1,9 +1,10 @@
-"""Opening a database."""
+"""Opening a database, or connecting to one."""
 
 from __future__ import annotations
 
+import contextlib
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from os import PathLike
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from logdb.errors import Unavailable
 from logdb.store.checkpoint import is_open
 
 IN_MEMORY = ":memory:"
+TIMEOUT_S = 10.0
+"""How long a call to a server waits for its answer."""
 
 
 def open(
@@ -30,6 +33,40 @@ def open(
     many). Raises NotADatabase, DatabaseInUse, UnsupportedFormat, Corruption, Unavailable.
     """
     return Database(open_host(path, read_only=read_only, create=create, progress=progress))
+
+
+def connect(endpoints: str | Iterable[str], *, timeout: float = TIMEOUT_S) -> Database:
+    """The database that servers answer for, with the same verbs: "HOST:PORT", several with commas between, or a list.
+
+    A call waits `timeout` seconds for its answer, whatever becomes of streams and servers meanwhile; then it raises
+    Unavailable, or OutcomeUnknown if it may have been carried out. Raises Unavailable, ProtocolMismatch.
+    """
+    with cluster_needed():
+        from logdb.net.service.addresses import endpoints_of
+        from logdb.net.service.blocking import BlockingHost
+    return Database(BlockingHost.connect(endpoints_of(endpoints), checked_timeout(timeout)))
+
+
+@contextlib.contextmanager
+def cluster_needed() -> Iterator[None]:
+    """Says what to install if an import of what speaks to servers fails."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] not in ("grpc", "google", "grpc_health"):
+            raise
+        raise ModuleNotFoundError(
+            "servers and their clients need gRPC: pip install 'logdb[cluster]'", name=error.name
+        ) from error
+
+
+def checked_timeout(timeout: float) -> float:
+    """Raises TypeError, ValueError."""
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
+        raise TypeError(f"timeout must be a number of seconds, not {type(timeout).__name__}")
+    if not 0 < timeout < 1e6:
+        raise ValueError(f"timeout must be positive, not {timeout}")
+    return float(timeout)
 
 
 def open_host(

@@ -65,7 +65,7 @@ from logdb.store.records import (
 from logdb.store.values import Values
 from logdb.txn.coordinator import Coordinator, Outcome
 from logdb.txn.transaction import Workspace
-from logdb.txn.validation import Reason, Verdict
+from logdb.txn.validation import COMMITTED, Reason, Verdict, validate
 
 T = TypeVar("T")
 
@@ -499,6 +499,23 @@ class EmbeddedHost:
                 raise self.conflict(verdict, work.snapshot)
         return gsn
 
+    def decided_first(self, txn_id: TxnId, gsn: int, verdict: Verdict) -> tuple[int, Verdict]:
+        """Where a transaction stands that may have been sent before, and how it was decided when it came first.
+
+        Decisions follow from the log, so the first one is made again. Raises OutcomeUnknown where compaction has
+        removed what it follows from.
+        """
+        if verdict.reason is not Reason.DUPLICATE:
+            return gsn, verdict
+        coordinator, first = self.coordinator, verdict.first
+        if first and not coordinator.ledger.is_aborted(first):
+            return first, COMMITTED
+        if first > coordinator.floor:
+            with contextlib.suppress(Trimmed):
+                commit = decode_commit(self._read_record(first, 0).payload)
+                return first, validate(commit, first, coordinator.floor, coordinator.map)
+        raise OutcomeUnknown(str(txn_id), "it was sent before, and what it was decided from was compacted away")
+
     def conflict(self, verdict: Verdict, snapshot: int) -> LogDBError:
         """The error for a transaction that aborted; what it names is durable."""
         if verdict.reason is Reason.TOO_OLD:
@@ -573,6 +590,13 @@ class EmbeddedHost:
             if snapshot >= self._oldest:
                 return snapshot
             del self._leases[holder]  # a compaction came between the snapshot and its lease
+
+    def hold(self, holder: object, version: int) -> None:
+        """Keep a version readable until `end(holder)`. Raises VersionTrimmed."""
+        self._leases[holder] = version
+        if version < self._oldest:
+            del self._leases[holder]
+            raise VersionTrimmed(version, self._oldest)
 
     def end(self, holder: object) -> None:
         """Let go of a snapshot."""

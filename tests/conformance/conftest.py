@@ -10,6 +10,7 @@ import pytest
 
 import logdb
 from tests.conformance.on_asyncio import OnAsyncio
+from tests.net.serving import OnServer, OnServerAsyncio
 
 
 class World(Protocol):
@@ -78,6 +79,8 @@ WORLDS = {
     "reopened": Reopened,
     "rebuilt": Rebuilt,
     "asyncio": OnAsyncio,
+    "served": OnServer,
+    "served asyncio": OnServerAsyncio,
 }
 
 
@@ -90,6 +93,14 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
 
 
 @pytest.fixture(params=["memory", "directory"])
+def embedded(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[logdb.Database]:
+    """An empty database of this process, for what goes behind its face."""
+    world = WORLDS[request.param](tmp_path)
+    yield world.db
+    world.close()
+
+
+@pytest.fixture(params=["memory", "directory", "served"])
 def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[logdb.Database]:
     """An empty database, where nothing of its past matters to the test."""
     world = WORLDS[request.param](tmp_path)

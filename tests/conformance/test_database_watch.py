@@ -138,7 +138,8 @@ def test_versions_that_cannot_be_watched(world: World) -> None:
             db.watch(**watched)  # type: ignore[arg-type]
 
 
-def test_a_reader_that_compaction_overtakes_is_told_and_never_sees_what_aborted(db: logdb.Database) -> None:
+def test_a_reader_that_compaction_overtakes_is_told_and_never_sees_what_aborted(embedded: logdb.Database) -> None:
+    db = embedded
     for number in range(3_000):
         db._host.submit({b"k": b"%d" % number}, conditions=[logdb.absent(b"x")])
         if number == 10:

@@ -1,0 +1,427 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Requests(_message.Message):
+    __slots__ = ("hello", "seen", "requests")
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    SEEN_FIELD_NUMBER: _ClassVar[int]
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    hello: Hello
+    seen: int
+    requests: _containers.RepeatedCompositeFieldContainer[Request]
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., seen: _Optional[int] = ..., requests: _Optional[_Iterable[_Union[Request, _Mapping]]] = ...) -> None: ...
+
+class Responses(_message.Message):
+    __slots__ = ("welcome", "newest", "responses")
+    WELCOME_FIELD_NUMBER: _ClassVar[int]
+    NEWEST_FIELD_NUMBER: _ClassVar[int]
+    RESPONSES_FIELD_NUMBER: _ClassVar[int]
+    welcome: Welcome
+    newest: int
+    responses: _containers.RepeatedCompositeFieldContainer[Response]
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., newest: _Optional[int] = ..., responses: _Optional[_Iterable[_Union[Response, _Mapping]]] = ...) -> None: ...
+
+class Hello(_message.Message):
+    __slots__ = ("protocol", "release", "client", "timeout_ms", "database")
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    DATABASE_FIELD_NUMBER: _ClassVar[int]
+    protocol: int
+    release: str
+    client: int
+    timeout_ms: int
+    database: bytes
+    def __init__(self, protocol: _Optional[int] = ..., release: _Optional[str] = ..., client: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., database: _Optional[bytes] = ...) -> None: ...
+
+class Welcome(_message.Message):
+    __slots__ = ("protocol", "release", "database", "refusal")
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_FIELD_NUMBER: _ClassVar[int]
+    DATABASE_FIELD_NUMBER: _ClassVar[int]
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    protocol: int
+    release: str
+    database: bytes
+    refusal: str
+    def __init__(self, protocol: _Optional[int] = ..., release: _Optional[str] = ..., database: _Optional[bytes] = ..., refusal: _Optional[str] = ...) -> None: ...
+
+class Request(_message.Message):
+    __slots__ = ("id", "get", "write", "multi_get", "begin", "commit", "end", "scan", "history", "at", "outcome", "watch", "pin", "unpin", "facts", "compact", "checkpoint")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    GET_FIELD_NUMBER: _ClassVar[int]
+    WRITE_FIELD_NUMBER: _ClassVar[int]
+    MULTI_GET_FIELD_NUMBER: _ClassVar[int]
+    BEGIN_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    SCAN_FIELD_NUMBER: _ClassVar[int]
+    HISTORY_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    WATCH_FIELD_NUMBER: _ClassVar[int]
+    PIN_FIELD_NUMBER: _ClassVar[int]
+    UNPIN_FIELD_NUMBER: _ClassVar[int]
+    FACTS_FIELD_NUMBER: _ClassVar[int]
+    COMPACT_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    get: Get
+    write: Write
+    multi_get: MultiGet
+    begin: Begin
+    commit: Commit
+    end: End
+    scan: Scan
+    history: History
+    at: At
+    outcome: Outcome
+    watch: Watch
+    pin: Pin
+    unpin: Unpin
+    facts: Facts
+    compact: Compact
+    checkpoint: Checkpoint
+    def __init__(self, id: _Optional[int] = ..., get: _Optional[_Union[Get, _Mapping]] = ..., write: _Optional[_Union[Write, _Mapping]] = ..., multi_get: _Optional[_Union[MultiGet, _Mapping]] = ..., begin: _Optional[_Union[Begin, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., end: _Optional[_Union[End, _Mapping]] = ..., scan: _Optional[_Union[Scan, _Mapping]] = ..., history: _Optional[_Union[History, _Mapping]] = ..., at: _Optional[_Union[At, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., watch: _Optional[_Union[Watch, _Mapping]] = ..., pin: _Optional[_Union[Pin, _Mapping]] = ..., unpin: _Optional[_Union[Unpin, _Mapping]] = ..., facts: _Optional[_Union[Facts, _Mapping]] = ..., compact: _Optional[_Union[Compact, _Mapping]] = ..., checkpoint: _Optional[_Union[Checkpoint, _Mapping]] = ...) -> None: ...
+
+class Get(_message.Message):
+    __slots__ = ("key", "at")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    key: bytes
+    at: int
+    def __init__(self, key: _Optional[bytes] = ..., at: _Optional[int] = ...) -> None: ...
+
+class MultiGet(_message.Message):
+    __slots__ = ("keys", "at", "lease")
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    keys: _containers.RepeatedScalarFieldContainer[bytes]
+    at: int
+    lease: int
+    def __init__(self, keys: _Optional[_Iterable[bytes]] = ..., at: _Optional[int] = ..., lease: _Optional[int] = ...) -> None: ...
+
+class Scan(_message.Message):
+    __slots__ = ("start", "end", "at", "reverse", "limit", "lease")
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    REVERSE_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    start: bytes
+    end: bytes
+    at: int
+    reverse: bool
+    limit: int
+    lease: int
+    def __init__(self, start: _Optional[bytes] = ..., end: _Optional[bytes] = ..., at: _Optional[int] = ..., reverse: _Optional[bool] = ..., limit: _Optional[int] = ..., lease: _Optional[int] = ...) -> None: ...
+
+class History(_message.Message):
+    __slots__ = ("key", "at", "lease")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    key: bytes
+    at: int
+    lease: int
+    def __init__(self, key: _Optional[bytes] = ..., at: _Optional[int] = ..., lease: _Optional[int] = ...) -> None: ...
+
+class Writes(_message.Message):
+    __slots__ = ("keys", "values", "deleted")
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    DELETED_FIELD_NUMBER: _ClassVar[int]
+    keys: _containers.RepeatedScalarFieldContainer[bytes]
+    values: _containers.RepeatedScalarFieldContainer[bytes]
+    deleted: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, keys: _Optional[_Iterable[bytes]] = ..., values: _Optional[_Iterable[bytes]] = ..., deleted: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Write(_message.Message):
+    __slots__ = ("sequence", "writes", "label", "conditions")
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    WRITES_FIELD_NUMBER: _ClassVar[int]
+    LABEL_FIELD_NUMBER: _ClassVar[int]
+    CONDITIONS_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    writes: Writes
+    label: str
+    conditions: _containers.RepeatedCompositeFieldContainer[Condition]
+    def __init__(self, sequence: _Optional[int] = ..., writes: _Optional[_Union[Writes, _Mapping]] = ..., label: _Optional[str] = ..., conditions: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ...) -> None: ...
+
+class Condition(_message.Message):
+    __slots__ = ("operator", "key", "value", "version", "large")
+    OPERATOR_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    LARGE_FIELD_NUMBER: _ClassVar[int]
+    operator: int
+    key: bytes
+    value: bytes
+    version: int
+    large: Large
+    def __init__(self, operator: _Optional[int] = ..., key: _Optional[bytes] = ..., value: _Optional[bytes] = ..., version: _Optional[int] = ..., large: _Optional[_Union[Large, _Mapping]] = ...) -> None: ...
+
+class Large(_message.Message):
+    __slots__ = ("length", "digest")
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    length: int
+    digest: bytes
+    def __init__(self, length: _Optional[int] = ..., digest: _Optional[bytes] = ...) -> None: ...
+
+class Begin(_message.Message):
+    __slots__ = ("lease", "read_only", "at")
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    READ_ONLY_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    lease: int
+    read_only: bool
+    at: int
+    def __init__(self, lease: _Optional[int] = ..., read_only: _Optional[bool] = ..., at: _Optional[int] = ...) -> None: ...
+
+class Commit(_message.Message):
+    __slots__ = ("sequence", "lease", "snapshot", "label", "reads", "ranges", "writes")
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    LABEL_FIELD_NUMBER: _ClassVar[int]
+    READS_FIELD_NUMBER: _ClassVar[int]
+    RANGES_FIELD_NUMBER: _ClassVar[int]
+    WRITES_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    lease: int
+    snapshot: int
+    label: str
+    reads: _containers.RepeatedScalarFieldContainer[bytes]
+    ranges: _containers.RepeatedCompositeFieldContainer[Range]
+    writes: Writes
+    def __init__(self, sequence: _Optional[int] = ..., lease: _Optional[int] = ..., snapshot: _Optional[int] = ..., label: _Optional[str] = ..., reads: _Optional[_Iterable[bytes]] = ..., ranges: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., writes: _Optional[_Union[Writes, _Mapping]] = ...) -> None: ...
+
+class Range(_message.Message):
+    __slots__ = ("start", "end")
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    start: bytes
+    end: bytes
+    def __init__(self, start: _Optional[bytes] = ..., end: _Optional[bytes] = ...) -> None: ...
+
+class End(_message.Message):
+    __slots__ = ("lease",)
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    lease: int
+    def __init__(self, lease: _Optional[int] = ...) -> None: ...
+
+class At(_message.Message):
+    __slots__ = ("version", "time", "time_of")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    TIME_OF_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    time: int
+    time_of: int
+    def __init__(self, version: _Optional[int] = ..., time: _Optional[int] = ..., time_of: _Optional[int] = ...) -> None: ...
+
+class Outcome(_message.Message):
+    __slots__ = ("client", "sequence")
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    client: int
+    sequence: int
+    def __init__(self, client: _Optional[int] = ..., sequence: _Optional[int] = ...) -> None: ...
+
+class Watch(_message.Message):
+    __slots__ = ("since", "prefix", "has_keys", "keys", "wait_ms")
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_FIELD_NUMBER: _ClassVar[int]
+    HAS_KEYS_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    since: int
+    prefix: bytes
+    has_keys: bool
+    keys: _containers.RepeatedScalarFieldContainer[bytes]
+    wait_ms: int
+    def __init__(self, since: _Optional[int] = ..., prefix: _Optional[bytes] = ..., has_keys: _Optional[bool] = ..., keys: _Optional[_Iterable[bytes]] = ..., wait_ms: _Optional[int] = ...) -> None: ...
+
+class Pin(_message.Message):
+    __slots__ = ("name", "version")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    version: int
+    def __init__(self, name: _Optional[str] = ..., version: _Optional[int] = ...) -> None: ...
+
+class Unpin(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class Facts(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Compact(_message.Message):
+    __slots__ = ("before",)
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    before: int
+    def __init__(self, before: _Optional[int] = ...) -> None: ...
+
+class Checkpoint(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Response(_message.Message):
+    __slots__ = ("id", "version", "value", "failure", "values", "rows", "entries", "undone", "ended", "changes", "facts", "compacted", "progress")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    UNDONE_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    FACTS_FIELD_NUMBER: _ClassVar[int]
+    COMPACTED_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    version: int
+    value: bytes
+    failure: Failure
+    values: Values
+    rows: Rows
+    entries: Entries
+    undone: Undone
+    ended: Ended
+    changes: Changes
+    facts: Known
+    compacted: Compacted
+    progress: int
+    def __init__(self, id: _Optional[int] = ..., version: _Optional[int] = ..., value: _Optional[bytes] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., values: _Optional[_Union[Values, _Mapping]] = ..., rows: _Optional[_Union[Rows, _Mapping]] = ..., entries: _Optional[_Union[Entries, _Mapping]] = ..., undone: _Optional[_Union[Undone, _Mapping]] = ..., ended: _Optional[_Union[Ended, _Mapping]] = ..., changes: _Optional[_Union[Changes, _Mapping]] = ..., facts: _Optional[_Union[Known, _Mapping]] = ..., compacted: _Optional[_Union[Compacted, _Mapping]] = ..., progress: _Optional[int] = ...) -> None: ...
+
+class Values(_message.Message):
+    __slots__ = ("values", "missing")
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
+    values: _containers.RepeatedScalarFieldContainer[bytes]
+    missing: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, values: _Optional[_Iterable[bytes]] = ..., missing: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Rows(_message.Message):
+    __slots__ = ("keys", "values", "more")
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    keys: _containers.RepeatedScalarFieldContainer[bytes]
+    values: _containers.RepeatedScalarFieldContainer[bytes]
+    more: bool
+    def __init__(self, keys: _Optional[_Iterable[bytes]] = ..., values: _Optional[_Iterable[bytes]] = ..., more: _Optional[bool] = ...) -> None: ...
+
+class Entries(_message.Message):
+    __slots__ = ("versions", "values", "deleted", "more")
+    VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    DELETED_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    versions: _containers.RepeatedScalarFieldContainer[int]
+    values: _containers.RepeatedScalarFieldContainer[bytes]
+    deleted: _containers.RepeatedScalarFieldContainer[int]
+    more: bool
+    def __init__(self, versions: _Optional[_Iterable[int]] = ..., values: _Optional[_Iterable[bytes]] = ..., deleted: _Optional[_Iterable[int]] = ..., more: _Optional[bool] = ...) -> None: ...
+
+class Undone(_message.Message):
+    __slots__ = ("failed",)
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    failed: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, failed: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Ended(_message.Message):
+    __slots__ = ("status",)
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    status: str
+    def __init__(self, status: _Optional[str] = ...) -> None: ...
+
+class Changes(_message.Message):
+    __slots__ = ("changes",)
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    changes: _containers.RepeatedCompositeFieldContainer[Change]
+    def __init__(self, changes: _Optional[_Iterable[_Union[Change, _Mapping]]] = ...) -> None: ...
+
+class Change(_message.Message):
+    __slots__ = ("version", "time", "label", "writes")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    LABEL_FIELD_NUMBER: _ClassVar[int]
+    WRITES_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    time: int
+    label: str
+    writes: Writes
+    def __init__(self, version: _Optional[int] = ..., time: _Optional[int] = ..., label: _Optional[str] = ..., writes: _Optional[_Union[Writes, _Mapping]] = ...) -> None: ...
+
+class Known(_message.Message):
+    __slots__ = ("oldest", "pins")
+    class PinsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    OLDEST_FIELD_NUMBER: _ClassVar[int]
+    PINS_FIELD_NUMBER: _ClassVar[int]
+    oldest: int
+    pins: _containers.ScalarMap[str, int]
+    def __init__(self, oldest: _Optional[int] = ..., pins: _Optional[_Mapping[str, int]] = ...) -> None: ...
+
+class Compacted(_message.Message):
+    __slots__ = ("floor", "relocated", "oldest_before", "oldest_after")
+    FLOOR_FIELD_NUMBER: _ClassVar[int]
+    RELOCATED_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_AFTER_FIELD_NUMBER: _ClassVar[int]
+    floor: int
+    relocated: int
+    oldest_before: int
+    oldest_after: int
+    def __init__(self, floor: _Optional[int] = ..., relocated: _Optional[int] = ..., oldest_before: _Optional[int] = ..., oldest_after: _Optional[int] = ...) -> None: ...
+
+class Failure(_message.Message):
+    __slots__ = ("kind", "message", "details")
+    class DetailsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Detail
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Detail, _Mapping]] = ...) -> None: ...
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    DETAILS_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    message: str
+    details: _containers.MessageMap[str, Detail]
+    def __init__(self, kind: _Optional[str] = ..., message: _Optional[str] = ..., details: _Optional[_Mapping[str, Detail]] = ...) -> None: ...
+
+class Detail(_message.Message):
+    __slots__ = ("number", "text", "raw", "flag")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    RAW_FIELD_NUMBER: _ClassVar[int]
+    FLAG_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    text: str
+    raw: bytes
+    flag: bool
+    def __init__(self, number: _Optional[int] = ..., text: _Optional[str] = ..., raw: _Optional[bytes] = ..., flag: _Optional[bool] = ...) -> None: ...

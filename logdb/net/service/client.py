@@ -1,0 +1,375 @@
+"""The database of other processes, for the coroutines of one event loop: an AsyncHost over a connection."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import secrets
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from typing import Any, Final
+
+from logdb.embedded.compactor import Compacted
+from logdb.embedded.feed import Change
+from logdb.errors import DatabaseClosed, FutureVersion
+from logdb.hosts import Progress
+from logdb.net.limits import WireError
+from logdb.net.proto import database_pb2 as pb
+from logdb.net.service.codec import (
+    change_from,
+    conditions_to,
+    entries_from,
+    values_from,
+    writes_to,
+)
+from logdb.net.service.connection import Connection
+from logdb.store.limits import check_label
+from logdb.store.mapping import Rows
+from logdb.store.records import Condition, TxnId
+from logdb.txn.coordinator import Outcome, Status
+from logdb.txn.transaction import Workspace
+from logdb.txn.validation import COMMITTED, Reason, Verdict
+
+UPKEEP_S: Final = 60.0
+"""Upkeep that says nothing for longer is given up: it may take its time, but tells how far it has come."""
+WATCH_S: Final = 5.0
+"""A watch is asked for again so often."""
+BATCH_ROWS: Final = 256
+"""A page is handed on in parts: the later ones see what their transaction has written meanwhile."""
+LARGEST_TIME: Final = (1 << 63) - 1
+
+
+class RemoteHost:
+    """A database that servers answer for. `connect` makes one."""
+
+    read_only = False
+
+    def __init__(self, endpoints: Sequence[str], timeout_s: float) -> None:
+        self.path = ",".join(endpoints)
+        self._client = secrets.randbits(63) + 1
+        self._sequence = 0
+        self._lease = 0
+        self._held: dict[object, tuple[int, int]] = {}
+        self._feeds: set[RemoteFeed] = set()
+        self.connection = Connection(endpoints, timeout_s, self._client)
+        self.connection.restored = self._restored
+
+    @classmethod
+    async def connect(cls, endpoints: Sequence[str], timeout_s: float) -> RemoteHost:
+        """Reach one of the servers. Raises Unavailable, ProtocolMismatch."""
+        host = cls(endpoints, timeout_s)
+        await host.connection.open()
+        return host
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` has been called."""
+        return self.connection.closed
+
+    # ---- versions
+
+    async def version(self) -> int:
+        """The newest version that is durable."""
+        return (await self.connection.call(at=pb.At())).version
+
+    async def oldest(self) -> int:
+        """The oldest version that can be read."""
+        return (await self.connection.call(facts=pb.Facts())).facts.oldest
+
+    async def at(self, version: int) -> int:
+        """`version`, if it can be read. Raises VersionTrimmed, FutureVersion."""
+        return (await self.connection.call(at=pb.At(version=_possible(version)))).version
+
+    async def at_time(self, when: int) -> int:
+        """The newest version not younger than `when`. Raises VersionTrimmed, FutureVersion."""
+        return (await self.connection.call(at=pb.At(time=min(max(when, 0), LARGEST_TIME)))).version
+
+    async def time_of(self, version: int) -> int | None:
+        """When `version` was written. Raises as `at`."""
+        response = await self.connection.call(at=pb.At(time_of=_possible(version)))
+        return response.version if response.HasField("version") else None
+
+    # ---- reading
+
+    async def get(self, key: bytes, at: int | None = None) -> bytes | None:
+        """The value of `key`."""
+        response = await self.connection.call(get=pb.Get(key=key) if at is None else pb.Get(key=key, at=at))
+        return response.value if response.HasField("value") else None
+
+    async def multi_get(self, keys: list[bytes], at: int | None = None) -> tuple[int, list[tuple[bytes, bytes]]]:
+        """(the version read, those of `keys` that exist)."""
+        found: list[tuple[bytes, bytes]] = []
+        lease = self._new_lease()
+        left, version = keys, at
+        try:
+            while True:
+                asked = pb.MultiGet(keys=left, lease=lease if at is None else 0)
+                if version is not None:
+                    asked.at = version
+                response = await self.connection.call(multi_get=asked)
+                version, values = response.version, response.values
+                found += values_from(left, values)
+                if len(values.values) >= len(left):
+                    return version, found
+                if not values.values:
+                    raise WireError("a page of values is empty, and not the last")
+                left = left[len(values.values) :]
+        finally:
+            if left is not keys and at is None:
+                self.connection.tell(end=pb.End(lease=lease))
+
+    async def scan(
+        self,
+        start: bytes | None,
+        end: bytes | None,
+        at: int | None = None,
+        *,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> AsyncIterator[Rows]:
+        """Batches of (key, value): one is asked for when it is needed."""
+        lease = self._new_lease()
+        more = False
+        try:
+            while True:
+                asked = pb.Scan(start=start, end=end, at=at, reverse=reverse, limit=limit, lease=lease)
+                response = await self.connection.call(scan=asked)
+                at, rows, more = response.version, response.rows, response.rows.more
+                batch = list(zip(rows.keys, rows.values, strict=True))
+                for first in range(0, len(batch), BATCH_ROWS):
+                    yield batch[first : first + BATCH_ROWS]
+                if not more:
+                    return
+                if not batch:
+                    raise WireError("a page of rows is empty, and not the last")
+                if reverse:
+                    end = batch[-1][0]
+                else:
+                    start = batch[-1][0] + b"\0"
+                if limit is not None:
+                    limit -= len(batch)
+        finally:
+            if more:
+                self.connection.tell(end=pb.End(lease=lease))
+
+    async def history(self, key: bytes, at: int | None = None) -> AsyncIterator[tuple[int, bytes | None]]:
+        """(version, value), newest first."""
+        lease = self._new_lease()
+        more = False
+        try:
+            while True:
+                response = await self.connection.call(history=pb.History(key=key, at=at, lease=lease))
+                entries, more = entries_from(response.entries), response.entries.more
+                for entry in entries:
+                    yield entry
+                if not more:
+                    return
+                if not entries:
+                    raise WireError("a page of versions is empty, and not the last")
+                at = entries[-1][0] - 1
+        finally:
+            if more:
+                self.connection.tell(end=pb.End(lease=lease))
+
+    # ---- writing
+
+    def new_txn_id(self) -> TxnId:
+        """An id that no transaction has."""
+        self._sequence += 1
+        return TxnId(self._client, self._sequence)
+
+    async def write(
+        self, writes: Mapping[bytes, bytes | None], label: str = "", conditions: Sequence[Condition] = ()
+    ) -> tuple[int, Verdict]:
+        """Write all if all conditions hold."""
+        if label:
+            check_label(label)
+        txn_id = self.new_txn_id()
+        write = pb.Write(sequence=txn_id.sequence, writes=writes_to(writes))
+        if label:
+            write.label = label
+        if conditions:
+            write.conditions.extend(conditions_to(conditions))
+        response = await self.connection.call(txn_id=str(txn_id), write=write)
+        if response.HasField("undone"):
+            failed = tuple(response.undone.failed)
+            if any(at >= len(conditions) for at in failed):
+                raise WireError(f"conditions {failed} of {len(conditions)} have failed")
+            return response.version, Verdict(Reason.CONDITION, failed=failed)
+        return response.version, COMMITTED
+
+    async def begin(self, holder: object, *, read_only: bool) -> int:
+        """The snapshot for a transaction."""
+        lease = self._new_lease()
+        try:
+            version = (await self.connection.call(begin=pb.Begin(lease=lease, read_only=read_only))).version
+        except BaseException:
+            self.connection.tell(end=pb.End(lease=lease))
+            raise
+        self._held[holder] = lease, version
+        return version
+
+    def end(self, holder: object) -> None:
+        """Let go of a snapshot."""
+        held = self._held.pop(holder, None)
+        if held is not None:
+            self.connection.tell(end=pb.End(lease=held[0]))
+
+    async def commit(self, work: Workspace) -> int:
+        """Commit what a transaction has read and written."""
+        lease, _ = self._held.pop(work, (0, 0))
+        if not work.writes:
+            if work.snapshot <= self.connection.seen:  # durable: nothing to wait for
+                self.connection.tell(end=pb.End(lease=lease))
+                return work.snapshot
+            commit = pb.Commit(lease=lease, snapshot=work.snapshot)
+            return (await self.connection.call(commit=commit)).version
+        txn_id = work.known_id or self.new_txn_id()
+        commit = pb.Commit(
+            sequence=txn_id.sequence,
+            lease=lease,
+            snapshot=work.snapshot,
+            label=work.label,
+            reads=work.guarded_keys,
+            writes=writes_to(work.writes),
+        )
+        if ranges := work.read_set.ranges:
+            commit.ranges.extend(pb.Range(start=start, end=end) for start, end in ranges)
+        return (await self.connection.call(txn_id=str(txn_id), commit=commit)).version
+
+    async def outcome(self, txn_id: TxnId) -> Outcome:
+        """How a transaction ended."""
+        if txn_id.client >> 64 or txn_id.sequence >> 64:
+            return Outcome(Status.NOT_FOUND, 0)
+        asked = pb.Outcome(client=txn_id.client, sequence=txn_id.sequence)
+        response = await self.connection.call(outcome=asked)
+        if response.ended.status not in Status.__members__:
+            raise WireError(f"a transaction ended as {response.ended.status!r}")
+        return Outcome(Status[response.ended.status], response.version)
+
+    # ---- following, upkeep
+
+    def feed(self, since: int | None, prefix: bytes | None, keys: Collection[bytes] | None) -> RemoteFeed:
+        """The commits after `since`."""
+        feed = RemoteFeed(self.connection, None if since is None else _possible(since), prefix, keys)
+        self._feeds.add(feed)
+        feed.ended = self._feeds.discard
+        return feed
+
+    async def pins(self) -> dict[str, int]:
+        """The pinned versions by name."""
+        return dict((await self.connection.call(facts=pb.Facts())).facts.pins)
+
+    async def pin(self, name: str, version: int | None) -> int:
+        """Pin a version."""
+        asked = pb.Pin(name=name, version=None if version is None else _possible(version))
+        return (await self.connection.call(pin=asked)).version
+
+    async def unpin(self, name: str) -> None:
+        """Raises KeyError."""
+        await self.connection.call(unpin=pb.Unpin(name=name))
+
+    async def compact(self, before: int | None, progress: Progress = None) -> Compacted:
+        """Drop what only reads before `before` could see."""
+        asked = pb.Compact(before=None if before is None else _possible(before))
+        told = (await self._upkeep(progress, compact=asked)).compacted
+        return Compacted(told.floor, told.relocated, told.oldest_before, told.oldest_after)
+
+    async def checkpoint(self, progress: Progress = None) -> int:
+        """Bring the checkpoint of the map up to date."""
+        return (await self._upkeep(progress, checkpoint=pb.Checkpoint())).version
+
+    def _upkeep(self, progress: Progress, **verb: Any) -> asyncio.Future[pb.Response]:
+        timeout_s = max(UPKEEP_S, self.connection.timeout_s)
+        return self.connection.call(timeout_s=timeout_s, progress=progress, **verb)
+
+    async def close(self) -> None:
+        """Answer what was sent to be written, then let go of the servers."""
+        closing = asyncio.ensure_future(self.connection.close())
+        for feed in list(self._feeds):
+            await feed.close()
+        await closing
+
+    # ---- leases
+
+    def _new_lease(self) -> int:
+        self._lease += 1
+        return self._lease
+
+    def _restored(self) -> list[pb.Request]:
+        """The snapshots of running transactions, to be held by a server that does not know of them."""
+        held = self._held.values()
+        return [pb.Request(begin=pb.Begin(lease=lease, at=version)) for lease, version in held]
+
+
+class RemoteFeed:
+    """Commits from a version on, in pages; the first is asked for at once, so that `from now on` means now."""
+
+    def __init__(
+        self, connection: Connection, since: int | None, prefix: bytes | None, keys: Collection[bytes] | None
+    ) -> None:
+        self._connection, self._since, self._prefix, self._keys = connection, since, prefix, keys
+        self._ready: list[Change] = []
+        self._closed = False
+        self.ended: Callable[[RemoteFeed], None] | None = None
+        self._page: asyncio.Future[pb.Response] | None = self._ask(0)
+
+    def _ask(self, wait_s: float) -> asyncio.Future[pb.Response]:
+        watch = pb.Watch(
+            since=self._since,
+            prefix=self._prefix,
+            has_keys=self._keys is not None,
+            keys=self._keys or (),
+            wait_ms=math.ceil(wait_s * 1000),
+        )
+        return self._connection.call(timeout_s=self._connection.timeout_s + wait_s, watch=watch)
+
+    async def begun(self) -> None:
+        """Return when the position is known. Raises VersionTrimmed, FutureVersion."""
+        if self._page is not None:
+            await self._take(self._page)
+
+    async def poll(self, timeout: float | None) -> Change | None:
+        """See `hosts.ChangeFeed`."""
+        loop = asyncio.get_running_loop()
+        deadline = None if timeout is None else loop.time() + timeout
+        while not self._ready:
+            if self._closed or self._connection.closed:
+                return None
+            left = WATCH_S if deadline is None else min(WATCH_S, max(0.0, deadline - loop.time()))
+            if self._page is None:
+                self._page = self._ask(left)
+            await self._take(self._page)
+            if deadline is not None and not self._ready and loop.time() >= deadline:
+                return None
+        return self._ready.pop()
+
+    async def _take(self, page: asyncio.Future[pb.Response]) -> None:
+        try:
+            response = await page
+        except (asyncio.CancelledError, DatabaseClosed):
+            if self._closed:
+                return
+            raise
+        finally:
+            self._page = None
+        self._since = response.version
+        self._ready = [change_from(change) for change in reversed(response.changes.changes)]
+
+    async def close(self) -> None:
+        """End the feed: who waits in it returns."""
+        self.end()
+
+    def end(self) -> None:
+        """As `close`."""
+        self._closed = True
+        if self._page is not None:
+            self._page.cancel()
+        if self.ended is not None:
+            self.ended(self)
+
+
+def _possible(version: int) -> int:
+    """A version that the wire can carry. Raises FutureVersion."""
+    if version >> 64:
+        raise FutureVersion(version, 0)
+    return version

@@ -1,0 +1,236 @@
+"""Between the database's own types and those of `database.proto`, both ways, for what more than one verb needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import metadata
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError
+
+from logdb import errors
+from logdb.embedded.feed import Change
+from logdb.errors import LogDBError, TransactionTooLarge
+from logdb.net.limits import WireError
+from logdb.net.proto import database_pb2 as pb
+from logdb.store.conditions import check as check_condition
+from logdb.store.limits import MAX_KEY_BYTES, MAX_TRANSACTION_BYTES, MAX_VALUE_BYTES, check_key, check_size, check_value
+from logdb.store.ranges import MAX_BOUND_BYTES
+from logdb.store.records import Condition, Place, Range
+from logdb.txn.transaction import TransactionOver
+
+PROTOCOL: Final = 1
+RELEASE: Final = metadata.version("logdb")
+METHOD: Final = f"/{pb.DESCRIPTOR.services_by_name['Database'].full_name}/Calls"
+
+BATCH_BYTES: Final = 1 << 20
+"""Requests, or responses, that are ready together share a message up to here; a larger one goes alone."""
+PAGE_BYTES: Final = 1 << 20
+"""A page of a long answer ends after the item that reaches this."""
+MAX_MESSAGE_BYTES: Final = MAX_TRANSACTION_BYTES + (64 << 20)
+"""Of one message: a transaction of the largest size, with what it has read."""
+MESSAGE_OPTIONS: Final = (
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+)
+
+
+def requests_of(raw: bytes) -> pb.Requests:
+    """Raises WireError."""
+    try:
+        return pb.Requests.FromString(raw)
+    except DecodeError as error:
+        raise WireError(f"a message of {len(raw):,} bytes holds no requests ({error})") from error
+
+
+def responses_of(raw: bytes) -> pb.Responses:
+    """Raises WireError."""
+    try:
+        return pb.Responses.FromString(raw)
+    except DecodeError as error:
+        raise WireError(f"a message of {len(raw):,} bytes holds no responses ({error})") from error
+
+
+def check_request(request: pb.Request) -> None:
+    """Raises TransactionTooLarge for one that no server would take."""
+    size = request.ByteSize()
+    if size > MAX_MESSAGE_BYTES - BATCH_BYTES:
+        raise TransactionTooLarge(size, MAX_MESSAGE_BYTES - BATCH_BYTES, ", as a message to the server,")
+
+
+# ---- writes
+
+
+def writes_to(items: Mapping[bytes, bytes | None]) -> pb.Writes:
+    """What is written, or was: None deletes."""
+    values = items.values()
+    if None in values:
+        return pb.Writes(
+            keys=items,
+            values=[value or b"" for value in values],
+            deleted=[at for at, value in enumerate(values) if value is None],
+        )
+    return pb.Writes(keys=items, values=values)  # type: ignore[arg-type]
+
+
+def writes_from(writes: pb.Writes) -> dict[bytes, bytes | None]:
+    """Raises WireError."""
+    keys, values = writes.keys, writes.values
+    if len(keys) != len(values):
+        raise WireError(f"{len(keys)} keys are written with {len(values)} values")
+    items: dict[bytes, bytes | None] = dict(zip(keys, values, strict=True))
+    for at in writes.deleted:
+        if at >= len(keys):
+            raise WireError(f"write {at} of {len(keys)} is deleted")
+        items[keys[at]] = None
+    return items
+
+
+def checked_writes(writes: pb.Writes) -> dict[bytes, bytes | None]:
+    """What a client wants to write. Raises WireError, ValueError, LimitExceeded."""
+    items = writes_from(writes)
+    size = 0
+    for key, value in items.items():
+        if not 0 < len(key) <= MAX_KEY_BYTES:
+            check_key(key)
+        size += len(key)
+        if value is not None:
+            if len(value) > MAX_VALUE_BYTES:
+                check_value(key, value)
+            size += len(value)
+    check_size(size)
+    return items
+
+
+def ranges_from(ranges: Iterable[pb.Range]) -> list[Range]:
+    """Raises WireError."""
+    read: list[Range] = [(each.start, each.end if each.HasField("end") else None) for each in ranges]
+    for start, end in read:
+        if len(start) > MAX_BOUND_BYTES or len(end or b"") > MAX_BOUND_BYTES:
+            raise WireError(f"a range that was read is bounded by more than {MAX_BOUND_BYTES:,} bytes")
+    return read
+
+
+def conditions_to(conditions: Iterable[Condition]) -> list[pb.Condition]:
+    """The conditions of a write."""
+    told = []
+    for operator, key, operand in conditions:
+        condition = pb.Condition(operator=operator, key=key)
+        if isinstance(operand, Place):
+            condition.large.length, condition.large.digest = operand.length, operand.digest
+        elif isinstance(operand, bytes):
+            condition.value = operand
+        elif operand is not None:
+            condition.version = operand
+        told.append(condition)
+    return told
+
+
+def conditions_from(conditions: Iterable[pb.Condition]) -> list[Condition]:
+    """Raises TypeError, ValueError, KeyTooLarge."""
+    tested = []
+    for each in conditions:
+        kind = each.WhichOneof("operand")
+        operand: Any = None if kind is None else getattr(each, kind)
+        if kind == "large":
+            operand = Place(0, 0, operand.length, operand.digest)
+        condition = Condition(each.operator, each.key, operand)
+        check_condition(condition)
+        tested.append(condition)
+    return tested
+
+
+# ---- answers
+
+
+def values_to(keys: Sequence[bytes], found: Mapping[bytes, bytes]) -> pb.Values:
+    """The values of the first keys; those that do not exist are missing."""
+    return pb.Values(
+        values=[found.get(key, b"") for key in keys],
+        missing=[at for at, key in enumerate(keys) if key not in found],
+    )
+
+
+def values_from(keys: Sequence[bytes], values: pb.Values) -> list[tuple[bytes, bytes]]:
+    """(key, value) of those that exist."""
+    rows = list(zip(keys, values.values, strict=False))
+    if values.missing:
+        missing = set(values.missing)
+        return [row for at, row in enumerate(rows) if at not in missing]
+    return rows
+
+
+def entries_from(entries: pb.Entries) -> list[tuple[int, bytes | None]]:
+    """Raises WireError."""
+    if len(entries.versions) != len(entries.values):
+        raise WireError(f"{len(entries.versions)} versions have {len(entries.values)} values")
+    deleted = set(entries.deleted)
+    return [
+        (version, None if at in deleted else value)
+        for at, (version, value) in enumerate(zip(entries.versions, entries.values, strict=True))
+    ]
+
+
+def change_to(change: Change) -> pb.Change:
+    """One commit of the feed."""
+    return pb.Change(
+        version=change.version, time=change.time, label=change.label, writes=writes_to(change.changes)
+    )
+
+
+def change_from(change: pb.Change) -> Change:
+    """Raises WireError."""
+    return Change(change.version, change.time, change.label, writes_from(change.writes))
+
+
+# ---- failures
+
+
+def _family(kind: type[LogDBError]) -> list[type[LogDBError]]:
+    return [kind, *(each for child in kind.__subclasses__() for each in _family(child))]
+
+
+KINDS: Final[dict[str, type[Exception]]] = {
+    **{kind.__name__: kind for kind in _family(LogDBError) if kind.__module__ == errors.__name__},
+    **{kind.__name__: kind for kind in (TransactionOver, WireError, ValueError, TypeError, KeyError)},
+}
+"""The exceptions that can be raised on the other side as what they are."""
+
+
+def failure_to(error: Exception) -> pb.Failure:
+    """An error with its attributes; one that is none of LogDB's says so in its message."""
+    kind = type(error)
+    if KINDS.get(kind.__name__) is not kind:
+        return pb.Failure(kind="", message=_text(f"{kind.__name__}: {error}"))
+    failure = pb.Failure(kind=kind.__name__, message=_text(error.args[0]) if error.args else "")
+    for name, value in vars(error).items():
+        detail = failure.details[name]
+        if isinstance(value, bool):
+            detail.flag = value
+        elif isinstance(value, int):
+            detail.number = value
+        elif isinstance(value, bytes):
+            detail.raw = value
+        elif value is not None:
+            detail.text = _text(value)
+    return failure
+
+
+def _text(thing: object) -> str:
+    """What protobuf takes for a string: a path may hold what is no UTF-8."""
+    return str(thing).encode(errors="replace").decode()
+
+
+class ServerFailed(LogDBError):
+    """The server met an error that it could not explain."""
+
+
+def failure_from(failure: pb.Failure) -> Exception:
+    """The error as the server raised it: of the same class, with the same message and attributes."""
+    kind = KINDS.get(failure.kind, ServerFailed)
+    error = kind.__new__(kind)
+    error.args = (failure.message,)
+    for name, detail in failure.details.items():
+        value = detail.WhichOneof("value")
+        vars(error)[name] = None if value is None else getattr(detail, value)
+    return error

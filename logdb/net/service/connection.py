@@ -1,0 +1,341 @@
+"""A client's stream to a server: requests that are ready go together, and are sent again when the stream was lost.
+
+A call ends with an answer or at its deadline, whatever becomes of streams and servers meanwhile. What was never sent
+failed for certain (Unavailable); a transaction that was sent and not answered is OutcomeUnknown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import grpc
+
+from logdb.errors import DatabaseClosed, LogDBError, OutcomeUnknown, ProtocolMismatch, Unavailable
+from logdb.net.limits import WireError
+from logdb.net.proto import database_pb2 as pb
+from logdb.net.service.codec import (
+    BATCH_BYTES,
+    MESSAGE_OPTIONS,
+    METHOD,
+    PROTOCOL,
+    RELEASE,
+    check_request,
+    failure_from,
+    responses_of,
+)
+
+log = logging.getLogger(__name__)
+
+SHORTEST_PAUSE_S: Final = 0.02
+LONGEST_PAUSE_S: Final = 1.0
+"""Between two rounds of attempts to reach a server: a random part of a bound that doubles from the one to the other."""
+SMALL_BYTES: Final = 64 << 10
+CHANNEL_OPTIONS: Final = (
+    *MESSAGE_OPTIONS,
+    ("grpc.use_local_subchannel_pool", 1),  # so that an attempt is an attempt, not the memory of an earlier one
+    ("grpc.enable_retries", 0),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+)
+
+
+class Call:
+    """A request on its way. `txn_id`: of the transaction that it commits, if it does.
+
+    `sent`: over how many streams it went. `progress` hears of the parts of an answer that is not whole yet.
+    """
+
+    __slots__ = ("deadline", "future", "progress", "request", "sent", "timeout_s", "txn_id")
+
+    def __init__(
+        self,
+        request: pb.Request,
+        future: asyncio.Future[pb.Response],
+        timeout_s: float,
+        deadline: float,
+        txn_id: str,
+        progress: Callable[[int], None] | None,
+    ) -> None:
+        self.request, self.future, self.txn_id, self.progress = request, future, txn_id, progress
+        self.timeout_s, self.deadline = timeout_s, deadline
+        self.sent = 0
+
+
+class Lost(Exception):
+    """There is no stream; the text says why, in one line."""
+
+
+class Connection:
+    """To one of `endpoints`, the next one when that fails. For one event loop.
+
+    `seen`: the newest version that any answer has told of. `restored`: the requests with which a new stream
+    begins.
+    """
+
+    def __init__(self, endpoints: Sequence[str], timeout_s: float, client: int) -> None:
+        self.endpoints, self.timeout_s, self._client = endpoints, timeout_s, client
+        self.seen = 0
+        self.closed = False
+        self.restored: Callable[[], list[pb.Request]] = list
+        self._database = b""
+        self._next_id = 0
+        self._calls: dict[int, Call] = {}
+        self._outbox: list[pb.Request] = []
+        self._wake = asyncio.Event()
+        self._why = ""
+        self._heard = 0.0
+        self._stream: Any = None
+        self._loop = asyncio.get_running_loop()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # ---- calling
+
+    def call(
+        self,
+        *,
+        timeout_s: float | None = None,
+        txn_id: str = "",
+        progress: Callable[[int], None] | None = None,
+        **verb: Any,
+    ) -> asyncio.Future[pb.Response]:
+        """Ask; the answer comes in the future. Raises DatabaseClosed, TransactionTooLarge."""
+        if self.closed:
+            raise DatabaseClosed(",".join(self.endpoints))
+        self._next_id = number = self._next_id + 1
+        request = pb.Request(id=number, **verb)
+        check_request(request)
+        future: asyncio.Future[pb.Response] = self._loop.create_future()
+        wait = self.timeout_s if timeout_s is None else timeout_s
+        self._calls[number] = Call(request, future, wait, self._loop.time() + wait, txn_id, progress)
+        self._outbox.append(request)
+        self._wake.set()
+        return future
+
+    def tell(self, **verb: Any) -> None:
+        """Say something that has no answer, if anybody listens."""
+        if self._stream is not None and not self.closed:
+            self._outbox.append(pb.Request(**verb))
+            self._wake.set()
+
+    # ---- opening and closing
+
+    async def open(self) -> None:
+        """Reach one of the servers. Raises Unavailable, ProtocolMismatch."""
+        reasons = []
+        for endpoint in self.endpoints:
+            try:
+                stream = await self._reach(endpoint)
+            except Lost as lost:
+                reasons.append(str(lost))
+            else:
+                self._tasks = [asyncio.create_task(self._run(*stream)), asyncio.create_task(self._expire())]
+                return
+        raise Unavailable("; ".join(reasons))
+
+    async def close(self) -> None:
+        """Answer what was sent to be written, then end. Who else waits is told that the database is closed."""
+        if not self.closed:
+            self.closed = True
+            writes = [call.future for call in self._calls.values() if call.txn_id]
+            if writes:
+                await asyncio.wait(writes)
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            for call in self._calls.values():
+                if not call.future.done():
+                    call.future.set_exception(DatabaseClosed(",".join(self.endpoints)))
+            self._calls.clear()
+
+    # ---- streams
+
+    async def _reach(self, endpoint: str) -> tuple[str, Any, Any]:
+        """(endpoint, channel, stream) after the handshake. Raises Lost, ProtocolMismatch."""
+        channel: Any = grpc.aio.insecure_channel(endpoint, options=CHANNEL_OPTIONS)
+        try:
+            stream = channel.stream_stream(METHOD)()  # messages as bytes
+            hello = pb.Hello(
+                protocol=PROTOCOL,
+                release=RELEASE,
+                client=self._client,
+                timeout_ms=int(self.timeout_s * 1000),
+                database=self._database,
+            )
+            async with asyncio.timeout(self.timeout_s):
+                await stream.write(pb.Requests(hello=hello).SerializeToString())
+                raw = await stream.read()
+            if not isinstance(raw, bytes):
+                raise Lost(f"{endpoint} {_reason(await stream.code(), await stream.details())}")
+            welcome = responses_of(raw).welcome
+            self._check(endpoint, welcome)
+            self._database = welcome.database
+        except TimeoutError:
+            await channel.close()
+            raise Lost(f"{endpoint} does not answer: nothing within {self.timeout_s:g} s") from None
+        except grpc.aio.AioRpcError as error:
+            await channel.close()
+            raise Lost(f"{endpoint} {_reason(error.code(), error.details())}") from None
+        except (WireError, asyncio.InvalidStateError) as error:
+            await channel.close()
+            raise Lost(f"{endpoint} is no LogDB server: {error}") from None
+        except BaseException:
+            await channel.close()
+            raise
+        return endpoint, channel, stream
+
+    def _check(self, endpoint: str, welcome: pb.Welcome) -> None:
+        if welcome.protocol != PROTOCOL:
+            raise ProtocolMismatch(endpoint, welcome.protocol, welcome.release, PROTOCOL, RELEASE)
+        if welcome.refusal:
+            raise Lost(f"{endpoint} has another database than the one that was connected to")
+
+    async def _run(self, endpoint: str, channel: Any, stream: Any) -> None:
+        """Keep a stream, from the given one on, for as long as the connection is open."""
+        pause_s = SHORTEST_PAUSE_S
+        turn = self.endpoints.index(endpoint)
+        while True:
+            try:
+                await self._pump(endpoint, stream)
+            except Lost as lost:
+                self._why = str(lost)
+            finally:
+                self._stream = None
+                stream.cancel()
+                await channel.close()
+            while True:
+                log.info("%s", self._why)
+                turn += 1
+                try:
+                    endpoint, channel, stream = await self._reach(self.endpoints[turn % len(self.endpoints)])
+                except (Lost, ProtocolMismatch) as error:
+                    self._why = str(error)
+                else:
+                    pause_s = SHORTEST_PAUSE_S
+                    break
+                if turn % len(self.endpoints) == 0 or len(self.endpoints) == 1:
+                    await asyncio.sleep(random.uniform(SHORTEST_PAUSE_S, pause_s))
+                    pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    async def _pump(self, endpoint: str, stream: Any) -> None:
+        """Send and receive until the stream is lost. Raises Lost."""
+        self._outbox = [*self.restored(), *(call.request for call in self._calls.values())]
+        self._stream = stream
+        self._wake.set()
+        reading, writing = asyncio.create_task(self._read(stream)), asyncio.create_task(self._write(stream))
+        try:
+            await asyncio.wait((reading, writing), return_when=asyncio.FIRST_COMPLETED)
+            for task in (reading, writing):
+                if task.done():
+                    task.result()
+        except grpc.aio.AioRpcError as error:
+            raise Lost(f"{endpoint} {_reason(error.code(), error.details())}") from None
+        except asyncio.InvalidStateError:
+            pass
+        except WireError as error:
+            raise Lost(f"{endpoint} is no LogDB server: {error}") from None
+        finally:
+            for task in (reading, writing):
+                task.cancel()
+            await asyncio.gather(reading, writing, return_exceptions=True)
+        raise Lost(f"{endpoint} ended the stream")
+
+    async def _write(self, stream: Any) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._outbox:
+                batch = self._next_batch()
+                for request in batch:
+                    call = self._calls.get(request.id)
+                    if call is not None:
+                        call.sent += 1
+                await stream.write(pb.Requests(seen=self.seen, requests=batch).SerializeToString())
+
+    def _next_batch(self) -> list[pb.Request]:
+        """What goes into one message. Whose caller has gone is left out."""
+        outbox, calls = self._outbox, self._calls
+        size = taken = 0
+        for request in outbox:
+            size += request.ByteSize()
+            if taken and size > BATCH_BYTES:
+                break
+            taken += 1
+        batch = outbox[:taken]
+        del outbox[:taken]
+        return [each for each in batch if (call := calls.get(each.id)) is None or not call.future.done()]
+
+    async def _read(self, stream: Any) -> None:
+        calls = self._calls
+        while True:
+            raw = await stream.read()
+            if not isinstance(raw, bytes):
+                return
+            batch = responses_of(raw)
+            self.seen = max(self.seen, batch.newest)
+            self._heard = self._loop.time()
+            for response in batch.responses:
+                if response.HasField("progress"):
+                    self._hear(response)
+                    continue
+                call = calls.pop(response.id, None)
+                if call is None or call.future.done():
+                    continue
+                if response.HasField("failure"):
+                    call.future.set_exception(failure_from(response.failure))
+                else:
+                    call.future.set_result(response)
+
+    def _hear(self, response: pb.Response) -> None:
+        call = self._calls.get(response.id)
+        if call is not None:
+            call.deadline = self._loop.time() + call.timeout_s
+            if call.progress is not None:
+                try:
+                    call.progress(response.progress)
+                except Exception as error:
+                    self._calls.pop(response.id)
+                    if not call.future.done():
+                        call.future.set_exception(error)
+
+    # ---- deadlines
+
+    async def _expire(self) -> None:
+        """End the calls whose deadline has passed, and a stream on which nothing was heard for as long."""
+        while True:
+            await asyncio.sleep(min(self.timeout_s / 20, 0.25))
+            now = self._loop.time()
+            for number, call in list(self._calls.items()):
+                if call.future.done():  # who asked has gone
+                    del self._calls[number]
+                elif call.deadline < now:
+                    del self._calls[number]
+                    call.future.set_exception(self._too_late(call))
+                    if self._stream is not None and self._heard < now - call.timeout_s:
+                        self._why = f"{','.join(self.endpoints)} does not answer"
+                        self._stream.cancel()
+
+    def _too_late(self, call: Call) -> LogDBError:
+        where = ",".join(self.endpoints)
+        why = f"{where} has not answered within {call.timeout_s:g} s"
+        if self._stream is None and self._why:
+            why = f"{self._why} (for {call.timeout_s:g} s)"
+        if call.txn_id and call.sent:
+            return OutcomeUnknown(call.txn_id, why)
+        return Unavailable(why)
+
+
+def _reason(code: Any, details: str | None) -> str:
+    """What gRPC says, in one line for people."""
+    details = " ".join((details or "").split())
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        return "is a gRPC server, but none of LogDB"
+    for known in ("Connection refused", "Connection reset", "the server is stopping", "Name or service not known"):
+        if known.lower() in details.lower():
+            return f"cannot be reached: {known[0].lower()}{known[1:]}"
+    if code is grpc.StatusCode.UNAVAILABLE:
+        return f"cannot be reached, or is no LogDB server: {details.rpartition('last error: ')[2][:200]}"
+    return f"ended the stream: {code.name.lower() if code is not None else 'unknown'}, {details[:200]}"

@@ -1,0 +1,78 @@
+"""A server process: opens a directory, serves it, and stops when it is told to, without losing what it has taken."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from logdb.embedded import EmbeddedHost
+from logdb.embedded.coroutines import CoroutineHost
+from logdb.net.service.addresses import is_loopback, parsed
+from logdb.net.service.server import Server
+
+log = logging.getLogger(__name__)
+
+
+def checked_listen(address: str) -> str:
+    """An address at which a server may listen. Raises ValueError."""
+    if not is_loopback(address):
+        raise ValueError(
+            f"{address} can be reached from other machines, and there is no TLS and no authentication yet:"
+            " listen at a loopback address such as 127.0.0.1:7400"
+        )
+    return address
+
+
+def serve(
+    path: Path, listen: str, *, ready: Callable[[str], None], progress: Callable[[int, int], None] | None = None
+) -> None:
+    """Serve the database in a directory until SIGTERM or SIGINT. `ready` hears the address, `progress` of the replay.
+
+    Raises as `logdb.open`, ValueError, Unavailable.
+    """
+    asyncio.run(_serve(path, checked_listen(listen), ready, progress))
+
+
+async def _serve(
+    path: Path, listen: str, ready: Callable[[str], None], progress: Callable[[int, int], None] | None
+) -> None:
+    with _told_to_stop() as told:
+        opening = functools.partial(EmbeddedHost.open, path, read_only=False, create=True, progress=progress)
+        host = CoroutineHost(await asyncio.to_thread(opening))
+        try:
+            server = Server(host)
+            port = await server.start(listen)
+            address = f"{listen.rpartition(':')[0]}:{port}" if not parsed(listen)[1] else listen
+            log.info("serving %s at %s", path, address)
+            ready(address)
+            await told.wait()
+            log.info("stopping: answering what was taken")
+            await server.stop()
+        finally:
+            await host.close()
+        log.info("stopped")
+
+
+@contextlib.contextmanager
+def _told_to_stop() -> Iterator[asyncio.Event]:
+    """Set by the first SIGTERM or SIGINT; a second one does what it always does."""
+    loop, told = asyncio.get_running_loop(), asyncio.Event()
+    signals = (signal.SIGTERM, signal.SIGINT)
+
+    def tell() -> None:
+        told.set()
+        for number in signals:
+            loop.remove_signal_handler(number)
+
+    for number in signals:
+        loop.add_signal_handler(number, tell)
+    try:
+        yield told
+    finally:
+        for number in signals:
+            loop.remove_signal_handler(number)

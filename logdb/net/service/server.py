@@ -1,0 +1,101 @@
+"""The server's process side of the service: handshakes, health, and a stop that answers what was taken."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from typing import Any, Final
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from logdb.embedded.coroutines import CoroutineHost
+from logdb.errors import Unavailable
+from logdb.net.limits import WireError
+from logdb.net.proto import database_pb2 as pb
+from logdb.net.service.codec import MESSAGE_OPTIONS, METHOD, PROTOCOL, RELEASE, requests_of
+from logdb.net.service.session import Advanced, Session
+
+log = logging.getLogger(__name__)
+
+DRAIN_S: Final = 10.0
+"""A stop waits so long for clients to take their answers."""
+HANDSHAKE_S: Final = 10.0
+SERVICE: Final = METHOD.split("/")[1]
+
+
+class Server:
+    """Serves the database of `host` at an address. `start` before anything else, `stop` at the end."""
+
+    def __init__(self, host: CoroutineHost) -> None:
+        self._host = host
+        self._advanced = Advanced()
+        self._database = host.host.log_id or secrets.token_bytes(16)
+        self._sessions: set[Session] = set()
+        self._stopping = False
+        options = (*MESSAGE_OPTIONS, ("grpc.so_reuseport", 0), ("grpc.http2.min_ping_interval_without_data_ms", 5_000))
+        self._server = grpc.aio.server(options=options)
+        self._health: Any = health.aio.HealthServicer()  # type: ignore[attr-defined]
+        _, _, name = METHOD.rpartition("/")
+        calls = grpc.stream_stream_rpc_method_handler(self._calls)  # messages as bytes: what cannot be parsed is seen
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {name: calls}),))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+
+    async def start(self, address: str) -> int:
+        """Listen at `address` (HOST:PORT; port 0: any that is free). Returns the port. Raises Unavailable."""
+        try:
+            port = self._server.add_insecure_port(address)
+        except RuntimeError as error:
+            why = "another process does, or it is no address of this machine"
+            raise Unavailable(f"cannot listen at {address}: {why}") from error
+        await self._server.start()
+        for name in ("", SERVICE):
+            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        return int(port)
+
+    async def stop(self) -> None:
+        """Take nothing more, answer what was taken, end all streams. The database stays open."""
+        self._stopping = True
+        await self._health.enter_graceful_shutdown()
+        for session in self._sessions:
+            session.draining.set()
+        self._advanced.tell()
+        await self._server.stop(DRAIN_S)
+
+    async def _calls(self, _: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+        try:
+            session = await self._welcomed(context)
+            if session is None:
+                return
+            self._sessions.add(session)
+            try:
+                await session.run()
+            finally:
+                self._sessions.discard(session)
+        except WireError as error:
+            log.warning("%s sent what means nothing: %s", context.peer(), error)
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        if self._stopping:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "the server is stopping")
+
+    async def _welcomed(self, context: grpc.aio.ServicerContext[Any, Any]) -> Session | None:
+        """The session with a client that speaks the same protocol. Raises WireError."""
+        raw = await asyncio.wait_for(context.read(), HANDSHAKE_S)
+        if not isinstance(raw, bytes):
+            return None
+        hello = requests_of(raw).hello
+        refusal = ""
+        if hello.protocol != PROTOCOL:
+            refusal = "protocol"
+        elif hello.database and hello.database != self._database:
+            refusal = "database"
+        elif not hello.client:
+            raise WireError("a Hello without a client")
+        welcome = pb.Welcome(protocol=PROTOCOL, release=RELEASE, database=self._database, refusal=refusal)
+        await context.write(pb.Responses(welcome=welcome).SerializeToString())
+        if refusal:
+            log.warning("%s was refused: its %s is another (LogDB %s)", context.peer(), refusal, hello.release)
+            return None
+        log.info("%s is here (LogDB %s)", context.peer(), hello.release)
+        return Session(self._host, self._advanced, context, hello.client, hello.timeout_ms / 1000)

@@ -1,0 +1,516 @@
+"""One client's stream at the server: requests in batches, answered from memory in one message, writes after one sync.
+
+What must wait (a sync, a watch, upkeep) is answered later, in any order, while further batches are taken. All that is
+ready goes into the next message. The leases on snapshots live as long as the stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Coroutine
+from itertools import islice
+from typing import Any, Final, Protocol
+
+from logdb.embedded.coroutines import CoroutineHost
+from logdb.embedded.feed import Feed
+from logdb.errors import DatabaseClosed, FutureVersion, LogDBError, OutcomeUnknown, Unavailable
+from logdb.net.limits import WireError
+from logdb.net.proto import database_pb2 as pb
+from logdb.net.service.codec import (
+    BATCH_BYTES,
+    PAGE_BYTES,
+    change_to,
+    checked_writes,
+    conditions_from,
+    failure_to,
+    ranges_from,
+    requests_of,
+    values_to,
+)
+from logdb.store.limits import check_key, check_label
+from logdb.store.ranges import key_range
+from logdb.store.records import TxnId
+from logdb.txn.validation import Verdict
+
+log = logging.getLogger(__name__)
+
+WAITING_BYTES: Final = 16 << 20
+"""A client that does not take its answers is not asked for more requests from here on."""
+LONGEST_WATCH_S: Final = 30.0
+PAUSE_S: Final = 0.002
+"""So often it is looked whether a version that a client has seen is readable here: on one server it always is."""
+
+
+class Stream(Protocol):
+    """What carries messages."""
+
+    async def read(self) -> Any: ...
+    async def write(self, message: bytes) -> None: ...
+
+
+
+class Written:
+    """A commit record that waits for its sync."""
+
+    __slots__ = ("gsn", "id", "snapshot", "txn_id", "verdict")
+
+    def __init__(self, request: int, txn_id: TxnId, gsn: int, verdict: Verdict, snapshot: int | None) -> None:
+        self.id, self.txn_id, self.gsn, self.verdict, self.snapshot = request, txn_id, gsn, verdict, snapshot
+
+
+class Session:
+    """`client`: whose transactions come over the stream; `timeout_s`: how long it waits for an answer."""
+
+    def __init__(self, host: CoroutineHost, advanced: Advanced, stream: Stream, client: int, timeout_s: float) -> None:
+        self._coroutines, self._host, self._advanced, self._stream = host, host.host, advanced, stream
+        self._client, self._timeout_s = client, timeout_s
+        self._leases: dict[int, object] = {}
+        self._ready: list[pb.Response] = []
+        self._waiting_bytes = 0
+        self._unsynced: list[Written] = []
+        self._syncs = 0
+        self._writing = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._wake = asyncio.Event()
+        self._room = asyncio.Event()
+        self.draining = asyncio.Event()
+        self._verbs: dict[str, Callable[[pb.Request, Any], pb.Response | None]] = {
+            "get": self._get,
+            "write": self._write,
+            "multi_get": self._multi_get,
+            "begin": self._begin,
+            "commit": self._commit,
+            "end": self._end,
+            "scan": self._scan,
+            "history": self._history,
+            "at": self._at,
+            "outcome": self._outcome,
+            "watch": self._watch,
+            "pin": self._pin,
+            "unpin": self._unpin,
+            "facts": self._facts,
+            "compact": self._compact,
+            "checkpoint": self._checkpoint,
+        }
+
+    # ---- the stream
+
+    async def run(self) -> None:
+        """Until the client ends the stream, or it breaks, or `draining` is set: then what was taken is answered."""
+        sending = asyncio.create_task(self._send())
+        reading = asyncio.create_task(self._read())
+        draining: asyncio.Task[Any] = asyncio.create_task(self.draining.wait())
+        try:
+            await asyncio.wait((sending, reading, draining), return_when=asyncio.FIRST_COMPLETED)
+            if self.draining.is_set():
+                reading.cancel()
+                await self._finish(sending)
+            for task in (reading, sending):
+                if task.done() and not task.cancelled():
+                    task.result()
+        finally:
+            for task in (sending, reading, draining, *self._tasks):
+                task.cancel()
+            await asyncio.gather(sending, reading, draining, *self._tasks, return_exceptions=True)
+            for holder in self._leases.values():
+                self._host.end(holder)
+
+    async def _finish(self, sending: asyncio.Task[None]) -> None:
+        while (self._ready or self._writing or self._syncs or self._tasks) and not sending.done():
+            if self._tasks:
+                await asyncio.wait(self._tasks)
+            await asyncio.sleep(PAUSE_S)
+
+    async def _read(self) -> None:
+        while isinstance(raw := await self._stream.read(), bytes):
+            await self._take(requests_of(raw))
+            while self._waiting_bytes > WAITING_BYTES:
+                self._room.clear()
+                await self._room.wait()
+
+    async def _send(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._ready:
+                responses, size = self._next_message()
+                self._writing = True
+                await self._stream.write(responses.SerializeToString())
+                self._writing = False
+                self._waiting_bytes -= size
+                self._room.set()
+
+    def _next_message(self) -> tuple[pb.Responses, int]:
+        ready = self._ready
+        if self._waiting_bytes <= BATCH_BYTES:
+            taken, size = len(ready), self._waiting_bytes
+        else:
+            taken = size = 0
+            for response in ready:
+                size += response.ByteSize()
+                taken += 1
+                if size >= BATCH_BYTES:
+                    break
+        responses = pb.Responses(newest=self._host.version(), responses=ready[:taken])
+        del ready[:taken]
+        return responses, size
+
+    def _answer(self, response: pb.Response) -> None:
+        self._ready.append(response)
+        self._waiting_bytes += response.ByteSize()
+        self._wake.set()
+
+    def _fail(self, request: int, error: Exception) -> None:
+        if not isinstance(error, LogDBError | ValueError | TypeError | KeyError):
+            log.error("a request failed: %r", error, exc_info=error)
+        if isinstance(error, DatabaseClosed):
+            error = Unavailable("the server is stopping")
+        self._answer(pb.Response(id=request, failure=failure_to(error)))
+
+    async def _take(self, batch: pb.Requests) -> None:
+        if batch.seen > self._host.version():
+            await self._readable(batch.seen)
+        behind = batch.seen > self._host.version()
+        for request in batch.requests:
+            name = request.WhichOneof("verb")
+            if name is None:
+                raise WireError(f"request {request.id} asks for nothing that this server knows")
+            try:
+                if behind and name not in ("write", "commit", "end"):
+                    newest = self._host.version()
+                    raise Unavailable(f"version {batch.seen} is not readable here; the newest is {newest}")
+                response = self._verbs[name](request, getattr(request, name))
+            except Exception as error:
+                self._fail(request.id, error)
+            else:
+                if response is not None:
+                    response.id = request.id
+                    self._answer(response)
+        if self._unsynced:
+            self._sync()
+
+    async def _readable(self, version: int) -> None:
+        deadline = asyncio.get_running_loop().time() + self._timeout_s
+        while version > self._host.version() and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(PAUSE_S)
+
+    def _later(self, request: pb.Request, answer: Coroutine[Any, Any, pb.Response]) -> None:
+        async def answered() -> None:
+            try:
+                response = await answer
+            except Exception as error:
+                self._fail(request.id, error)
+            else:
+                response.id = request.id
+                self._answer(response)
+
+        task = asyncio.create_task(answered())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # ---- reading
+
+    def _get(self, _: pb.Request, get: pb.Get) -> pb.Response:
+        check_key(get.key)
+        value = self._host.get(get.key, get.at if get.HasField("at") else None)
+        return pb.Response() if value is None else pb.Response(value=value)
+
+    def _multi_get(self, _: pb.Request, asked: pb.MultiGet) -> pb.Response:
+        host, keys = self._host, list(asked.keys)
+        for key in keys:
+            check_key(key)
+        if asked.HasField("at"):
+            version = asked.at
+            holder = None
+        else:
+            holder = object()
+            version = host.begin(holder, read_only=True)
+        try:
+            found: dict[bytes, bytes] = {}
+            size = done = 0
+            for key in keys:
+                done += 1
+                value = host.get(key, version)
+                if value is not None:
+                    found[key] = value
+                    size += len(value)
+                    if size >= PAGE_BYTES:
+                        break
+            if done < len(keys) and asked.lease and holder is not None:
+                self._leases[asked.lease], holder = holder, None
+        finally:
+            if holder is not None:
+                host.end(holder)
+        return pb.Response(version=version, values=values_to(keys[:done], found))
+
+    def _page_of(self, lease: int, at: int | None, floor: int | None = None) -> tuple[int, object | None]:
+        """(the version for the first page of a long answer, who holds it or None if somebody does already)."""
+        holder = object()
+        if at is None:
+            return self._host.begin(holder, read_only=True), holder
+        if lease and lease not in self._leases:
+            self._host.hold(holder, at if floor is None else min(at, floor))
+            return at, holder
+        return at, None
+
+    def _keep(self, lease: int, holder: object | None, more: bool) -> None:
+        """After a page: the snapshot stays held if there are more."""
+        if holder is not None and more and lease:
+            self._leases[lease] = holder
+        elif holder is not None:
+            self._host.end(holder)
+        if not more and lease:
+            self._release(lease)
+
+    def _scan(self, _: pb.Request, scan: pb.Scan) -> pb.Response:
+        start = scan.start if scan.HasField("start") else None
+        end = scan.end if scan.HasField("end") else None
+        limit = scan.limit if scan.HasField("limit") else None
+        key_range(start, end, None, limit)
+        version, holder = self._page_of(scan.lease, scan.at if scan.HasField("at") else None)
+        rows = pb.Rows()
+        try:
+            size = 0
+            batches = self._host.scan(start, end, version, reverse=scan.reverse)
+            for key, value in islice((row for batch in batches for row in batch), limit):
+                if size >= PAGE_BYTES:
+                    rows.more = True
+                    break
+                rows.keys.append(key)
+                rows.values.append(value)
+                size += len(key) + len(value)
+            batches.close()  # type: ignore[attr-defined]
+        finally:
+            self._keep(scan.lease, holder, rows.more)
+        return pb.Response(version=version, rows=rows)
+
+    def _history(self, _: pb.Request, history: pb.History) -> pb.Response:
+        check_key(history.key)
+        version, holder = self._page_of(
+            history.lease, history.at if history.HasField("at") else None, self._host.oldest()
+        )
+        entries = pb.Entries()
+        try:
+            size = 0
+            found = self._host.history(history.key, version)
+            for at, (written, value) in enumerate(found):
+                if size >= PAGE_BYTES:
+                    entries.more = True
+                    break
+                if value is None:
+                    entries.deleted.append(at)
+                entries.versions.append(written)
+                entries.values.append(value or b"")
+                size += 16 + len(value or b"")
+            found.close()  # type: ignore[attr-defined]
+        finally:
+            self._keep(history.lease, holder, entries.more)
+        return pb.Response(version=version, entries=entries)
+
+    def _at(self, _: pb.Request, at: pb.At) -> pb.Response:
+        question = at.WhichOneof("question")
+        if question == "version":
+            return pb.Response(version=self._host.at(at.version))
+        if question == "time":
+            return pb.Response(version=self._host.at_time(at.time))
+        if question == "time_of":
+            time = self._host.time_of(at.time_of)
+            return pb.Response() if time is None else pb.Response(version=time)
+        return pb.Response(version=self._host.version())
+
+    def _facts(self, _: pb.Request, __: pb.Facts) -> pb.Response:
+        return pb.Response(facts=pb.Known(oldest=self._host.oldest(), pins=self._host.pins()))
+
+    # ---- writing
+
+    def _write(self, request: pb.Request, write: pb.Write) -> None:
+        if not write.sequence:
+            raise WireError("a write has no sequence number")
+        if write.label:
+            check_label(write.label)
+        txn_id = TxnId(self._client, write.sequence)
+        gsn, verdict = self._host.submit(
+            checked_writes(write.writes),
+            label=write.label,
+            conditions=conditions_from(write.conditions) if write.conditions else (),
+            txn_id=txn_id,
+        )
+        self._unsynced.append(Written(request.id, txn_id, gsn, verdict, None))
+
+    def _begin(self, _: pb.Request, begin: pb.Begin) -> pb.Response:
+        if not begin.lease or begin.lease in self._leases:
+            raise WireError(f"{begin.lease} is no new lease")
+        holder = object()
+        if begin.HasField("at"):
+            version = begin.at
+            self._host.hold(holder, version)
+        else:
+            version = self._host.begin(holder, read_only=begin.read_only)
+        self._leases[begin.lease] = holder
+        return pb.Response(version=version)
+
+    def _end(self, _: pb.Request, end: pb.End) -> None:
+        self._release(end.lease)
+
+    def _release(self, lease: int) -> None:
+        holder = self._leases.pop(lease, None)
+        if holder is not None:
+            self._host.end(holder)
+
+    def _commit(self, request: pb.Request, commit: pb.Commit) -> pb.Response | None:
+        try:
+            txn_id = TxnId(self._client, commit.sequence)
+            if not commit.sequence:
+                self._later(request, self._settled(commit.snapshot))
+                return None
+            for key in commit.reads:
+                check_key(key)
+            if commit.label:
+                check_label(commit.label)
+            gsn, verdict = self._host.submit(
+                checked_writes(commit.writes),
+                snapshot=commit.snapshot,
+                label=commit.label,
+                reads=list(commit.reads),
+                ranges=ranges_from(commit.ranges),
+                txn_id=txn_id,
+            )
+        finally:
+            self._release(commit.lease)
+        self._unsynced.append(Written(request.id, txn_id, gsn, verdict, commit.snapshot))
+        return None
+
+    async def _settled(self, version: int) -> pb.Response:
+        """What a transaction has read that wrote nothing is durable."""
+        if version > self._host.coordinator.applied:
+            raise FutureVersion(version, self._host.version())
+        try:
+            await self._coroutines.acknowledgements.wait(version, None)
+        except OutcomeUnknown as error:
+            raise Unavailable(error.cause) from error
+        return pb.Response(version=version)
+
+    def _sync(self) -> None:
+        """Have what was submitted made durable, all of it together, and answer then."""
+        unsynced, self._unsynced = self._unsynced, []
+        self._syncs += 1
+        last = unsynced[-1].gsn
+        done = self._coroutines.acknowledgements.wait(last, unsynced)
+        done.add_done_callback(lambda future: self._synced(unsynced, future.exception()))
+
+    def _synced(self, unsynced: list[Written], failure: BaseException | None) -> None:
+        self._syncs -= 1
+        durable = self._host.log.durable
+        for written in unsynced:
+            try:
+                if failure is not None and written.gsn > durable:
+                    raise OutcomeUnknown(str(written.txn_id), getattr(failure, "cause", repr(failure)))
+                self._answer(self._outcome_of(written))
+            except Exception as error:
+                self._fail(written.id, error)
+        self._advanced.tell()
+
+    def _outcome_of(self, written: Written) -> pb.Response:
+        verdict = written.verdict
+        gsn = written.gsn
+        if not verdict.committed:
+            gsn, verdict = self._host.decided_first(written.txn_id, gsn, verdict)
+            if not verdict.committed:
+                if written.snapshot is not None:
+                    raise self._host.conflict(verdict, written.snapshot)
+                return pb.Response(id=written.id, version=gsn, undone=pb.Undone(failed=verdict.failed))
+        return pb.Response(id=written.id, version=gsn)
+
+    # ---- what waits
+
+    def _outcome(self, request: pb.Request, asked: pb.Outcome) -> None:
+        async def answer() -> pb.Response:
+            outcome = await self._coroutines.outcome(TxnId(asked.client, asked.sequence))
+            return pb.Response(version=outcome.version, ended=pb.Ended(status=outcome.status.name))
+
+        self._later(request, answer())
+
+    def _watch(self, request: pb.Request, watch: pb.Watch) -> None:
+        host = self._host
+        since = watch.since if watch.HasField("since") else None
+        prefix = watch.prefix if watch.HasField("prefix") else None
+        feed = host.feed(since, prefix, frozenset(watch.keys) if watch.has_keys else None)
+        self._later(request, self._changes(feed, min(watch.wait_ms / 1000, LONGEST_WATCH_S)))
+
+    async def _changes(self, feed: Feed, wait_s: float) -> pb.Response:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wait_s
+        found, size = pb.Changes(), 0
+        try:
+            while True:
+                told = self._advanced.future()
+                while size < PAGE_BYTES and (change := feed.poll(0)) is not None:
+                    encoded = change_to(change)
+                    found.changes.append(encoded)
+                    size += encoded.ByteSize()
+                left = deadline - loop.time()
+                if found.changes or left <= 0 or self.draining.is_set():
+                    return pb.Response(version=feed.since, changes=found)
+                await asyncio.wait((told,), timeout=left)
+        finally:
+            feed.close()
+
+    def _pin(self, request: pb.Request, pin: pb.Pin) -> None:
+        async def answer() -> pb.Response:
+            version = pin.version if pin.HasField("version") else None
+            return pb.Response(version=await self._coroutines.pin(pin.name, version))
+
+        self._later(request, answer())
+
+    def _unpin(self, request: pb.Request, unpin: pb.Unpin) -> None:
+        async def answer() -> pb.Response:
+            await self._coroutines.unpin(unpin.name)
+            return pb.Response()
+
+        self._later(request, answer())
+
+    def _progress(self, request: int) -> Callable[[int], None]:
+        """To be called in any thread: tells the client how far its upkeep has come."""
+        loop = asyncio.get_running_loop()
+
+        def progress(done: int) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(self._answer, pb.Response(id=request, progress=done))
+
+        return progress
+
+    def _compact(self, request: pb.Request, compact: pb.Compact) -> None:
+        async def answer() -> pb.Response:
+            before = compact.before if compact.HasField("before") else None
+            floor, relocated, oldest, after = await self._coroutines.compact(before, self._progress(request.id))
+            told = pb.Compacted(floor=floor, relocated=relocated, oldest_before=oldest, oldest_after=after)
+            return pb.Response(compacted=told)
+
+        self._later(request, answer())
+
+    def _checkpoint(self, request: pb.Request, _: pb.Checkpoint) -> None:
+        async def answer() -> pb.Response:
+            return pb.Response(version=await self._coroutines.checkpoint(self._progress(request.id)))
+
+        self._later(request, answer())
+
+
+class Advanced:
+    """Tells those who wait that more has become durable."""
+
+    def __init__(self) -> None:
+        self._future: asyncio.Future[None] | None = None
+
+    def future(self) -> asyncio.Future[None]:
+        """Done at the next `tell`."""
+        if self._future is None:
+            self._future = asyncio.get_running_loop().create_future()
+        return self._future
+
+    def tell(self) -> None:
+        """More has become durable, or it is time to look again."""
+        if self._future is not None:
+            self._future.set_result(None)
+            self._future = None

@@ -1,0 +1,85 @@
+"""A server for tests: in a loop of this process, at a free port of this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import logdb
+import logdb.aio
+from logdb.embedded import EmbeddedHost
+from logdb.embedded.coroutines import CoroutineHost
+from logdb.net.service.server import Server
+from tests.conformance.on_asyncio import BlockingDatabase, Loop
+
+
+class Served:
+    """The database in a directory (None: in memory), served until `stop`; `start` again takes the same port."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self.loop = Loop()
+        self.port = 0
+        self.start()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        async def started() -> None:
+            if self.path is None:
+                host = EmbeddedHost.in_memory()
+            else:
+                host = EmbeddedHost.open(self.path, read_only=False, create=True)
+            self.host = CoroutineHost(host)
+            self.server = Server(self.host)
+            self.port = await self.server.start(self.address)
+
+        self.loop.run(started())
+
+    def stop(self) -> None:
+        async def stopped() -> None:
+            await self.server.stop()
+            await self.host.close()
+
+        self.loop.run(stopped())
+
+    def close(self) -> None:
+        if not self.host.closed:
+            self.stop()
+        self.loop.close()
+
+
+class OnServer:
+    """A world for the conformance suite: `logdb.connect`. To settle, the server stops and another one begins."""
+
+    def __init__(self, path: Path) -> None:
+        self.served = Served(path / "db")
+        self.db = logdb.connect(self.served.address)
+
+    def settle(self) -> logdb.Database:
+        self.served.stop()
+        self.served.start()
+        return self.db
+
+    def close(self) -> None:
+        self.db.close()
+        self.served.close()
+
+
+class OnServerAsyncio:
+    """A world for the conformance suite: `logdb.aio.connect`."""
+
+    def __init__(self, path: Path) -> None:
+        self.served = Served(path / "db")
+        self.loop = Loop()
+        self.db = BlockingDatabase(self.loop.run(logdb.aio.connect(self.served.address)), self.loop)
+
+    def settle(self) -> logdb.Database:
+        self.db.checkpoint()
+        return self.db  # type: ignore[return-value]
+
+    def close(self) -> None:
+        self.db.close()
+        self.loop.close()
+        self.served.close()
