@@ -95,7 +95,8 @@ def check_times(truth: Truth) -> None:
 
 
 def known(history: History, truth: Truth) -> dict[int, Record]:
-    """Every record that anybody was ever told of, by its GSN. Checks that all agree."""
+    """Every record that anybody was ever told of, by its GSN. Checks that all agree, and that none is there twice (also
+    if one of the two was trimmed meanwhile)."""
     records: dict[int, Record] = {gsn: (tag, payload) for gsn, (_, tag, payload) in truth.records.items()}
 
     def learn(gsn: int, record: Record, who: str) -> None:
@@ -114,6 +115,10 @@ def known(history: History, truth: Truth) -> dict[int, Record]:
     for following in history.followings:
         for gsn, _, record in following.records:
             learn(gsn, record, f"delivered to a subscriber of {following.client}")
+    places: dict[bytes, int] = {}
+    for gsn, (_, payload) in records.items():
+        if places.setdefault(payload, gsn) != gsn:
+            raise Failure("SCA-13: no record twice", f"{payload!r} is at {gsn}, and was at {places[payload]}")
     return records
 
 

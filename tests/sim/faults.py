@@ -236,7 +236,7 @@ class Faults:
         return self._storm(loss=self.draw.choice((0.02, 0.1, 0.4)))
 
     def doubling_network(self) -> bool:
-        return self._storm(double=self.draw.choice((0.05, 0.3)), slow_ns=self._span())
+        return self._storm(double=self.draw.choice((0.1, 0.5)), slow_ns=self._span())
 
     def reordering_network(self) -> bool:
         return self._storm(slow=self.draw.choice((0.05, 0.5)), slow_ns=self._span())

@@ -61,7 +61,7 @@ def plan_of(draw: random.Random) -> Plan:
         spares=draw.choice((0, 1, 3, 6)),
         clients=draw.choice((1, 2, 3)),
         sync_ns=draw.choice((20_000, 200_000, 2_000_000)),
-        small_buffers=draw.random() < 0.3,
+        small_buffers=draw.random() < 0.4,
         snapshot_bytes=draw.choice((2_000, 4 << 20)),
         weather=weather_of(draw),
     )
