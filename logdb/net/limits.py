@@ -17,7 +17,7 @@ MAX_BATCH_BYTES: Final = MAX_RECORD_BYTES + (4 << 20)
 a record, so this is never reached where `batch_bytes` is at most 4 MiB."""
 
 MAX_PLAIN_BYTES: Final = 4 << 20
-"""Of a parcel without its batches: what protobuf parses into objects, which may take 40 times the memory."""
+"""Of a parcel without its batches: what protobuf parses into objects, which may take 100 times the memory."""
 
 MAX_MESSAGE_BYTES: Final = MAX_PLAIN_BYTES - (64 << 10)
 """Of one message without its batch, so that the addresses of its parcel have room."""
@@ -27,6 +27,9 @@ MAX_PARCEL_BYTES: Final = MAX_BATCH_BYTES + MAX_PLAIN_BYTES
 
 PARCEL_BYTES: Final = 1 << 20
 """Messages that wait share a parcel up to here; a larger one goes alone, and what is larger has only one."""
+
+MAX_FIELDS: Final = 1 << 17
+"""Of a parcel: its messages, batches and addresses. An empty message takes 2 bytes here and 400 in memory."""
 
 MAX_PULL_BYTES: Final = 16 << 20
 """Nobody may ask for more of the log at once: the server would have to read it."""

@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 
 from logdb.log.cores import Address
 from logdb.net import codec
-from logdb.net.limits import MAX_PARCEL_BYTES, MAX_PLAIN_BYTES, PARCEL_BYTES, TooLargeToSend, WireError
+from logdb.net.limits import MAX_FIELDS, MAX_PARCEL_BYTES, MAX_PLAIN_BYTES, PARCEL_BYTES, TooLargeToSend, WireError
 from logdb.net.proto import peers_pb2
 from logdb.net.splitting import split
 
@@ -67,7 +67,9 @@ class Mail(NamedTuple):
 
 
 _FIELDS: Final = 4
-"""Of a parcel with one message: its addresses, the message and the batch."""
+"""Of a parcel with one message, as all are that are larger than PARCEL_BYTES: its addresses, the message, the batch."""
+
+_MESSAGE_KEY: Final = bytes((peers_pb2.Parcel.MESSAGES_FIELD_NUMBER << 3 | 2,))
 
 _ROLES: Final = {role: peers_pb2.Role.Value(role.name) for role in Role}
 _ROLE_OF: Final = {number: role for role, number in _ROLES.items()}
@@ -85,7 +87,7 @@ def pack(sender: Address, receiver: Address, messages: Iterable[Any]) -> list[by
     pieces, size = [head], len(head)
     for message in messages:
         for piece in _pieces(message):
-            if size + len(piece) > PARCEL_BYTES and len(pieces) > 1:
+            if (size + len(piece) > PARCEL_BYTES and len(pieces) > 1) or len(pieces) == MAX_FIELDS // 4:
                 parcels.append(b"".join(pieces))
                 pieces, size = [head], len(head)
             pieces.append(piece)
@@ -111,7 +113,9 @@ def _pieces(message: Any) -> Iterator[bytes]:
 def unpack(data: bytes) -> Hello | Refusal | Mail:
     """What a parcel is. Raises WireError."""
     if len(data) > PARCEL_BYTES:
-        _check_size(data)
+        _check_size(data, _FIELDS)
+    elif data.count(_MESSAGE_KEY) > MAX_FIELDS:
+        _check_size(data, MAX_FIELDS)
     try:
         parcel = peers_pb2.Parcel.FromString(data)
     except DecodeError as error:
@@ -124,13 +128,13 @@ def unpack(data: bytes) -> Hello | Refusal | Mail:
     return Mail(parcel.sender, parcel.receiver, codec.decode(parcel))
 
 
-def _check_size(data: bytes) -> None:
-    """Walk over the few fields of a large parcel: all but its batch may become many objects, and is therefore limited."""
+def _check_size(data: bytes, most: int) -> None:
+    """Walk over the fields of a parcel, `most` at the most: whatever is no batch of records becomes many objects."""
     size, at, plain = len(data), 0, 0
     if size > MAX_PARCEL_BYTES:
         raise WireError(f"a parcel of {size:,} bytes, the limit is {MAX_PARCEL_BYTES:,}")
     try:
-        for _ in range(_FIELDS):
+        for _ in range(most):
             start, key = at, data[at]
             if key & 0x87 != 2:
                 raise WireError(f"a parcel of {size:,} bytes with a field that is none of a parcel's")
@@ -146,7 +150,7 @@ def _check_size(data: bytes) -> None:
     if at > size:
         raise WireError(f"a parcel of {size:,} bytes that was cut off")
     if at < size:
-        raise WireError(f"a parcel of {size:,} bytes with more than one message; then the limit is {PARCEL_BYTES:,}")
+        raise WireError(f"a parcel of {size:,} bytes with more than {most:,} fields")
     if plain > MAX_PLAIN_BYTES:
         raise WireError(f"a parcel of {plain:,} bytes beside its records, the limit is {MAX_PLAIN_BYTES:,}")
 

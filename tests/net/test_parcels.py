@@ -201,9 +201,9 @@ def test_a_parcel_that_is_too_large_is_refused() -> None:
 @pytest.mark.parametrize(
     ("piece", "complaint"),
     [
-        (peers_pb2.Parcel(messages=[{}]).SerializeToString(), "more than one message"),
-        (peers_pb2.Parcel(sender="s" * 1000).SerializeToString(), "more than one message"),
-        (peers_pb2.Parcel(batches=[b""]).SerializeToString(), "more than one message"),
+        (peers_pb2.Parcel(messages=[{}]).SerializeToString(), "more than 4 fields"),
+        (peers_pb2.Parcel(sender="s" * 1000).SerializeToString(), "more than 4 fields"),
+        (peers_pb2.Parcel(batches=[b""]).SerializeToString(), "more than 4 fields"),
         (peers_pb2.Parcel(messages=[{"report": {"ends": [1] * MAX_PLAIN_BYTES}}]).SerializeToString(), "beside its"),
     ],
     ids=["empty messages", "addresses", "empty batches", "numbers"],
@@ -215,6 +215,18 @@ def test_many_small_things_are_refused_before_they_are_built(
     monkeypatch.setattr(parcels, "peers_pb2", Unbuilt)
     with pytest.raises(WireError, match=complaint):
         unpack(data)
+
+
+def test_a_parcel_of_nothing_but_small_messages_is_refused_before_it_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    stars = scalog.Append(1, 2, 0, 3, ((1, b"*" * (PARCEL_BYTES // 2)),))
+    assert arrivals(pack("one:1", "two:2", [stars])) == [stars]
+    many = [scalog.AskView(request) for request in range(40_000)]
+    sent = pack("one:1", "two:2", many)
+    assert len(sent) == 2
+    assert arrivals(sent) == many
+    monkeypatch.setattr(parcels, "peers_pb2", Unbuilt)
+    with pytest.raises(WireError, match=f"more than {limits.MAX_FIELDS:,} fields"):
+        unpack(peers_pb2.Parcel(messages=[{}]).SerializeToString() * (PARCEL_BYTES // 2))
 
 
 class Unbuilt:
