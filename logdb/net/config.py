@@ -318,8 +318,12 @@ class ClusterFile:
         taken: dict[tuple[str, Any], tuple[str, ...]] = {}
         for role, tables in named.items():
             for name, table in tables.items():
-                mine = {("address", table["listen"]): "listen", ("address", table["address"]): "address",
-                        ("address", table.get("metrics")): "metrics", ("data", table["data"]): "data"}  # fmt: skip
+                mine = {
+                    ("address", table["address"]): "address",
+                    ("address", table["listen"]): "listen",
+                    ("address", table.get("metrics")): "metrics",
+                    ("data", table["data"]): "data",
+                }
                 for what, key in mine.items():
                     other = taken.setdefault(what, (role, name, key))
                     if what[1] is not None and other[:2] != (role, name):

@@ -296,7 +296,7 @@ class AsyncRemoteSubscription:
         self._log, self._number = log, number
 
     async def poll(self, timeout: float | None) -> Batch | None:
-        """The next batch; None if there was none in time. Raises Trimmed, Corruption, StopAsyncIteration once closed."""
+        """The next batch; None if there was none in time. Raises Trimmed, Corruption; StopAsyncIteration if closed."""
         try:
             batch: Batch | None = await self._log.call(calls.Next(self._number), timeout)
         except StopIteration:

@@ -349,6 +349,13 @@ def _check_free(address: str) -> None:
 
 
 def explain(error: Exception) -> str:
-    if isinstance(error, aio.AioRpcError):
-        return f"{error.code().name.lower()}: {error.details()}"
-    return str(error) or type(error).__name__
+    """A failed attempt to reach somebody, in a few words."""
+    if isinstance(error, TimeoutError):
+        return "no answer"
+    if not isinstance(error, aio.AioRpcError):
+        return str(error) or type(error).__name__
+    details = str(error.details())
+    if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+        return "it is no server of a shared log"
+    _, refused, why = details.rpartition("Failed to connect to remote host: ")
+    return why.lower() if refused else details

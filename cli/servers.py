@@ -1,0 +1,102 @@
+"""`logdb serve ordering|storage|aggregator`: one server of a cluster, in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from logdb.errors import LogDBError
+from logdb.log.contract import LogFailed
+from logdb.log.cores import ProtocolViolation
+
+from .failing import FAILED, BadInput, Failure
+
+if TYPE_CHECKING:
+    from logdb.net.config import AnyServerConfig
+    from logdb.net.server import Server
+
+STOPPED: Final = 4
+ENDS: Final = """\b
+Ends with 0 after SIGTERM or Ctrl-C, 2 if the configuration is wrong, 3 if something failed that may work when
+the server is started again, 4 if it must not be started again before somebody has looked: its journals are
+damaged, or contradict what other servers say."""
+
+
+def _configured(path: Path, role: str, name: str) -> AnyServerConfig:
+    from logdb.net.config import ClusterFile, Misconfigured
+
+    try:
+        return ClusterFile(path).server(role, name)
+    except Misconfigured as error:
+        raise BadInput(str(error)) from error
+
+
+def _ready(server: Server) -> None:
+    config = server.config
+    click.echo(f"ready: {config.role.value} {config.name} of cluster {config.cluster} at {config.address}")
+
+
+def _serve(path: Path, role: str, name: str) -> None:
+    try:
+        from logdb.net.logs import log_to_stderr
+        from logdb.net.process import serve
+        from logdb.net.server import Damaged
+    except ImportError as error:
+        raise Failure(f"{error.name} is not installed: pip install 'logdb[cluster]'", FAILED) from error
+    config = _configured(path, role, name)
+    log_to_stderr(name)
+    try:
+        asyncio.run(serve(config, _ready))
+    except Damaged as error:
+        raise Failure(str(error), STOPPED) from error
+    except LogDBError as error:
+        raise Failure(str(error), FAILED) from error
+    except LogFailed as error:
+        raise Failure(
+            f"{role} {name}: its disk failed ({error}); start it again when the disk works", FAILED
+        ) from error
+    except (ProtocolViolation, AssertionError) as error:
+        if os.environ.get("LOGDB_TRACEBACK"):
+            raise
+        raise Failure(
+            f"{role} {name} has stopped, because what it was told cannot be ({error or 'an assertion'}); this is a bug "
+            "in LogDB, or its disk lies (LOGDB_TRACEBACK=1 shows where)",
+            STOPPED,
+        ) from error
+
+
+def _command(role: str, what: str) -> click.Command:
+    @click.command(role, help=f"Run {what} in this process, until SIGTERM or Ctrl-C.\n\n{ENDS}")
+    @click.option(
+        "--config",
+        "path",
+        required=True,
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="The cluster's configuration (TOML).",
+    )
+    @click.option("--name", required=True, metavar="NAME", help=f"Which one: its table is [{role}.NAME].")
+    def serve_role(path: Path, name: str, **_: Any) -> None:
+        _serve(path, role, name)
+
+    return serve_role
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def serve() -> None:
+    """Run a server in this process, until SIGTERM or Ctrl-C.
+
+    It is ready when it has printed a line that begins with "ready".
+    """
+
+
+for command in (
+    _command("ordering", "a replica of the ordering layer"),
+    _command("storage", "a storage server"),
+    _command("aggregator", "an aggregator"),
+):
+    serve.add_command(command)

@@ -1,0 +1,101 @@
+"""A server's counters, for Prometheus: read when they are asked for, so they cost nothing in between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import accumulate
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from logdb.errors import Unavailable
+from logdb.log.scalog.ordering import OrderingReplica
+from logdb.net.disk_worker import SYNC_BOUNDS_S
+from logdb.net.server import Server
+
+
+class ServerMetrics(Collector):
+    """The metrics of one server. Collecting happens in another thread, which reads plain numbers."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def collect(self) -> Iterator[Metric]:
+        """All of them."""
+        yield from self._traffic()
+        yield from self._journals()
+        yield from self._core()
+
+    def _traffic(self) -> Iterator[Metric]:
+        peers = self._server.peers
+        if peers is None:
+            return
+        traffic = peers.traffic
+        yield CounterMetricFamily("logdb_sent_bytes", "Bytes of parcels sent to others.", traffic.sent_bytes)
+        yield CounterMetricFamily("logdb_received_bytes", "Bytes of parcels received.", traffic.received_bytes)
+        yield CounterMetricFamily("logdb_sent_parcels", "Parcels sent: batches of messages.", traffic.sent_parcels)
+        yield CounterMetricFamily("logdb_received_parcels", "Parcels received.", traffic.received_parcels)
+        yield CounterMetricFamily(
+            "logdb_dropped_messages", "Messages given up for peers out of reach.", traffic.dropped_messages
+        )
+        yield GaugeMetricFamily("logdb_queued_bytes", "Bytes that wait to be sent.", peers.queued_bytes)
+        yield GaugeMetricFamily("logdb_streams", "Open streams to and from others.", peers.open_streams)
+
+    def _journals(self) -> Iterator[Metric]:
+        server = self._server
+        if server.worker is None:
+            return
+        times = server.worker.times
+        buckets = [
+            (bound, float(count))
+            for bound, count in zip([*map(str, SYNC_BOUNDS_S), "+Inf"], accumulate(list(times.counts)), strict=True)
+        ]
+        yield HistogramMetricFamily(
+            "logdb_sync_seconds", "Time to make a batch of records durable.", buckets=buckets, sum_value=times.total_s
+        )
+        yield CounterMetricFamily("logdb_written_bytes", "Bytes written to journals.", server.disk.written_bytes)
+        yield GaugeMetricFamily("logdb_disk_full", "1 while the disk refuses to take more.", bool(server.disk_full))
+
+    def _core(self) -> Iterator[Metric]:
+        server = self._server
+        host = server.host
+        if host is None:
+            return
+        yield CounterMetricFamily("logdb_events", "Events that the core has handled.", host.counts.events)
+        yield CounterMetricFamily(
+            "logdb_persisted_records",
+            "Records written to journals: own ones and copies.",
+            host.counts.persisted_records,
+        )
+        yield CounterMetricFamily("logdb_unreadable", "Damaged records met when reading.", host.counts.unreadable)
+        yield CounterMetricFamily("logdb_wiped", "Times that the server began anew as a spare.", server.wiped)
+        core = host.core
+        if isinstance(core, OrderingReplica):
+            state = core.state
+            yield GaugeMetricFamily("logdb_leader", "1 if this replica leads.", core.leader is not None)
+            yield CounterMetricFamily("logdb_cuts", "Cuts of the log.", state.cut)
+            yield CounterMetricFamily("logdb_ordered_records", "Records of the log.", state.last)
+            yield GaugeMetricFamily("logdb_shards", "Shards, finalized ones too.", len(state.shards))
+            yield GaugeMetricFamily("logdb_oldest_gsn", "The oldest record that can be read.", state.oldest)
+
+
+class MetricsPort:
+    """Answers Prometheus at an address until it is closed."""
+
+    def __init__(self, server: Server, address: str) -> None:
+        """Raises Unavailable."""
+        host, _, port = address.rpartition(":")
+        registry = CollectorRegistry()
+        registry.register(ServerMetrics(server))
+        try:
+            self._http, self._thread = start_http_server(int(port), host.strip("[]"), registry)
+        except OSError as error:
+            raise Unavailable(f"{address} cannot be listened on: {error.strerror or error}") from error
+        self.address = f"{host}:{self._http.server_port}"
+
+    def close(self) -> None:
+        """Stop answering."""
+        self._http.shutdown()
+        self._http.server_close()
+        self._thread.join()

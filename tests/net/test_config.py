@@ -1,0 +1,217 @@
+"""The configuration file: what it gives, and that every mistake is named with its line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from logdb.log.cores import MILLISECOND
+from logdb.log.scalog.commands import FailurePolicy
+from logdb.net.config import (
+    SETTINGS,
+    AggregatorServerConfig,
+    ClusterFile,
+    Misconfigured,
+    OrderingServerConfig,
+    StorageServerConfig,
+)
+
+WHOLE = """\
+[cluster]
+name = "demo"
+data = "/var/lib/logdb"
+policy = "mask"
+failures = 2
+heartbeat_ms = 50
+suspect_after_ms = 300
+straggle_after_ms = 900
+election_ms = 200
+cut_interval_ms = 1
+snapshot_mib = 8
+segment_mib = 16
+
+[ordering.o1]
+listen = "127.0.0.1:7401"
+metrics = "127.0.0.1:9401"
+
+[ordering.o2]
+listen = "[::1]:7402"
+snapshot_mib = 9
+
+[ordering.o3]
+listen = "localhost:7403"
+address = "node3.example:7403"
+
+[storage.s1]
+listen = "127.0.0.1:7411"
+data = "s1-here"
+buffer_mib = 32
+
+[aggregator.a1]
+listen = "127.0.0.1:7421"
+"""
+LEAST = '[cluster]\nname = "demo"\n\n[ordering.o1]\nlisten = "127.0.0.1:7401"\n'
+
+
+def written(path: Path, text: str) -> Path:
+    file = path / "cluster.toml"
+    file.write_text(text)
+    return file
+
+
+def test_a_whole_file(tmp_path: Path) -> None:
+    file = ClusterFile(written(tmp_path, WHOLE))
+    ordering = ("127.0.0.1:7401", "[::1]:7402", "node3.example:7403")
+    assert file.server("ordering", "o1") == OrderingServerConfig(
+        name="o1",
+        cluster="demo",
+        listen="127.0.0.1:7401",
+        address="127.0.0.1:7401",
+        data=Path("/var/lib/logdb/o1"),
+        ordering=ordering,
+        metrics="127.0.0.1:9401",
+        policy=FailurePolicy.MASK,
+        failures=2,
+        heartbeat_ms=50,
+        suspect_after_ms=300,
+        straggle_after_ms=900,
+        election_ms=200,
+        cut_interval_ms=1,
+        snapshot_mib=8,
+    )
+    storage, aggregator = file.server("storage", "s1"), file.server("aggregator", "a1")
+    assert isinstance(storage, StorageServerConfig)
+    assert (storage.data, storage.buffer_mib, storage.segment_mib) == (tmp_path / "s1-here", 32, 16)
+    assert isinstance(aggregator, AggregatorServerConfig)
+    third = file.server("ordering", "o3")
+    assert (third.listen, third.address, third.ordering) == ("localhost:7403", "node3.example:7403", ordering)
+    assert file.server("ordering", "o2").snapshot_mib == 9
+
+
+def test_the_least_file(tmp_path: Path) -> None:
+    replica = ClusterFile(written(tmp_path, LEAST)).server("ordering", "o1")
+    assert replica.data == tmp_path / "data" / "o1"
+    assert replica == OrderingServerConfig("o1", "demo", *2 * ["127.0.0.1:7401"], replica.data, ("127.0.0.1:7401",))
+
+
+def test_cores_get_what_is_configured(tmp_path: Path) -> None:
+    file = ClusterFile(written(tmp_path, WHOLE))
+    ordering = file.server("ordering", "o3").core()
+    assert (ordering.address, ordering.f, ordering.policy) == ("node3.example:7403", 2, FailurePolicy.MASK)
+    assert (ordering.interval_ns, ordering.heartbeat_ns) == (MILLISECOND, 50 * MILLISECOND)
+    assert (ordering.paxos.election_ns, ordering.snapshot_bytes) == (200 * MILLISECOND, 8 << 20)
+    storage = file.server("storage", "s1").core()
+    assert (storage.ordering, storage.buffer_bytes) == (ordering.replicas, 32 << 20)
+    assert file.server("aggregator", "a1").core().suspect_after_ns == 300 * MILLISECOND
+
+
+MISTAKES = {
+    "unknown table": ('[storag.s1]\nlisten = "127.0.0.1:1"\n', 6, "[storag] is no table"),
+    "unknown key": ('heartbeat = 5\n[storage.s1]\nlisten = "127.0.0.1:1"\n', 6, "heartbeat is no key of [ordering.o1]"),
+    "key of another table": (
+        '[storage.s1]\nlisten = "127.0.0.1:1"\nfailures = 1',
+        8,
+        "failures is no key of [storage.s1]",
+    ),
+    "wrong type": ("metrics = 9401\n", 6, "metrics must be a string, it is 9401"),
+    "true is no number": (
+        '[storage.s1]\nlisten = "127.0.0.1:1"\nbuffer_mib = true',
+        8,
+        "buffer_mib must be a whole number",
+    ),
+    "missing key": ("[storage.s1]\nbuffer_mib = 1\n", 6, "[storage.s1] lacks the key listen"),
+    "out of range": ("snapshot_mib = 0\n", 6, "snapshot_mib must be a number from 1 to 1,024; it is 0"),
+    "no address": ('[storage.s1]\nlisten = "127.0.0.1"\n', 7, "listen must be"),
+    "no port": ('[storage.s1]\nlisten = "127.0.0.1:0"\naddress = "a:99999"', 7, "with a port from 1 to 65535"),
+    "not loopback": ('[storage.s1]\nlisten = "0.0.0.0:1"\n', 7, "must be a loopback address"),
+    "metrics not loopback": ('metrics = "10.0.0.1:1"\n', 6, "must be a loopback address"),
+    "address taken": (
+        '[storage.s1]\nlisten = "127.0.0.1:7401"\n',
+        7,
+        "127.0.0.1:7401 is already taken by [ordering.o1] in line 5",
+    ),
+    "metrics taken": (
+        '[storage.s1]\n\nlisten = "127.0.0.1:1"\nmetrics = "127.0.0.1:7401"\n',
+        9,
+        "already taken by [ordering.o1]",
+    ),
+    "directory taken": ('data = "/x"\n[storage.s1]\nlisten = "127.0.0.1:1"\ndata = [\n]\n', 9, "data must be a string"),
+    "the same directory": (
+        'data = "/x"\n[storage.s1]\nlisten = "127.0.0.1:1"\ndata = "/x"\n',
+        9,
+        "/x is already taken by [ordering.o1] in line 6",
+    ),
+    "a role without name": ('[storage]\nlisten = "127.0.0.1:1"\n', 7, "listen stands in no server's table"),
+    "a bad name": ('["storage"."a b"]\nlisten = "127.0.0.1:1"\n', 6, "a name without blanks"),
+    "two replicas": ('[ordering.o2]\nlisten = "127.0.0.1:1"\n', None, "there are 2 ordering replicas"),
+}
+
+
+@pytest.mark.parametrize("mistake", sorted(MISTAKES))
+def test_a_mistake_is_named_with_its_line(tmp_path: Path, mistake: str) -> None:
+    more, line, what = MISTAKES[mistake]
+    file = written(tmp_path, LEAST + more)
+    with pytest.raises(Misconfigured) as wrong:
+        ClusterFile(file)
+    assert what in str(wrong.value)
+    assert str(wrong.value).startswith(f"{file}:{line}: " if line else f"{file}: ")
+    assert "\n" not in str(wrong.value)
+
+
+CLUSTER_MISTAKES = {
+    "no cluster": ("", None, "the table [cluster] is missing"),
+    "no name": ("[cluster]\n", 1, "[cluster] lacks the key name"),
+    "no replica": ('[cluster]\nname = "x"\n', None, "there are 0 ordering replicas"),
+    "cluster is no table": ("cluster = 1\n", 1, "[cluster] must be a table"),
+    "a role is no table": ('ordering = 1\n[cluster]\nname = "x"\n', 1, "ordering must be tables [ordering.NAME]"),
+    "policy": (
+        '[cluster]\nname = "x"\npolicy = "none"\n',
+        3,
+        'one of "finalize-and-add", "mask", "remove-and-replace"',
+    ),
+    "not TOML": ("[cluster\n", None, "it is not TOML: Expected ']' at the end of a table declaration (at line 1"),
+}
+
+
+@pytest.mark.parametrize("mistake", sorted(CLUSTER_MISTAKES))
+def test_a_mistake_of_the_whole(tmp_path: Path, mistake: str) -> None:
+    text, line, what = CLUSTER_MISTAKES[mistake]
+    file = written(tmp_path, text)
+    with pytest.raises(Misconfigured) as wrong:
+        ClusterFile(file)
+    assert what in str(wrong.value)
+    assert str(wrong.value).startswith(f"{file}:{line}: " if line else f"{file}: ")
+
+
+def test_a_heartbeat_must_be_heard_before_it_is_missed(tmp_path: Path) -> None:
+    file = written(tmp_path, LEAST.replace("[ordering", "election_ms = 150\n[ordering"))
+    with pytest.raises(Misconfigured, match=r":4: election_ms \(150\) must be at least twice heartbeat_ms \(100\)"):
+        ClusterFile(file)
+    written(tmp_path, LEAST.replace("[ordering", "\n# slowly\nheartbeat_ms = 400\n[ordering"))
+    with pytest.raises(Misconfigured, match=r":6: election_ms \(500\) must be at least twice heartbeat_ms \(400\)"):
+        ClusterFile(file)
+
+
+def test_a_server_that_is_not_there(tmp_path: Path) -> None:
+    file = ClusterFile(written(tmp_path, WHOLE))
+    with pytest.raises(Misconfigured, match=r"it has no table \[ordering.o9\]; there are o1, o2, o3"):
+        file.server("ordering", "o9")
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(Misconfigured, match="No such file"):
+        ClusterFile(tmp_path / "none.toml")
+    (tmp_path / "bytes.toml").write_bytes(b"\xff")
+    with pytest.raises(Misconfigured, match="not UTF-8"):
+        ClusterFile(tmp_path / "bytes.toml")
+
+
+def test_every_setting_is_one_of_a_server() -> None:
+    """A key that no configuration takes would be read and forgotten."""
+    kinds = {"ordering": OrderingServerConfig, "storage": StorageServerConfig, "aggregator": AggregatorServerConfig}
+    fields = {role: set(kind.__dataclass_fields__) for role, kind in kinds.items()}
+    for key, setting in SETTINGS.items():
+        for where in setting.where:
+            assert any(key in fields[role] for role in ([where] if where in fields else fields)), (key, where)
+    assert set.union(*fields.values()) == {*SETTINGS, "cluster", "ordering"}
