@@ -244,7 +244,7 @@ class Faults:
     def slow_disk(self) -> bool:
         process = self._someone(self.draw.choice(("storage", "ordering")))
         if process is not None:
-            process.disk.sync_ns *= self.draw.choice((10, 50))
+            process.disk.sync_ns = self.cluster.shape.sync_ns * self.draw.choice((10, 50))
             self.world.after(self._span(), self._fast_disk, process)
         return process is not None
 
