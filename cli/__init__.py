@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 
 def main() -> None:
     """The entry point. Ctrl-C while the program is still being loaded ends it as quietly as later."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what goes wrong is told in one line, by an exception
     try:
         from .commands import cli
     except KeyboardInterrupt:

@@ -8,7 +8,7 @@ from importlib import metadata
 
 import click
 
-from . import bench, data, logs, scripts, shell, transfer, upkeep
+from . import bench, data, logs, scripts, serving, shell, transfer, upkeep
 from .failing import EXIT_CODES, OneLineGroup
 from .session import Session, database
 
@@ -21,7 +21,7 @@ def show_version(ctx: click.Context, param: click.Parameter, value: bool) -> Non
 
 
 @click.group(cls=OneLineGroup, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
-@functools.partial(database, envvar="LOGDB_DB")
+@functools.partial(database, environment=True)
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=show_version, help="The version."
 )
@@ -30,7 +30,8 @@ def cli(ctx: click.Context) -> None:
     """LogDB: a transactional key-value database on a totally ordered log.
 
     The database is a directory: `logdb --db DIR COMMAND`, `logdb COMMAND --db DIR`, or LOGDB_DB in the
-    environment. Commands that only read also run while another process writes. Keys and values are UTF-8
+    environment. Commands that only read also run while another process writes. Or servers answer for it:
+    --endpoints HOST:PORT, or LOGDB_ENDPOINTS. Keys and values are UTF-8
     text, or hexadecimal with --hex; a value `-` is read from the standard input, `@PATH` from a file.
     """
     ctx.ensure_object(Session)
@@ -58,5 +59,6 @@ for command in (
     upkeep.audit,
     bench.bench,
     logs.log,
+    serving.serve,
 ):
     cli.add_command(command)

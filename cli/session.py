@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import click
+from click.core import ParameterSource
 
 import logdb
 from logdb import Database, Snapshot, Transaction
 
 from .encoding import HEX, TEXT, Notation
-from .failing import BadInput
+from .failing import FAILED, BadInput, Failure
 from .rendering import progress
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -54,23 +55,49 @@ class Reads(Protocol):
 
 @dataclass
 class Session:
-    """`path`: what `--db` says. `shell_db`: open while a shell runs; `transaction`: begun in it."""
+    """`path`: what `--db` says, `endpoints`: what `--endpoints` says, at most one of them; `given`: not by the
+    environment, which gives way. `shell_db`: open while a shell runs; `transaction`: begun in it.
+    """
 
     path: Path | None = None
+    endpoints: str | None = None
+    given: bool = False
     shell_db: Database | None = None
     transaction: Transaction | None = None
 
     @property
     def directory(self) -> Path:
+        if self.endpoints is not None:
+            raise click.UsageError("this works on the directory itself: give --db DIR, not --endpoints")
         if self.path is None:
             raise click.UsageError("which database? give --db DIR or set LOGDB_DB")
         return self.path
+
+    def choose(self, *, path: Path | None = None, endpoints: str | None = None, given: bool) -> None:
+        """Take one of the two; raises UsageError if the other one has been given as plainly."""
+        other = self.endpoints if endpoints is None else self.path
+        if other is not None and given == self.given:
+            if given:
+                raise click.UsageError("give --db or --endpoints, but not both")
+            raise click.UsageError("LOGDB_DB and LOGDB_ENDPOINTS are both set: unset one, or give an option")
+        if given or not self.given:
+            self.path, self.endpoints, self.given = path, endpoints, given
 
     @contextmanager
     def open(self, *, read_only: bool, create: bool = False) -> Iterator[Database]:
         """The database, closed again at the end unless it is the shell's."""
         if self.shell_db is not None:
             yield self.shell_db
+            return
+        if self.endpoints is not None:
+            try:
+                db = logdb.connect(self.endpoints)
+            except ValueError as error:
+                raise BadInput(str(error)) from error
+            except ModuleNotFoundError as error:
+                raise Failure(str(error), FAILED) from error
+            with db:
+                yield db
             return
         with progress("replaying the log", "records") as tick:
             db = logdb.open(self.directory, read_only=read_only, create=create, progress=tick)
@@ -92,13 +119,17 @@ def snapshot(db: Database, moment: Moment) -> Snapshot:
     return db.at(moment.version, time=moment.time)
 
 
-def _set_database(ctx: click.Context, param: click.Parameter, value: Path | None) -> None:
+_CHOICES = {"db": "path", "endpoints": "endpoints"}
+
+
+def _set_database(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     session = ctx.ensure_object(Session)
     if value is None:
         return
     if session.shell_db is not None:
-        raise click.UsageError("the shell has its database open already: --db belongs to `logdb shell`")
-    session.path = value
+        raise click.UsageError("the shell has its database open already: --db and --endpoints belong to `logdb shell`")
+    given = ctx.get_parameter_source(str(param.name)) is not ParameterSource.ENVIRONMENT
+    session.choose(**{_CHOICES[str(param.name)]: value}, given=given)
 
 
 def _moment_time(ctx: click.Context, param: click.Parameter, value: str | None) -> dt.datetime | None:
@@ -110,15 +141,23 @@ def _moment_time(ctx: click.Context, param: click.Parameter, value: str | None) 
         raise click.BadParameter(f"{value!r} is not an ISO time such as 2024-05-01T12:30:00+02:00") from None
 
 
-def database(command: F, envvar: str | None = None) -> F:
-    """The option `--db`; only the group looks at the environment, lest it outweighs what the group was
-    given.
+def database(command: F, *, environment: bool = False) -> F:
+    """The options `--db` and `--endpoints`; only the group looks at the environment, lest it outweighs what
+    the group was given.
     """
+    command = click.option(
+        "--endpoints",
+        metavar="HOST:PORT,...",
+        envvar="LOGDB_ENDPOINTS" if environment else None,
+        callback=_set_database,
+        expose_value=False,
+        help="The servers of the database, instead of --db (or the environment variable LOGDB_ENDPOINTS).",
+    )(command)
     return click.option(
         "--db",
         type=click.Path(path_type=Path),
         metavar="DIR",
-        envvar=envvar,
+        envvar="LOGDB_DB" if environment else None,
         callback=_set_database,
         expose_value=False,
         help="The database directory (or the environment variable LOGDB_DB).",

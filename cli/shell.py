@@ -191,6 +191,8 @@ def shell(ctx: click.Context, read_only: bool) -> None:
     own exit code is the greatest of all lines.
     """
     session: Session = ctx.obj
+    if read_only and session.endpoints is not None:
+        raise click.UsageError("--read-only goes with --db: a server writes itself, and lets anybody else do so too")
     interactive = sys.stdin.isatty()
     with session.open(read_only=read_only, create=True) as db:
         session.shell_db = db

@@ -17,6 +17,7 @@ Run = Callable[..., Result]
 @pytest.fixture(autouse=True)
 def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LOGDB_DB", raising=False)
+    monkeypatch.delenv("LOGDB_ENDPOINTS", raising=False)
 
 
 @pytest.fixture

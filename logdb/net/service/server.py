@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import socket
 from typing import Any, Final
 
 import grpc
@@ -14,6 +15,7 @@ from logdb.embedded.coroutines import CoroutineHost
 from logdb.errors import Unavailable
 from logdb.net.limits import WireError
 from logdb.net.proto import database_pb2 as pb
+from logdb.net.service.addresses import parsed
 from logdb.net.service.codec import MESSAGE_OPTIONS, METHOD, PROTOCOL, RELEASE, requests_of
 from logdb.net.service.session import Advanced, Session
 
@@ -23,6 +25,19 @@ DRAIN_S: Final = 10.0
 """A stop waits so long for clients to take their answers."""
 HANDSHAKE_S: Final = 10.0
 SERVICE: Final = METHOD.split("/")[1]
+
+
+def _try_to_bind(address: str) -> None:
+    """Raises Unavailable with the system's reason; gRPC writes an essay on stderr instead."""
+    host, port = parsed(address)
+    try:
+        family, kind, _, _, name = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(name)
+            probe.listen(1)
+    except OSError as error:
+        raise Unavailable(f"cannot listen at {address}: {error.strerror or error}") from error
 
 
 class Server:
@@ -44,11 +59,11 @@ class Server:
 
     async def start(self, address: str) -> int:
         """Listen at `address` (HOST:PORT; port 0: any that is free). Returns the port. Raises Unavailable."""
+        _try_to_bind(address)
         try:
             port = self._server.add_insecure_port(address)
         except RuntimeError as error:
-            why = "another process does, or it is no address of this machine"
-            raise Unavailable(f"cannot listen at {address}: {why}") from error
+            raise Unavailable(f"cannot listen at {address}: {error}") from error
         await self._server.start()
         for name in ("", SERVICE):
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)

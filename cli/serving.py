@@ -1,0 +1,61 @@
+"""`logdb serve`: a server for one database directory; with a role, one server of a cluster."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Final
+
+import click
+
+from .failing import FAILED, BadInput, Failure
+from .rendering import progress
+from .session import Session, database
+
+LEVELS: Final = ("debug", "info", "warning", "error")
+
+
+@click.group(invoke_without_command=True)
+@click.option(
+    "--listen",
+    default="127.0.0.1:7400",
+    show_default=True,
+    metavar="HOST:PORT",
+    help="Where clients reach it; port 0 takes any that is free.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(LEVELS),
+    default="warning",
+    show_default=True,
+    help="What is told on stderr, and whatever is worse.",
+)
+@database
+@click.pass_context
+def serve(ctx: click.Context, listen: str, log_level: str) -> None:
+    """Serve the database in a directory to `logdb.connect` and to commands with --endpoints.
+
+    One line tells when it is ready. SIGTERM or Ctrl-C stop it: it answers what it has taken, and closes the
+    database. There is no TLS and no authentication yet, so it listens at this machine's loopback addresses only.
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    session = ctx.ensure_object(Session)
+    path = session.directory
+    try:
+        from logdb.net.service.process import checked_listen
+        from logdb.net.service.process import serve as serve_directory
+    except ImportError as error:
+        missing = f"a server needs more than is installed ({error.name}): pip install 'logdb[cluster]'"
+        raise Failure(missing, FAILED) from error
+    try:
+        checked_listen(listen)
+    except ValueError as error:
+        raise BadInput(str(error)) from error
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=log_level.upper(),
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+    )
+    with progress("replaying the log", "records") as tick:
+        serve_directory(path, listen, ready=lambda address: click.echo(f"ready: {path} at {address}"), progress=tick)
