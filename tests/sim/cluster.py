@@ -105,7 +105,7 @@ class Cluster:
         if shape.small_buffers:
             config = replace(
                 config,
-                buffer_bytes=4_000,
+                buffer_bytes=1_200,
                 batch_bytes=500,
                 window_bytes=1_500,
                 fresh_bytes=1_000,
