@@ -199,7 +199,7 @@ def let_a_checkpoint_cover_what_is_not_durable(right: Callable[..., None], self:
         right(self)
 
 
-@planted(Membership, "_adopt")
+@planted(Membership, "_adopt", RARE)
 def trim_records_before_their_clients_are_noted(
     right: Callable[..., None], self: Membership, config: ShardConfig
 ) -> None:
