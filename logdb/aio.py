@@ -28,7 +28,7 @@ from logdb.embedded.feed import Change
 from logdb.errors import ConflictError, DatabaseClosed
 from logdb.hosts import AsyncChangeFeed, AsyncHost
 from logdb.moments import moment, nanoseconds
-from logdb.store.limits import check_key, check_value
+from logdb.store.limits import check_key, check_pin, check_value
 from logdb.store.mapping import Rows
 from logdb.store.ranges import key_range
 from logdb.store.records import Condition, TxnId
@@ -333,7 +333,7 @@ class Database:
 
     async def pin(self, name: str, version: int | None = None) -> int:
         """Keep a version (default: the newest) readable until `unpin(name)`. Returns it."""
-        sync.checked_name(name)
+        check_pin(name)
         return await self._host.pin(name, None if version is None else sync.checked_version(version))
 
     async def unpin(self, name: str) -> None:

@@ -13,7 +13,7 @@ from logdb.errors import DatabaseClosed
 from logdb.hosts import Host
 from logdb.moments import moment, nanoseconds
 from logdb.store.conditions import check as check_condition
-from logdb.store.limits import MAX_KEY_BYTES, MAX_VALUE_BYTES, check_key, check_size, check_value
+from logdb.store.limits import MAX_KEY_BYTES, MAX_VALUE_BYTES, check_key, check_pin, check_size, check_value
 from logdb.store.mapping import Rows
 from logdb.store.ranges import key_range
 from logdb.store.records import Condition, TxnId
@@ -277,7 +277,7 @@ class Database:
 
     def pin(self, name: str, version: int | None = None) -> int:
         """Keep a version (default: the newest) readable through compactions until `unpin(name)`. Returns it."""
-        checked_name(name)
+        check_pin(name)
         return self._host.pin(name, None if version is None else checked_version(version))
 
     def unpin(self, name: str) -> None:
@@ -396,15 +396,6 @@ def checked_version(version: int) -> int:
     if version < 0:
         raise ValueError(f"a version must not be negative: {version}")
     return version
-
-
-def checked_name(name: str) -> str:
-    """Raises TypeError, ValueError."""
-    if type(name) is not str:
-        raise TypeError(f"a pin's name must be a str, not {type(name).__name__}")
-    if not 0 < len(name.encode()) <= 400:
-        raise ValueError("a pin's name must have 1 to 400 bytes")
-    return name
 
 
 def watched_keys(prefix: bytes | None, keys: Iterable[bytes] | None) -> Collection[bytes] | None:

@@ -10,6 +10,7 @@ MAX_KEY_BYTES: Final = 8 << 10
 MAX_VALUE_BYTES: Final = 64 << 20
 MAX_TRANSACTION_BYTES: Final = 256 << 20
 MAX_LABEL_BYTES: Final = 1 << 10
+MAX_PIN_BYTES: Final = 400
 INLINE_VALUE_BYTES: Final = 4 << 10
 """A longer value is a record of its own, to which the commit record refers."""
 
@@ -40,6 +41,14 @@ def check_label(label: str) -> None:
         raise TypeError(f"a label must be a str, not {type(label).__name__}")
     if (size := len(label.encode())) > MAX_LABEL_BYTES:
         raise ValueError(f"the label has {size:,} bytes, the limit is {MAX_LABEL_BYTES:,}; nothing was written")
+
+
+def check_pin(name: str) -> None:
+    """Raises TypeError, ValueError."""
+    if type(name) is not str:
+        raise TypeError(f"a pin's name must be a str, not {type(name).__name__}")
+    if not 0 < len(name.encode()) <= MAX_PIN_BYTES:
+        raise ValueError(f"a pin's name must have 1 to {MAX_PIN_BYTES} bytes")
 
 
 def check_size(size: int) -> None:

@@ -86,6 +86,7 @@ class Connection:
         self._calls: dict[int, Call] = {}
         self._outbox: list[pb.Request] = []
         self._wake = asyncio.Event()
+        self._silent = asyncio.Event()
         self._why = ""
         self._heard = 0.0
         self._stream: Any = None
@@ -225,11 +226,15 @@ class Connection:
         self._outbox = [*self.restored(), *(call.request for call in self._calls.values())]
         self._stream = stream
         self._wake.set()
-        reading, writing = asyncio.create_task(self._read(stream)), asyncio.create_task(self._write(stream))
+        self._silent.clear()
+        coroutines = self._read(stream), self._write(stream), self._silent.wait()
+        tasks: list[asyncio.Task[Any]] = [asyncio.create_task(coroutine) for coroutine in coroutines]
         try:
-            await asyncio.wait((reading, writing), return_when=asyncio.FIRST_COMPLETED)
-            for task in (reading, writing):
-                if task.done():
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if self._silent.is_set():
+                raise Lost(f"{endpoint} does not answer")
+            for task in tasks:
+                if task.done() and not task.cancelled():
                     task.result()
         except grpc.aio.AioRpcError as error:
             raise Lost(f"{endpoint} {_reason(error.code(), error.details())}") from None
@@ -238,9 +243,9 @@ class Connection:
         except WireError as error:
             raise Lost(f"{endpoint} is no LogDB server: {error}") from None
         finally:
-            for task in (reading, writing):
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(reading, writing, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
         raise Lost(f"{endpoint} ended the stream")
 
     async def _write(self, stream: Any) -> None:
@@ -315,8 +320,7 @@ class Connection:
                     del self._calls[number]
                     call.future.set_exception(self._too_late(call))
                     if self._stream is not None and self._heard < now - call.timeout_s:
-                        self._why = f"{','.join(self.endpoints)} does not answer"
-                        self._stream.cancel()
+                        self._silent.set()
 
     def _too_late(self, call: Call) -> LogDBError:
         where = ",".join(self.endpoints)

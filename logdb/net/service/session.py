@@ -29,7 +29,7 @@ from logdb.net.service.codec import (
     requests_of,
     values_to,
 )
-from logdb.store.limits import check_key, check_label
+from logdb.store.limits import check_key, check_label, check_pin
 from logdb.store.ranges import key_range
 from logdb.store.records import TxnId
 from logdb.txn.validation import Verdict
@@ -213,8 +213,9 @@ class Session:
     # ---- reading
 
     def _get(self, _: pb.Request, get: pb.Get) -> pb.Response:
-        check_key(get.key)
-        value = self._host.get(get.key, get.at if get.HasField("at") else None)
+        if not get.key:
+            check_key(get.key)
+        value = self._host.get(get.key, self._at_version(get.at) if get.HasField("at") else None)
         return pb.Response() if value is None else pb.Response(value=value)
 
     def _multi_get(self, _: pb.Request, asked: pb.MultiGet) -> pb.Response:
@@ -222,7 +223,7 @@ class Session:
         for key in keys:
             check_key(key)
         if asked.HasField("at"):
-            version = asked.at
+            version = self._at_version(asked.at)
             holder = None
         else:
             holder = object()
@@ -245,11 +246,18 @@ class Session:
                 host.end(holder)
         return pb.Response(version=version, values=values_to(keys[:done], found))
 
+    def _at_version(self, at: int) -> int:
+        """A version to read: what a transaction reads may be ahead of what is durable. Raises FutureVersion."""
+        if at > self._host.coordinator.applied:
+            raise FutureVersion(at, self._host.version())
+        return at
+
     def _page_of(self, lease: int, at: int | None, floor: int | None = None) -> tuple[int, object | None]:
         """(the version for the first page of a long answer, who holds it or None if somebody does already)."""
         holder = object()
         if at is None:
             return self._host.begin(holder, read_only=True), holder
+        self._at_version(at)
         if lease and lease not in self._leases:
             self._host.hold(holder, at if floor is None else min(at, floor))
             return at, holder
@@ -344,7 +352,7 @@ class Session:
             raise WireError(f"{begin.lease} is no new lease")
         holder = object()
         if begin.HasField("at"):
-            version = begin.at
+            version = self._at_version(begin.at)
             self._host.hold(holder, version)
         else:
             version = self._host.begin(holder, read_only=begin.read_only)
@@ -371,7 +379,7 @@ class Session:
                 check_label(commit.label)
             gsn, verdict = self._host.submit(
                 checked_writes(commit.writes),
-                snapshot=commit.snapshot,
+                snapshot=self._at_version(commit.snapshot),
                 label=commit.label,
                 reads=list(commit.reads),
                 ranges=ranges_from(commit.ranges),
@@ -384,8 +392,7 @@ class Session:
 
     async def _settled(self, version: int) -> pb.Response:
         """What a transaction has read that wrote nothing is durable."""
-        if version > self._host.coordinator.applied:
-            raise FutureVersion(version, self._host.version())
+        self._at_version(version)
         try:
             await self._coroutines.acknowledgements.wait(version, None)
         except OutcomeUnknown as error:
@@ -459,6 +466,7 @@ class Session:
 
     def _pin(self, request: pb.Request, pin: pb.Pin) -> None:
         async def answer() -> pb.Response:
+            check_pin(pin.name)
             version = pin.version if pin.HasField("version") else None
             return pb.Response(version=await self._coroutines.pin(pin.name, version))
 
