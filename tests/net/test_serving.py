@@ -22,7 +22,7 @@ import logdb.aio
 from logdb.errors import Advice
 from logdb.net.proto import database_pb2 as pb
 from logdb.net.service import connection, server, session
-from tests.net.processes import ServerProcess
+from tests.net.server_process import ServerProcess
 from tests.net.serving import Served
 
 

@@ -1,0 +1,42 @@
+"""`logdb serve` as a process that tests may kill."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+
+class ServerProcess:
+    """A server of the directory `path`; it takes the same port again after `kill` and `start`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.address = "127.0.0.1:0"
+        self.start()
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "logdb_cli", "serve", "--db", self.path, "--listen", self.address],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        ready = self.process.stdout.readline()
+        assert ready.startswith("ready: "), ready
+        self.address = ready.split()[-1]
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+    def pause(self) -> None:
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
+    def close(self) -> None:
+        self.resume()
+        self.kill()
