@@ -21,6 +21,7 @@ FLOORS = [
     ["logdb.log"],
     ["logdb.store"],
     ["logdb.txn"],
+    ["logdb.cluster"],
     ["logdb.embedded"],
     ["logdb.hosts"],
     ["logdb.net"],
@@ -35,7 +36,7 @@ within one name. Names that share a floor do not import each other."""
 
 PURE = {
     package: {"os", "socket", "lmdb", "time.sleep", "asyncio", "threading"}
-    for package in ("logdb.txn", "logdb.log.scalog", "logdb.log.paxos")
+    for package in ("logdb.txn", "logdb.cluster", "logdb.log.scalog", "logdb.log.paxos")
 }
 """What a package must not import: decisions know neither disks nor sockets."""
 

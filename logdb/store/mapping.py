@@ -231,6 +231,31 @@ class KeyMap:
             position = rows[-1][0] + b"\0" if len(rows) == SCAN_ROWS else None
         return None
 
+    # ---- copying to another map
+
+    def keys_from(self, start: bytes, most: int) -> list[bytes]:
+        """Up to `most` keys from `start` on, in order, of which any version is retained, deletions included."""
+        keys = set(self.active.keys(start, None, False, most))
+        if self.frozen is not None:
+            keys.update(self.frozen.keys(start, None, False, most))
+        if self.checkpoint is not None:
+            keys.update(key for key, _ in self.checkpoint.chunk(start, None, False, most))
+        return sorted(keys)[:most]
+
+    def versions(self, key: bytes, at: int) -> Iterator[tuple[int, Value, int]]:
+        """(version, value, GSN of the record that holds a copy of it, or 0) of all retained up to `at`, newest first."""
+        moved = self.active.moved.get(key, {})
+        while (entry := self.entry(key, at)) is not None:
+            version, value, _ = entry
+            yield version, value, moved[version][0] if version in moved else 0
+            at = version - 1
+
+    def insert(self, key: bytes, version: int, value: Value, copy: int) -> None:
+        """Take over what `versions` of another map gave."""
+        self.active.insert(key, version, value)
+        if copy:
+            self.active.move(key, version, copy, value)
+
     # ---- moving into the checkpoint
 
     def freeze(self) -> Overlay:

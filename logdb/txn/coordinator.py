@@ -125,12 +125,17 @@ class Coordinator:
             self.ledger.trim(floor, sessions)
         elif tag == PIN:
             name, version = decode_pin(payload)
-            if version:
+            if version and version >= self.floor:  # else a compaction has overtaken who pinned it
                 self.pins[name] = version
             else:
                 self.pins.pop(name, None)
         elif tag != VALUE:
             raise UnknownRecord(f"record {gsn} is of kind {tag}, which this LogDB does not know")
+        self.applied = gsn
+
+    def pass_to(self, gsn: int) -> None:
+        """Everything up to `gsn` was delivered: what lies between is of kinds that nobody here needs (VALUE)."""
+        assert gsn >= self.applied, f"TXN-1: {gsn} after {self.applied}"
         self.applied = gsn
 
     def replay(
@@ -182,16 +187,19 @@ class Coordinator:
     def unsaved(self) -> list[StateRow]:
         """What has changed since the last call, as rows for a checkpoint; None: remove."""
         rows: list[StateRow] = list(self.ledger.unsaved())
-        rows += [(_PIN_ROWS + name.encode(), _U64.pack(version)) for name, version in self.pins.items()]
         saved_pins = self._saved_pins - self.pins.keys()
         rows += [(_PIN_ROWS + name.encode(), None) for name in saved_pins]
         self._saved_pins = set(self.pins)
-        rows += [
+        return rows + self.head()
+
+    def head(self) -> list[tuple[bytes, bytes]]:
+        """All that is not the ledger's, as rows for a checkpoint."""
+        return [
+            *((_PIN_ROWS + name.encode(), _U64.pack(version)) for name, version in sorted(self.pins.items())),
             (_FLOOR_ROW, _U64.pack(self.floor)),
             (_DECIDED_ROW, _U64.pack(self.decided_through)),
             (_COMPACTED_ROW, _U64.pack(self.compacted_at)),
         ]
-        return rows
 
     def restore(self, covers: int, state: Callable[[bytes], list[tuple[bytes, bytes]]]) -> None:
         """Begin from a checkpoint that covers the log up to `covers`; `state` gives its rows by prefix."""
@@ -206,9 +214,13 @@ class Coordinator:
 
     def check_invariants(self) -> None:
         """TXN-4 and those of the map; for tests and simulations."""
+        self.check_marks()
+        self.map.check_invariants()
+
+    def check_marks(self) -> None:
+        """TXN-4, at next to no cost."""
         assert self.decided_through <= self.applied, "TXN-4"
         assert self.floor <= self.applied, "TXN-4"
-        self.map.check_invariants()
 
     def _told_verdict(self, gsn: int, commit: Commit) -> Verdict:
         self.ledger.is_new(commit.client, commit.sequence, gsn)

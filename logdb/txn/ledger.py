@@ -167,17 +167,40 @@ class Ledger:
     def _runs(self) -> dict[int, tuple[int, list[tuple[int, int, int]]]]:
         runs = {}
         for client, session in self.sessions.items():
-            session.close_run()
-            joined: list[tuple[int, int, int]] = []
-            for sequence, gsn, count in zip(session.sequences, session.gsns, session.counts, strict=True):
-                if joined and (sequence, gsn) == (joined[-1][0] + joined[-1][2], joined[-1][1] + joined[-1][2]):
-                    joined[-1] = joined[-1][0], joined[-1][1], joined[-1][2] + count
-                else:
-                    joined.append((sequence, gsn, count))
-            runs[client] = session.forgotten, joined
+            runs[client] = session.forgotten, self._joined(session)
         return runs
 
+    def _joined(self, session: Session) -> list[tuple[int, int, int]]:
+        session.close_run()
+        joined: list[tuple[int, int, int]] = []
+        for sequence, gsn, count in zip(session.sequences, session.gsns, session.counts, strict=True):
+            if joined and (sequence, gsn) == (joined[-1][0] + joined[-1][2], joined[-1][1] + joined[-1][2]):
+                joined[-1] = joined[-1][0], joined[-1][1], joined[-1][2] + count
+            else:
+                joined.append((sequence, gsn, count))
+        return joined
+
     # ---- in a checkpoint
+
+    def rows(self, after: bytes, through: int) -> Iterator[tuple[bytes, bytes]]:
+        """All that is known of records up to the GSN `through`, as rows for a checkpoint, in order, from those after
+        `after` on. The same for all ledgers that answer alike, however their runs came to be."""
+        kind = after[:1]
+        if kind <= ABORTED_ROWS:
+            first = _GSN.unpack(after[1:])[0] if after[1:] else 0
+            for gsn in self.aborted_between(first, through):
+                yield ABORTED_ROWS + _GSN.pack(gsn), b""
+        clients = sorted(self.sessions)
+        if kind <= FORGOTTEN_ROWS:
+            first = _CLIENT.unpack(after[1:])[0] + 1 if kind == FORGOTTEN_ROWS else 0
+            for client in clients[bisect_left(clients, first) :]:
+                if self.sessions[client].forgotten:
+                    yield FORGOTTEN_ROWS + _CLIENT.pack(client), _LAST.pack(self.sessions[client].forgotten)
+        at_client, at_sequence = _RUN_KEY.unpack(after[1:]) if kind == RUN_ROWS else (0, -1)
+        for client in clients[bisect_left(clients, at_client) :]:
+            for sequence, gsn, count in self._joined(self.sessions[client]):
+                if gsn <= through and (client, sequence) > (at_client, at_sequence):
+                    yield RUN_ROWS + _RUN_KEY.pack(client, sequence), _RUN.pack(gsn, min(count, through - gsn + 1))
 
     def unsaved(self) -> Iterator[StateRow]:
         """What has changed since the last call, as rows for a checkpoint; None: remove."""

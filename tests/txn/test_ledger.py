@@ -102,3 +102,29 @@ def test_a_trim_in_the_middle_of_a_look_hides_no_abort() -> None:
 
     assert ledger.is_aborted(TrimmingWhenCompared(8))
     assert not ledger.is_aborted(4)
+
+
+def test_rows_go_on_where_they_were_left_and_are_the_same_whatever_the_runs() -> None:
+    ledger, gsn = Ledger(), 0
+    for sequence in (1, 2, 3, 7, 5, 8, 9):
+        for client in (3, 1):
+            gsn += 3 if sequence == 5 else 1
+            ledger.is_new(client, sequence, gsn)
+            if sequence in (2, 7):
+                ledger.abort(gsn)
+    ledger.sessions[3].forgotten = 1
+    whole = list(ledger.rows(b"", gsn))
+    assert whole == sorted(whole)
+    for at, (key, _) in enumerate(whole):
+        assert list(ledger.rows(key, gsn)) == whole[at + 1 :]
+    for through in range(gsn + 1):
+        earlier = Ledger()
+        rows = list(ledger.rows(b"", through))
+        earlier.restore(lambda prefix, rows=rows: [(key[1:], raw) for key, raw in rows if key[:1] == prefix])
+        assert list(earlier.rows(b"", through)) == rows
+        assert all(earlier.find(client, sequence) in (None, ledger.find(client, sequence))
+                   for client in (1, 3) for sequence in range(1, 10))
+        found = [earlier.find(client, sequence) for client in (1, 3) for sequence in range(1, 10)]
+        assert sorted(one for one in found if one) == sorted(
+            one for client in (1, 3) for sequence in range(1, 10) if 0 < (ledger.find(client, sequence) or 0) <= through
+            for one in [ledger.find(client, sequence)])

@@ -1,0 +1,82 @@
+"""What a mapping server answers to a read, from its replica: pure functions of the replica and a version."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from logdb.cluster.messages import (
+    Aborted,
+    Below,
+    Get,
+    History,
+    Outcome,
+    Pins,
+    Question,
+    Rows,
+    Scan,
+    Versions,
+)
+from logdb.cluster.replica import Replica, size_of
+from logdb.store.records import TxnId, Value
+
+
+def answer(replica: Replica, question: Question, at: int, most_bytes: int) -> Any:
+    """The result, as of version `at`, which the replica has applied; ranges end after about `most_bytes`."""
+    coordinator = replica.coordinator
+    if at < coordinator.floor:
+        return Below(coordinator.floor)
+    if isinstance(question, Get):
+        entry = replica.map.entry
+        return tuple([(0, None) if (found := entry(key, at)) is None else found[:2] for key in question.keys])
+    if isinstance(question, Scan):
+        return _rows(replica, question, at, most_bytes)
+    if isinstance(question, History):
+        return _versions(replica, question, at, most_bytes)
+    if isinstance(question, Outcome):
+        return coordinator.outcome(TxnId(*question))
+    if isinstance(question, Pins):
+        return tuple(sorted(coordinator.pins.items()))
+    if isinstance(question, Aborted):
+        if question.after + 1 < coordinator.floor:
+            return Below(coordinator.floor)
+        return tuple(coordinator.ledger.aborted_between(question.after, at))
+    return None
+
+
+def _rows(replica: Replica, scan: Scan, at: int, most_bytes: int) -> Rows:
+    rows: list[tuple[bytes, Value]] = []
+    size = 0
+    for batch in replica.map.scan(scan.start, scan.end, at, scan.reverse):
+        for key, value in batch:
+            rows.append((key, value))
+            size += len(key) + size_of(value) + 16
+            if len(rows) >= scan.rows or size >= most_bytes:
+                return Rows(tuple(rows), True)
+    return Rows(tuple(rows), False)
+
+
+def _versions(replica: Replica, history: History, at: int, most_bytes: int) -> Versions:
+    found: list[tuple[int, Value]] = []
+    size = 0
+    for version, value in replica.map.history(history.key, at, replica.coordinator.floor):
+        found.append((version, value))
+        size += size_of(value) + 16
+        if len(found) >= history.rows or size >= most_bytes:
+            return Versions(tuple(found), version > replica.coordinator.floor)
+    return Versions(tuple(found), False)
+
+
+def bytes_of(result: Any) -> int:
+    """About how many bytes an answer takes on its way."""
+    kind = type(result)
+    if kind is Rows:
+        return 32 + sum([len(key) + _inline(value) for key, value in result.rows])
+    if kind is Versions:
+        return 32 + sum([_inline(value) for _, value in result.versions])
+    if kind is tuple:
+        return 32 + sum([_inline(item[1]) if item.__class__ is tuple else 16 for item in result])
+    return 64
+
+
+def _inline(value: Any) -> int:
+    return 16 + (len(value) if value.__class__ is bytes else 48)

@@ -1,0 +1,164 @@
+"""What an application asks of a database client, and what it gets: the requests of `cores.Call`, and their answers.
+
+Each call ends in one `Answer`, whose result is the value named here or an exception of `logdb.errors`. A deadline is a
+time in ns; None waits for ever. A read that passes it ends with Unavailable, as does a commit of which no record was
+or will be appended; any other commit with OutcomeUnknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from logdb.cluster.messages import Consistency
+from logdb.store.records import Condition, Range, TxnId
+from logdb.txn.validation import Verdict
+
+LINEARIZABLE, SESSION, SNAPSHOT = Consistency
+
+
+class Get(NamedTuple):
+    """The newest version of each key, all of one snapshot; `version` names it with SNAPSHOT, else it is a version that
+    the answer must not be older than. -> Found.
+
+    VersionTrimmed, FutureVersion, Corruption, Unavailable.
+    """
+
+    keys: Sequence[bytes]
+    consistency: Consistency = LINEARIZABLE
+    version: int = 0
+    deadline: int | None = None
+
+
+class Found(NamedTuple):
+    """(version, value) of each key at `version`: (0, None) where it never existed, (n, None) where it was deleted."""
+
+    version: int
+    entries: tuple[tuple[int, bytes | None], ...]
+
+
+class Scan(NamedTuple):
+    """A page of the keys of [start, end) that exist. -> Page. Raises as Get. Go on with SNAPSHOT at its version."""
+
+    start: bytes | None = None
+    end: bytes | None = None
+    reverse: bool = False
+    rows: int = 1_000
+    consistency: Consistency = LINEARIZABLE
+    version: int = 0
+    deadline: int | None = None
+
+
+class Page(NamedTuple):
+    """(key, value) at `version`, in order. `more`: there may be others behind the last one."""
+
+    version: int
+    rows: tuple[tuple[bytes, bytes], ...]
+    more: bool
+
+
+class History(NamedTuple):
+    """A page of the versions of a key, newest first. -> Versions. Raises as Get. Go on below the last one."""
+
+    key: bytes
+    rows: int = 1_000
+    consistency: Consistency = LINEARIZABLE
+    version: int = 0
+    deadline: int | None = None
+
+
+class Versions(NamedTuple):
+    """(version, value) of a key up to `version`; None where it was deleted. `more`: there are older ones."""
+
+    version: int
+    entries: tuple[tuple[int, bytes | None], ...]
+    more: bool
+
+
+class Version(NamedTuple):
+    """The version that a read of this consistency would see: a snapshot to begin with. -> int. Raises as Get."""
+
+    consistency: Consistency = LINEARIZABLE
+    version: int = 0
+    deadline: int | None = None
+
+
+class AtTime(NamedTuple):
+    """The newest version not younger than `time` (ns since the epoch). -> int. VersionTrimmed, FutureVersion."""
+
+    time: int
+    deadline: int | None = None
+
+
+class Pins(NamedTuple):
+    """-> dict of versions by name."""
+
+    deadline: int | None = None
+
+
+class Pin(NamedTuple):
+    """Keep `version` readable under a name; 0: no longer. -> int, the version that the name holds then: another one if
+    somebody else has pinned it or a compaction was faster. VersionTrimmed, FutureVersion, Unavailable (do it again)."""
+
+    name: str
+    version: int
+    deadline: int | None = None
+
+
+class Aborted(NamedTuple):
+    """Which commit records with `after` < GSN <= `through` were not applied. -> tuple of GSNs. Raises as Get."""
+
+    after: int
+    through: int
+    deadline: int | None = None
+
+
+class NewId(NamedTuple):
+    """-> TxnId that no transaction has, for a Commit."""
+
+
+class Commit(NamedTuple):
+    """Commit a transaction; `txn_id` None: a new one. -> Committed.
+
+    Unavailable: nothing was and will be written. OutcomeUnknown; TransactionTooLarge.
+    """
+
+    writes: Mapping[bytes, bytes | None]
+    snapshot: int = 0
+    label: str = ""
+    reads: Sequence[bytes] = ()
+    ranges: Sequence[Range] = ()
+    conditions: Sequence[Condition] = ()
+    txn_id: TxnId | None = None
+    deadline: int | None = None
+
+
+class Committed(NamedTuple):
+    """How a transaction was decided, at `version`. `winner`: the label of the one that it conflicted with.
+
+    The reason DANGLING: somebody has settled it before it came (`Settle`).
+    """
+
+    txn_id: TxnId
+    version: int
+    verdict: Verdict
+    winner: str
+
+
+class Outcome(NamedTuple):
+    """How a transaction ended. -> coordinator.Outcome. NOT_FOUND is no promise: what its client has sent may still be
+    under way. `Settle` ends that."""
+
+    txn_id: TxnId
+    deadline: int | None = None
+
+
+class Settle(NamedTuple):
+    """Have a transaction ended, one way or the other: if its commit record is not in the log yet it never will be
+    applied. -> coordinator.Outcome, COMMITTED or ABORTED for ever. Unavailable, OutcomeUnknown (settle again)."""
+
+    txn_id: TxnId
+    deadline: int | None = None
+
+
+Request = Get | Scan | History | Version | AtTime | Pins | Pin | Aborted | NewId | Commit | Outcome | Settle

@@ -1,0 +1,114 @@
+"""The client of the database: the core in the application's process.
+
+`Commits` brings commit records into the log, `Readings` puts questions to mapping servers (`Asking` chooses which), the
+log client inside (`LogLine`) appends, and reads large values where they stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+from logdb.cluster import calls, messages
+from logdb.cluster.asking import Asking
+from logdb.cluster.committing import Commits
+from logdb.cluster.line import TIMER, LogLine
+from logdb.cluster.placement import ByObject, Placement
+from logdb.cluster.reading import Readings
+from logdb.log.cores import SECOND, Address, Call, Effect, Event, Journal, Received, Timer
+from logdb.log.scalog.client import ClientConfig
+from logdb.log.scalog.desk import Desk
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseConfig:
+    """What a client is told. `servers`: mapping servers. `log`: of its log client, at the same address, which also
+    gives the time-outs. `placement`: where objects live. `hedge_ns`: a commit record that is not in the log after so
+    long is appended once more, `copies` times at most, unless its shard was named. `keys_per_read`: of one question.
+    """
+
+    address: Address
+    servers: tuple[Address, ...]
+    log: ClientConfig
+    placement: Placement | None = None
+    hedge_ns: int = 2 * SECOND
+    copies: int = 3
+    keys_per_read: int = 500
+
+
+class DatabaseClient:
+    """A core that turns calls (`calls.py`) into records and messages. It needs no journal.
+
+    Its number, the first part of its transaction ids, is drawn from `rng`: a host gives each incarnation a generator of
+    its own, or one that goes on.
+    """
+
+    def __init__(self, config: DatabaseConfig, journals: Mapping[str, Journal], rng: Random) -> None:
+        self.config = config
+        self._desk = desk = Desk(config.log, rng)
+        self._line = LogLine(replace(config.log, policy=ByObject(config.log.policy)), rng, desk)
+        self._asking = asking = Asking(desk, config.servers)
+        self._commits = Commits(desk, self._line, asking, config.placement, config.hedge_ns, config.copies)
+        readings = Readings(desk, self._line, asking, config.keys_per_read)
+        self._calls: dict[type, Callable[[int, Any], None]] = {
+            calls.Get: readings.get,
+            calls.Scan: readings.scan,
+            calls.History: readings.history,
+            calls.Version: readings.version,
+            calls.AtTime: readings.at_time,
+            calls.Pins: readings.pins,
+            calls.Pin: readings.pin,
+            calls.Aborted: readings.aborted,
+            calls.Outcome: readings.outcome,
+            calls.NewId: self._new_id,
+            calls.Commit: self._commits.commit,
+            calls.Settle: self._commits.settle,
+        }
+        own: dict[type, Callable[[Any, Address], None]] = {
+            messages.Answers: self._asking.answers,
+            messages.Busy: self._asking.busy,
+            messages.Verdicts: self._commits.verdicts,
+        }
+        self._messages = own
+
+    @property
+    def session(self) -> int:
+        """The newest version that this client has seen."""
+        return self._asking.session
+
+    # ---- events
+
+    def start(self, now: int) -> list[Effect]:
+        self._desk.now = now
+        self._line.start()
+        return self._desk.effects()
+
+    def handle(self, event: Event, now: int) -> list[Effect]:
+        """What to do about an event. Raises ProtocolViolation."""
+        self._desk.now = now
+        if type(event) is Received:
+            own = self._messages.get(type(event.message))
+            if own is None:
+                self._line.received(event)
+            else:
+                own(event.message, event.sender)
+        elif type(event) is Call:
+            self._calls[type(event.request)](event.call, event.request)
+        elif type(event) is Timer:
+            if event.name == TIMER:
+                self._line.ring()
+            else:
+                self._desk.ring()
+        return self._desk.effects()
+
+    def check_invariants(self) -> None:
+        """Those of its parts."""
+        self._line.check_invariants()
+        self._asking.check_invariants()
+        self._commits.check_invariants()
+
+    def _new_id(self, call: int, request: calls.NewId) -> None:
+        self._desk.open(call, None, lambda: None)
+        self._desk.answer(call, self._commits.new_id())

@@ -1,0 +1,394 @@
+"""The mapping server: a replica of the database that follows the log, answers reads and tells verdicts.
+
+It holds nothing that the log does not: any number of them follow the same log, and one that is lost is replaced by an
+empty one, which takes a checkpoint from another or replays. PROTOCOL.md says what it promises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from random import Random
+from typing import Any, NamedTuple
+
+from logdb.cluster.answering import answer, bytes_of
+from logdb.cluster.line import TIMER, LogLine
+from logdb.cluster.messages import (
+    Answered,
+    Answers,
+    AskSlice,
+    AtTime,
+    Await,
+    Below,
+    Beyond,
+    Busy,
+    Consistency,
+    Cursor,
+    Decided,
+    Nothing,
+    Outcome,
+    Read,
+    Reads,
+    Section,
+    Slice,
+    Verdicts,
+)
+from logdb.cluster.replica import FOLLOWED, Replica
+from logdb.log.contract import Batch, Trimmed
+from logdb.log.cores import SECOND, Address, Effect, Event, Journal, ProtocolViolation, Received, Send, Stop, Timer
+from logdb.log.scalog import calls
+from logdb.log.scalog.client import ClientConfig
+from logdb.log.scalog.desk import Alarm, Desk, Questions
+from logdb.store.mapping import KeyMap
+from logdb.store.records import DECISION, TxnId, encode_decision
+
+
+@dataclass(frozen=True, slots=True)
+class MappingConfig:
+    """What a mapping server is told. `log`: of its log client, at the same address, which also gives the time-outs.
+
+    `peers`: other mapping servers, from one of which it takes a checkpoint when it begins with nothing; it asks each
+    `join_attempts` times before it replays the log instead. `answer_bytes`: of one message, and of a page of a range.
+    `patience_ns`: what could not be answered for so long is forgotten. `decide_ns`: a decision record is due so long
+    after the last look. `keep_decisions`: so many recent decisions can be explained.
+    """
+
+    address: Address
+    log: ClientConfig
+    peers: tuple[Address, ...] = ()
+    join_attempts: int = 3
+    answer_bytes: int = 1 << 20
+    patience_ns: int = 10 * SECOND
+    decide_ns: int = 10 * SECOND
+    keep_decisions: int = 10_000
+
+
+class Waiting(NamedTuple):
+    """A read that cannot be answered yet. `since`: when it came."""
+
+    address: Address
+    read: Read
+    since: int
+
+
+class MappingServer:
+    """A core. `key_map`: with a checkpoint on disk, if the host has one; else all is in memory."""
+
+    def __init__(
+        self, config: MappingConfig, journals: Mapping[str, Journal], rng: Random, key_map: KeyMap | None = None
+    ) -> None:
+        self.config = config
+        self.replica = Replica(key_map, config.keep_decisions)
+        self._desk = desk = Desk(config.log, rng)
+        self._line = LogLine(config.log, rng, desk)
+        self._questions = Questions(desk)
+        self._subscription = 0
+        self._turn = rng.randrange(8)
+        self._joined: list[tuple[Section, list[Any]]] | None = None
+        self._floor = 0
+        self._needs_checkpoint = False
+        # Reads: those for which the tail is being asked, those that came after, those that wait for a version.
+        self._asked: list[Waiting] = []
+        self._unasked: list[Waiting] = []
+        self._waiting: list[tuple[int, int, Waiting]] = []
+        self._waits: dict[TxnId, dict[Address, int]] = {}
+        self._tidy = Alarm(self._forget_old)
+        self._decide = Alarm(self._declare)
+        self._is_declaring = False
+        # What goes out at the end of the event, by whom it is for.
+        self._answers: dict[Address, list[Answered]] = {}
+        self._verdicts: dict[Address, list[Decided]] = {}
+        self._messages: dict[type, Callable[[Any, Address], None]] = {
+            Reads: self._reads,
+            Await: self._await,
+            AskSlice: self._give_slice,
+            Slice: self._slice,
+            Nothing: self._slice,
+        }
+
+    # ---- events
+
+    def start(self, now: int) -> list[Effect]:
+        self._desk.now = now
+        self._line.start()
+        if self.config.peers and not self.replica.applied:
+            self._join()
+        else:
+            self._follow()
+        self._desk.set(self._decide, now + self._desk.rng.randrange(self.config.decide_ns) + 1)
+        return self._effects()
+
+    def handle(self, event: Event, now: int) -> list[Effect]:
+        """What to do about an event. Raises ProtocolViolation."""
+        self._desk.now = now
+        if type(event) is Received:
+            own = self._messages.get(type(event.message))
+            if own is None:
+                self._line.received(event)
+            else:
+                own(event.message, event.sender)
+        elif type(event) is Timer:
+            if event.name == TIMER:
+                self._line.ring()
+            else:
+                self._desk.ring()
+        return self._effects()
+
+    def _effects(self) -> list[Effect]:
+        """All that has to be done, answers and verdicts in batches."""
+        out = self._desk.out
+        for address, answers in self._answers.items():
+            batch, size = [], 0
+            for answered in answers:
+                batch.append(answered)
+                size += bytes_of(answered.result)
+                if size >= self.config.answer_bytes:
+                    out.append(Send(address, Answers(tuple(batch))))
+                    batch, size = [], 0
+            if batch:
+                out.append(Send(address, Answers(tuple(batch))))
+        for address, verdicts in self._verdicts.items():
+            out.append(Send(address, Verdicts(tuple(verdicts))))
+        self._answers, self._verdicts = {}, {}
+        return self._desk.effects()
+
+    # ---- following the log
+
+    def _follow(self) -> None:
+        self._line.call(calls.Subscribe(self.replica.applied + 1, FOLLOWED), self._subscribed)
+
+    def _subscribed(self, result: Any) -> None:
+        if isinstance(result, Exception):
+            self._fell_behind(result)
+        else:
+            self._subscription = result
+            self._next()
+
+    def _next(self) -> None:
+        self._line.call(calls.Next(self._subscription), self._delivered)
+
+    def _delivered(self, result: Any) -> None:
+        if not isinstance(result, Batch):
+            self._fell_behind(result)
+            return
+        for txn in self.replica.apply(result):
+            if txn in self._waits:
+                self._tell(txn)
+        self._serve_waiting()
+        self._next()
+
+    def _fell_behind(self, why: Any) -> None:
+        """The log cannot be followed from here: what comes next was trimmed, or cannot be read by anybody."""
+        if isinstance(why, Trimmed) and self.config.peers and not self.replica.applied:
+            self._needs_checkpoint = True
+            self._join()
+        else:
+            self._desk.out.append(Stop(f"it cannot follow the log: {why}", wipe=isinstance(why, Trimmed)))
+
+    def _declare(self) -> None:
+        """Tell what was aborted since the last decision record. That two servers do so at once does no harm."""
+        desk, decide_ns = self._desk, self.config.decide_ns
+        desk.set(self._decide, desk.now + decide_ns // 2 + desk.rng.randrange(decide_ns) + 1)
+        decision = self.replica.coordinator.undeclared()
+        if decision.aborted and not self._is_declaring:
+            self._is_declaring = True
+            self._line.call(calls.Append([(DECISION, encode_decision(decision))]), self._declared)
+
+    def _declared(self, _: Any) -> None:
+        """Whatever came of it: the log will tell, and what it does not tell is tried again."""
+        self._is_declaring = False
+
+    # ---- verdicts
+
+    def _await(self, message: Await, sender: Address) -> None:
+        for client, sequence, gsn in message.waits:
+            txn = TxnId(client, sequence)
+            self._waits.setdefault(txn, {})[sender] = self._desk.now
+            if self._joined is None:
+                self._tell(txn)
+                if txn in self._waits and 0 < gsn <= self.replica.applied:
+                    raise ProtocolViolation(f"DBS-6: {txn} stands at {gsn}, and has no verdict")
+        self._look_after()
+
+    def _tell(self, txn: TxnId) -> None:
+        """Push a verdict, if there is one, to all who wait for it."""
+        decided = self.replica.decided(txn)
+        if decided is not None:
+            for address in self._waits.pop(txn):
+                self._verdicts.setdefault(address, []).append(decided)
+
+    # ---- reads
+
+    def _reads(self, message: Reads, sender: Address) -> None:
+        if self._joined is not None:
+            self._desk.send(sender, Busy(tuple([read.number for read in message.reads])))
+            return
+        now, applied = self._desk.now, self.replica.applied
+        for read in message.reads:
+            waiting = Waiting(sender, read, now)
+            kind = type(read.question)
+            if kind is AtTime:
+                self._at_time(waiting)
+            elif read.consistency == Consistency.LINEARIZABLE or kind is Outcome:
+                self._unasked.append(waiting)
+            elif read.version <= applied:
+                self._answer(waiting)
+            elif read.consistency == Consistency.SESSION:
+                self._when(read.version, waiting)
+            else:
+                self._unasked.append(waiting)
+        self._ask_tail()
+        self._look_after()
+
+    def _ask_tail(self) -> None:
+        """One question for all reads that have come before it is put (DBS-3)."""
+        if self._unasked and not self._asked:
+            self._asked, self._unasked = self._unasked, []
+            self._line.call(calls.Tail(), self._tail_is)
+
+    def _tail_is(self, tail: int) -> None:
+        asked, self._asked = self._asked, []
+        for waiting in asked:
+            read = waiting.read
+            if read.consistency == Consistency.SNAPSHOT and type(read.question) is not Outcome:
+                if read.version > tail:
+                    self._send(waiting, 0, Beyond(tail))
+                else:
+                    self._when(read.version, waiting)
+            else:
+                self._when(max(tail, read.version), waiting)
+        self._ask_tail()
+
+    def _when(self, version: int, waiting: Waiting) -> None:
+        """Answer a read once that version is applied."""
+        if version <= self.replica.applied:
+            self._answer(waiting)
+        else:
+            heappush(self._waiting, (version, self._desk.number(), waiting))
+
+    def _serve_waiting(self) -> None:
+        queue, applied = self._waiting, self.replica.applied
+        while queue and queue[0][0] <= applied:
+            self._answer(heappop(queue)[2])
+
+    def _answer(self, waiting: Waiting) -> None:
+        read = waiting.read
+        at = self.replica.applied
+        if read.consistency == Consistency.SNAPSHOT and type(read.question) is not Outcome:
+            at = read.version
+        result = answer(self.replica, read.question, at, self.config.answer_bytes)
+        self._send(waiting, 0 if type(result) is Below else at, result)
+
+    def _send(self, waiting: Waiting, version: int, result: Any) -> None:
+        self._answers.setdefault(waiting.address, []).append(Answered(waiting.read.number, version, result))
+
+    def _at_time(self, waiting: Waiting) -> None:
+        """The log knows its times; the version that it names is answered when it is applied."""
+        question = waiting.read.question
+        assert isinstance(question, AtTime)
+        if question.time > self._desk.now:
+            self._send(waiting, 0, Beyond(self.replica.applied))
+            return
+
+        def told(gsn: int) -> None:
+            version = waiting.read._replace(consistency=Consistency.SNAPSHOT, version=gsn)
+            self._when(gsn, waiting._replace(read=version))
+
+        self._line.call(calls.AtTime(question.time), told)
+
+    # ---- what nobody waits for any more
+
+    def _look_after(self) -> None:
+        if self._tidy.at is None and (self._waits or self._waiting):
+            self._desk.set(self._tidy, self._desk.now + self.config.patience_ns)
+
+    def _forget_old(self) -> None:
+        """Who still waits has asked again by now, here or elsewhere."""
+        old = self._desk.now - self.config.patience_ns
+        self._waiting = [entry for entry in self._waiting if entry[2].since > old]
+        heapify(self._waiting)
+        for txn, addresses in list(self._waits.items()):
+            for address in [address for address, since in addresses.items() if since <= old]:
+                del addresses[address]
+            if not addresses:
+                del self._waits[txn]
+        self._look_after()
+
+    # ---- checkpoints
+
+    def _give_slice(self, message: AskSlice, sender: Address) -> None:
+        """A part of a checkpoint. Nothing is kept for who asks: what stands at a version stays."""
+        request, version, cursor = message
+        applied = self.replica.applied
+        version = version or applied
+        if self._joined is not None or not 0 < version <= applied:
+            self._desk.send(sender, Nothing(request))
+            return
+        section, rows, following = self.replica.slice(version, cursor, self.config.answer_bytes)
+        floor = self.replica.coordinator.floor
+        self._desk.send(sender, Slice(request, version, floor, section, rows, following))
+
+    def _join(self) -> None:
+        """Begin to take a checkpoint."""
+        self._joined = []
+        self._ask_slice(0, None)
+
+    def _ask_slice(self, version: int, cursor: Cursor | None) -> None:
+        peers, number = self.config.peers, self._desk.number()
+
+        def where(attempt: int) -> Address | None:
+            if attempt:
+                self._turn += 1
+            if attempt >= self.config.join_attempts * len(peers):
+                self._questions.drop(number)
+                self._give_up()
+                return None
+            return peers[self._turn % len(peers)]
+
+        def answered(message: Slice | Nothing, sender: Address) -> int | None:
+            if isinstance(message, Nothing):
+                return self._desk.backoff(1)
+            self._questions.drop(number)
+            self._take(message, cursor)
+            return None
+
+        self._questions.ask(number, AskSlice(number, version, cursor), where, answered)
+
+    def _slice(self, message: Slice | Nothing, sender: Address) -> None:
+        self._questions.answer(message.request, message, sender)
+
+    def _take(self, part: Slice, cursor: Cursor | None) -> None:
+        """DBS-9: all parts are of one version and of servers with one floor, or it begins anew."""
+        assert self._joined is not None
+        if cursor is None:
+            self._floor = part.floor
+            self._joined.clear()
+        elif part.floor != self._floor:
+            self._join()
+            return
+        self._joined.append((part.section, list(part.rows)))
+        if part.next is not None:
+            self._ask_slice(part.version, part.next)
+            return
+        self.replica.install(part.version, self._joined)
+        self._joined = None
+        self._follow()
+        for txn in list(self._waits):
+            self._tell(txn)
+
+    def _give_up(self) -> None:
+        """Nobody has a checkpoint: replay the log, if it is whole, else ask on."""
+        if self._needs_checkpoint:
+            self._join()
+        else:
+            self._joined = None
+            self._follow()
+
+    def check_invariants(self) -> None:
+        """DBS-1 to DBS-3 and DBS-9, as far as they can be seen from here in no time."""
+        self._line.check_invariants()
+        self.replica.check_invariants()
+        assert not self._unasked or self._asked, "DBS-3: reads wait, and nobody asks for the tail"
+        assert not self._waiting or self._waiting[0][0] > self.replica.applied, "a read waits for what is applied"
+        assert self._joined is None or not self.replica.applied, "DBS-9: it follows the log while it takes a checkpoint"

@@ -1,0 +1,243 @@
+"""What clients of the database and mapping servers say to each other, and what each message promises (PROTOCOL.md).
+
+All are immutable and every one that is frequent is a batch. Numbers of reads are the client's own, drawn so that an
+answer to an earlier client at its address answers nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from logdb.store.records import Value
+from logdb.txn.validation import Verdict
+
+
+class Consistency(IntEnum):
+    """What a read promises. `Read.version` is, in this order, the session's version, the same, and the one to read."""
+
+    LINEARIZABLE = 0
+    """It sees every commit that had been answered, to anybody, when the server was asked."""
+    SESSION = 1
+    """It sees everything that this client has seen."""
+    SNAPSHOT = 2
+    """It sees the log up to that version: no more and no less."""
+
+
+# ---- what is read
+
+
+class Get(NamedTuple):
+    """The newest version of each key. -> tuple of (version, value), (0, None) for a key that never existed."""
+
+    keys: tuple[bytes, ...]
+
+
+class Scan(NamedTuple):
+    """Keys of [start, end) that exist, in order, about as many rows as asked for at most. -> Rows."""
+
+    start: bytes | None
+    end: bytes | None
+    reverse: bool
+    rows: int
+
+
+class History(NamedTuple):
+    """The versions of a key, newest first, back to what is live at the floor, about so many at most. -> Versions."""
+
+    key: bytes
+    rows: int
+
+
+class AtTime(NamedTuple):
+    """The newest version not younger than `time` (ns since the epoch); always linearizable. -> None: the answer's
+    version is it; Beyond when the server's clock has not got there."""
+
+    time: int
+
+
+class Version(NamedTuple):
+    """The version that such a read would see. -> None: the answer's version is it."""
+
+
+class Pins(NamedTuple):
+    """-> tuple of (name, version), by name."""
+
+
+class Outcome(NamedTuple):
+    """How a transaction ended; always linearizable. -> coordinator.Outcome."""
+
+    client: int
+    sequence: int
+
+
+class Aborted(NamedTuple):
+    """Which commit records with `after` < GSN <= the version were not applied. -> tuple of GSNs; Below if `after` is
+    before the floor. With it a follower of the log needs no map."""
+
+    after: int
+
+
+Question = Get | Scan | History | AtTime | Version | Pins | Outcome | Aborted
+
+
+class Read(NamedTuple):
+    """A question and at which version it is to be answered. `number` identifies it for the client."""
+
+    number: int
+    consistency: Consistency
+    version: int
+    question: Question
+
+
+class Reads(NamedTuple):
+    """Client to server. A server that cannot answer one for a long time forgets it: the client asks again."""
+
+    reads: tuple[Read, ...]
+
+
+# ---- answers to reads
+
+
+class Rows(NamedTuple):
+    """(key, value) in the order asked for. `more`: there may be others behind the last one."""
+
+    rows: tuple[tuple[bytes, Value], ...]
+    more: bool
+
+
+class Versions(NamedTuple):
+    """(version, value) newest first. `more`: there are older ones."""
+
+    versions: tuple[tuple[int, Value], ...]
+    more: bool
+
+
+class Below(NamedTuple):
+    """The version was compacted away; `oldest` is the oldest one left."""
+
+    oldest: int
+
+
+class Beyond(NamedTuple):
+    """The version lies behind the tail of the log, `newest`, which was asked for after the read had come."""
+
+    newest: int
+
+
+class Answered(NamedTuple):
+    """The answer to the read `number`, as of `version` (0 with Below and Beyond).
+
+    A value that is a `Place` the client reads from the log itself.
+    """
+
+    number: int
+    version: int
+    result: Any
+
+
+class Answers(NamedTuple):
+    """Server to client."""
+
+    answers: tuple[Answered, ...]
+
+
+class Busy(NamedTuple):
+    """Server to client: it still has to get a checkpoint; these reads are better asked elsewhere."""
+
+    numbers: tuple[int, ...]
+
+
+# ---- verdicts
+
+
+class Wait(NamedTuple):
+    """A transaction whose verdict is wanted. `gsn`: where a commit record of it stands in the log, 0: not known."""
+
+    client: int
+    sequence: int
+    gsn: int
+
+
+class Await(NamedTuple):
+    """Client to server: push the verdicts of these transactions as soon as there are any. May be said again, and to
+    other servers; a server forgets it after a long time."""
+
+    waits: tuple[Wait, ...]
+
+
+class Decided(NamedTuple):
+    """The verdict of a transaction: that of its first commit record, which stands at `version` (DBS-6).
+
+    `winner`: the label of the transaction that it conflicted with. Of long ago the verdict may say CONFLICT and no key.
+    DUPLICATE at version 0: its record, if there was one, was compacted away.
+    """
+
+    client: int
+    sequence: int
+    version: int
+    verdict: Verdict
+    winner: str
+
+
+class Verdicts(NamedTuple):
+    """Server to client. Told once for each Await, so a client whose was lost asks again."""
+
+    verdicts: tuple[Decided, ...]
+
+
+# ---- checkpoints from server to server
+
+
+class Section(IntEnum):
+    """The parts of a checkpoint, in this order."""
+
+    HEAD = 0
+    """Rows of `Coordinator.head`."""
+    MAP = 1
+    """(key, version, value, copy), by key, newest first."""
+    LEDGER = 2
+    """Rows of `Ledger.rows`."""
+    RECENT = 3
+    """(GSN, label, verdict or None) of recent commit records."""
+
+
+class Cursor(NamedTuple):
+    """Where in a checkpoint to go on: behind `after` of the section; MAP: behind version `below` of the key `after`, or
+    from that key on if `below` is 0."""
+
+    section: Section
+    after: bytes
+    below: int = 0
+
+
+class AskSlice(NamedTuple):
+    """Server to server: a part of a checkpoint at `version`, from `cursor` on; None: the beginning of a new one.
+
+    What stands at a version does not change, so any server that has got there can go on with what another one began.
+    """
+
+    request: int
+    version: int
+    cursor: Cursor | None
+
+
+class Slice(NamedTuple):
+    """Rows of one section, of a server whose floor is `floor`. `next`: where to go on, None at the end."""
+
+    request: int
+    version: int
+    floor: int
+    section: Section
+    rows: Sequence[Any]
+    next: Cursor | None
+
+
+class Nothing(NamedTuple):
+    """This server has not got that far, or has nothing itself yet: ask another."""
+
+    request: int
+
+
+Message = Reads | Answers | Busy | Await | Verdicts | AskSlice | Slice | Nothing

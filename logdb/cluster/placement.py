@@ -1,0 +1,72 @@
+"""Which shard an object lives on (vScalog, dissertation section 4.4): a policy of the log client.
+
+An object is a key, or all keys with a prefix that the application names. Everything that is appended for it goes to
+its shard; one that takes no appends any more is stood in for by another, and what was written stays where it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from random import Random
+
+from logdb.log.contract import Record
+from logdb.log.scalog.policies import ANYWHERE, Anywhere, Places, Policy
+
+Placement = Callable[[bytes], int | None]
+"""The shard of the object that a key belongs to; None: any."""
+
+
+class PlacedRecord(tuple[int, bytes]):
+    """A record that wants to stand on `shard` (None: any)."""
+
+    shard: int | None = None
+
+
+def placed(tag: int, payload: bytes, shard: int | None) -> Record:
+    """A record for that shard."""
+    if shard is None:
+        return tag, payload
+    record = PlacedRecord((tag, payload))
+    record.shard = shard
+    return record
+
+
+@dataclass(frozen=True, slots=True)
+class ByObject(Anywhere):
+    """Placed records to their shards, all others as another policy says."""
+
+    otherwise: Policy = ANYWHERE
+
+    def split(self, records: Sequence[Record]) -> Iterable[tuple[int | None, Places]]:
+        wanted: dict[int | None, list[int]] = {}
+        for index, record in enumerate(records):
+            wanted.setdefault(record.shard if type(record) is PlacedRecord else None, []).append(index)
+        if list(wanted) == [None]:
+            return self.otherwise.split(records)
+        return wanted.items()
+
+    def pick(self, segments: Sequence[int], round_trip: Callable[[int], int], rng: Random) -> int:
+        return self.otherwise.pick(segments, round_trip, rng)
+
+
+@dataclass(frozen=True, slots=True)
+class ByPrefix:
+    """The shard of the longest of these prefixes that a key begins with; other keys go anywhere."""
+
+    shards: Mapping[bytes, int]
+
+    def __call__(self, key: bytes) -> int | None:
+        found = [prefix for prefix in self.shards if key.startswith(prefix)]
+        return self.shards[max(found, key=len)] if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class ByHash:
+    """Each key is an object of its own, spread over these shards."""
+
+    shards: tuple[int, ...]
+
+    def __call__(self, key: bytes) -> int | None:
+        return self.shards[int.from_bytes(blake2b(key, digest_size=8).digest()) % len(self.shards)]

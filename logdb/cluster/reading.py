@@ -1,0 +1,213 @@
+"""Calls of a client that read: questions one after another, and the large values, which it reads in the log itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from logdb.cluster import calls, messages
+from logdb.cluster.asking import Asking, Told
+from logdb.cluster.line import LogLine
+from logdb.cluster.messages import Below, Beyond, Consistency, Question
+from logdb.errors import Corruption, FutureVersion, Unavailable, VersionTrimmed
+from logdb.log.contract import LogRecord, Trimmed
+from logdb.log.scalog import calls as log
+from logdb.log.scalog.desk import Desk
+from logdb.store.records import PIN, VALUE, Place, Value, digest, encode_pin
+
+TRIES = 3
+"""A value may be moved by a compaction while it is looked up, but hardly so often."""
+
+
+class Reading:
+    """A call under way. `question`: its read that is out; `tries`: how often values were looked for."""
+
+    __slots__ = ("call", "deadline", "question", "tries")
+
+    def __init__(self, call: int, deadline: int | None) -> None:
+        self.call, self.deadline = call, deadline
+        self.question = self.tries = 0
+
+
+class Readings:
+    """All reads that an application has called for."""
+
+    def __init__(self, desk: Desk, line: LogLine, asking: Asking, keys_per_read: int) -> None:
+        self._desk, self._line, self._asking = desk, line, asking
+        self._keys_per_read = keys_per_read
+
+    def _open(self, call: int, deadline: int | None) -> Reading:
+        reading = Reading(call, deadline)
+
+        def expired() -> None:
+            self._asking.drop(reading.question)
+            self._desk.answer(call, Unavailable("no mapping server answered before the deadline"))
+
+        self._desk.open(call, deadline, expired)
+        return reading
+
+    def _ask(self, reading: Reading, question: Question, consistency: Consistency, version: int, told: Told) -> None:
+        """Put a question; what is not the version asked for ends the call, all else goes to `told`."""
+
+        def answered(at: int, result: Any) -> None:
+            if isinstance(result, Below):
+                self._desk.answer(reading.call, VersionTrimmed(version, result.oldest))
+            elif isinstance(result, Beyond):
+                self._desk.answer(reading.call, FutureVersion(version, result.newest))
+            elif self._desk.is_open(reading.call):
+                told(at, result)
+
+        reading.question = self._asking.ask(question, consistency, version, answered)
+
+    # ---- keys, ranges, histories
+
+    def get(self, call: int, request: calls.Get) -> None:
+        self._get(self._open(call, request.deadline), request)
+
+    def _get(self, reading: Reading, request: calls.Get) -> None:
+        """Many keys are asked for in parts, the later ones at the version that the first was read at."""
+        keys, most = tuple(request.keys), self._keys_per_read
+        found: list[tuple[int, Value]] = []
+
+        def told(version: int, entries: tuple[tuple[int, Value], ...]) -> None:
+            found.extend(entries)
+            left = keys[len(found) : len(found) + most]
+            if left:
+                self._ask(reading, messages.Get(left), calls.SNAPSHOT, version, told)
+                return
+
+            def whole(values: list[bytes | None]) -> None:
+                entries = tuple(zip([entry[0] for entry in found], values, strict=True))
+                self._desk.answer(reading.call, calls.Found(version, entries))
+
+            again = request._replace(consistency=calls.SNAPSHOT, version=version)
+            self._fetch(reading, version, [entry[1] for entry in found], whole, lambda: self._get(reading, again))
+
+        self._ask(reading, messages.Get(keys[:most]), request.consistency, request.version, told)
+
+    def scan(self, call: int, request: calls.Scan) -> None:
+        self._scan(self._open(call, request.deadline), request)
+
+    def _scan(self, reading: Reading, request: calls.Scan) -> None:
+        def told(version: int, rows: messages.Rows) -> None:
+            def whole(values: list[bytes | None]) -> None:
+                found = tuple(zip([key for key, _ in rows.rows], values, strict=True))
+                self._desk.answer(reading.call, calls.Page(version, found, rows.more))  # type: ignore[arg-type]
+
+            again = request._replace(consistency=calls.SNAPSHOT, version=version)
+            self._fetch(reading, version, [value for _, value in rows.rows], whole, lambda: self._scan(reading, again))
+
+        question = messages.Scan(request.start, request.end, request.reverse, request.rows)
+        self._ask(reading, question, request.consistency, request.version, told)
+
+    def history(self, call: int, request: calls.History) -> None:
+        self._history(self._open(call, request.deadline), request)
+
+    def _history(self, reading: Reading, request: calls.History) -> None:
+        def told(version: int, versions: messages.Versions) -> None:
+            def whole(values: list[bytes | None]) -> None:
+                entries = tuple(zip([entry[0] for entry in versions.versions], values, strict=True))
+                self._desk.answer(reading.call, calls.Versions(version, entries, versions.more))
+
+            again = request._replace(consistency=calls.SNAPSHOT, version=version)
+            values = [value for _, value in versions.versions]
+            self._fetch(reading, version, values, whole, lambda: self._history(reading, again))
+
+        question = messages.History(request.key, request.rows)
+        self._ask(reading, question, request.consistency, request.version, told)
+
+    # ---- large values
+
+    def _fetch(
+        self,
+        reading: Reading,
+        version: int,
+        values: list[Value],
+        whole: Callable[[list[bytes | None]], None],
+        again: Callable[[], None],
+    ) -> None:
+        """Put the large values in the place of their places. `again`: look them up anew, they were moved."""
+        places = [(index, value) for index, value in enumerate(values) if isinstance(value, Place)]
+        if not places:
+            whole(values)  # type: ignore[arg-type]
+            return
+        reading.tries += 1
+        tries, left = reading.tries, len(places)
+
+        def got(index: int, place: Place, result: Any) -> None:
+            nonlocal left
+            if not self._desk.is_open(reading.call) or reading.tries != tries:
+                return
+            if isinstance(result, LogRecord):
+                if result.tag != VALUE or digest(result.payload) != place.digest:
+                    what = f"record {place.gsn} does not hold the value that the map places there (DBS-10)"
+                    self._desk.answer(reading.call, Corruption(f"shard {place.shard}", None, what))
+                    return
+                values[index] = result.payload
+                left -= 1
+                if not left:
+                    whole(values)  # type: ignore[arg-type]
+            elif isinstance(result, Trimmed) and tries < TRIES:
+                reading.tries += 1
+                again()
+            elif isinstance(result, Trimmed):
+                self._desk.answer(reading.call, VersionTrimmed(version, result.oldest))
+            elif not isinstance(result, TimeoutError):
+                self._desk.answer(reading.call, result)
+
+        for index, place in places:
+            self._line.call(log.Read(place.gsn, place.shard, reading.deadline), partial(got, index, place))
+
+    # ---- versions, pins, outcomes
+
+    def version(self, call: int, request: calls.Version) -> None:
+        self._simple(call, request.deadline, messages.Version(), request.consistency, request.version)
+
+    def at_time(self, call: int, request: calls.AtTime) -> None:
+        self._simple(call, request.deadline, messages.AtTime(request.time), calls.LINEARIZABLE, 0)
+
+    def pins(self, call: int, request: calls.Pins) -> None:
+        self._simple(call, request.deadline, messages.Pins(), calls.LINEARIZABLE, 0)
+
+    def aborted(self, call: int, request: calls.Aborted) -> None:
+        question = messages.Aborted(request.after)
+        self._simple(call, request.deadline, question, calls.SNAPSHOT, request.through)
+
+    def outcome(self, call: int, request: calls.Outcome) -> None:
+        self._simple(call, request.deadline, messages.Outcome(*request.txn_id), calls.LINEARIZABLE, 0)
+
+    def _simple(
+        self, call: int, deadline: int | None, question: Question, consistency: Consistency, version: int
+    ) -> None:
+        """One question, whose answer is the call's: the version where there is no other result."""
+        is_version = isinstance(question, messages.Version | messages.AtTime)
+
+        def told(at: int, result: Any) -> None:
+            answer = at if is_version else dict(result) if isinstance(question, messages.Pins) else result
+            self._desk.answer(call, answer)
+
+        self._ask(self._open(call, deadline), question, consistency, version, told)
+
+    def pin(self, call: int, request: calls.Pin) -> None:
+        """The version must be readable; then the log is told; and then what the pin came to is looked at."""
+        reading = self._open(call, request.deadline)
+
+        def told(_: int, pins: tuple[tuple[str, int], ...]) -> None:
+            self._desk.answer(call, dict(pins).get(request.name, 0))
+
+        def appended(result: Any) -> None:
+            if isinstance(result, log.Done):
+                self._ask(reading, messages.Pins(), calls.SESSION, result.gsns[0], told)
+            else:
+                self._desk.answer(call, Unavailable(f"the pin was not written: {result}"))
+
+        def append(*_: Any) -> None:
+            record = (PIN, encode_pin(request.name, request.version))
+            self._line.call(log.Append((record,), None, request.deadline), appended)
+
+        if request.version:
+            self._ask(reading, messages.Version(), calls.SNAPSHOT, request.version, append)
+        else:
+            append()
+

@@ -1,0 +1,210 @@
+"""The deterministic machine that every mapping server runs: the log in, verdicts and answers out (DBS-1).
+
+The coordinator decides and the map holds what was committed. Beside them stands what is needed to explain recent
+decisions: it is a function of the log prefix too, so that all servers give the same explanation.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from itertools import islice
+from typing import Any
+
+from logdb.cluster.messages import Cursor as At
+from logdb.cluster.messages import Decided, Section
+from logdb.log.contract import Batch, LogRecord
+from logdb.log.cores import ProtocolViolation
+from logdb.store.mapping import KeyMap
+from logdb.store.records import (
+    COMMIT,
+    COMPACTION,
+    DECISION,
+    VALUE,
+    MalformedRecord,
+    Place,
+    TxnId,
+    Value,
+    decode_commit,
+    decode_decision,
+)
+from logdb.store.values import Values
+from logdb.txn.coordinator import Coordinator, Status, UnknownRecord
+from logdb.txn.validation import COMMITTED, Reason, Verdict
+
+FOLLOWED = frozenset(range(1, 256)) - {VALUE}
+"""What a server follows: every kind of record but large values. One of a kind that it does not know stops it."""
+
+KEYS_AT_ONCE = 500
+"""So many keys of the map are looked up before a part of a checkpoint is measured."""
+
+FORGOTTEN = Verdict(Reason.DUPLICATE)
+UNEXPLAINED = Verdict(Reason.CONFLICT)
+
+
+class Places(Values):
+    """The values of a map that hands on the places of large values as they are: who asked reads them from the log."""
+
+    def __init__(self) -> None:
+        super().__init__(self._refuse)
+
+    def load(self, value: Value) -> Any:
+        return value
+
+    def _refuse(self, gsn: int, shard: int) -> LogRecord:
+        raise AssertionError(f"a map in memory needs nothing of the log, not even record {gsn}")
+
+
+class Replica:
+    """The state at `applied`.
+
+    `recent`: GSN -> (label, None) of a commit that has one, or (label of the winner, verdict) of one that was not
+    applied: the last `keep` of them.
+    """
+
+    def __init__(self, key_map: KeyMap | None, keep: int) -> None:
+        self.coordinator = Coordinator(KeyMap(Places(), None) if key_map is None else key_map)
+        self.map = self.coordinator.map
+        self.recent: OrderedDict[int, tuple[str, Verdict | None]] = OrderedDict()
+        self._keep = keep
+        checkpoint = self.map.checkpoint
+        if checkpoint is not None:
+            self.coordinator.restore(checkpoint.covers, checkpoint.state)
+
+    @property
+    def applied(self) -> int:
+        return self.coordinator.applied
+
+    # ---- the log
+
+    def apply(self, batch: Batch) -> list[TxnId]:
+        """Take in what comes next in the log. Returns whose verdicts are known now. Raises ProtocolViolation."""
+        coordinator = self.coordinator
+        if batch.first != coordinator.applied + 1:
+            raise ProtocolViolation(f"DBS-2: records from {batch.first} on came after {coordinator.applied}")
+        decided = []
+        try:
+            for record in batch.records:
+                gsn, _, tag, payload = record
+                if tag == COMMIT:
+                    commit = decode_commit(payload)
+                    verdict = coordinator.deliver(gsn, commit)
+                    if verdict is COMMITTED:
+                        if commit.label:
+                            self._note(gsn, commit.label, None)
+                    elif verdict.reason is not Reason.DUPLICATE:
+                        self._note(gsn, self.recent.get(verdict.version, ("",))[0], verdict)
+                    decided.append(TxnId(commit.client, commit.sequence))
+                else:
+                    if tag == DECISION:
+                        self._compare(gsn, payload)
+                    coordinator.deliver_other(gsn, tag, payload)
+                    if tag == COMPACTION and self.map.checkpoint is None:
+                        self.map.active.prune(coordinator.floor)
+        except (MalformedRecord, UnknownRecord) as error:
+            raise ProtocolViolation(f"the log holds what this version cannot read: {error}") from error
+        coordinator.pass_to(batch.end - 1)
+        return decided
+
+    def _note(self, gsn: int, label: str, verdict: Verdict | None) -> None:
+        self.recent[gsn] = label, verdict
+        if len(self.recent) > self._keep:
+            self.recent.popitem(last=False)
+
+    def _compare(self, gsn: int, payload: bytes) -> None:
+        """DBS-8: who wrote the decision record has decided as this one has."""
+        after, through, told = decode_decision(payload)
+        floor = self.coordinator.floor
+        own = self.coordinator.ledger.aborted_between(max(after, floor - 1), through)
+        if through >= gsn or list(own) != [aborted for aborted in told if aborted >= floor]:
+            raise ProtocolViolation(f"DBS-8: the decision record at {gsn} says {told} aborted, not {list(own)}")
+
+    # ---- transactions
+
+    def decided(self, txn: TxnId) -> Decided | None:
+        """The verdict of a transaction, None while there is none (DBS-6)."""
+        outcome = self.coordinator.outcome(txn)
+        if outcome.status is Status.NOT_FOUND:
+            return None
+        if outcome.status is Status.FORGOTTEN:
+            return Decided(*txn, 0, FORGOTTEN, "")
+        if outcome.committed:
+            return Decided(*txn, outcome.version, COMMITTED, "")
+        winner, verdict = self.recent.get(outcome.version, ("", None))
+        return Decided(*txn, outcome.version, verdict or UNEXPLAINED, winner)
+
+    # ---- checkpoints
+
+    def slice(self, version: int, cursor: At | None, most_bytes: int) -> tuple[Section, list[Any], At | None]:
+        """Rows of the checkpoint at `version`, of one section, about `most_bytes` of them; and where to go on."""
+        if cursor is None:
+            return Section.HEAD, self.coordinator.head(), At(Section.MAP, b"")
+        rows: list[Any]
+        if cursor.section == Section.MAP:
+            rows, on = self._map_rows(version, cursor, most_bytes)
+            return Section.MAP, rows, on or At(Section.LEDGER, b"")
+        count = max(most_bytes // 64, 1)
+        if cursor.section == Section.LEDGER:
+            rows = list(islice(self.coordinator.ledger.rows(cursor.after, version), count))
+            full = len(rows) == count
+            return Section.LEDGER, rows, At(Section.LEDGER, rows[-1][0]) if full else At(Section.RECENT, b"")
+        first = int.from_bytes(cursor.after) + 1
+        found = ((gsn, *what) for gsn, what in self.recent.items() if first <= gsn <= version)
+        rows = list(islice(found, count))
+        on = At(Section.RECENT, rows[-1][0].to_bytes(8)) if len(rows) == count else None
+        return Section.RECENT, rows, on
+
+    def _map_rows(self, version: int, cursor: At, most_bytes: int) -> tuple[list[Any], At | None]:
+        rows, size = [], 0
+        start, below = cursor.after, cursor.below
+        while keys := self.map.keys_from(start, KEYS_AT_ONCE):
+            for key in keys:
+                at = min(version, below - 1) if below and key == start else version
+                for row in self.map.versions(key, at):
+                    rows.append((key, *row))
+                    size += len(key) + 40 + (len(row[1]) if row[1].__class__ is bytes else 0)
+                    if size >= most_bytes:
+                        return rows, At(Section.MAP, key, row[0])
+            start, below = keys[-1] + b"\0", 0
+        return rows, None
+
+    def install(self, version: int, parts: list[tuple[Section, list[Any]]]) -> None:
+        """Begin from a whole checkpoint. This replica must have nothing yet."""
+        assert not self.applied, "DBS-9"
+        state: list[tuple[bytes, bytes]] = []
+        for section, rows in parts:
+            if section in (Section.HEAD, Section.LEDGER):
+                state += rows
+        for section, rows in reversed(parts):
+            if section == Section.MAP:
+                for row in reversed(rows):
+                    self.map.insert(*row)
+        for section, rows in parts:
+            if section == Section.RECENT:
+                for gsn, label, verdict in rows:
+                    self._note(gsn, label, verdict)
+        self.coordinator.restore(
+            version, lambda prefix: [(key[len(prefix) :], raw) for key, raw in state if key.startswith(prefix)]
+        )
+
+    def image(self) -> list[tuple[Section, list[Any]]]:
+        """All that there is: what two servers at the same version have in common, to the last bit."""
+        parts: list[tuple[Section, list[Any]]] = []
+        cursor: At | None = None
+        while True:
+            section, rows, cursor = self.slice(self.applied, cursor, 1 << 62)
+            parts.append((section, rows))
+            if cursor is None:
+                return parts
+
+    def check_invariants(self) -> None:
+        self.coordinator.check_marks()
+        assert len(self.recent) <= self._keep, "too much is remembered"
+
+
+def size_of(value: Value) -> int:
+    """Bytes of a value, wherever it is."""
+    if value is None:
+        return 0
+    return value.length if isinstance(value, Place) else len(value)
+
+

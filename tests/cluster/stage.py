@@ -1,0 +1,207 @@
+"""Mapping servers and clients of the database on a stage: the test plays the log and the network."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+from unittest import mock
+
+from logdb.cluster import messages
+from logdb.cluster.database_client import DatabaseClient, DatabaseConfig
+from logdb.cluster.mapping_server import MappingConfig, MappingServer
+from logdb.cluster.messages import Consistency, Read, Reads
+from logdb.log.contract import Batch, LogRecord, Record
+from logdb.log.cores import SECOND, Answer, Call, Effect, Received, Send, SetTimer, Stop, Timer
+from logdb.log.scalog import calls as log
+from logdb.log.scalog.client import ClientConfig
+from logdb.store.records import COMMIT, VALUE, Commit, Condition, Range, Value, encode_commit
+
+Kind = TypeVar("Kind")
+START = 1_000 * SECOND
+LINEARIZABLE, SESSION, SNAPSHOT = Consistency
+
+
+def log_config(address: str) -> ClientConfig:
+    return ClientConfig(address, ("o1",))
+
+
+class Line:
+    """A log client that does nothing but keep what it is asked, until the test answers."""
+
+    def __init__(self, *_: Any) -> None:
+        self.asked: list[tuple[Any, Any]] = []
+
+    def start(self) -> None: ...
+    def received(self, event: Received) -> None: ...
+    def ring(self) -> None: ...
+    def check_invariants(self) -> None: ...
+
+    def call(self, request: Any, then: Any) -> int:
+        self.asked.append((request, then))
+        return len(self.asked)
+
+
+def commit(
+    sequence: int,
+    writes: dict[bytes, Value],
+    *,
+    client: int = 1,
+    snapshot: int = 0,
+    label: str = "",
+    reads: Sequence[bytes] = (),
+    ranges: Sequence[Range] = (),
+    conditions: Sequence[Condition] = (),
+) -> Record:
+    """A commit record."""
+    return COMMIT, encode_commit(Commit(client, sequence, writes, snapshot, label, reads, ranges, conditions))
+
+
+def batch(first: int, *records: Record) -> Batch:
+    """What a subscription that leaves large values out would deliver of these records, from `first` on."""
+    found = [LogRecord(gsn, gsn * 10, *record) for gsn, record in enumerate(records, first) if record[0] != VALUE]
+    return Batch(first, first + len(records), found)
+
+
+class Node:
+    """One core, started, with all that it says."""
+
+    def __init__(self, core: MappingServer | DatabaseClient) -> None:
+        self.core = core
+        self.line: Line = core._line  # type: ignore[assignment]
+        self.now = START
+        self.sent: list[tuple[str, Any]] = []
+        self.answers: dict[int, Any] = {}
+        self.stopped: Stop | None = None
+        self._timer: int | None = None
+        self._calls = 0
+        self._perform(core.start(self.now))
+
+    def _perform(self, effects: list[Effect]) -> None:
+        self.core.check_invariants()
+        for effect in effects:
+            if isinstance(effect, Send):
+                self.sent.append((effect.to, effect.message))
+            elif isinstance(effect, Answer):
+                assert effect.call not in self.answers, "answered twice"
+                self.answers[effect.call] = effect.result
+            elif isinstance(effect, Stop):
+                self.stopped = effect
+            else:
+                assert isinstance(effect, SetTimer)
+                self._timer = effect.at
+        self.core.check_invariants()
+
+    def give(self, sender: str, message: Any) -> None:
+        """A message arrives."""
+        self._perform(self.core.handle(Received(sender, message), self.now))
+
+    def call(self, request: Any) -> int:
+        """The application asks; its answer will be in `answers` under this number."""
+        self._calls += 1
+        self._perform(self.core.handle(Call(self._calls, request), self.now))
+        return self._calls
+
+    def wait(self, time: int = 0) -> None:
+        """Time passes, and timers ring."""
+        end = self.now + time
+        while self._timer is not None and self._timer <= end:
+            self.now, self._timer = max(self.now, self._timer), None
+            self._perform(self.core.handle(Timer("agenda"), self.now))
+        self.now = end
+
+    def take(self, kind: type[Kind]) -> list[tuple[str, Kind]]:
+        """(to, message) of that kind that were sent since they were last taken."""
+        found = [(to, message) for to, message in self.sent if isinstance(message, kind)]
+        self.sent = [(to, message) for to, message in self.sent if not isinstance(message, kind)]
+        return found
+
+    def one(self, kind: type[Kind]) -> tuple[str, Kind]:
+        (found,) = self.take(kind)
+        return found
+
+    def asks_log(self, kind: type[Kind]) -> list[Kind]:
+        """What of that kind the log has been asked and has not answered."""
+        return [request for request, _ in self.line.asked if isinstance(request, kind)]
+
+    def log_answers(self, kind: type, result: Any) -> None:
+        """The log answers the oldest of its open calls of that kind."""
+        at = next(at for at, (request, _) in enumerate(self.line.asked) if isinstance(request, kind))
+        _, then = self.line.asked.pop(at)
+        then(result)
+        effects = self.core._effects() if isinstance(self.core, MappingServer) else self.core._desk.effects()
+        self._perform(effects)
+
+
+class Server(Node):
+    """A mapping server that is shown the log as the test says."""
+
+    core: MappingServer
+
+    def __init__(self, *records: Record, **config: Any) -> None:
+        settings = replace(MappingConfig("m1", log_config("m1")), **config)
+        with mock.patch("logdb.cluster.mapping_server.LogLine", Line):
+            super().__init__(MappingServer(settings, {}, random.Random(1)))
+        self.reads = 0
+        if not settings.peers:
+            self.subscribed()
+        if records:
+            self.show(*records)
+
+    @property
+    def applied(self) -> int:
+        return self.core.replica.applied
+
+    def subscribed(self) -> None:
+        """Its subscription stands."""
+        assert self.asks_log(log.Subscribe)[0].gsn == self.applied + 1
+        self.log_answers(log.Subscribe, 1)
+
+    def show(self, *records: Record) -> None:
+        """These are the next records of the log."""
+        self.log_answers(log.Next, batch(self.applied + 1, *records))
+
+    def read(
+        self, question: Any, consistency: Consistency = SESSION, version: int = 0, sender: str = "client"
+    ) -> int:
+        """A read arrives; returns its number."""
+        self.reads += 1
+        self.give(sender, Reads((Read(self.reads, consistency, version, question),)))
+        return self.reads
+
+    def told(self) -> dict[int, tuple[int, Any]]:
+        """(version, result) by number of the reads that were answered since this was last asked."""
+        return {
+            answered.number: (answered.version, answered.result)
+            for _, message in self.take(messages.Answers)
+            for answered in message.answers
+        }
+
+    def ask(self, question: Any, consistency: Consistency = SESSION, version: int = 0) -> Any:
+        """The result of a read that can be answered at once."""
+        number = self.read(question, consistency, version)
+        return self.told()[number][1]
+
+
+class Client(Node):
+    """A client of two mapping servers, which asks "m1" first."""
+
+    core: DatabaseClient
+
+    def __init__(self, **config: Any) -> None:
+        settings = replace(DatabaseConfig("client", ("m1", "m2"), log_config("client")), **config)
+        with mock.patch("logdb.cluster.database_client.LogLine", Line):
+            super().__init__(DatabaseClient(settings, {}, random.Random(1)))
+        self.core._asking.server = "m1"
+
+    def reads(self) -> list[tuple[str, Read]]:
+        """(to, read) of what it has asked since this was last asked."""
+        self.wait()
+        return [(to, read) for to, message in self.take(Reads) for read in message.reads]
+
+    def answer(self, number: int, version: int, result: Any = None, sender: str = "m1") -> None:
+        self.give(sender, messages.Answers((messages.Answered(number, version, result),)))
+
+    def decide(self, txn: Any, version: int, verdict: Any, winner: str = "", sender: str = "m1") -> None:
+        self.give(sender, messages.Verdicts((messages.Decided(*txn, version, verdict, winner),)))

@@ -1,0 +1,358 @@
+"""The client of the database: what it appends, whom it asks, and what it says when it does not know."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from logdb.cluster import calls, messages
+from logdb.cluster.messages import Await, Below, Beyond, Busy, Consistency, Get, Reads, Rows, Wait
+from logdb.cluster.placement import ByHash, ByObject, ByPrefix, PlacedRecord, placed
+from logdb.errors import (
+    Corruption,
+    FutureVersion,
+    LimitExceeded,
+    OutcomeUnknown,
+    TransactionTooLarge,
+    Unavailable,
+    VersionTrimmed,
+)
+from logdb.log.contract import LogFailed, LogRecord, Trimmed
+from logdb.log.cores import SECOND, ProtocolViolation
+from logdb.log.scalog import calls as log
+from logdb.store.records import COMMIT, PIN, VALUE, Place, TxnId, decode_commit, decode_pin, digest
+from logdb.txn.coordinator import Outcome, Status
+from logdb.txn.validation import COMMITTED, Reason, Verdict
+from tests.cluster.stage import Client, Server
+
+LARGE = b"x" * 5_000
+LOST = LogFailed("nobody knows")
+
+
+def committing(client: Client, **request: Any) -> tuple[int, TxnId]:
+    """Have it commit something; (call, transaction id)."""
+    request.setdefault("writes", {b"k": b"v"})
+    call = client.call(calls.Commit(**request))
+    (append,) = client.asks_log(log.Append)
+    commit = decode_commit(append.records[0][1])
+    return call, TxnId(commit.client, commit.sequence)
+
+
+# ---- commits
+
+
+def test_a_commit_is_one_append_and_its_verdict_is_pushed() -> None:
+    client = Client()
+    call, txn = committing(client, label="me", reads=[b"r"], snapshot=3)
+    client.wait()
+    assert client.one(Await) == ("m1", Await((Wait(*txn, 0),)))
+    client.decide(txn, 7, COMMITTED)
+    assert client.answers[call] == calls.Committed(txn, 7, COMMITTED, "")
+    client.log_answers(log.Append, log.Done([7], [1]))
+    client.wait(60 * SECOND)
+    assert not client.take(Await), "nothing more to ask"
+    assert client.core.session == 7
+
+
+def test_commits_put_together_are_waited_for_with_one_message() -> None:
+    client = Client()
+    for _ in range(3):
+        client.call(calls.Commit({b"k": b"v"}))
+    client.wait()
+    assert len(client.one(Await)[1].waits) == 3
+
+
+def test_large_values_come_first_and_each_stands_on_the_shard_of_its_key() -> None:
+    client = Client(placement=ByPrefix({b"a/": 1, b"b/": 2}))
+    call = client.call(calls.Commit({b"b/k": LARGE, b"a/k": LARGE + b"2", b"c": b"small"}))
+    (append,) = client.asks_log(log.Append)
+    assert [(record[0], record.shard) for record in append.records] == [(VALUE, 2), (VALUE, 1)]
+    client.log_answers(log.Append, LOST)
+    client.wait(SECOND)
+    client.log_answers(log.Append, log.Done([5, 4], [2, 3]))
+    (append,) = client.asks_log(log.Append)
+    (record,) = append.records
+    assert record.shard == 2
+    assert decode_commit(record[1]).writes == {
+        b"b/k": Place(5, 2, len(LARGE), digest(LARGE)),
+        b"a/k": Place(4, 3, len(LARGE) + 1, digest(LARGE + b"2")),
+        b"c": b"small",
+    }
+    assert call not in client.answers
+
+
+def test_a_copy_goes_elsewhere_when_the_first_is_not_ordered_in_time() -> None:
+    client = Client(hedge_ns=SECOND, copies=2)
+    committing(client)
+    client.wait(SECOND - 1)
+    assert len(client.asks_log(log.Append)) == 1
+    client.wait(20 * SECOND)
+    first, second = client.asks_log(log.Append)
+    assert first.records == second.records
+
+
+def test_a_placed_record_is_not_sent_elsewhere() -> None:
+    client = Client(placement=ByHash((3,)))
+    committing(client)
+    client.wait(20 * SECOND)
+    assert len(client.asks_log(log.Append)) == 1
+
+
+def test_what_may_be_lost_is_sent_again_as_the_same_transaction() -> None:
+    """DBS-6"""
+    client = Client()
+    call, txn = committing(client)
+    client.log_answers(log.Append, LOST)
+    client.wait(SECOND)
+    (append,) = client.asks_log(log.Append)
+    assert decode_commit(append.records[0][1])[:2] == txn
+    client.decide(txn, 4, COMMITTED)
+    assert client.answers[call].version == 4
+
+
+def test_when_no_verdict_comes_the_next_server_is_asked() -> None:
+    client = Client()
+    call, txn = committing(client)
+    client.wait()
+    client.take(Await)
+    client.log_answers(log.Append, log.Done([9], [1]))
+    client.wait(SECOND)
+    assert client.take(Await)[0] == ("m2", Await((Wait(*txn, 9),)))
+    client.decide(txn, 9, Verdict(Reason.CONFLICT, b"r", 8), "winner", sender="m2")
+    assert client.answers[call] == calls.Committed(txn, 9, Verdict(Reason.CONFLICT, b"r", 8), "winner")
+
+
+def test_refused_is_only_what_nobody_can_have_taken() -> None:
+    """DBS-7"""
+    client = Client()
+    call, _ = committing(client, deadline=client.now + SECOND)
+    client.log_answers(log.Append, Unavailable("no server took it"))
+    assert isinstance(client.answers[call], Unavailable)
+    assert not isinstance(client.answers[call], OutcomeUnknown)
+
+
+@pytest.mark.parametrize("copies", [["lost"], ["lost", "refused"], ["refused", "lost"], ["done"], ["done", "refused"]])
+def test_what_may_be_there_at_the_deadline_is_unknown_by_its_id(copies: list[str]) -> None:
+    """DBS-7"""
+    results = {"lost": LOST, "refused": Unavailable("no"), "done": log.Done([4], [1])}
+    client = Client(hedge_ns=SECOND // 10, copies=len(copies))
+    call, txn = committing(client, deadline=client.now + SECOND // 2)
+    client.wait(SECOND // 5)
+    client.now += SECOND
+    client.wait()
+    for copy in copies:
+        assert call not in client.answers
+        client.log_answers(log.Append, results[copy])
+    error = client.answers[call]
+    assert isinstance(error, OutcomeUnknown)
+    assert error.txn_id == str(txn)
+
+
+def test_an_id_that_was_used_before_is_never_called_refused() -> None:
+    """DBS-7"""
+    client = Client()
+    txn = client.answers[client.call(calls.NewId())]
+    for is_fresh in (True, False):
+        call = client.call(calls.Commit({b"k": b"v"}, txn_id=txn, deadline=client.now + SECOND))
+        client.wait(2 * SECOND)
+        assert call not in client.answers
+        client.log_answers(log.Append, Unavailable("no"))
+        assert type(client.answers[call]) is (Unavailable if is_fresh else OutcomeUnknown)
+
+
+def test_large_values_that_cannot_be_written_refuse_the_commit() -> None:
+    """DBS-7"""
+    client = Client()
+    call = client.call(calls.Commit({b"k": LARGE}, deadline=client.now + SECOND))
+    client.wait(2 * SECOND)
+    client.log_answers(log.Append, LOST)
+    assert isinstance(client.answers[call], Unavailable)
+
+
+def test_what_was_compacted_away_is_unknown() -> None:
+    client = Client()
+    call, txn = committing(client)
+    client.decide(txn, 0, Verdict(Reason.DUPLICATE))
+    assert isinstance(client.answers[call], OutcomeUnknown)
+
+
+def test_a_transaction_that_is_too_large_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("logdb.cluster.committing.MAX_TRANSACTION_BYTES", 100)
+    client = Client()
+    call = client.call(calls.Commit({b"k": b"v" * 100}))
+    assert isinstance(client.answers[call], TransactionTooLarge)
+    assert isinstance(client.answers[call], LimitExceeded)
+    assert not client.asks_log(log.Append)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_settled_transaction_has_one_end_whichever_record_comes_first(is_first: bool) -> None:
+    """DBS-6"""
+    client, server = Client(), Server()
+    call, txn = committing(client)
+    (append,) = client.asks_log(log.Append)
+    settling = client.call(calls.Settle(txn))
+    (real,), (fence,) = append.records, client.asks_log(log.Append)[1].records
+    server.show(*((fence, real) if is_first else (real, fence)))
+    server.give("client", Await((Wait(*txn, 1),)))
+    _, verdicts = server.one(messages.Verdicts)
+    client.give("m1", verdicts)
+    status = Status.ABORTED if is_first else Status.COMMITTED
+    assert client.answers[settling] == Outcome(status, 1)
+    assert client.answers[call].verdict.reason is (Reason.DANGLING if is_first else Reason.COMMITTED)
+    assert server.ask(Get((b"k",))) == ((0, None) if is_first else (1, b"v"),)
+
+
+# ---- reads
+
+
+def test_reads_put_together_travel_together_and_carry_what_was_seen() -> None:
+    """DBS-4"""
+    client = Client()
+    client.call(calls.Get([b"a"]))
+    client.call(calls.Version(Consistency.SESSION))
+    client.wait()
+    to, message = client.one(Reads)
+    assert (to, [read.version for read in message.reads]) == ("m1", [0, 0])
+    for read in message.reads:
+        client.answer(read.number, 5, ((3, b"v"),))
+    assert client.answers == {1: calls.Found(5, ((3, b"v"),)), 2: 5}
+    client.call(calls.Get([b"a"]))
+    client.call(calls.Get([b"a"], Consistency.SESSION, 9))
+    client.call(calls.Get([b"a"], Consistency.SNAPSHOT, 2))
+    assert [read.version for _, read in client.reads()] == [5, 9, 2]
+
+
+def test_a_server_that_shows_the_past_is_not_believed() -> None:
+    """DBS-4"""
+    client = Client()
+    client.call(calls.Get([b"a"], Consistency.SESSION, 9))
+    ((_, read),) = client.reads()
+    with pytest.raises(ProtocolViolation, match="DBS-4"):
+        client.answer(read.number, 8, ((3, b"v"),))
+
+
+def test_a_server_that_shows_another_snapshot_is_not_believed() -> None:
+    """DBS-5"""
+    client = Client()
+    client.call(calls.Get([b"a"], Consistency.SNAPSHOT, 9))
+    ((_, read),) = client.reads()
+    with pytest.raises(ProtocolViolation, match="DBS-5"):
+        client.answer(read.number, 10, ((3, b"v"),))
+
+
+def test_when_a_server_is_silent_or_busy_the_next_one_is_asked() -> None:
+    client = Client()
+    call = client.call(calls.Get([b"a"]))
+    ((to, read),) = client.reads()
+    assert to == "m1"
+    client.wait(SECOND)
+    (to, again), *_ = client.reads()
+    assert (to, again) == ("m2", read)
+    client.give("m2", Busy((read.number,)))
+    client.wait(SECOND // 10)
+    assert [to for to, _ in client.reads()] == ["m1"]
+    client.answer(read.number, 4, ((0, None),))
+    client.answer(read.number, 5, ((5, b"late"),), sender="m2")
+    assert client.answers[call] == calls.Found(4, ((0, None),))
+
+
+def test_a_read_that_nobody_answers_in_time_is_unavailable() -> None:
+    client = Client()
+    call = client.call(calls.Get([b"a"], deadline=client.now + SECOND))
+    client.wait(SECOND)
+    assert isinstance(client.answers[call], Unavailable)
+    client.take(Reads)
+    client.wait(10 * SECOND)
+    assert not client.take(Reads)
+
+
+def test_versions_that_cannot_be_read_are_said_to_be() -> None:
+    client = Client()
+    below, beyond = (client.call(calls.Get([b"a"], Consistency.SNAPSHOT, version)) for version in (3, 99))
+    for (_, read), result in zip(client.reads(), (Below(5), Beyond(9)), strict=True):
+        client.answer(read.number, 0, result)
+    assert isinstance(client.answers[below], VersionTrimmed)
+    assert client.answers[below].oldest == 5
+    assert isinstance(client.answers[beyond], FutureVersion)
+    assert client.answers[beyond].newest == 9
+
+
+def test_many_keys_are_read_in_parts_of_one_snapshot() -> None:
+    client = Client(keys_per_read=2)
+    call = client.call(calls.Get([b"a", b"b", b"c"]))
+    ((_, read),) = client.reads()
+    assert read.question == Get((b"a", b"b"))
+    client.answer(read.number, 6, ((1, b"1"), (2, b"2")))
+    ((_, read),) = client.reads()
+    assert (read.question, read.consistency, read.version) == (Get((b"c",)), Consistency.SNAPSHOT, 6)
+    client.answer(read.number, 6, ((3, b"3"),))
+    assert client.answers[call] == calls.Found(6, ((1, b"1"), (2, b"2"), (3, b"3")))
+
+
+PLACE = Place(4, 2, len(LARGE), digest(LARGE))
+
+
+def test_large_values_are_read_where_they_stand() -> None:
+    """DBS-10"""
+    client = Client()
+    call = client.call(calls.Scan())
+    ((_, read),) = client.reads()
+    client.answer(read.number, 6, Rows(((b"a", b"1"), (b"b", PLACE)), True))
+    assert client.asks_log(log.Read) == [log.Read(4, 2)]
+    client.log_answers(log.Read, LogRecord(4, 40, VALUE, LARGE))
+    assert client.answers[call] == calls.Page(6, ((b"a", b"1"), (b"b", LARGE)), True)
+
+
+def test_a_value_that_is_not_what_its_place_says_is_damage() -> None:
+    """DBS-10"""
+    client = Client()
+    call = client.call(calls.Get([b"a"]))
+    ((_, read),) = client.reads()
+    client.answer(read.number, 6, ((4, PLACE),))
+    client.log_answers(log.Read, LogRecord(4, 40, VALUE, LARGE[:-1] + b"y"))
+    assert isinstance(client.answers[call], Corruption)
+
+
+def test_a_value_that_was_moved_is_looked_up_again_at_the_same_version() -> None:
+    client = Client()
+    call = client.call(calls.History(b"a"))
+    ((_, read),) = client.reads()
+    client.answer(read.number, 6, messages.Versions(((5, PLACE),), False))
+    client.log_answers(log.Read, Trimmed(4, 7))
+    ((_, read),) = client.reads()
+    assert (read.consistency, read.version) == (Consistency.SNAPSHOT, 6)
+    client.answer(read.number, 6, messages.Versions(((5, PLACE._replace(gsn=8)),), False))
+    client.log_answers(log.Read, LogRecord(8, 40, VALUE, LARGE))
+    assert client.answers[call] == calls.Versions(6, ((5, LARGE),), False)
+
+
+def test_a_pin_is_written_to_the_log_and_looked_at_afterwards() -> None:
+    client = Client()
+    call = client.call(calls.Pin("name", 3))
+    ((_, read),) = client.reads()
+    assert (read.consistency, read.version) == (Consistency.SNAPSHOT, 3)
+    client.answer(read.number, 3)
+    (append,) = client.asks_log(log.Append)
+    ((tag, payload),) = append.records
+    assert (tag, decode_pin(payload)) == (PIN, ("name", 3))
+    client.log_answers(log.Append, log.Done([9], [1]))
+    ((_, read),) = client.reads()
+    assert (read.consistency, read.version) == (Consistency.SESSION, 9)
+    client.answer(read.number, 9, (("name", 3),))
+    assert client.answers[call] == 3
+
+
+# ---- placement
+
+
+def test_placed_records_go_to_their_shards_and_others_where_they_like() -> None:
+    policy = ByObject()
+    records = [placed(COMMIT, b"1", 2), placed(COMMIT, b"2", None), placed(COMMIT, b"3", 2)]
+    assert dict(policy.split(records)) == {2: [0, 2], None: [1]}
+    assert list(policy.split(records[1:2])) == [(None, range(1))]
+    assert isinstance(records[0], PlacedRecord)
+    assert ByPrefix({b"a": 1, b"ab": 2})(b"abc") == 2
+    assert ByPrefix({b"a": 1})(b"b") is None
+    assert {ByHash((1, 2, 3))(b"%d" % number) for number in range(50)} == {1, 2, 3}

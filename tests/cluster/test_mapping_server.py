@@ -1,0 +1,425 @@
+"""The mapping server: what it answers when, whom it tells what, and how it gets its state. DBS-n: see PROTOCOL.md."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+import logdb
+from logdb.cluster.messages import (
+    Aborted,
+    AskSlice,
+    AtTime,
+    Await,
+    Below,
+    Beyond,
+    Busy,
+    Get,
+    History,
+    Nothing,
+    Outcome,
+    Pins,
+    Rows,
+    Scan,
+    Slice,
+    Verdicts,
+    Version,
+    Versions,
+    Wait,
+)
+from logdb.cluster.replica import Replica
+from logdb.log.contract import Record, Trimmed
+from logdb.log.cores import SECOND, ProtocolViolation
+from logdb.log.scalog import calls as log
+from logdb.store.records import (
+    COMPACTION,
+    DECISION,
+    PIN,
+    VALUE,
+    Compaction,
+    Decision,
+    Place,
+    decode_decision,
+    digest,
+    encode_compaction,
+    encode_decision,
+    encode_pin,
+)
+from logdb.txn.coordinator import Status
+from logdb.txn.validation import COMMITTED, Reason
+from tests.cluster.stage import LINEARIZABLE, SESSION, SNAPSHOT, Server, batch, commit
+
+LARGE = b"x" * 5_000
+"""A value that stands in the log by itself."""
+
+
+def some_history(seed: int, records: int) -> list[Record]:
+    """Commits of every fate, sent again and again, with large values, pins and honest decision records between."""
+    draw, told, history = random.Random(seed), Replica(None, 100), list[Record]()
+    for number in range(1, records + 1):
+        key = b"key %d" % draw.randrange(20)
+        kind = draw.randrange(12)
+        record: Record = commit(number, {key: b"%d" % number})
+        if kind == 0:
+            record = VALUE, LARGE
+        elif kind == 1 and history and history[-1][0] == VALUE:
+            record = commit(number, {key: Place(number - 1, 1, len(LARGE), digest(LARGE))})
+        elif kind == 2:
+            record = PIN, encode_pin(f"pin {draw.randrange(3)}", draw.choice((0, number - 1)))
+        elif kind == 3:
+            record = DECISION, encode_decision(told.coordinator.undeclared())
+        elif kind == 4 and history:
+            record = draw.choice(history)
+            if record[0] != 1:
+                record = commit(number, {key: None}, client=2)
+        elif kind in (5, 6):
+            snapshot = max(number - draw.randrange(1, 9), 0)
+            record = commit(number, {key: b"read"}, client=3, reads=[key], snapshot=snapshot, label=f"label {number}")
+        elif kind == 7:
+            record = commit(number, {key: b"tested"}, client=4, conditions=[logdb.absent(key)])
+        history.append(record)
+        told.apply(batch(number, record))
+    return history
+
+
+# ---- reads
+
+
+def test_a_linearizable_read_waits_for_a_tail_that_was_asked_for_after_it_came() -> None:
+    """DBS-3"""
+    server = Server(commit(1, {b"k": b"1"}))
+    number = server.read(Get((b"k",)), LINEARIZABLE)
+    assert not server.told()
+    assert len(server.asks_log(log.Tail)) == 1
+    server.log_answers(log.Tail, 2)
+    assert not server.told()
+    server.show(commit(2, {b"k": b"2"}))
+    assert server.told() == {number: (2, ((2, b"2"),))}
+
+
+def test_reads_share_a_question_for_the_tail_but_not_one_that_was_put_before_they_came() -> None:
+    """DBS-3"""
+    server = Server(commit(1, {b"k": b"1"}))
+    first = server.read(Version(), LINEARIZABLE)
+    later = [server.read(Version(), LINEARIZABLE) for _ in range(3)]
+    assert len(server.asks_log(log.Tail)) == 1
+    server.log_answers(log.Tail, 1)
+    assert server.told() == {first: (1, None)}
+    assert len(server.asks_log(log.Tail)) == 1
+    server.log_answers(log.Tail, 1)
+    assert server.told() == dict.fromkeys(later, (1, None))
+    assert not server.asks_log(log.Tail)
+
+
+def test_a_session_read_waits_for_what_the_client_has_seen_and_asks_nobody() -> None:
+    """DBS-4"""
+    server = Server(commit(1, {b"k": b"1"}))
+    number = server.read(Get((b"k", b"none")), SESSION, 2)
+    assert not server.told()
+    server.show(commit(2, {b"k": b"2"}), commit(3, {b"k": None}))
+    assert server.told() == {number: (3, ((3, None), (0, None)))}
+    assert not server.asks_log(log.Tail)
+
+
+def test_a_snapshot_is_read_whole_and_is_future_only_beyond_the_tail() -> None:
+    """DBS-5"""
+    server = Server(commit(1, {b"k": b"1"}))
+    assert server.ask(Get((b"k",)), SNAPSHOT, 1) == ((1, b"1"),)
+    assert server.ask(Get((b"k",)), SNAPSHOT, 0) == ((0, None),)
+    within, beyond = server.read(Get((b"k",)), SNAPSHOT, 3), server.read(Get((b"k",)), SNAPSHOT, 4)
+    server.log_answers(log.Tail, 3)
+    server.log_answers(log.Tail, 3)
+    assert server.told() == {beyond: (0, Beyond(3))}
+    server.show(commit(2, {b"k": b"2"}))
+    assert not server.told()
+    server.show(commit(3, {b"k": b"3"}), commit(4, {b"k": b"4"}))
+    assert server.told() == {within: (3, ((3, b"3"),))}
+
+
+def test_what_is_below_the_floor_was_trimmed() -> None:
+    records = [commit(number, {b"k": b"%d" % number}) for number in range(1, 5)]
+    ending = COMPACTION, encode_compaction(Compaction(3, {1: 2}, {"kept": 3}))
+    server = Server(*records, ending, (PIN, encode_pin("late", 2)), (PIN, encode_pin("other", 4)))
+    assert server.ask(Get((b"k",)), SNAPSHOT, 2) == Below(3)
+    assert server.ask(Get((b"k",)), SNAPSHOT, 3) == ((3, b"3"),)
+    assert server.ask(History(b"k", 10)) == Versions(((4, b"4"), (3, b"3")), False)
+    assert server.ask(Aborted(1)) == Below(3)
+    assert server.ask(Pins()) == (("kept", 3), ("other", 4))
+
+
+def test_pages_of_ranges_and_histories_end_where_they_should() -> None:
+    place = Place(3, 7, len(LARGE), digest(LARGE))
+    records: list[Record] = [commit(number, {b"%d" % number: b"v"}) for number in (1, 2)]
+    server = Server(*records, (VALUE, LARGE), commit(4, {b"2": place}), commit(5, {b"3": b"w"}), answer_bytes=2_000)
+    assert server.ask(Scan(None, None, False, 2)) == Rows(((b"1", b"v"), (b"2", place)), True)
+    assert server.ask(Scan(b"2", None, False, 9)) == Rows(((b"2", place),), True), "the large value fills the page"
+    assert server.ask(Scan(None, b"3", True, 1)) == Rows(((b"2", place),), True)
+    assert server.ask(Scan(b"21", None, False, 9)) == Rows(((b"3", b"w"),), False)
+    assert server.ask(History(b"2", 1)) == Versions(((4, place),), True)
+    assert server.ask(History(b"2", 1), SNAPSHOT, 3) == Versions(((2, b"v"),), True)
+
+
+def test_the_log_answers_for_times_and_the_version_is_told_when_it_is_applied() -> None:
+    server = Server(commit(1, {b"k": b"1"}))
+    number = server.read(AtTime(25))
+    server.log_answers(log.AtTime, 2)
+    assert not server.told()
+    server.show(commit(2, {}), commit(3, {}))
+    assert server.told() == {number: (2, None)}
+    assert server.ask(AtTime(server.now + 1)) == Beyond(3)
+
+
+def test_a_read_that_waits_for_too_long_is_forgotten() -> None:
+    server = Server()
+    server.read(Version(), SESSION, 1)
+    server.wait(25 * SECOND)
+    server.show(commit(1, {}))
+    assert not server.told()
+
+
+# ---- following the log
+
+
+def test_what_it_does_not_follow_moves_it_on_all_the_same() -> None:
+    """DBS-2"""
+    server = Server()
+    server.show((VALUE, LARGE), (VALUE, LARGE))
+    assert server.applied == 2
+    assert server.ask(Version()) is None
+
+
+def test_a_gap_in_the_log_stops_it() -> None:
+    """DBS-2"""
+    server = Server(commit(1, {}))
+    with pytest.raises(ProtocolViolation, match="DBS-2"):
+        server.log_answers(log.Next, batch(3, commit(2, {})))
+
+
+@pytest.mark.parametrize("record", [(99, b""), (1, b"nonsense")])
+def test_a_record_that_it_cannot_read_stops_it(record: Record) -> None:
+    with pytest.raises(ProtocolViolation):
+        Server(record)
+
+
+def test_one_that_fell_behind_the_oldest_record_begins_again_with_nothing() -> None:
+    server = Server(commit(1, {}))
+    server.log_answers(log.Next, Trimmed(2, 5))
+    assert server.stopped is not None
+    assert server.stopped.wipe
+
+
+# ---- verdicts
+
+
+def verdicts(server: Server) -> list[tuple[str, int, Reason]]:
+    return [
+        (to, decided.sequence, decided.verdict.reason)
+        for to, message in server.take(Verdicts)
+        for decided in message.verdicts
+    ]
+
+
+def test_a_verdict_is_pushed_to_all_who_wait_once_its_record_is_applied() -> None:
+    server = Server()
+    server.give("a", Await((Wait(1, 1, 0), Wait(1, 2, 2))))
+    server.give("b", Await((Wait(1, 1, 1),)))
+    assert not verdicts(server)
+    server.show(commit(1, {b"k": b"1"}), commit(2, {b"k": b"2"}, reads=[b"k"]), commit(3, {}))
+    told = server.take(Verdicts)
+    assert len(told) == 2, "one message for each who waits"
+    server.sent = list(told)
+    assert verdicts(server) == [("a", 1, Reason.COMMITTED), ("a", 2, Reason.CONFLICT), ("b", 1, Reason.COMMITTED)]
+
+
+def test_who_asks_late_is_told_the_same() -> None:
+    server = Server(commit(1, {b"k": b"1"}, label="winner"), commit(2, {}, reads=[b"k"]))
+    server.give("late", Await((Wait(1, 2, 2),)))
+    _, message = server.one(Verdicts)
+    (decided,) = message.verdicts
+    assert (decided.version, decided.winner) == (2, "winner")
+    assert (decided.verdict.key, decided.verdict.version) == (b"k", 1)
+
+
+def test_the_first_record_of_a_transaction_counts() -> None:
+    """DBS-6"""
+    server = Server(commit(1, {b"k": b"1"}), commit(1, {b"k": b"again"}))
+    server.show(commit(2, {}, conditions=[logdb.absent(b"k")]), commit(2, {b"k": b"too late"}))
+    assert server.ask(Get((b"k",))) == ((1, b"1"),)
+    server.give("c", Await((Wait(1, 1, 2), Wait(1, 2, 4))))
+    _, message = server.one(Verdicts)
+    assert [(decided.version, decided.verdict) for decided in message.verdicts] == [
+        (1, COMMITTED),
+        (3, message.verdicts[1].verdict),
+    ]
+    assert message.verdicts[1].verdict.failed == (0,)
+
+
+def test_a_record_that_stands_in_the_log_and_has_no_verdict_cannot_be() -> None:
+    """DBS-6"""
+    server = Server(commit(1, {}))
+    with pytest.raises(ProtocolViolation, match="DBS-6"):
+        server.give("c", Await((Wait(1, 2, 1),)))
+
+
+def test_who_stopped_waiting_is_forgotten() -> None:
+    server = Server()
+    server.give("c", Await((Wait(1, 1, 0),)))
+    server.wait(25 * SECOND)
+    server.show(commit(1, {}))
+    assert not verdicts(server)
+
+
+def test_old_explanations_are_forgotten_but_not_the_verdicts() -> None:
+    aborts = [commit(number, {}, conditions=[logdb.exists(b"k")]) for number in range(1, 6)]
+    server = Server(*aborts, keep_decisions=2)
+    server.give("c", Await(tuple(Wait(1, number, 0) for number in (1, 5))))
+    _, message = server.one(Verdicts)
+    assert [decided.verdict.reason for decided in message.verdicts] == [Reason.CONFLICT, Reason.CONDITION]
+    assert [decided.version for decided in message.verdicts] == [1, 5]
+
+
+def test_what_was_compacted_away_is_said_to_be() -> None:
+    ending = COMPACTION, encode_compaction(Compaction(2, {1: 1}, {}))
+    server = Server(commit(1, {b"k": b"1"}), commit(2, {b"k": b"2"}), ending)
+    server.give("c", Await((Wait(1, 1, 0),)))
+    assert verdicts(server) == [("c", 1, Reason.DUPLICATE)]
+
+
+def test_an_outcome_is_as_of_the_tail() -> None:
+    server = Server()
+    number = server.read(Outcome(1, 1), SESSION)
+    server.log_answers(log.Tail, 1)
+    server.show(commit(1, {}))
+    assert server.told()[number][1].status is Status.COMMITTED
+    number = server.read(Outcome(1, 2), SNAPSHOT, 1)
+    server.log_answers(log.Tail, 1)
+    assert server.told()[number][1].status is Status.NOT_FOUND
+
+
+# ---- decision records
+
+
+def test_it_tells_readers_of_the_log_what_was_aborted() -> None:
+    """DBS-8"""
+    server = Server(commit(1, {b"k": b"1"}), commit(2, {}, reads=[b"k"]), commit(3, {}))
+    server.wait(21 * SECOND)
+    (append,) = server.asks_log(log.Append)
+    ((tag, payload),) = append.records
+    assert tag == DECISION
+    assert decode_decision(payload) == Decision(0, 3, [2])
+    server.wait(60 * SECOND)
+    assert len(server.asks_log(log.Append)) == 1, "one at a time"
+    server.log_answers(log.Append, log.Done([4], [1]))
+    server.show((tag, payload))
+    server.wait(60 * SECOND)
+    assert not server.asks_log(log.Append), "nothing new"
+    assert server.ask(Aborted(0), SNAPSHOT, 3) == (2,)
+
+
+def test_two_decision_records_at_once_do_no_harm() -> None:
+    """DBS-8"""
+    abort = [commit(number, {}, conditions=[logdb.exists(b"k")]) for number in (1, 2)]
+    one, other = ((DECISION, encode_decision(Decision(0, end, range(1, end + 1)))) for end in (1, 2))
+    for pair in ((one, other), (other, one)):
+        server = Server(*abort, *pair)
+        assert server.core.replica.coordinator.decided_through == 2
+
+
+@pytest.mark.parametrize("decision", [Decision(0, 1, []), Decision(0, 2, [1, 2]), Decision(0, 3, [1])])
+def test_a_decision_record_that_says_something_else_stops_it(decision: Decision) -> None:
+    """DBS-8"""
+    server = Server(commit(1, {}, conditions=[logdb.exists(b"k")]), commit(2, {}))
+    with pytest.raises(ProtocolViolation, match="DBS-8"):
+        server.show((DECISION, encode_decision(decision)))
+
+
+# ---- checkpoints
+
+
+def serve(taker: Server, *givers: Server, most: int = 10_000) -> int:
+    """Have the givers in turn answer what the taker asks, until it asks no more; returns how often it asked."""
+    for asked in range(most):
+        questions = taker.take(AskSlice)
+        if not questions:
+            return asked
+        giver = givers[asked % len(givers)]
+        for to, question in questions:
+            giver.give(taker.core.config.address, question)
+            for _, answer in [*giver.take(Slice), *giver.take(Nothing)]:
+                taker.give(to, answer)
+    return most
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("answer_bytes", [1, 300, 1 << 20])
+def test_a_checkpoint_and_the_log_after_it_are_the_log_to_the_last_bit(seed: int, answer_bytes: int) -> None:
+    """DBS-1, DBS-9"""
+    history = some_history(seed, 120)
+    whole = Server(*history)
+    givers = [Server(*history[:80], answer_bytes=answer_bytes) for _ in range(2)]
+    taker = Server(peers=("m2", "m3"))
+    rounds = 0
+    while taker.core._joined is not None:
+        rounds += serve(taker, *givers, most=1)
+        if rounds == 3 and givers[0].applied == 80:
+            givers[0].show(*history[80:95])  # a giver goes on meanwhile
+    assert taker.applied == 80
+    taker.subscribed()
+    taker.show(*history[80:])
+    assert taker.core.replica.image() == whole.core.replica.image()
+    replayed = Server()
+    for record in history:
+        replayed.show(record)
+    assert replayed.core.replica.image() == whole.core.replica.image()
+    for version in (0, 40, 119):
+        for question in (Scan(None, None, False, 99), History(b"key 3", 99)):
+            assert taker.ask(question, SNAPSHOT, version) == whole.ask(question, SNAPSHOT, version)
+
+
+def test_nothing_is_shown_of_a_checkpoint_before_it_is_whole() -> None:
+    """DBS-9"""
+    giver = Server(*some_history(1, 40), answer_bytes=200)
+    taker = Server(peers=("m2",))
+    serve(taker, giver, most=2)
+    number = taker.read(Version(), SESSION)
+    assert taker.one(Busy) == ("client", Busy((number,)))
+    taker.give("c", Await((Wait(1, 1, 0),)))
+    assert not taker.take(Verdicts)
+    serve(taker, giver)
+    assert len(taker.take(Verdicts)) == 1
+    assert taker.ask(Version()) is None
+
+
+def test_a_checkpoint_begins_anew_when_the_floor_has_moved() -> None:
+    """DBS-9"""
+    history = [commit(number, {b"%d" % (number % 3): b"%d" % number}) for number in range(1, 31)]
+    giver, taker = Server(*history, answer_bytes=200), Server(peers=("m2",))
+    serve(taker, giver, most=3)
+    giver.show((COMPACTION, encode_compaction(Compaction(25, {1: 24}, {}))))
+    serve(taker, giver)
+    assert taker.applied == 31
+    assert taker.core.replica.image() == giver.core.replica.image()
+
+
+def test_who_gets_no_checkpoint_replays_the_log_unless_that_was_trimmed() -> None:
+    taker = Server(peers=("m2", "m3"))
+    empty = Server()
+    serve(taker, empty, most=2)
+    taker.wait(60 * SECOND)
+    taker.take(AskSlice)
+    (subscribe,) = taker.asks_log(log.Subscribe)
+    assert subscribe.gsn == 1
+    taker.log_answers(log.Subscribe, Trimmed(1, 7))
+    taker.wait(60 * SECOND)
+    assert len(taker.take(AskSlice)) > 10, "it asks on"
+    giver = Server(*some_history(2, 20))
+    taker.wait(SECOND)
+    serve(taker, giver)
+    assert taker.applied == 20
+
+
+def test_it_gives_no_slice_of_what_it_has_not_applied() -> None:
+    giver = Server(commit(1, {}))
+    giver.give("m9", AskSlice(5, 2, None))
+    assert giver.one(Nothing) == ("m9", Nothing(5))
