@@ -8,7 +8,7 @@ from importlib import metadata
 
 import click
 
-from . import bench, data, logs, scripts, serving, shell, transfer, upkeep
+from . import bench, data, logs, scripts, servers, serving, shell, transfer, upkeep
 from .failing import EXIT_CODES, OneLineGroup
 from .session import Session, database
 
@@ -62,3 +62,5 @@ for command in (
     serving.serve,
 ):
     cli.add_command(command)
+for command in servers.serve.commands.values():
+    serving.serve.add_command(command)

@@ -14,8 +14,6 @@ from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from concurrent import futures
 from typing import Any, Final
 
-import grpc
-
 from logdb.errors import Unavailable
 from logdb.log.contract import Batch, LogFailed, LogRecord, NotOfThisShard, Record, ShardPolicy, View
 from logdb.log.cores import SECOND, Address, Answer
@@ -28,7 +26,7 @@ from logdb.net.host import Host
 from logdb.net.limits import check_record
 from logdb.net.loops import in_shared_loop
 from logdb.net.parcels import EXCHANGE, VERSION, Hello, Role
-from logdb.net.peers import OPTIONS, Peers, Refused, aio, explain, shake_hands
+from logdb.net.peers import BROKEN, OPTIONS, Peers, Refused, aio, explain, shake_hands
 from logdb.net.takes import TAKES
 
 TIMEOUT_S: Final = 30.0
@@ -51,7 +49,7 @@ async def discover(addresses: Sequence[Address], mine: Hello, timeout: float) ->
             try:
                 async with asyncio.timeout(max(0.01, min(3.0, deadline - loop.time()))):
                     return await _ask(address, mine)
-            except (grpc.RpcError, aio.UsageError, OSError, TimeoutError) as error:
+            except (*BROKEN, OSError, TimeoutError) as error:
                 silent.append(f"{address} ({explain(error)})")
         if loop.time() + PAUSE_S >= deadline:
             raise Unavailable(f"no server answers within {timeout:g} seconds: {', '.join(silent)}")
@@ -199,9 +197,13 @@ class AsyncRemoteLog:
 
     async def call(self, request: Any, timeout: float | None = None) -> Any:
         """What a request of `logdb.log.scalog.calls` comes to."""
+        return _given(await self.answer(request, timeout))
+
+    async def answer(self, request: Any, timeout: float | None = None) -> Any:
+        """The same; an exception is returned, not raised."""
         waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._connection.put(request, timeout, waiter)
-        return _given(await waiter)
+        return await waiter
 
     async def append(self, records: Sequence[Record]) -> Sequence[int]:
         """The GSNs of the records, once they are durable and ordered. Raises Unavailable, LogFailed, TooLargeToSend."""
@@ -297,10 +299,10 @@ class AsyncRemoteSubscription:
 
     async def poll(self, timeout: float | None) -> Batch | None:
         """The next batch; None if there was none in time. Raises Trimmed, Corruption; StopAsyncIteration if closed."""
-        try:
-            batch: Batch | None = await self._log.call(calls.Next(self._number), timeout)
-        except StopIteration:
-            raise StopAsyncIteration from None
+        answer = await self._log.answer(calls.Next(self._number), timeout)
+        if isinstance(answer, StopIteration):
+            raise StopAsyncIteration
+        batch: Batch | None = _given(answer)
         return batch
 
     def __aiter__(self) -> AsyncIterator[Batch]:

@@ -56,6 +56,8 @@ OPTIONS: Final = [
 
 logger = logging.getLogger("logdb.net")
 aio: Any = grpc.aio  # its type stubs are of another time
+BROKEN: Final = (grpc.RpcError, aio.UsageError, asyncio.InvalidStateError)
+"""What gRPC raises when a stream is no more, which depends on who notices when."""
 
 
 class Refused(Unavailable):
@@ -150,7 +152,7 @@ class Peers:
         for parcel in parcels:
             self.traffic.dropped_messages += peer.put(parcel)
         if not peer.streams and peer.dialler is None:
-            peer.dialler = asyncio.create_task(self._dial(peer))
+            self._begin_to_dial(peer)
 
     @property
     def queued_bytes(self) -> int:
@@ -208,6 +210,16 @@ class Peers:
 
     # ---- streams that this node opens
 
+    def _begin_to_dial(self, peer: _Peer) -> None:
+        peer.dialler = asyncio.create_task(self._dial(peer))
+        peer.dialler.add_done_callback(lambda dialler: self._dialled(peer, dialler))
+
+    def _dialled(self, peer: _Peer, dialler: asyncio.Task[None]) -> None:
+        peer.dialler = None
+        if not dialler.cancelled() and dialler.exception() is not None:
+            logger.error("dialling failed", extra={"peer": peer.address}, exc_info=dialler.exception())
+        self._forget(peer)
+
     async def _dial(self, peer: _Peer) -> None:
         """Keep a stream to the peer as long as there is something to send."""
         pause = FIRST_PAUSE_S
@@ -218,7 +230,7 @@ class Peers:
                 continue
             except Refused as error:
                 pause, why = REFUSED_PAUSE_S, str(error)
-            except (grpc.RpcError, aio.UsageError, WireError, OSError, TimeoutError) as error:
+            except (*BROKEN, WireError, OSError, TimeoutError) as error:
                 why = explain(error)
             self.traffic.dropped_messages += peer.clear()
             if not peer.failing:
@@ -226,8 +238,6 @@ class Peers:
                 logger.warning("peer not reached", extra={"peer": peer.address, "why": why})
             await asyncio.sleep(pause * (0.5 + random.random() / 2))
             pause = min(2 * pause, MAX_PAUSE_S)
-        peer.dialler = None
-        self._forget(peer)
 
     async def _open(self, peer: _Peer) -> None:
         """Open a stream, and talk until it ends. Returns if that went well for a while."""
@@ -275,6 +285,8 @@ class Peers:
             await context.write(pack_refusal(why) if why else pack_hello(self.hello))
             if not why:
                 await self._admit(theirs, context)
+        except BROKEN:
+            pass
         except (WireError, TimeoutError) as error:
             logger.warning("stream ended", extra={"peer": context.peer(), "why": str(error) or "no Hello came"})
 
@@ -289,7 +301,7 @@ class Peers:
         peer.incoming = me
         try:
             await self._talk(peer, context.read, context.write)
-        except (grpc.RpcError, aio.UsageError):
+        except BROKEN:
             pass
         finally:
             if peer.incoming is me:
@@ -301,7 +313,7 @@ class Peers:
         if peer.streams or peer.dialler is not None or self._peers.get(peer.address) is not peer:
             return
         if peer.queue and ":" in peer.address and not self._closed:
-            peer.dialler = asyncio.create_task(self._dial(peer))
+            self._begin_to_dial(peer)
         else:
             self.traffic.dropped_messages += peer.clear()
             del self._peers[peer.address]

@@ -66,6 +66,7 @@ class Cluster:
         for number, address in zip(range(1, storage + 1), addresses, strict=False):
             self.configs[f"s{number}"] = StorageServerConfig(**self._common(f"s{number}", address), **times)
         self.servers: dict[str, Server] = {}
+        self._running: dict[str, asyncio.Task[None]] = {}
 
     def _common(self, name: str, address: str) -> dict:
         return {
@@ -82,11 +83,16 @@ class Cluster:
     async def begin(self, name: str) -> None:
         server = self.servers[name] = Server(self.configs[name])
         await server.start()
+        self._running[name] = asyncio.create_task(server.run())
 
     async def end(self, name: str) -> None:
         server = self.servers.pop(name)
-        await server.stop()
-        await server.close()
+        try:
+            if name in self._running:
+                await server.stop()
+                await self._running.pop(name)
+        finally:
+            await server.close()
 
     async def begin_all(self) -> None:
         await asyncio.gather(*[self.begin(name) for name in self.configs])

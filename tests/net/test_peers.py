@@ -1,0 +1,262 @@
+"""Streams between cores: what is sent arrives or is lost, queues are bounded, nonsense is not listened to."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import grpc
+import pytest
+
+from logdb.errors import Unavailable
+from logdb.log.scalog.messages import AskTail, AskView, Replicate
+from logdb.net import peers as peers_module
+from logdb.net.parcels import EXCHANGE, VERSION, Hello, Refusal, Role, pack, pack_hello, unpack
+from logdb.net.peers import Peers, Refused, shake_hands
+from tests.net.clusters import free_addresses
+
+DEADLINE_S = 20
+TAKES = frozenset({AskView, Replicate})
+
+
+class Node:
+    """Peers, and what they are given."""
+
+    def __init__(self, address: str, role: Role = Role.STORAGE, cluster: str = "test", version: int = VERSION) -> None:
+        self.peers = Peers(Hello(version, cluster, role, address, ("o:1",)), TAKES)
+        self.peers.receive = lambda sender, messages: self.got.extend((sender, message) for message in messages)
+        self.address = address
+        self.got: list[tuple[str, Any]] = []
+
+    async def listen(self) -> Node:
+        await self.peers.listen(self.address)
+        return self
+
+    async def close(self) -> None:
+        await self.peers.close()
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:
+    async def in_time() -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            await test
+
+    asyncio.run(in_time())
+
+
+async def until(what: Callable[[], Any]) -> None:
+    while not what():
+        await asyncio.sleep(0.001)
+
+
+def two_addresses() -> tuple[str, str]:
+    addresses = free_addresses()
+    return next(addresses), next(addresses)
+
+
+def test_messages_go_both_ways_on_one_stream() -> None:
+    async def test() -> None:
+        one, two = [await Node(address).listen() for address in two_addresses()]
+        for number in range(100):
+            one.peers.send(two.address, AskView(number))
+        await until(lambda: len(two.got) == 100)
+        assert two.got == [(one.address, AskView(number)) for number in range(100)]
+        assert one.peers.traffic.sent_parcels < 10, "what is ready goes in one parcel"
+        two.peers.send(one.address, AskView(7))
+        await until(lambda: one.got)
+        assert one.got == [(two.address, AskView(7))]
+        assert (one.peers.open_streams, two.peers.open_streams) == (1, 1)
+        await one.close()
+        await two.close()
+
+    run(test())
+
+
+def test_a_client_is_answered_on_its_stream_and_forgotten_with_it() -> None:
+    async def test() -> None:
+        server = await Node(next(free_addresses())).listen()
+        client = Node("client-1", Role.CLIENT, cluster="")
+        server.peers.send("client-1", AskView(0))
+        assert server.peers.traffic.dropped_messages == 1, "nobody of that name is there"
+        client.peers.send(server.address, AskView(1))
+        await until(lambda: server.got)
+        server.peers.send("client-1", AskView(2))
+        await until(lambda: client.got)
+        assert client.got == [(server.address, AskView(2))]
+        await client.close()
+        await until(lambda: not server.peers._peers)
+        await server.close()
+
+    run(test())
+
+
+def test_a_peer_that_comes_back_is_reached_again() -> None:
+    async def test() -> None:
+        mine, theirs = two_addresses()
+        one = await Node(mine).listen()
+        for life in range(2):
+            one.peers.send(theirs, AskView(life))
+            await asyncio.sleep(0.02)
+            two = await Node(theirs).listen()
+            while not two.got:
+                one.peers.send(theirs, AskView(10 + life))
+                await asyncio.sleep(0.01)
+            assert (one.address, AskView(10 + life)) in two.got
+            await two.close()
+        await one.close()
+
+    run(test())
+
+
+def test_what_waits_for_who_cannot_be_reached_is_given_up() -> None:
+    async def test() -> None:
+        mine, theirs = two_addresses()
+        one = Node(mine)
+        for number in range(50):
+            one.peers.send(theirs, AskView(number))
+        await until(lambda: one.peers.traffic.dropped_messages == 50)
+        assert one.peers.queued_bytes == 0
+        await until(lambda: not one.peers._peers)
+        await one.close()
+
+    run(test())
+
+
+def test_a_queue_is_bounded_and_drops_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers_module, "QUEUE_BYTES", 10_000)
+
+    async def test() -> None:
+        mine, theirs = two_addresses()
+        one, two = Node(mine), Node(theirs)
+        for number in range(100):
+            one.peers.send(theirs, Replicate(1, 1, number, (), [(1, bytes(1_000))]))
+        assert 8_000 < one.peers.queued_bytes <= 10_000
+        dropped = one.peers.traffic.dropped_messages
+        assert dropped > 85
+        await two.listen()
+        await until(lambda: len(two.got) == 100 - dropped)
+        assert [message.first for _, message in two.got] == list(range(dropped, 100))
+        await one.close()
+        await two.close()
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("stranger", "why"),
+    [
+        ({"version": VERSION + 1}, "upgrade LogDB at"),
+        ({"cluster": "other"}, "is of cluster 'other'"),
+    ],
+)
+def test_who_cannot_be_talked_to_is_refused(stranger: dict[str, Any], why: str) -> None:
+    async def test() -> None:
+        mine, theirs = two_addresses()
+        node = await Node(mine).listen()
+        hello = Hello(**{"version": VERSION, "cluster": "test", "role": Role.STORAGE, "address": theirs, **stranger})
+        async with grpc.aio.insecure_channel(mine) as channel:
+            call: Any = channel.stream_stream(EXCHANGE)()
+            with pytest.raises(Refused, match=why):
+                await shake_hands(hello, call)
+        assert node.peers.open_streams == 0
+        await node.close()
+
+    run(test())
+
+
+def test_a_node_says_who_it_is_and_who_orders() -> None:
+    async def test() -> None:
+        node = await Node(next(free_addresses())).listen()
+        async with grpc.aio.insecure_channel(node.address) as channel:
+            call: Any = channel.stream_stream(EXCHANGE)()
+            theirs = await shake_hands(Hello(VERSION, "", Role.CLIENT, "client-1"), call)
+            assert theirs == Hello(VERSION, "test", Role.STORAGE, node.address, ("o:1",))
+            call.cancel()
+        await node.close()
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    "parcel",
+    [
+        b"\xff\xff\xff",
+        pack_hello(Hello(VERSION, "test", Role.CLIENT, "client-1")),
+        pack("somebody else", "HERE", [AskView(1)])[0],
+        pack("client-1", "somebody else", [AskView(1)])[0],
+        pack("client-1", "HERE", [AskTail(1)])[0],
+    ],
+    ids=["no parcel", "a second hello", "of another", "to another", "a kind that is not taken"],
+)
+def test_what_makes_no_sense_ends_its_stream_and_reaches_no_core(parcel: bytes) -> None:
+    async def test() -> None:
+        node = await Node(next(free_addresses())).listen()
+        async with grpc.aio.insecure_channel(node.address) as channel:
+            call: Any = channel.stream_stream(EXCHANGE)()
+            await shake_hands(Hello(VERSION, "test", Role.CLIENT, "client-1"), call)
+            here = len(b"HERE").to_bytes() + b"HERE"
+            await call.write(parcel.replace(here, len(node.address).to_bytes() + node.address.encode()))
+            assert await call.read() is peers_module.aio.EOF
+        assert node.got == []
+        await until(lambda: not node.peers.open_streams)
+        await node.close()
+
+    run(test())
+
+
+def test_a_stream_begins_with_a_hello() -> None:
+    async def test() -> None:
+        node = await Node(next(free_addresses())).listen()
+        async with grpc.aio.insecure_channel(node.address) as channel:
+            call: Any = channel.stream_stream(EXCHANGE)()
+            await call.write(pack("client-1", node.address, [AskView(1)])[0])
+            assert await call.read() is peers_module.aio.EOF
+        assert node.got == []
+        await node.close()
+
+    run(test())
+
+
+def test_a_second_stream_of_a_peer_takes_the_place_of_the_first() -> None:
+    async def test() -> None:
+        node = await Node(next(free_addresses())).listen()
+        calls: list[Any] = []
+        async with grpc.aio.insecure_channel(node.address) as channel:
+            for _ in range(2):
+                calls.append(channel.stream_stream(EXCHANGE)())
+                await shake_hands(Hello(VERSION, "test", Role.CLIENT, "client-1"), calls[-1])
+            await until(lambda: node.peers.open_streams == 1)
+            node.peers.send("client-1", AskView(5))
+            mail = unpack(await calls[1].read())
+            assert not isinstance(mail, Hello | Refusal)
+            assert mail.messages == [AskView(5)]
+        await until(lambda: not node.peers._peers)
+        await node.close()
+
+    run(test())
+
+
+def test_a_node_under_another_address_is_not_taken_for_it() -> None:
+    async def test() -> None:
+        mine, theirs = two_addresses()
+        one, two = Node(mine), await Node(theirs).listen()
+        other = theirs.replace("127.0.0.1", "localhost")
+        one.peers.send(other, AskView(1))
+        await until(lambda: one.peers.traffic.dropped_messages)
+        assert two.got == []
+        await one.close()
+        await two.close()
+
+    run(test())
+
+
+def test_an_address_that_is_taken() -> None:
+    async def test() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            address = f"127.0.0.1:{taken.getsockname()[1]}"
+            with pytest.raises(Unavailable, match=f"{address} cannot be listened on: Address already in use"):
+                await Node(address).listen()
+
+    run(test())

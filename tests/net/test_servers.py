@@ -1,0 +1,271 @@
+"""Servers on their directories: started again they go on, replaced they begin anew, damaged they say what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logdb.errors import DatabaseInUse, NotADatabase, Unavailable
+from logdb.log import connect, connect_async
+from logdb.log.contract import LogFailed, Record
+from logdb.log.scalog.aggregator import _ANSWER as AGGREGATOR_TAKES
+from logdb.log.scalog.client import ClientConfig, LogClient
+from logdb.log.scalog.commands import FailurePolicy
+from logdb.log.scalog.ordering import _ANSWER as ORDERING_TAKES
+from logdb.log.scalog.storage import StorageConfig, StorageServer
+from logdb.net.clock import Clock
+from logdb.net.log_client import RemoteLog, addresses_of
+from logdb.net.loops import in_shared_loop
+from logdb.net.parcels import Role
+from logdb.net.server import Damaged, Server
+from logdb.net.takes import TAKES
+from tests.net.clusters import Cluster, free_addresses
+
+WAIT_S = 60
+
+
+def numbered(first: int, count: int = 20) -> list[Record]:
+    return [(1, b"%d" % number) for number in range(first, first + count)]
+
+
+def payloads(log: RemoteLog, count: int) -> list[bytes]:
+    subscription = log.subscribe(1)
+    found: list[bytes] = []
+    while len(found) < count:
+        batch = subscription.poll(WAIT_S)
+        assert batch is not None
+        found += [record.payload for record in batch.records]
+    return found
+
+
+@pytest.fixture
+def clusters(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
+    made: list[Cluster] = []
+
+    def make(**shape: Any) -> Cluster:
+        made.append(Cluster(tmp_path, **shape))
+        return made[-1]
+
+    yield make
+    for cluster in made:
+        cluster.close()
+
+
+@pytest.mark.parametrize("name", ["o1", "s1", "s2", "a1"])
+def test_each_role_goes_on_where_it_was(clusters: Callable[..., Cluster], name: str) -> None:
+    cluster = clusters(storage=2, failures=1)
+    cluster.start(shards=1)
+    with cluster.connect() as log:
+        for life in range(3):
+            log.append(numbered(20 * life))
+            in_shared_loop(cluster.end(name))
+            in_shared_loop(cluster.begin(name))
+        assert len(log.view().active) == 1, "nobody was suspected"
+        assert payloads(log, 60) == [payload for _, payload in numbered(0, 60)]
+
+
+def test_a_whole_cluster_goes_on_where_it_was(clusters: Callable[..., Cluster]) -> None:
+    cluster = clusters(replicas=3, storage=2, failures=1)
+    cluster.start(shards=1)
+    with cluster.connect() as log:
+        log.append(numbered(0))
+    in_shared_loop(cluster.end_all())
+    in_shared_loop(cluster.begin_all())
+    with cluster.connect() as log:
+        log.append(numbered(20))
+        assert payloads(log, 40) == [payload for _, payload in numbered(0, 40)]
+
+
+def test_a_server_that_was_replaced_begins_anew_as_a_spare(clusters: Callable[..., Cluster]) -> None:
+    cluster = clusters(storage=3, failures=1, policy=FailurePolicy.REMOVE_AND_REPLACE)
+    cluster.start(shards=1)
+    with cluster.connect() as log:
+        log.append(numbered(0))
+        (shard,) = log.configuration().shards
+        old = shard.members[0]
+        (server,) = [one for one in cluster.servers.values() if one.address == old.address]
+        before = server.config.data.joinpath("SERVER").read_text()
+        new = log.replace_server(old.server)
+        while old.address not in [spare.address for spare in log.configuration().spares]:
+            pass
+        assert server.wiped == 1
+        assert server.config.data.joinpath("SERVER").read_text() != before
+        assert [journal.name for journal in server.config.data.joinpath("journals").iterdir()] == ["meta.1@1"]
+        assert new in log.members(shard.shard)
+        log.append(numbered(20))
+        assert payloads(log, 40) == [payload for _, payload in numbered(0, 40)]
+
+
+def test_a_damaged_journal_stops_its_server_and_nobody_else(clusters: Callable[..., Cluster]) -> None:
+    cluster = clusters(storage=4, failures=1)
+    cluster.start(shards=1)
+    with cluster.connect() as log:
+        log.append([(1, b"precious" * 10)] * 10)
+        in_shared_loop(cluster.end("s1"))
+        spoilt = [path for path in (cluster.path / "s1").rglob("segment*/*.log") if b"precious" in path.read_bytes()]
+        if not spoilt:  # it was a spare
+            return
+        data = bytearray(spoilt[0].read_bytes())
+        data[data.index(b"precious")] ^= 1
+        spoilt[0].write_bytes(data)
+        with pytest.raises(Damaged) as damaged:
+            in_shared_loop(cluster.begin("s1"))
+        assert str(spoilt[0]) in str(damaged.value)
+        assert "at byte" in str(damaged.value)
+        assert f"Remove the directory {cluster.path / 's1'} and start again" in str(damaged.value)
+        in_shared_loop(cluster.end("s1"))
+        assert payloads(log, 10) == [b"precious" * 10] * 10
+        log.append(numbered(0))
+
+
+def test_an_ordering_replica_without_its_journal_does_not_start(clusters: Callable[..., Cluster]) -> None:
+    cluster = clusters()
+    cluster.start(shards=1)
+    in_shared_loop(cluster.end("o1"))
+    for path in (cluster.path / "o1" / "journals").iterdir():
+        for file in path.iterdir():
+            file.unlink()
+        path.rmdir()
+    with pytest.raises(Damaged, match="must not start again"):
+        in_shared_loop(cluster.begin("o1"))
+
+
+def test_a_directory_belongs_to_one_server(clusters: Callable[..., Cluster], tmp_path: Path) -> None:
+    cluster = clusters()
+    cluster.start(shards=1)
+
+    async def start(config: Any) -> None:
+        server = Server(config)
+        try:
+            await server.start()
+        finally:
+            await server.close()
+
+    with pytest.raises(DatabaseInUse):
+        in_shared_loop(start(cluster.configs["s1"]))
+    in_shared_loop(cluster.end("a1"))
+    moved = type(cluster.configs["a1"])(
+        **{name: getattr(cluster.configs["a1"], name) for name in ("name", "cluster", "listen", "address", "ordering")},
+        data=tmp_path / "s1",
+    )
+    in_shared_loop(cluster.end("s1"))
+    with pytest.raises(NotADatabase, match="belongs to storage s1 of cluster test, not to aggregator a1"):
+        in_shared_loop(start(moved))
+
+
+def test_each_role_takes_what_its_core_takes() -> None:
+    storage = StorageServer(StorageConfig("s:1", ("o:1",)), {}, None)  # type: ignore[arg-type]
+    assert TAKES[Role.STORAGE] == storage._on.keys()
+    assert TAKES[Role.AGGREGATOR] == AGGREGATOR_TAKES.keys()
+    assert TAKES[Role.ORDERING] > ORDERING_TAKES.keys()
+    import random
+
+    client = LogClient(ClientConfig("client-1", ("o:1",)), {}, random.Random(1))
+    assert TAKES[Role.CLIENT] > client._messages.keys() | client._answers
+
+
+# ---- clients
+
+
+def test_nobody_answers() -> None:
+    address = next(free_addresses())
+    with pytest.raises(Unavailable, match=f"no server answers within 0.2 seconds: {address} .connection refused"):
+        connect(address, timeout=0.2)
+
+
+@pytest.mark.parametrize("text", ["", "127.0.0.1", "localhost:", ":7401", "a:b", "a:1,,b:2", "a:70000"])
+def test_addresses_that_are_none(text: str) -> None:
+    with pytest.raises(ValueError, match="addresses are written"):
+        addresses_of(text)
+
+
+def test_any_server_tells_where_the_cluster_is(clusters: Callable[..., Cluster]) -> None:
+    cluster = clusters(replicas=3)
+    cluster.start(shards=1)
+    dead = next(free_addresses())
+    for name, config in cluster.configs.items():
+        with connect(f"{dead},{config.address}") as log:
+            assert list(log.append([(1, name.encode())]))
+
+
+def test_a_cluster_that_is_gone_is_waited_for_until_the_deadline(clusters: Callable[..., Cluster]) -> None:
+    cluster = clusters()
+    cluster.start(shards=1)
+    with connect(cluster.ordering[0], timeout=0.2) as log:
+        log.append(numbered(0))
+        in_shared_loop(cluster.end_all())
+        with pytest.raises(TimeoutError):
+            log.tail()
+        with pytest.raises((LogFailed, Unavailable)):
+            log.append(numbered(0))
+
+
+def test_a_closed_log(clusters: Callable[..., Cluster]) -> None:
+    cluster = clusters()
+    cluster.start(shards=1)
+    log = cluster.connect()
+    log.close()
+    log.close()
+    with pytest.raises(LogFailed, match="closed"):
+        log.append(numbered(0))
+
+
+def test_a_record_that_is_too_large_is_refused_before_anything_happens(clusters: Callable[..., Cluster]) -> None:
+    from logdb.net.limits import MAX_RECORD_BYTES, TooLargeToSend
+
+    cluster = clusters()
+    cluster.start(shards=1)
+    with cluster.connect() as log:
+        with pytest.raises(TooLargeToSend):
+            log.append([(1, b"small"), (1, bytes(MAX_RECORD_BYTES))])
+        assert log.tail() == 0
+
+
+def test_the_same_for_asyncio(clusters: Callable[..., Cluster]) -> None:
+    cluster = clusters()
+    cluster.start(shards=1)
+
+    async def use() -> None:
+        async with await connect_async(cluster.ordering[0]) as log:
+            gsns = await asyncio.gather(*[log.append([(number, b"x")]) for number in range(1, 30)])
+            assert sorted(gsn for (gsn,) in gsns) == list(range(1, 30))
+            (shard,) = (await log.view()).active
+            assert (await log.read_record(1, shard)).payload == b"x"
+            with pytest.raises(TimeoutError, match="record 99 was not appended within 0 seconds"):
+                await log.read_record(99, shard, timeout=0)
+            subscription = await log.subscribe(1, tags=[3, 5])
+            seen = 0
+            async for batch in subscription:
+                seen += len(batch.records)
+                if seen == 2:
+                    break
+            await subscription.close()
+            with pytest.raises(StopAsyncIteration):
+                await subscription.poll(None)
+            assert await log.last_at_time(time.time_ns()) == await log.tail() == 29
+            assert await log.members(shard)
+            await log.trim(10)
+            assert await log.oldest() == 10
+
+    in_shared_loop(use())
+
+
+def test_time_never_goes_back_and_never_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    wall, passed = [10_000], [0]
+    monkeypatch.setattr("logdb.net.clock.time.time_ns", lambda: wall[0])
+    monkeypatch.setattr("logdb.net.clock.time.monotonic_ns", lambda: passed[0])
+    clock = Clock()
+    assert clock() == 10_000
+    wall[0], passed[0] = 12_000, 2_000
+    assert clock() == 12_000
+    wall[0], passed[0] = 5_000, 2_400
+    assert clock() == 12_200
+    wall[0], passed[0] = 12_300, 9_700
+    assert clock() == 15_850
+    wall[0], passed[0] = 19_000, 9_800
+    assert clock() == 19_000
