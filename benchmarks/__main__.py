@@ -103,5 +103,27 @@ def scalog_run(quick: bool, as_json: bool, to: Path | None) -> None:
         scalog.write(costs, to)
 
 
+@main.command("served")
+@click.option("--quick", is_flag=True, help="To see that it runs. The figures mean nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@click.option("--dir", "scratch", type=click.Path(path_type=Path), help="Where to put the databases (on a real disk).")
+@click.option("--to", type=click.Path(path_type=Path), help="Where to write served.json, .md and .png.")
+def served_run(quick: bool, as_json: bool, scratch: Path | None, to: Path | None) -> None:
+    """The single-node server against etcd and Redis, with 1, 8 and 64 clients."""
+    from benchmarks import served
+
+    with tempfile.TemporaryDirectory(dir=scratch) as directory, Console(stderr=True).status("") as status:
+        results = served.measure(Path(directory), served.QUICK if quick else served.FULL, status.update)
+    if as_json:
+        click.echo(json.dumps(results.as_json()))
+    else:
+        terminal = Console()
+        terminal.print(results.table(), width=terminal.width if terminal.is_terminal else 140)
+        for name in results.absent:
+            click.echo(f"{name} is not installed, and was left out")
+    if to is not None:
+        served.write(results, to)
+
+
 if __name__ == "__main__":
     main(prog_name="python -m benchmarks")

@@ -1,0 +1,81 @@
+"""What is asked of a served database, and the servers that are asked: each a process of its own, at a free port."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar, Protocol
+
+COUNTER_BYTES = 8
+START_S = 30
+Items = Mapping[bytes, bytes]
+
+
+def incremented(value: bytes) -> bytes:
+    """The value with 1 more in the counter at its head."""
+    count = int.from_bytes(value[:COUNTER_BYTES], "big") + 1
+    return count.to_bytes(COUNTER_BYTES, "big") + value[COUNTER_BYTES:]
+
+
+class Client(Protocol):
+    """What one coroutine uses. Writes are durable when they return; `increment` is a transaction of one key."""
+
+    async def put(self, key: bytes, value: bytes) -> object: ...
+    async def get(self, key: bytes) -> object: ...
+    async def multi_put(self, items: Items) -> object: ...
+    async def multi_get(self, keys: Sequence[bytes]) -> object: ...
+    async def increment(self, key: bytes) -> object: ...
+
+
+class Server(Protocol):
+    """A server process; `client` is called once for each coroutine."""
+
+    name: ClassVar[str]
+    program: ClassVar[str]
+
+    async def start(self, directory: Path) -> None: ...
+    def client(self) -> Client: ...
+    async def stop(self) -> None: ...
+
+
+def is_installed(program: str) -> bool:
+    """Whether there is such a program on this machine."""
+    return shutil.which(program) is not None
+
+
+def free_port() -> int:
+    """A port that nobody uses."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def launched(arguments: Sequence[str]) -> subprocess.Popen[bytes]:
+    """The process; what it says is dropped."""
+    return subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+async def answering(probe: Callable[[], Awaitable[object]], process: subprocess.Popen[bytes]) -> None:
+    """Return when the probe succeeds. Raises RuntimeError if the process ends or does not answer."""
+    deadline = time.monotonic() + START_S
+    while process.poll() is None and time.monotonic() < deadline:
+        with contextlib.suppress(Exception):
+            await probe()
+            return
+        await asyncio.sleep(0.05)
+    raise RuntimeError(f"{process.args!r} does not answer")
+
+
+def ended(process: subprocess.Popen[bytes]) -> None:
+    """Stop it."""
+    process.terminate()
+    try:
+        process.wait(20)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
