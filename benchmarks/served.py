@@ -1,4 +1,4 @@
-"""The single-node server against etcd and Redis: all clients are coroutines of one process, on the machine of the server.
+"""The single-node server against etcd and Redis; the clients are coroutines of one process, on the same machine.
 
 The servers have their turns in every round, so that drift of the machine hits all alike; one at a time is at work.
 """
@@ -144,7 +144,8 @@ async def _measure(directory: Path, scale: Scale, tell: Callable[[str], object])
             started.append(server)
             clients[server.name] = [server.client() for _ in range(max(CLIENTS))]
             for at in range(0, len(keys), 100):
-                await clients[server.name][0].multi_put(dict.fromkeys(keys[at : at + 100], bytes(COUNTER_BYTES) + value))
+                group = dict.fromkeys(keys[at : at + 100], bytes(COUNTER_BYTES) + value)
+                await clients[server.name][0].multi_put(group)
         measured = []
         for workload, operation in WORKLOADS.items():
             drawn = rng.choices(keys[:HOT_KEYS] if workload == "transaction" else keys, k=50_000)
