@@ -243,7 +243,7 @@ class KeyMap:
         return sorted(keys)[:most]
 
     def versions(self, key: bytes, at: int) -> Iterator[tuple[int, Value, int]]:
-        """(version, value, GSN of the record that holds a copy of it, or 0) of all retained up to `at`, newest first."""
+        """(version, value, GSN of the record that holds a copy or 0) of all retained up to `at`, newest first."""
         moved = self.active.moved.get(key, {})
         while (entry := self.entry(key, at)) is not None:
             version, value, _ = entry

@@ -131,8 +131,8 @@ class Cluster:
             self.aggregators, address, "aggregator", lambda journals, rng: Aggregator(config, journals, rng)
         )
 
-    def add_client(self, address: Address) -> Process:
-        """One more client, not started."""
+    def client_config(self, address: Address) -> ClientConfig:
+        """What a log client at this address is told."""
         unit = self.shape.heartbeat_ns
         config = ClientConfig(
             address=address,
@@ -145,6 +145,11 @@ class Cluster:
         )
         if self.shape.small_buffers:
             config = replace(config, batch_bytes=500, window_bytes=1_500, buffer_bytes=4_000, fetch_bytes=1_500)
+        return config
+
+    def add_client(self, address: Address) -> Process:
+        """One more client, not started."""
+        config = self.client_config(address)
         return self._add(self.clients, address, "client", lambda journals, rng: LogClient(config, journals, rng))
 
     def _ordering_core(self, address: Address) -> Any:
