@@ -34,6 +34,8 @@ Write = Callable[[bytes], Awaitable[Any]]
 QUEUE_BYTES: Final = 64 << 20
 """So much may wait for one peer."""
 HANDSHAKE_S: Final = 3.0
+GRACE_S: Final = 1.0
+"""Streams are told that they end, and have so long to do so."""
 FIRST_PAUSE_S: Final = 0.05
 MAX_PAUSE_S: Final = 1.0
 REFUSED_PAUSE_S: Final = 10.0
@@ -72,17 +74,18 @@ class Traffic:
 
 
 class _Peer:
-    """Another core. `queue`: parcels that wait; `streams`: how many are open, `incoming` the task of the one that the
-    peer itself has opened; `dialler` the task that opens ours. `failing`: the last attempt to reach it failed."""
+    """Another core. `queue`: parcels that wait. `streams`: the writers of those that are open, `incoming` that of the
+    one that the peer itself has opened; `dialler`: the task that opens ours. `failing`: it could not be reached."""
 
     __slots__ = ("address", "dialler", "failing", "incoming", "queue", "queued_bytes", "ready", "streams")
 
     def __init__(self, address: Address) -> None:
         self.address = address
         self.queue: deque[bytes] = deque()
-        self.queued_bytes = self.streams = 0
+        self.queued_bytes = 0
         self.ready = asyncio.Event()
-        self.incoming: asyncio.Task[Any] | None = None
+        self.streams: set[asyncio.Task[None]] = set()
+        self.incoming: asyncio.Task[None] | None = None
         self.dialler: asyncio.Task[None] | None = None
         self.failing = False
 
@@ -162,7 +165,7 @@ class Peers:
     @property
     def open_streams(self) -> int:
         """How many there are."""
-        return sum([peer.streams for peer in list(self._peers.values())])
+        return sum([len(peer.streams) for peer in list(self._peers.values())])
 
     async def _write(self, peer: _Peer, write: Write) -> None:
         traffic = self.traffic
@@ -190,20 +193,25 @@ class Peers:
                     raise WireError(f"{peer.address} sent a {type(message).__name__}, which {me} does not take")
             self.receive(mail.sender, mail.messages)
 
-    async def _talk(self, peer: _Peer, read: Read, write: Write) -> None:
-        """Read and write until the stream ends."""
-        peer.streams += 1
+    async def _talk(self, peer: _Peer, read: Read, write: Write, *, incoming: bool) -> None:
+        """Read and write until the stream ends, or somebody cancels its writer."""
         if peer.failing:
             peer.failing = False
             logger.info("peer reached again", extra={"peer": peer.address})
         writer = asyncio.create_task(self._write(peer, write))
         reader = asyncio.create_task(self._read(peer, read))
+        peer.streams.add(writer)
+        if incoming:
+            peer.incoming = writer
         try:
             done, _ = await asyncio.wait((writer, reader), return_when=asyncio.FIRST_COMPLETED)
             for task in done:
-                task.result()
+                if not task.cancelled():
+                    task.result()
         finally:
-            peer.streams -= 1
+            peer.streams.discard(writer)
+            if peer.incoming is writer:
+                peer.incoming = None
             writer.cancel()
             reader.cancel()
             await asyncio.gather(writer, reader, return_exceptions=True)
@@ -222,25 +230,29 @@ class Peers:
 
     async def _dial(self, peer: _Peer) -> None:
         """Keep a stream to the peer as long as there is something to send."""
-        pause = FIRST_PAUSE_S
+        pause, time = FIRST_PAUSE_S, asyncio.get_running_loop().time
         while peer.queue and not peer.streams:
+            begun = time()
             try:
                 await self._open(peer)
-                pause = FIRST_PAUSE_S
-                continue
             except Refused as error:
-                pause, why = REFUSED_PAUSE_S, str(error)
+                pause = REFUSED_PAUSE_S
+                self._not_reached(peer, str(error))
             except (*BROKEN, WireError, OSError, TimeoutError) as error:
-                why = explain(error)
-            self.traffic.dropped_messages += peer.clear()
-            if not peer.failing:
-                peer.failing = True
-                logger.warning("peer not reached", extra={"peer": peer.address, "why": why})
+                self._not_reached(peer, explain(error))
+            if time() - begun > HANDSHAKE_S:
+                pause = FIRST_PAUSE_S
             await asyncio.sleep(pause * (0.5 + random.random() / 2))
             pause = min(2 * pause, MAX_PAUSE_S)
 
+    def _not_reached(self, peer: _Peer, why: str) -> None:
+        self.traffic.dropped_messages += peer.clear()
+        if not peer.failing:
+            peer.failing = True
+            logger.warning("peer not reached", extra={"peer": peer.address, "why": why})
+
     async def _open(self, peer: _Peer) -> None:
-        """Open a stream, and talk until it ends. Returns if that went well for a while."""
+        """Open a stream, and talk until it ends."""
         async with aio.insecure_channel(peer.address, OPTIONS) as channel:
             call = channel.stream_stream(EXCHANGE)()
             try:
@@ -248,7 +260,7 @@ class Peers:
                     theirs = await shake_hands(self.hello, call)
                 if theirs.address != peer.address:
                     raise Refused(f"the node at {peer.address} calls itself {theirs.address}: use that address")
-                await self._talk(peer, call.read, call.write)
+                await self._talk(peer, call.read, call.write, incoming=False)
             finally:
                 call.cancel()
 
@@ -295,17 +307,13 @@ class Peers:
         peer = self._peers.get(theirs.address)
         if peer is None:
             peer = self._peers[theirs.address] = _Peer(theirs.address)
-        me = asyncio.current_task()
         if peer.incoming is not None:
             peer.incoming.cancel()
-        peer.incoming = me
         try:
-            await self._talk(peer, context.read, context.write)
+            await self._talk(peer, context.read, context.write, incoming=True)
         except BROKEN:
             pass
         finally:
-            if peer.incoming is me:
-                peer.incoming = None
             self._forget(peer)
 
     def _forget(self, peer: _Peer) -> None:
@@ -323,12 +331,13 @@ class Peers:
     async def close(self) -> None:
         """End all streams. What waits is lost."""
         self._closed = True
-        tasks = [peer.dialler for peer in self._peers.values() if peer.dialler is not None]
-        for task in tasks:
+        peers = list(self._peers.values())
+        diallers = [peer.dialler for peer in peers if peer.dialler is not None]
+        for task in [*diallers, *[writer for peer in peers for writer in peer.streams]]:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*diallers, return_exceptions=True)
         if self._server is not None:
-            await self._server.stop(None)
+            await self._server.stop(GRACE_S)
 
 
 async def shake_hands(mine: Hello, call: Any) -> Hello:

@@ -29,7 +29,9 @@ election_ms = 300
 class Processes:
     """Servers by name: o1, ... (ordering), s1, ... (storage), a1, ... (aggregators). Used with `with`: none is left."""
 
-    def __init__(self, path: Path, *, ordering: int, storage: int, aggregators: int, failures: int, policy: str) -> None:
+    def __init__(
+        self, path: Path, *, ordering: int, storage: int, aggregators: int, failures: int, policy: str
+    ) -> None:
         self.path, self.config = path, path / "cluster.toml"
         self.roles = {f"o{number}": "ordering" for number in range(1, ordering + 1)}
         self.roles |= {f"a{number}": "aggregator" for number in range(1, aggregators + 1)}
