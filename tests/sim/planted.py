@@ -17,6 +17,57 @@ TRIES = 200
 
 FIRST_SEED = 1
 
+CAUGHT_BY = {
+    "client: begin again with the same numbers": 6,
+    "client: call settled what was sent": 1,
+    "client: call unavailable what was sent": 1,
+    "client: conclude from silence": 1,
+    "client: credit a part to the beginning": 9,
+    "client: go back to an older view": 23,
+    "client: number anew what is sent again": 2,
+    "client: place all parts at once": 2,
+    "client: remember the tail": 2,
+    "client: send elsewhere after a timeout": 2,
+    "client: skip what was trimmed": 25,
+    "client: take busy for never": 10,
+    "client: take one replica for all": 19,
+    "client: take sealed for never": 36,
+    "ordering: a change is carried out each time it comes": 1,
+    "ordering: a cut counts in any epoch": 47,
+    "ordering: a cut is applied when it is proposed": 1,
+    "ordering: a new member counts as caught up at once": 1,
+    "ordering: a quorum is one too small": 1,
+    "ordering: a server that is back goes on with its sealed segment": 17,
+    "ordering: a server without its disk is taken for the old one": 19,
+    "ordering: a snapshot forgets how far segments are ordered": 5,
+    "ordering: a snapshot forgets which changes were carried out": 5,
+    "ordering: an update without links tells the newest gsn to all": 3,
+    "ordering: any replica tells the tail": 2,
+    "ordering: finalizing does not fold": 1,
+    "ordering: links are dropped before they are placed": 1,
+    "ordering: next gsn moves when a cut is proposed": 1,
+    "ordering: reports of a finalized shard count": 7,
+    "ordering: the log can be trimmed past its end": 1,
+    "ordering: what one member has is durable": 1,
+    "paxos: forget values in a promise": 2,
+    "paxos: need too few promises": 76,
+    "paxos: skip a slot with a snapshot": 5,
+    "storage: accept a gap": 3,
+    "storage: acknowledge before the sync": 1,
+    "storage: answer appends before they are ordered": 1,
+    "storage: answer not mine behind the cut": 88,
+    "storage: become whoever is meant": 14,
+    "storage: believe the newest gsn despite a gap": 3,
+    "storage: forget settled numbers without a mark": 121,
+    "storage: forget the clients in a restart": 2,
+    "storage: link without asking what was before": 2,
+    "storage: replicate before the sync": 1,
+    "storage: report before the sync": 1,
+    "storage: report links before the sync": 1,
+    "storage: say never of an open segment": 3,
+}
+"""The seed that caught each bug when it was last looked at; changes give seeds another meaning."""
+
 Plant = Callable[[], AbstractContextManager[None]]
 
 
@@ -35,10 +86,14 @@ PLANTED = gather()
 
 
 def catch(name: str) -> tuple[str, Outcome | None, int]:
-    """Run seeds with the bug planted until one fails: (name, what failed or None, seeds run)."""
+    """Run seeds with the bug planted until one fails: (name, what failed or None, seeds run).
+
+    The remembered one comes first.
+    """
+    remembered = CAUGHT_BY.get(name, FIRST_SEED)
     with PLANTED[name]():
-        for tries in range(TRIES):
-            outcome = simulate(FIRST_SEED + tries)
+        for tries, seed in enumerate([remembered, *range(FIRST_SEED, FIRST_SEED + TRIES - 1)], 1):
+            outcome = simulate(seed)
             if outcome.failure:
-                return name, outcome, tries + 1
+                return name, outcome, tries
     return name, None, TRIES
