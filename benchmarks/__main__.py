@@ -125,5 +125,31 @@ def served_run(quick: bool, as_json: bool, scratch: Path | None, to: Path | None
         served.write(results, to)
 
 
+@main.command("log-cluster")
+@click.option("--quick", is_flag=True, help="To see that it runs. The figures mean nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@click.option("--dir", "scratch", type=click.Path(path_type=Path), help="Where to put the journals (on a real disk).")
+@click.option("--to", type=click.Path(path_type=Path), help="Where to write log-cluster.json.")
+def log_cluster_run(quick: bool, as_json: bool, scratch: Path | None, to: Path | None) -> None:
+    """The shared log in processes of its own: appends of one client, and the CPU time of each role."""
+    from benchmarks import log_cluster
+
+    found: list[log_cluster.ClusterFigure] = []
+    with tempfile.TemporaryDirectory(dir=scratch) as directory, Console(stderr=True).status("") as status:
+        for number, name in enumerate(log_cluster.SHAPES):
+            status.update(name)
+            if not (quick and number):
+                found += log_cluster.measure(Path(directory, str(number)), name, 0.2 if quick else 5.0)
+    results = json.dumps([figure._asdict() for figure in found])
+    if as_json:
+        click.echo(results)
+    else:
+        terminal = Console()
+        terminal.print(log_cluster.table(found), width=terminal.width if terminal.is_terminal else 200)
+    if to is not None:
+        to.mkdir(parents=True, exist_ok=True)
+        (to / "log-cluster.json").write_text(results + "\n")
+
+
 if __name__ == "__main__":
     main(prog_name="python -m benchmarks")

@@ -198,3 +198,16 @@ def test_what_the_scalog_engine_costs(tmp_path: Path) -> None:
     assert [cut["servers"] for cut in results["cuts"]] == [2, 20]
     assert (tmp_path / "scalog.png").stat().st_size > 1_000
     assert "| cut, 20 servers: leader |" in (tmp_path / "scalog.md").read_text()
+
+
+def test_what_the_shared_log_costs_in_processes(tmp_path: Path) -> None:
+    arguments = ["log-cluster", "--quick", "--json", "--dir", str(tmp_path), "--to", str(tmp_path)]
+    done = CliRunner().invoke(main, arguments, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    results = json.loads(done.stdout)
+    assert results == json.loads((tmp_path / "log-cluster.json").read_text())
+    assert [result["records"] for result in results] == [1, 100]
+    for result in results:
+        assert result["appends_per_s"] > 1
+        assert 0 < result["median_ms"] <= result["p99_ms"]
+        assert set(result["cpu_us"]) == {"ordering", "storage", "client"}

@@ -1,0 +1,54 @@
+"""How `logdb serve ROLE` ends when it does not end well: one line, and a code that says what to do."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from logdb_cli.commands import cli
+
+from logdb.errors import DatabaseInUse, Unavailable
+from logdb.log.contract import LogFailed
+from logdb.log.cores import ProtocolViolation
+from logdb.net.logs import Pairs
+from logdb.net.server import Damaged
+
+CONFIG = '[cluster]\nname = "demo"\n[ordering.o1]\nlisten = "127.0.0.1:7401"\n'
+ENDS = {
+    "a taken address": (Unavailable("127.0.0.1:7401 cannot be listened on: Address already in use"), 3, "in use"),
+    "a taken directory": (DatabaseInUse("data/o1", "process 7"), 3, "data/o1 is open for writing by process 7"),
+    "a failed disk": (LogFailed("Input/output error"), 3, "ordering o1: its disk failed (Input/output error)"),
+    "damage": (Damaged("data/o1/journals/x is damaged at byte 8: no"), 4, "is damaged at byte 8"),
+    "a contradiction": (ProtocolViolation("SCA-3: a link\nthat does not link"), 4, "SCA-3: a link that does not link"),
+    "an assertion": (AssertionError(), 4, "ordering o1 has stopped, because what it was told cannot be (an assertion)"),
+}
+
+
+@pytest.mark.parametrize("end", sorted(ENDS))
+def test_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str) -> None:
+    error, code, what = ENDS[end]
+
+    async def serve(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr("logdb.net.process.serve", serve)
+    monkeypatch.setattr("logdb.net.logs.log_to_stderr", lambda name: None)
+    (tmp_path / "c.toml").write_text(CONFIG)
+    done = CliRunner().invoke(cli, ["serve", "ordering", "--config", str(tmp_path / "c.toml"), "--name", "o1"])
+    assert done.exit_code == code
+    assert done.stderr.startswith("error: ")
+    assert what in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_line_of_the_log() -> None:
+    record = logging.LogRecord("logdb.net", logging.WARNING, "", 0, "peer %s", ("not reached",), None)
+    record.created = 1_795_266_307.1234
+    record.peer, record.why = "127.0.0.1:7401", 'it said "no"'
+    assert Pairs("s1").format(record) == (
+        'time=2026-11-21T13:05:07.123Z level=warning server=s1 event="peer not reached" peer=127.0.0.1:7401 '
+        'why="it said \\"no\\""'
+    )
