@@ -196,7 +196,7 @@ class Disk:
             journal.durable = kept
             journal.made_durable = True
         for name, journal in self._dropped.items():
-            if name not in self.journals and draw.random() < 0.5:
+            if name not in self.journals and draw.random() < 0.9:
                 self.world.counts["dropped journal came back"] += 1
                 self.journals[name] = journal
                 del journal.records[journal.durable - journal.first :]
