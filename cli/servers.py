@@ -63,7 +63,7 @@ def _serve(path: Path, role: str, name: str) -> None:
         if os.environ.get("LOGDB_TRACEBACK"):
             raise
         raise Failure(
-            f"{role} {name} has stopped, because what it was told cannot be ({str(error) or 'an assertion'}); this is a bug "
+            f"{role} {name} has stopped: what it was told cannot be ({str(error) or 'an assertion'}); this is a bug "
             "in LogDB, or its disk lies (LOGDB_TRACEBACK=1 shows where)",
             STOPPED,
         ) from error

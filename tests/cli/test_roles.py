@@ -23,7 +23,7 @@ ENDS = {
     "a failed disk": (LogFailed("Input/output error"), 3, "ordering o1: its disk failed (Input/output error)"),
     "damage": (Damaged("data/o1/journals/x is damaged at byte 8: no"), 4, "is damaged at byte 8"),
     "a contradiction": (ProtocolViolation("SCA-3: a link\nthat does not link"), 4, "SCA-3: a link that does not link"),
-    "an assertion": (AssertionError(), 4, "ordering o1 has stopped, because what it was told cannot be (an assertion)"),
+    "an assertion": (AssertionError(), 4, "ordering o1 has stopped: what it was told cannot be (an assertion)"),
 }
 
 

@@ -215,3 +215,12 @@ def test_every_setting_is_one_of_a_server() -> None:
         for where in setting.where:
             assert any(key in fields[role] for role in ([where] if where in fields else fields)), (key, where)
     assert set.union(*fields.values()) == {*SETTINGS, "cluster", "ordering"}
+
+
+def test_the_configuration_in_the_readme(tmp_path: Path) -> None:
+    readme = (Path(__file__).resolve().parent.parent.parent / "README.md").read_text()
+    (shown,) = [block.partition("```")[0] for block in readme.split("```toml\n")[1:]]
+    file = ClusterFile(written(tmp_path, shown))
+    assert len(file.servers) == 6
+    assert file.server("storage", "s2").data == tmp_path / "data" / "s2"
+    assert file.server("ordering", "o1").metrics == "127.0.0.1:9401"
