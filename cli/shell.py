@@ -105,7 +105,8 @@ class Shell(cmd.Cmd):
         label = " ".join(arg for arg in args if arg != "--read-only")
         begun = self._session.shell_db.transaction(read_only=read_only, label=label)
         self._session.transaction = self._open_transaction.enter_context(begun)
-        click.echo(f"reading version {self._session.transaction.snapshot}")
+        snapshot = self._session.transaction.snapshot
+        click.echo(f"reading version {snapshot}" if snapshot else "reading the version of the first read")
 
     def _commit(self, args: Sequence[str]) -> None:
         transaction = self._transaction_needed()

@@ -26,7 +26,7 @@ from logdb.embedded.compactor import Compacted
 from logdb.embedded.coroutines import CoroutineHost
 from logdb.embedded.feed import Change
 from logdb.errors import ConflictError, DatabaseClosed
-from logdb.hosts import AsyncChangeFeed, AsyncHost
+from logdb.hosts import AsyncChangeFeed, AsyncHost, AsyncReader
 from logdb.moments import moment, nanoseconds
 from logdb.store.limits import check_key, check_pin, check_value
 from logdb.store.mapping import Rows
@@ -124,15 +124,13 @@ class Snapshot:
 class Transaction(Workspace):
     """A transaction for asyncio. Reads are awaited; writes are only noted until it commits, so they are plain calls."""
 
-    def __init__(self, host: AsyncHost, *, read_only: bool, label: str, guard_writes: bool) -> None:
-        super().__init__(host, read_only=read_only, label=label, guard_writes=guard_writes)
-        self._host = host
+    reader: AsyncReader
 
     async def get(self, key: bytes, default: bytes | None = None) -> bytes | None:
         """The value of `key` in this transaction's snapshot and writes, or `default`."""
         found: dict[bytes, bytes] = {}
         if self.unread((key,), found):
-            value = await self._host.get(key, self.snapshot)
+            value = await self.reader.get(key, self.snapshot)
             return default if value is None else value
         return found.get(key, default)
 
@@ -141,7 +139,7 @@ class Transaction(Workspace):
         found: dict[bytes, bytes] = {}
         left = self.unread(keys, found)
         if left:
-            found.update((await self._host.multi_get(left, self.snapshot))[1])
+            found.update((await self.reader.multi_get(left, self.snapshot))[1])
         return found
 
     def scan(
@@ -158,7 +156,7 @@ class Transaction(Workspace):
         return _rows(self._batches(low, high, reverse), limit, RangeRead(self, low, high, reverse))
 
     async def _batches(self, start: bytes | None, end: bytes | None, reverse: bool) -> AsyncIterator[Rows | None]:
-        async for batch in self._host.scan(start, end, self.snapshot, reverse=reverse):
+        async for batch in self.reader.scan(start, end, self.snapshot, reverse=reverse):
             yield batch
         yield None
 
@@ -388,7 +386,7 @@ class Committing:
         txn = self._txn = Transaction(
             host, read_only=read_only or host.read_only, label=label, guard_writes=guard_writes
         )
-        txn.snapshot = await host.begin(txn, read_only=txn.read_only)
+        txn.reader = await host.begin_work(txn)
         return txn
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:

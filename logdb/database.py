@@ -334,7 +334,7 @@ class Committing:
         txn = self._txn = Transaction(
             host, read_only=read_only or host.read_only, label=label, guard_writes=guard_writes
         )
-        txn.snapshot = host.begin(txn, read_only=txn.read_only)
+        txn.reader = host.begin_work(txn)
         return txn
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

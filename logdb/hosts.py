@@ -17,7 +17,7 @@ from logdb.embedded.feed import Change
 from logdb.store.mapping import Rows
 from logdb.store.records import Condition, TxnId
 from logdb.txn.coordinator import Outcome
-from logdb.txn.transaction import Workspace
+from logdb.txn.transaction import Reader, Workspace
 from logdb.txn.validation import Verdict
 
 Progress = Callable[[int], None] | None
@@ -96,11 +96,14 @@ class Host(Protocol):
     ) -> Written:
         """Write all if all conditions hold. Raises OutcomeUnknown, ReadOnly, LimitExceeded."""
 
-    def begin(self, holder: object, *, read_only: bool) -> int:
-        """The snapshot for a transaction; it stays readable until `end(holder)` or a commit."""
+    def begin_work(self, work: Workspace) -> Reader:
+        """Give a transaction its snapshot, and what reads it; it stays readable until `end` or `commit`.
+
+        Where that takes a journey, the snapshot may be taken with the first read, and is 0 until then.
+        """
 
     def end(self, holder: object) -> None:
-        """Let go of a snapshot. Twice is harmless."""
+        """Let go of a transaction's snapshot. Twice is harmless."""
 
     def commit(self, work: Workspace) -> int:
         """Commit what a transaction that holds a snapshot has read and written: its version, durable.
@@ -143,6 +146,22 @@ class AsyncChangeFeed(Protocol):
     async def close(self) -> None: ...
 
 
+class AsyncReader(Protocol):
+    """What a transaction of coroutines reads with."""
+
+    async def get(self, key: bytes, at: int | None = None) -> bytes | None: ...
+    async def multi_get(self, keys: list[bytes], at: int | None = None) -> tuple[int, list[tuple[bytes, bytes]]]: ...
+    def scan(
+        self,
+        start: bytes | None,
+        end: bytes | None,
+        at: int | None = None,
+        *,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> AsyncIterator[Rows]: ...
+
+
 class AsyncHost(Protocol):
     """As Host, for the coroutines of one event loop. What is no coroutine function acts when it is called."""
 
@@ -173,7 +192,7 @@ class AsyncHost(Protocol):
     def write(
         self, writes: Mapping[bytes, bytes | None], label: str = "", conditions: Sequence[Condition] = ()
     ) -> Awaitable[Written]: ...
-    async def begin(self, holder: object, *, read_only: bool) -> int: ...
+    async def begin_work(self, work: Workspace) -> AsyncReader: ...
     def end(self, holder: object) -> None: ...
     async def commit(self, work: Workspace) -> int: ...
     async def outcome(self, txn_id: TxnId) -> Outcome: ...

@@ -144,7 +144,6 @@ class CoroutineHost:
     time_of = _at_once(EmbeddedHost.time_of)
     get = _at_once(EmbeddedHost.get)
     multi_get = _at_once(EmbeddedHost.multi_get)
-    begin = _at_once(EmbeddedHost.begin)
     pins = _at_once(EmbeddedHost.pins)
     outcome = _aside(EmbeddedHost.outcome)
     pin = _aside(EmbeddedHost.pin)
@@ -178,6 +177,11 @@ class CoroutineHost:
         """Write all if all conditions hold; the answer comes when it is durable. Raises as `EmbeddedHost.write`."""
         written = self.host.submit(writes, label=label, conditions=conditions)
         return self.acknowledgements.wait(written[0], written)
+
+    async def begin_work(self, work: Workspace) -> CoroutineHost:
+        """Give a transaction its snapshot, and what reads it."""
+        self.host.begin_work(work)
+        return self
 
     def end(self, holder: object) -> None:
         """Let go of a snapshot."""

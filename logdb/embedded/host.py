@@ -591,6 +591,11 @@ class EmbeddedHost:
                 return snapshot
             del self._leases[holder]  # a compaction came between the snapshot and its lease
 
+    def begin_work(self, work: Workspace) -> EmbeddedHost:
+        """Give a transaction its snapshot, and what reads it."""
+        work.snapshot = self.begin(work, read_only=work.read_only)
+        return self
+
     def hold(self, holder: object, version: int) -> None:
         """Keep a version readable until `end(holder)`. Raises VersionTrimmed."""
         self._leases[holder] = version

@@ -23,7 +23,7 @@ class Namer(Protocol):
     def new_txn_id(self) -> TxnId: ...
 
 
-class Reader(Namer, Protocol):
+class Reader(Protocol):
     """Reads at a version. Raises VersionTrimmed, Corruption, Unavailable."""
 
     def get(self, key: bytes, at: int | None = None) -> bytes | None: ...
@@ -78,7 +78,10 @@ Span = list[bytes | None]
 
 
 class Workspace:
-    """What a transaction has read and written so far. `snapshot`: the version that it reads."""
+    """What a transaction has read and written so far.
+
+    `snapshot`: the version that it reads; a server may take it with the first read, and it is 0 until then.
+    """
 
     def __init__(self, namer: Namer, *, read_only: bool, label: str, guard_writes: bool) -> None:
         if label:
@@ -251,9 +254,7 @@ class Transaction(Workspace):
     It commits where its `with` block ends and aborts when that raises. It never retries by itself: see `transactional`.
     """
 
-    def __init__(self, reader: Reader, *, read_only: bool, label: str, guard_writes: bool) -> None:
-        super().__init__(reader, read_only=read_only, label=label, guard_writes=guard_writes)
-        self._reader = reader
+    reader: Reader
 
     def get(self, key: bytes, default: bytes | None = None) -> bytes | None:
         """The value of `key` in this transaction's snapshot and writes, or `default`."""
@@ -263,7 +264,7 @@ class Transaction(Workspace):
         else:
             check_key(key)
             self.read_set.keys.add(key)
-            value = self._reader.get(key, self.snapshot)
+            value = self.reader.get(key, self.snapshot)
         return default if value is None else value
 
     def __getitem__(self, key: bytes) -> bytes:
@@ -280,7 +281,7 @@ class Transaction(Workspace):
         found: dict[bytes, bytes] = {}
         left = self.unread(keys, found)
         if left:
-            found.update(self._reader.multi_get(left, self.snapshot)[1])
+            found.update(self.reader.multi_get(left, self.snapshot)[1])
         return found
 
     def scan(
@@ -303,7 +304,7 @@ class Transaction(Workspace):
         if left == 0:
             return
         reading = RangeRead(self, start, end, reverse)
-        batches = self._reader.scan(start, end, self.snapshot, reverse=reverse)
+        batches = self.reader.scan(start, end, self.snapshot, reverse=reverse)
         for batch in chain(batches, (None,)):
             for row in reading.merged(batch):
                 reading.pass_by(row[0])

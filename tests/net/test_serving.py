@@ -289,6 +289,28 @@ def test_many_threads(served: Served) -> None:
         assert len(list(db.scan())) == 64 * 5
 
 
+def test_transactions_at_hot_keys_take_turns(served: Served) -> None:
+    """Once two have quarrelled over a key, those that begin with it hardly ever abort."""
+
+    async def main() -> None:
+        async with await logdb.aio.connect(served.address) as db:
+            await db.put(b"hot", b"0")
+            attempts = 0
+
+            async def add(txn: logdb.aio.Transaction) -> None:
+                nonlocal attempts
+                attempts += 1
+                value = await txn.get(b"hot")
+                assert value is not None
+                txn[b"hot"] = b"%d" % (int(value) + 1)
+
+            await asyncio.gather(*(db.run(add) for _ in range(200)))
+            assert await db.get(b"hot") == b"200"
+            assert attempts < 200 + 200 + 50
+
+    asyncio.run(main())
+
+
 def test_who_is_cancelled_takes_nobody_along(served: Served) -> None:
     async def main() -> None:
         async with await logdb.aio.connect(served.address) as db:

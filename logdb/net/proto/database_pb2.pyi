@@ -179,14 +179,16 @@ class Large(_message.Message):
     def __init__(self, length: _Optional[int] = ..., digest: _Optional[bytes] = ...) -> None: ...
 
 class Begin(_message.Message):
-    __slots__ = ("lease", "read_only", "at")
+    __slots__ = ("lease", "read_only", "at", "key")
     LEASE_FIELD_NUMBER: _ClassVar[int]
     READ_ONLY_FIELD_NUMBER: _ClassVar[int]
     AT_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
     lease: int
     read_only: bool
     at: int
-    def __init__(self, lease: _Optional[int] = ..., read_only: _Optional[bool] = ..., at: _Optional[int] = ...) -> None: ...
+    key: bytes
+    def __init__(self, lease: _Optional[int] = ..., read_only: _Optional[bool] = ..., at: _Optional[int] = ..., key: _Optional[bytes] = ...) -> None: ...
 
 class Commit(_message.Message):
     __slots__ = ("sequence", "lease", "snapshot", "label", "reads", "ranges", "writes")

@@ -9,9 +9,10 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from logdb.embedded.feed import Change
 from logdb.errors import DatabaseClosed
-from logdb.net.service.client import RemoteFeed, RemoteHost
+from logdb.net.service.client import RemoteFeed, RemoteHost, RemoteReader
 from logdb.store.mapping import Rows
 from logdb.store.records import TxnId
+from logdb.txn.transaction import Workspace
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -96,7 +97,6 @@ class BlockingHost:
     get = _blocking(RemoteHost.get)
     multi_get = _blocking(RemoteHost.multi_get)
     write = _blocking(RemoteHost.write)
-    begin = _blocking(RemoteHost.begin)
     commit = _blocking(RemoteHost.commit)
     outcome = _blocking(RemoteHost.outcome)
     pins = _blocking(RemoteHost.pins)
@@ -104,6 +104,10 @@ class BlockingHost:
     unpin = _blocking(RemoteHost.unpin)
     compact = _blocking(RemoteHost.compact)
     checkpoint = _blocking(RemoteHost.checkpoint)
+
+    def begin_work(self, work: Workspace) -> BlockingReader:
+        """A transaction, which takes its snapshot with its first read."""
+        return BlockingReader(self._thread.run(self._remote.begin_work(work)), self._thread, self)
 
     def scan(
         self,
@@ -115,13 +119,13 @@ class BlockingHost:
         limit: int | None = None,
     ) -> Iterator[Rows]:
         """Batches of (key, value)."""
-        return self._begun(self._remote.scan(start, end, at, reverse=reverse, limit=limit))
+        return self.begun(self._remote.scan(start, end, at, reverse=reverse, limit=limit))
 
     def history(self, key: bytes, at: int | None = None) -> Iterator[tuple[int, bytes | None]]:
         """(version, value), newest first."""
-        return self._begun(self._remote.history(key, at))
+        return self.begun(self._remote.history(key, at))
 
-    def _begun(self, items: AsyncIterator[T]) -> Iterator[T]:
+    def begun(self, items: AsyncIterator[T]) -> Iterator[T]:
         """The items; the first one is asked for now, so that they are of the version that is the newest now."""
         try:
             first = self._thread.run(_next(items))
@@ -161,6 +165,33 @@ class BlockingHost:
             if not self._remote.closed:
                 self._thread.run(self._remote.close())
                 self._thread.stop()
+
+
+class BlockingReader:
+    """What a transaction of a thread reads with."""
+
+    def __init__(self, reader: RemoteReader, thread: LoopThread, host: BlockingHost) -> None:
+        self._reader, self._thread, self._host = reader, thread, host
+
+    def get(self, key: bytes, at: int | None = None) -> bytes | None:
+        """The value of `key`."""
+        return self._thread.run(self._reader.get(key, at))
+
+    def multi_get(self, keys: list[bytes], at: int | None = None) -> tuple[int, list[tuple[bytes, bytes]]]:
+        """(the version read, those of `keys` that exist)."""
+        return self._thread.run(self._reader.multi_get(keys, at))
+
+    def scan(
+        self,
+        start: bytes | None,
+        end: bytes | None,
+        at: int | None = None,
+        *,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> Iterator[Rows]:
+        """Batches of (key, value)."""
+        return self._host.begun(self._reader.scan(start, end, at, reverse=reverse, limit=limit))
 
 
 class BlockingFeed:

@@ -189,7 +189,7 @@ class RemoteHost:
             write.label = label
         if conditions:
             write.conditions.extend(conditions_to(conditions))
-        response = await self.connection.call(txn_id=str(txn_id), write=write)
+        response = await self.connection.call(txn_id=txn_id, write=write)
         if response.HasField("undone"):
             failed = tuple(response.undone.failed)
             if any(at >= len(conditions) for at in failed):
@@ -197,16 +197,27 @@ class RemoteHost:
             return response.version, Verdict(Reason.CONDITION, failed=failed)
         return response.version, COMMITTED
 
-    async def begin(self, holder: object, *, read_only: bool) -> int:
-        """The snapshot for a transaction."""
+    async def begin_work(self, work: Workspace) -> RemoteReader:
+        """A transaction, which takes its snapshot with its first read."""
+        reader = RemoteReader(self, work)
+        if self.closed:
+            raise DatabaseClosed(self.path)
+        if work.guard_writes:
+            await reader.begin(None)
+        return reader
+
+    async def begin(self, work: Workspace, first_key: bytes | None) -> bytes | None:
+        """Take a transaction's snapshot; the value of the key that it reads first."""
         lease = self._new_lease()
+        begin = pb.Begin(lease=lease, read_only=work.read_only, key=first_key)
         try:
-            version = (await self.connection.call(begin=pb.Begin(lease=lease, read_only=read_only))).version
+            response = await self.connection.call(begin=begin)
         except BaseException:
             self.connection.tell(end=pb.End(lease=lease))
             raise
-        self._held[holder] = lease, version
-        return version
+        work.snapshot = response.version
+        self._held[work] = lease, response.version
+        return response.value if response.HasField("value") else None
 
     def end(self, holder: object) -> None:
         """Let go of a snapshot."""
@@ -217,9 +228,12 @@ class RemoteHost:
     async def commit(self, work: Workspace) -> int:
         """Commit what a transaction has read and written."""
         lease, _ = self._held.pop(work, (0, 0))
+        if self.closed:
+            raise DatabaseClosed(self.path)
         if not work.writes:
             if work.snapshot <= self.connection.seen:  # durable: nothing to wait for
-                self.connection.tell(end=pb.End(lease=lease))
+                if lease:
+                    self.connection.tell(end=pb.End(lease=lease))
                 return work.snapshot
             commit = pb.Commit(lease=lease, snapshot=work.snapshot)
             return (await self.connection.call(commit=commit)).version
@@ -234,7 +248,7 @@ class RemoteHost:
         )
         if ranges := work.read_set.ranges:
             commit.ranges.extend(pb.Range(start=start, end=end) for start, end in ranges)
-        return (await self.connection.call(txn_id=str(txn_id), commit=commit)).version
+        return (await self.connection.call(txn_id=txn_id, commit=commit)).version
 
     async def outcome(self, txn_id: TxnId) -> Outcome:
         """How a transaction ended."""
@@ -299,6 +313,48 @@ class RemoteHost:
         """The snapshots of running transactions, to be held by a server that does not know of them."""
         held = self._held.values()
         return [pb.Request(begin=pb.Begin(lease=lease, at=version)) for lease, version in held]
+
+
+class RemoteReader:
+    """What a transaction reads with. Versions given are ignored before the first read: it takes the snapshot."""
+
+    def __init__(self, host: RemoteHost, work: Workspace) -> None:
+        self._host, self._work = host, work
+        self._begun = False
+        self._one_begin = asyncio.Lock()
+
+    async def begin(self, first_key: bytes | None) -> bytes | None:
+        """Take the snapshot, if nobody has, and read the key in it, if one is given."""
+        if not self._begun:
+            async with self._one_begin:
+                if not self._begun:
+                    value = await self._host.begin(self._work, first_key)
+                    self._begun = True
+                    return value
+        return None if first_key is None else await self._host.get(first_key, self._work.snapshot)
+
+    async def get(self, key: bytes, at: int | None = None) -> bytes | None:
+        """The value of `key`."""
+        return await self.begin(key)
+
+    async def multi_get(self, keys: list[bytes], at: int | None = None) -> tuple[int, list[tuple[bytes, bytes]]]:
+        """(the version read, those of `keys` that exist)."""
+        await self.begin(None)
+        return await self._host.multi_get(keys, self._work.snapshot)
+
+    async def scan(
+        self,
+        start: bytes | None,
+        end: bytes | None,
+        at: int | None = None,
+        *,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> AsyncIterator[Rows]:
+        """Batches of (key, value)."""
+        await self.begin(None)
+        async for batch in self._host.scan(start, end, self._work.snapshot, reverse=reverse, limit=limit):
+            yield batch
 
 
 class RemoteFeed:

@@ -27,6 +27,7 @@ from logdb.net.service.codec import (
     failure_from,
     responses_of,
 )
+from logdb.store.records import TxnId
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ class Call:
         future: asyncio.Future[pb.Response],
         timeout_s: float,
         deadline: float,
-        txn_id: str,
+        txn_id: TxnId | None,
         progress: Callable[[int], None] | None,
     ) -> None:
         self.request, self.future, self.txn_id, self.progress = request, future, txn_id, progress
@@ -99,7 +100,7 @@ class Connection:
         self,
         *,
         timeout_s: float | None = None,
-        txn_id: str = "",
+        txn_id: TxnId | None = None,
         progress: Callable[[int], None] | None = None,
         **verb: Any,
     ) -> asyncio.Future[pb.Response]:
@@ -219,7 +220,7 @@ class Connection:
                     break
                 if turn % len(self.endpoints) == 0 or len(self.endpoints) == 1:
                     await asyncio.sleep(random.uniform(SHORTEST_PAUSE_S, pause_s))
-                    pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+                    pause_s = min(2 * pause_s, LONGEST_PAUSE_S, self.timeout_s / 4)
 
     async def _pump(self, endpoint: str, stream: Any) -> None:
         """Send and receive until the stream is lost. Raises Lost."""
@@ -328,7 +329,7 @@ class Connection:
         if self._stream is None and self._why:
             why = f"{self._why} (for {call.timeout_s:g} s)"
         if call.txn_id and call.sent:
-            return OutcomeUnknown(call.txn_id, why)
+            return OutcomeUnknown(str(call.txn_id), why)
         return Unavailable(why)
 
 

@@ -18,6 +18,7 @@ from logdb.net.proto import database_pb2 as pb
 from logdb.net.service.addresses import parsed
 from logdb.net.service.codec import MESSAGE_OPTIONS, METHOD, PROTOCOL, RELEASE, requests_of
 from logdb.net.service.session import Advanced, Session
+from logdb.net.service.turns import Turns
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +47,7 @@ class Server:
     def __init__(self, host: CoroutineHost) -> None:
         self._host = host
         self._advanced = Advanced()
+        self._turns = Turns()
         self._database = host.host.log_id or secrets.token_bytes(16)
         self._sessions: set[Session] = set()
         self._stopping = False
@@ -113,4 +115,4 @@ class Server:
             log.warning("%s was refused: its %s is another (LogDB %s)", context.peer(), refusal, hello.release)
             return None
         log.info("%s is here (LogDB %s)", context.peer(), hello.release)
-        return Session(self._host, self._advanced, context, hello.client, hello.timeout_ms / 1000)
+        return Session(self._host, self._advanced, self._turns, context, hello.client, hello.timeout_ms / 1000)

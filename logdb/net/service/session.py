@@ -29,6 +29,7 @@ from logdb.net.service.codec import (
     requests_of,
     values_to,
 )
+from logdb.net.service.turns import Turns
 from logdb.store.limits import check_key, check_label, check_pin
 from logdb.store.ranges import key_range
 from logdb.store.records import TxnId
@@ -63,8 +64,11 @@ class Written:
 class Session:
     """`client`: whose transactions come over the stream; `timeout_s`: how long it waits for an answer."""
 
-    def __init__(self, host: CoroutineHost, advanced: Advanced, stream: Stream, client: int, timeout_s: float) -> None:
+    def __init__(
+        self, host: CoroutineHost, advanced: Advanced, turns: Turns, stream: Stream, client: int, timeout_s: float
+    ) -> None:
         self._coroutines, self._host, self._advanced, self._stream = host, host.host, advanced, stream
+        self._turns = turns
         self._client, self._timeout_s = client, timeout_s
         self._leases: dict[int, object] = {}
         self._ready: list[pb.Response] = []
@@ -114,8 +118,8 @@ class Session:
             for task in (sending, reading, draining, *self._tasks):
                 task.cancel()
             await asyncio.gather(sending, reading, draining, *self._tasks, return_exceptions=True)
-            for holder in self._leases.values():
-                self._host.end(holder)
+            for lease in list(self._leases):
+                self._release(lease)
 
     async def _finish(self, sending: asyncio.Task[None]) -> None:
         while (self._ready or self._writing or self._syncs or self._tasks) and not sending.done():
@@ -347,17 +351,43 @@ class Session:
         )
         self._unsynced.append(Written(request.id, txn_id, gsn, verdict, None))
 
-    def _begin(self, _: pb.Request, begin: pb.Begin) -> pb.Response:
+    def _begin(self, request: pb.Request, begin: pb.Begin) -> pb.Response | None:
         if not begin.lease or begin.lease in self._leases:
             raise WireError(f"{begin.lease} is no new lease")
         holder = object()
         if begin.HasField("at"):
-            version = self._at_version(begin.at)
-            self._host.hold(holder, version)
-        else:
-            version = self._host.begin(holder, read_only=begin.read_only)
+            self._host.hold(holder, self._at_version(begin.at))
+            self._leases[begin.lease] = holder
+            return pb.Response(version=begin.at)
+        turn = None
+        if begin.HasField("key"):
+            check_key(begin.key)
+            turn = None if begin.read_only else self._turns.enter(begin.key, holder)
         self._leases[begin.lease] = holder
-        return pb.Response(version=version)
+        if turn is None:
+            return self._begun(begin, holder)
+        self._later(request, self._begun_in_turn(begin, holder, turn))
+        return None
+
+    async def _begun_in_turn(self, begin: pb.Begin, holder: object, turn: asyncio.Future[None]) -> pb.Response:
+        try:
+            await turn
+        except asyncio.CancelledError:
+            self._turns.leave(holder)
+            raise
+        return self._begun(begin, holder)
+
+    def _begun(self, begin: pb.Begin, holder: object) -> pb.Response:
+        if self._leases.get(begin.lease) is not holder:
+            self._turns.leave(holder)
+            raise Unavailable("the transaction was ended before its turn had come")
+        try:
+            version = self._host.begin(holder, read_only=begin.read_only)
+            value = self._host.get(begin.key, version) if begin.HasField("key") else None
+        except Exception:
+            self._release(begin.lease)
+            raise
+        return pb.Response(version=version) if value is None else pb.Response(version=version, value=value)
 
     def _end(self, _: pb.Request, end: pb.End) -> None:
         self._release(end.lease)
@@ -366,6 +396,7 @@ class Session:
         holder = self._leases.pop(lease, None)
         if holder is not None:
             self._host.end(holder)
+            self._turns.leave(holder)
 
     def _commit(self, request: pb.Request, commit: pb.Commit) -> pb.Response | None:
         try:
@@ -426,6 +457,7 @@ class Session:
             gsn, verdict = self._host.decided_first(written.txn_id, gsn, verdict)
             if not verdict.committed:
                 if written.snapshot is not None:
+                    self._turns.quarrelled(verdict.key)
                     raise self._host.conflict(verdict, written.snapshot)
                 return pb.Response(id=written.id, version=gsn, undone=pb.Undone(failed=verdict.failed))
         return pb.Response(id=written.id, version=gsn)

@@ -1,0 +1,89 @@
+"""Turns at hot keys: one after another, and nobody waits for ever."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from logdb.net.service import turns
+from logdb.net.service.turns import Turns
+
+
+def run(coroutine: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(coroutine)
+
+
+def test_keys_without_a_quarrel_have_no_turns() -> None:
+    async def main() -> None:
+        line = Turns()
+        assert line.enter(b"k", 1) is None
+        assert line.enter(b"k", 2) is None
+        line.quarrelled(b"other")
+        assert line.enter(b"k", 3) is None
+        line.leave(1)
+
+    run(main())
+
+
+def test_turns_come_in_order() -> None:
+    async def main() -> None:
+        line = Turns()
+        line.quarrelled(b"k")
+        assert line.enter(b"k", "first") is None
+        waiting = [line.enter(b"k", number) for number in range(3)]
+        assert [turn is None or turn.done() for turn in waiting] == [False, False, False]
+        assert line.enter(b"other", "other") is None
+        line.leave("first")
+        assert [turn is None or turn.done() for turn in waiting] == [True, False, False]
+        line.leave(1)  # it has given up waiting
+        line.leave(0)
+        assert [turn is None or turn.done() for turn in waiting] == [True, False, True]
+        line.leave(2)
+        line.leave(2)
+        assert line.enter(b"k", "last") is None
+        line.leave("last")
+
+    run(main())
+
+
+def test_who_takes_too_long_loses_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "TURN_S", 0.001)
+
+    async def main() -> None:
+        line = Turns()
+        line.quarrelled(b"k")
+        assert line.enter(b"k", "slow") is None
+        turn = line.enter(b"k", "next")
+        assert turn is not None
+        await turn
+        line.leave("slow")
+
+    run(main())
+
+
+def test_a_key_cools_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "HOT_S", 0.0)
+
+    async def main() -> None:
+        line = Turns()
+        line.quarrelled(b"k")
+        await asyncio.sleep(0)
+        assert line.enter(b"k", 1) is None
+        assert line.enter(b"k", 2) is None
+
+    run(main())
+
+
+def test_hot_keys_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "MOST_HOT", 10)
+
+    async def main() -> None:
+        line = Turns()
+        for number in range(100):
+            line.quarrelled(b"%d" % number)
+            assert len(line._hot) <= 10
+
+    run(main())
