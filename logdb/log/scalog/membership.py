@@ -141,7 +141,8 @@ class Membership:
                 return
             config = shard.config
             assert config is not None
-        if update.epoch == config.epoch and shard.server in config.joining:
+        if asked and update.epoch == config.epoch and shard.server in config.joining:
+            # Only a replica knows the head: an aggregator that has just begun tells the configuration without it.
             head_then = self._joined_at_head
             self._joined_at_head = update.head if head_then is None else min(head_then, update.head)
         self._head, self._epoch = max(self._head, update.head), max(self._epoch, update.epoch)

@@ -21,6 +21,7 @@ from logdb.log.scalog.messages import (
     Report,
     ShardState,
     SuspectAggregator,
+    Update,
     Updates,
     You,
 )
@@ -255,6 +256,23 @@ def test_a_joining_member_says_when_it_has_all() -> None:
     cluster.wait(2 * SECOND)
     assert newcomer.take(CaughtUp)
     assert dict(newcomer.take(Report)[-1].ends)[21] == 10
+
+
+def test_an_aggregator_that_has_just_begun_does_not_make_a_member_believe_that_it_has_all() -> None:
+    """SCA-9: it tells the configuration, and no head: it knows none (BUGS.md, 11)."""
+    cluster = Cluster(2)
+    cluster.hosts[0].receive(append(1, 9))
+    cluster.run()
+    cluster.order((21, 9))
+    cluster.tell()
+    newcomer = Host("host-2")
+    members = (*cluster.config.members, Member(13, "host-2"))
+    config = cluster.config = cluster.config._replace(epoch=2, members=members, joining=(13,))
+    newcomer.sync()
+    newcomer.receive(You(newcomer.token, 13, False, cluster.update(config=config, links=())), ORDERING[0])
+    newcomer.receive(Update(config.shard, 2, config, (), 0, 0, 1), "aggregator")
+    newcomer.wait(2 * SECOND)
+    assert not newcomer.take(CaughtUp)
 
 
 def test_a_finalized_shard_still_reports_what_is_placed() -> None:
