@@ -61,7 +61,7 @@ class Following:
         self._feeds: dict[int, Feed] = {}
         self._ready: list[tuple[int, int, int, Sequence[LogRecord], int]] = []
         self._waiting: deque[int] = deque()
-        self._puzzled = Alarm(council.refresh)
+        self._puzzled = Alarm(self._look_again)
         self._puzzles = 0
 
     # ---- the application
@@ -215,6 +215,11 @@ class Following:
             self._desk.set(self._puzzled, self._desk.now + self._desk.backoff(self._puzzles))
             self._puzzles += 1
         return None
+
+    def _look_again(self) -> None:
+        """Ask for a newer view, until one has the shard: who was asked may lag, or there may be no shard at all yet."""
+        self._council.refresh()
+        self._deliver()
 
     def check_invariants(self) -> None:
         ready = self._ready

@@ -123,6 +123,15 @@ def test_a_view_that_is_still_old_is_asked_for_again() -> None:
         reader.stage.show(view(1, shard(1)))
 
 
+def test_a_log_without_any_shard_is_asked_for_one_again_and_again() -> None:
+    reader = Reader(Stage(view(0)))
+    reader.next()
+    for _ in range(5):
+        reader.stage.show_now(view(0))
+    reader.stage.show_now(view(1, shard(1)))
+    assert {shard: pull.gsn for shard, (_, pull) in reader.pulls().items()} == {1: 1}
+
+
 def test_a_finalized_shard_is_read_to_its_end_and_asked_no_more() -> None:
     reader = Reader(Stage(view(1, shard(1, FINALIZED), shard(2))))
     call = reader.next()
