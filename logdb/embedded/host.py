@@ -235,10 +235,11 @@ class EmbeddedHost:
 
     def get(self, key: bytes, at: int | None = None) -> bytes | None:
         """The value of `key` at a version (None: the newest). Raises VersionTrimmed, Corruption, DatabaseClosed."""
-        coordinator = self.coordinator
         if at is not None or self.closed or self.read_only:
-            version = self.version() if at is None else at
+            version = self.version() if at is None else at  # a follower may put another coordinator in its place
+            coordinator = self.coordinator
         else:
+            coordinator = self.coordinator
             durable, applied = self.log.durable, coordinator.applied
             version = durable if durable < applied else applied
         try:
