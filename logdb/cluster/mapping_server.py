@@ -300,12 +300,13 @@ class MappingServer:
     # ---- what nobody waits for any more
 
     def _look_after(self) -> None:
-        if self._tidy.at is None and (self._waits or self._waiting):
+        if self._tidy.at is None and (self._waits or self._waiting or self._unasked):
             self._desk.set(self._tidy, self._desk.now + self.config.patience_ns)
 
     def _forget_old(self) -> None:
         """Who still waits has asked again by now, here or elsewhere."""
         old = self._desk.now - self.config.patience_ns
+        self._unasked = [waiting for waiting in self._unasked if waiting.since > old]
         self._waiting = [entry for entry in self._waiting if entry[2].since > old]
         heapify(self._waiting)
         for txn, addresses in list(self._waits.items()):

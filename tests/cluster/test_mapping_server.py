@@ -173,9 +173,12 @@ def test_the_log_answers_for_times_and_the_version_is_told_when_it_is_applied() 
 def test_a_read_that_waits_for_too_long_is_forgotten() -> None:
     server = Server()
     server.read(Version(), SESSION, 1)
+    asked, unasked = server.read(Version(), LINEARIZABLE), server.read(Version(), LINEARIZABLE)
     server.wait(25 * SECOND)
     server.show(commit(1, {}))
-    assert not server.told()
+    server.log_answers(log.Tail, 1)
+    assert server.told() == {asked: (1, None)}, "the question for it was still open"
+    assert not server.asks_log(log.Tail), f"nobody waits for {unasked}"
 
 
 # ---- following the log

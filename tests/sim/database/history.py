@@ -1,0 +1,62 @@
+"""What the clients of the database asked and were told: the evidence that `checks.py` judges."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from logdb.store.records import Condition, Range, TxnId
+from logdb.txn.validation import Verdict
+
+Versioned = tuple[int, bytes | None]
+"""(version, value) of a key; (0, None): it never existed."""
+
+
+@dataclass(slots=True)
+class Op:
+    """One operation of one client. `invoked` and `returned` number the moments of a history, `times` are virtual (ns).
+
+    `status`: "open"; "ok"; "fail", which means that nothing of it was or will ever be applied; "info": nobody knows.
+    `version`: of a commit its place in the log, of a read what it was read at. `snapshot`: what a transaction read.
+    `session`: what its client had seen when this began. `floor`, of a read: whether it must see all that had returned.
+    """
+
+    what: str
+    client: str
+    invoked: int
+    times: tuple[int, int]
+    status: str = "open"
+    returned: int = 0
+    txn: TxnId | None = None
+    label: str = ""
+    snapshot: int = 0
+    version: int = 0
+    session: int = 0
+    is_linearizable: bool = False
+    reads: dict[bytes, Versioned] = field(default_factory=dict)
+    scans: dict[Range, dict[bytes, bytes]] = field(default_factory=dict)
+    writes: dict[bytes, bytes] = field(default_factory=dict)
+    conditions: tuple[Condition, ...] = ()
+    verdict: Verdict | None = None
+    winner: str = ""
+    result: Any = None
+
+
+class History:
+    """All operations of a simulation, in the order in which they began."""
+
+    def __init__(self) -> None:
+        self.ops: list[Op] = []
+        self._moment = 0
+
+    def invoke(self, what: str, client: str, now: int) -> Op:
+        """An operation begins."""
+        self._moment += 1
+        op = Op(what, client, self._moment, (now, 0))
+        self.ops.append(op)
+        return op
+
+    def complete(self, op: Op, status: str, now: int) -> None:
+        """It has ended, as far as its client can tell."""
+        self._moment += 1
+        op.status, op.returned, op.times = status, self._moment, (op.times[0], now)

@@ -1,0 +1,250 @@
+"""Bugs of the database layer that are planted on purpose, one at a time, to see the simulator find them.
+
+Each is a mistake that somebody could make, a patch of one method; its name is its function's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from logdb.cluster import committing, messages, replica
+from logdb.cluster.asking import Asking
+from logdb.cluster.committing import Commits, Committing
+from logdb.cluster.mapping_server import MappingServer, Waiting
+from logdb.cluster.messages import Consistency, Decided, Section
+from logdb.cluster.reading import Readings
+from logdb.cluster.replica import Replica
+from logdb.errors import Unavailable
+from logdb.log.contract import Batch
+from logdb.log.scalog import calls as log
+from logdb.store.records import COMMIT, Commit, TxnId, decode_commit
+from logdb.txn.coordinator import Coordinator
+from logdb.txn.ledger import Ledger
+from logdb.txn.validation import COMMITTED, Reason, Verdict
+from tests.sim.database.run import simulate
+from tests.sim.run import Outcome
+
+TRIES = 200
+"""A planted bug must be caught within so many seeds."""
+
+PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {}
+CAUGHT_BY: dict[str, int] = {}
+
+
+def planted(owner: Any, method: str, seed: int = 1) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Make a bug of a function that takes the right method and then its arguments. `seed` has caught it before."""
+
+    def plant(wrong: Callable[..., Any]) -> Callable[..., Any]:
+        @contextmanager
+        def patched() -> Iterator[None]:
+            right = getattr(owner, method)
+            setattr(owner, method, lambda *arguments, **named: wrong(right, *arguments, **named))
+            try:
+                yield
+            finally:
+                setattr(owner, method, right)
+
+        name = wrong.__name__.replace("_", " ")
+        PLANTED[name] = patched
+        CAUGHT_BY[name] = seed
+        return wrong
+
+    return plant
+
+
+def catch(name: str) -> tuple[str, Outcome | None, int]:
+    """Run seeds with the bug planted until one fails: (name, what failed or None, seeds run). The remembered first."""
+    with PLANTED[name]():
+        for tries, seed in enumerate([CAUGHT_BY[name], *range(1, TRIES)], 1):
+            outcome = simulate(seed)
+            if outcome.failure:
+                return name, outcome, tries
+    return name, None, TRIES
+
+
+# ---- deciding
+
+
+@planted(Commits, "_seal")
+def evaluate_conditions_on_arrival(right: Any, commits: Commits, one: Committing, request: Any, writes: Any) -> None:
+    """The client has looked, so the condition held: it is not tested again where the record stands."""
+    right(commits, one, request._replace(conditions=()), writes)
+
+
+@planted(MappingServer, "_delivered")
+def decide_by_the_clock(right: Any, server: MappingServer, result: Any) -> None:
+    """Transactions that come late are not applied."""
+    if isinstance(result, Batch) and any(server._desk.now - record.time > 50_000_000 for record in result.records):
+        late = [record for record in result.records if server._desk.now - record.time > 50_000_000]
+        result = result._replace(records=[record for record in result.records if record not in late])
+    right(server, result)
+
+
+@planted(Ledger, "is_new")
+def apply_a_transaction_twice(right: Any, ledger: Ledger, *where: int) -> bool:
+    right(ledger, *where)
+    return True
+
+
+@planted(replica, "decode_commit")
+def forget_the_ranges_read(right: Any, payload: bytes) -> Commit:
+    """Phantoms."""
+    commit: Commit = right(payload)
+    return commit._replace(ranges=())
+
+
+@planted(Coordinator, "deliver")
+def do_not_validate_what_is_written(right: Any, coordinator: Coordinator, gsn: int, commit: Commit) -> Any:
+    """Lost updates."""
+    reads = [key for key in commit.reads if key not in commit.writes]
+    return right(coordinator, gsn, commit._replace(reads=reads))
+
+
+# ---- reading
+
+
+@planted(MappingServer, "_reads")
+def read_before_the_tail(right: Any, server: MappingServer, message: Any, sender: str) -> None:
+    """A linearizable read is answered with what there is."""
+    reads = [
+        read._replace(consistency=Consistency.SESSION) if read.consistency == Consistency.LINEARIZABLE else read
+        for read in message.reads
+    ]
+    right(server, messages.Reads(tuple(reads)), sender)
+
+
+@planted(MappingServer, "_ask_tail")
+def share_a_tail_that_was_asked_for_before(right: Any, server: MappingServer) -> None:
+    """Reads that come while the tail is being asked for are answered with it."""
+    if server._asked:
+        server._asked += server._unasked
+        server._unasked = []
+    right(server)
+
+
+@planted(MappingServer, "_tail_is")
+def answer_when_the_tail_is_known(right: Any, server: MappingServer, tail: int) -> None:
+    """It does not wait until it has applied that far."""
+    right(server, min(tail, server.replica.applied))
+
+
+@planted(Asking, "saw")
+def forget_the_session(right: Any, asking: Asking, version: int) -> None:
+    """Who goes to another server begins with nothing."""
+
+
+@planted(MappingServer, "_reads")
+def read_a_snapshot_before_it_is_whole(right: Any, server: MappingServer, message: Any, sender: str) -> None:
+    for read in message.reads:
+        if read.consistency == Consistency.SNAPSHOT and read.version > server.replica.applied:
+            server._answer(Waiting(sender, read, server._desk.now))
+        else:
+            right(server, messages.Reads((read,)), sender)
+
+
+@planted(MappingServer, "_reads")
+def answer_an_outcome_before_the_tail(right: Any, server: MappingServer, message: Any, sender: str) -> None:
+    for read in message.reads:
+        if type(read.question) is messages.Outcome and server._joined is None:
+            server._answer(Waiting(sender, read, server._desk.now))
+        else:
+            right(server, messages.Reads((read,)), sender)
+
+
+@planted(Readings, "_get")
+def read_the_parts_of_a_snapshot_at_different_versions(right: Any, readings: Readings, one: Any, request: Any) -> None:
+    """Many keys are read in parts, each at the newest version."""
+    ask = readings._ask
+
+    def newest(reading: Any, question: Any, consistency: Any, version: int, told: Any) -> None:
+        if consistency == Consistency.SNAPSHOT and request.consistency != Consistency.SNAPSHOT:
+            consistency = Consistency.LINEARIZABLE
+        ask(reading, question, consistency, version, told)
+
+    readings._ask = newest  # type: ignore[method-assign]
+    try:
+        right(readings, one, request)
+    finally:
+        readings._ask = newest  # type: ignore[method-assign]
+
+
+# ---- verdicts
+
+
+@planted(MappingServer, "_await")
+def push_the_verdict_of_another_transaction(right: Any, server: MappingServer, message: Any, sender: str) -> None:
+    """Of the client's newest, whichever it waits for."""
+    right(server, message, sender)
+    for address, verdicts in server._verdicts.items():
+        newest = verdicts[-1]
+        server._verdicts[address] = [
+            newest._replace(client=one.client, sequence=one.sequence) for one in verdicts
+        ]
+
+
+@planted(Replica, "decided")
+def give_the_last_copy_for_the_first(right: Any, one: Replica, txn: TxnId) -> Decided | None:
+    """A transaction that stands in the log twice is said to be a duplicate, so not committed."""
+    decided: Decided | None = right(one, txn)
+    session = one.coordinator.ledger.sessions.get(txn.client)
+    if decided is not None and session is not None and one.coordinator.ledger.aborted:
+        last = one.coordinator.ledger.aborted[-1]
+        if last == one.applied and decided.verdict is COMMITTED:
+            return decided._replace(version=last, verdict=Verdict(Reason.CONFLICT))
+    return decided
+
+
+@planted(Commits, "_appended")
+def take_an_append_for_a_commit(right: Any, commits: Commits, one: Committing, result: Any) -> None:
+    """What is in the log has committed."""
+    if isinstance(result, log.Done) and not one.is_over:
+        commits._end(one, one.finish(Decided(*one.txn, result.gsns[0], COMMITTED, "")))
+    else:
+        right(commits, one, result)
+
+
+@planted(Commits, "_expired")
+def call_unavailable_what_nobody_knows(right: Any, commits: Commits, one: Committing) -> None:
+    commits._end(one, Unavailable("the deadline passed"))
+
+
+@planted(Commits, "_append")
+def send_again_as_a_new_transaction(right: Any, commits: Commits, one: Committing) -> None:
+    """A copy gets an id of its own."""
+    if one.under_way or one.doubtful:
+        commit = decode_commit(one.record[1])
+        fresh = commits.new_id()
+        one.record = COMMIT, committing.encode_commit(commit._replace(sequence=fresh.sequence))
+    right(commits, one)
+
+
+# ---- checkpoints and decision records
+
+
+@planted(MappingServer, "_take")
+def take_a_checkpoint_without_its_last_page(right: Any, server: MappingServer, part: Any, cursor: Any) -> None:
+    """Of the map."""
+    if part.section == Section.MAP and part.next is not None and part.next.section != Section.MAP:
+        part = part._replace(rows=[])
+    right(server, part, cursor)
+
+
+@planted(Replica, "slice")
+def stream_the_newest_state_as_that_of_a_version(right: Any, one: Replica, version: int, *rest: Any) -> Any:
+    """A checkpoint that moves while it is copied."""
+    return right(one, one.applied, *rest)
+
+
+@planted(Replica, "install")
+def copy_the_map_and_not_the_ledger(right: Any, one: Replica, version: int, parts: Any) -> None:
+    """A new server does not know which transactions it has seen."""
+    right(one, version, [part for part in parts if part[0] != Section.LEDGER])
+
+
+@planted(Coordinator, "undeclared")
+def believe_a_decision_record_beyond_its_reach(right: Any, coordinator: Coordinator) -> Any:
+    """It is taken to reach up to where it stands."""
+    decision = right(coordinator)
+    return decision._replace(through=decision.through + 1)

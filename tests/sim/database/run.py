@@ -1,0 +1,256 @@
+"""One seed of the database from beginning to end: what it consists of, trouble, healing, liveness, checks."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from logdb.cluster import calls
+from logdb.cluster.replica import Replica
+from logdb.log.contract import Batch, LogRecord
+from logdb.log.cores import MILLISECOND
+from logdb.log.scalog import calls as log
+from logdb.store.records import COMMIT, DECISION, VALUE, TxnId, decode_commit, decode_decision
+from logdb.txn.coordinator import Outcome as Ended
+from logdb.txn.coordinator import Status
+from tests.sim.checks import Truth, truth_of
+from tests.sim.cluster import NotAnswered, Operator, Shape
+from tests.sim.database.checks import WRITERS, Model, check_all
+from tests.sim.database.cluster import MAPPING_FAULTS, PLACEMENTS, DatabaseCluster, DatabaseFaults, Top
+from tests.sim.database.history import History
+from tests.sim.database.workload import KEYS, Application, Load, Shared, load_of
+from tests.sim.faults import Trouble
+from tests.sim.prober import Prober
+from tests.sim.run import Outcome, plan_of
+from tests.sim.run import Simulation as LogSimulation
+from tests.sim.world import Failure, World
+
+PATIENCE = 400
+"""So many heartbeats after healing everything must be well again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All that a seed decides before it starts."""
+
+    shape: Shape
+    top: Top
+    load: Load
+    trouble: Trouble
+    lasting_ns: int
+
+
+def database_plan_of(draw: random.Random) -> Plan:
+    """The swarm: a cluster as the log's simulations have it, and something of the database on it."""
+    below = plan_of(draw)
+    trouble = below.trouble
+    if trouble.faults or trouble.operations:
+        share = draw.choice((0.0, 0.5, 1.0))
+        own = tuple(name for name in MAPPING_FAULTS if draw.random() < share)
+        trouble = replace(trouble, faults=trouble.faults[: draw.choice((0, 3, 99))] + own)
+    top = Top(
+        servers=draw.choice((1, 2, 2, 3, 3)),
+        clients=draw.choice((1, 2, 3)),
+        peers=draw.random() < 0.8,
+        small_messages=draw.random() < 0.4,
+        placement=draw.randrange(len(PLACEMENTS)),
+        hedge=draw.choice((0.5, 2.0, 8.0)),
+        decide=draw.choice((0.5, 4.0, 40.0)),
+    )
+    return Plan(
+        replace(below.shape, clients=0),
+        top,
+        load_of(draw),
+        trouble,
+        lasting_ns=draw.choice((200, 400, 800)) * MILLISECOND,
+    )
+
+
+class Simulation(LogSimulation):
+    """A seed while it runs. It begins and heals as a simulation of the log does."""
+
+    plan: Plan  # type: ignore[assignment]
+    cluster: DatabaseCluster
+    history: History  # type: ignore[assignment]
+
+    def __init__(self, seed: int, *, exact: bool = False, show: Callable[[str], None] | None = None) -> None:
+        self.world = World(seed, exact=exact, show=show)
+        self.plan = database_plan_of(self.world.draw("plan"))
+        self.history = History()
+        self.cluster = DatabaseCluster(self.world, self.plan.shape, self.plan.top)
+        self.records = 0
+        self.applications: list[Application] = []
+
+    def run(self) -> None:
+        """All of it. Raises Failure."""
+        world, plan, cluster = self.world, self.plan, self.cluster
+        try:
+            cluster.start()
+            shared = Shared()
+            self.applications = [
+                Application(world, process, plan.load, self.history, shared) for process in cluster.clients
+            ]
+            by_address: Any = {one.process.address: one for one in self.applications}
+            faults = DatabaseFaults(cluster, by_address, plan.trouble)
+            world.run(world.now + plan.lasting_ns)
+            faults.heal()
+            for application in self.applications:
+                application.stopping = True
+            self._end()
+        except NotAnswered as error:
+            raise Failure("liveness: calls are answered", str(error)) from None
+
+    def _end(self) -> None:
+        world = self.world
+        world.tell("healed")
+        limit = world.now + PATIENCE * self.plan.shape.heartbeat_ns
+        self._see_to_a_live_shard(limit)
+        applications = self.applications
+        self._wait(limit, lambda: not any(one.busy for one in applications), "calls are answered", applications)
+        for application in applications:
+            application.do("put")
+        self._wait(limit, lambda: not any(one.busy for one in applications), "a fresh put succeeds", applications)
+        for op in self.history.ops[-len(applications) :]:
+            if op.version == 0:
+                raise Failure("liveness: a fresh put succeeds", f"{op}")
+        auditor = Operator(self.cluster.add_application("auditor"))
+        auditor.process.start()
+        settled = self._settle(auditor, limit)
+        model = self._model(auditor, limit)
+        check_all(self.history, model, settled)
+        self._compare_servers(limit)
+
+    def _ask_auditor(self, auditor: Operator, request: Any, limit: int) -> Any:
+        result = auditor.ask(request, limit)
+        if isinstance(result, Exception):
+            raise Failure("liveness: the auditor is served", f"{request}: {result!r}")
+        return result
+
+    def _settle(self, auditor: Operator, limit: int) -> dict[TxnId, Ended]:
+        """How everything ended of which nobody knows."""
+        settled = {}
+        for op in self.history.ops:
+            if op.what in WRITERS and op.txn is not None and op.status == "info":
+                settled[op.txn] = self._ask_auditor(auditor, calls.Settle(op.txn), limit)
+        return settled
+
+    def _model(self, auditor: Operator, limit: int) -> Model:
+        """All versions of all keys, as the database has them in the end."""
+        versions: dict[bytes, list[tuple[int, bytes | None]]] = {}
+        at = self._ask_auditor(auditor, calls.Version(), limit)
+        for key in KEYS:
+            found: list[tuple[int, bytes | None]] = []
+            below, more = at, True
+            while more:
+                request = calls.History(key, 50, calls.SNAPSHOT, below)
+                entries, more = self._ask_auditor(auditor, request, limit)[1:]
+                found += entries
+                below = entries[-1][0] - 1 if entries else 0
+            if found:
+                versions[key] = found[::-1]
+        return Model(versions)
+
+    # ---- servers
+
+    def _compare_servers(self, limit: int) -> None:
+        """DBS-1: all mapping servers hold the same, and the same as a replay of the log from nothing."""
+        cluster = self.cluster
+        tail = self._ask(log.Tail(), limit)
+        images: dict[int, Any] = {}
+
+        def agree() -> bool:
+            applied = {replica.applied for replica in cluster.replicas()}
+            return len(cluster.replicas()) == len(cluster.mapping) and len(applied) == 1 and min(applied) >= tail
+
+        def step(_: Any = None) -> None:
+            if not images and agree():
+                for number, replica in enumerate(cluster.replicas()):
+                    images[number] = replica.applied, replica.image()
+            elif not images:
+                self.world.after(MILLISECOND, step)
+
+        step()
+        self._wait(limit, lambda: bool(images), "mapping servers reach the tail", cluster.replicas())
+        applied = images[0][0]
+        prober = Prober(cluster)
+        view = prober.views(limit)
+        truth = truth_of(prober.copies(view, view.oldest, applied, limit), view.oldest, applied)
+        self.records = applied
+        fresh = replay(truth)
+        for number, (_, image) in images.items():
+            if image != fresh.image():
+                raise Failure("DBS-1: servers and a replay are the same", f"{cluster.mapping[number].address}")
+        self._count(truth)
+        check_decisions(truth, fresh)
+        check_verdicts(self.history, truth, fresh)
+
+
+    def _count(self, truth: Truth) -> None:
+        """What must have happened in some seeds for the others to mean anything."""
+        counts, seen = self.world.counts, set[bytes]()
+        for _, tag, payload in truth.records.values():
+            counts["large value"] += tag == VALUE
+            counts["decision record"] += tag == DECISION
+            counts["transaction twice in the log"] += tag == COMMIT and payload in seen
+            seen.add(payload)
+        counts["checkpoint taken"] += self.cluster.checkpoints
+
+
+def replay(truth: Truth) -> Replica:
+    """What the log says, from nothing."""
+    replica = Replica(None, 10_000)
+    for gsn in range(1, truth.tail + 1):
+        time, tag, payload = truth.records[gsn]
+        records = [] if tag == VALUE else [LogRecord(gsn, time, tag, payload)]
+        replica.apply(Batch(gsn, gsn + 1, records))
+    return replica
+
+
+def check_decisions(truth: Truth, fresh: Replica) -> None:
+    """DBS-8: the decision records of the log tell of every aborted commit record up to where the last one reaches."""
+    through, told = 0, set[int]()
+    for gsn in sorted(truth.records):
+        if truth.records[gsn][1] == DECISION:
+            decision = decode_decision(truth.records[gsn][2])
+            if decision.after > through or decision.through >= gsn:
+                raise Failure("DBS-8: decision records leave no gap", f"{decision} at {gsn} after {through}")
+            through = max(through, decision.through)
+            told.update(decision.aborted)
+    aborted = set(fresh.coordinator.ledger.aborted_between(0, through))
+    if told != aborted:
+        raise Failure("DBS-8: decision records say what was decided", f"{told ^ aborted} up to {through}")
+
+
+def check_verdicts(history: History, truth: Truth, fresh: Replica) -> None:
+    """DBS-6: what a client was told is the verdict of the first record with its transaction's id."""
+    first: dict[TxnId, int] = {}
+    for gsn in sorted(truth.records):
+        if truth.records[gsn][1] == COMMIT:
+            commit = decode_commit(truth.records[gsn][2])
+            first.setdefault(TxnId(commit.client, commit.sequence), gsn)
+    for op in history.ops:
+        if op.what not in WRITERS or op.txn is None:
+            continue
+        if op.version and first.get(op.txn) != op.version:
+            raise Failure("DBS-6: a verdict is of the first record", f"{op}: {first.get(op.txn)}")
+        if op.version:
+            decided = fresh.decided(op.txn)
+            if decided is None or (decided.verdict, decided.winner) != (op.verdict, op.winner):
+                raise Failure("DBS-6: a verdict is what the log says", f"{op}: {decided}")
+        elif op.status == "fail" and fresh.coordinator.outcome(op.txn).status is Status.COMMITTED:
+            raise Failure("DBS-7: what failed was never applied", f"{op}")
+
+
+def simulate(seed: int, *, exact: bool = False, show: Callable[[str], None] | None = None) -> Outcome:
+    """Run a seed."""
+    simulation = Simulation(seed, exact=exact, show=show)
+    world = simulation.world
+    failure, detail = "", ""
+    try:
+        simulation.run()
+    except Failure as error:
+        failure, detail = error.check, error.detail
+    story = world.story() if failure else ""
+    return Outcome(seed, world.digest(), world.events, simulation.records, dict(world.counts), failure, detail, story)

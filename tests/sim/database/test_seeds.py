@@ -1,0 +1,29 @@
+"""Seeds of the database that are run every time, and the planted bugs, each with the seed that has caught it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sim.database.planted import CAUGHT_BY, PLANTED
+from tests.sim.database.run import simulate
+
+FOUND = (11,)
+"""Seeds that have found something (README.md)."""
+
+FIRST, LAST = 1_000, 1_024
+
+
+@pytest.mark.parametrize("seed", [*FOUND, *range(FIRST, LAST + 1)])
+def test_a_seed(seed: int) -> None:
+    outcome = simulate(seed)
+    assert not outcome.failure, f"{outcome.story}\n{outcome.failure}: {outcome.detail}"
+
+
+def test_a_seed_is_one_run() -> None:
+    assert simulate(3, exact=True).digest == simulate(3, exact=True).digest
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_bug_is_caught(name: str) -> None:
+    with PLANTED[name]():
+        assert simulate(CAUGHT_BY[name]).failure
