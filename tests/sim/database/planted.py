@@ -73,7 +73,7 @@ def evaluate_conditions_on_arrival(right: Any, commits: Commits, one: Committing
     right(commits, one, request._replace(conditions=()), writes)
 
 
-@planted(MappingServer, "_delivered")
+@planted(MappingServer, "_delivered", seed=3)
 def decide_by_the_clock(right: Any, server: MappingServer, result: Any) -> None:
     """Transactions that come late are not applied."""
     if isinstance(result, Batch) and any(server._desk.now - record.time > 50_000_000 for record in result.records):
@@ -82,7 +82,7 @@ def decide_by_the_clock(right: Any, server: MappingServer, result: Any) -> None:
     right(server, result)
 
 
-@planted(Ledger, "is_new")
+@planted(Ledger, "is_new", seed=6)
 def apply_a_transaction_twice(right: Any, ledger: Ledger, *where: int) -> bool:
     right(ledger, *where)
     return True
@@ -105,7 +105,7 @@ def do_not_validate_what_is_written(right: Any, coordinator: Coordinator, gsn: i
 # ---- reading
 
 
-@planted(MappingServer, "_reads")
+@planted(MappingServer, "_reads", seed=14)
 def read_before_the_tail(right: Any, server: MappingServer, message: Any, sender: str) -> None:
     """A linearizable read is answered with what there is."""
     reads = [
@@ -115,27 +115,33 @@ def read_before_the_tail(right: Any, server: MappingServer, message: Any, sender
     right(server, messages.Reads(tuple(reads)), sender)
 
 
-@planted(MappingServer, "_ask_tail")
-def share_a_tail_that_was_asked_for_before(right: Any, server: MappingServer) -> None:
-    """Reads that come while the tail is being asked for are answered with it."""
-    if server._asked:
-        server._asked += server._unasked
-        server._unasked = []
+@planted(MappingServer, "_ask_tail", seed=19)
+def remember_the_tail_for_a_while(right: Any, server: MappingServer) -> None:
+    """Reads that come soon after others are answered with what is there: the tail was asked for just now."""
+    known: Any = vars(server)
+    now = server._desk.now
+    if server._unasked and not server._asked:
+        if now - known.get("asked_at", 0) < 30_000_000:
+            waiting, server._unasked = server._unasked, []
+            for one in waiting:
+                server._when(known["seen_at"], one)
+            return
+        known["asked_at"], known["seen_at"] = now, server.replica.applied
     right(server)
 
 
-@planted(MappingServer, "_tail_is")
+@planted(MappingServer, "_tail_is", seed=14)
 def answer_when_the_tail_is_known(right: Any, server: MappingServer, tail: int) -> None:
     """It does not wait until it has applied that far."""
     right(server, min(tail, server.replica.applied))
 
 
-@planted(Asking, "saw")
+@planted(Asking, "saw", seed=93)
 def forget_the_session(right: Any, asking: Asking, version: int) -> None:
     """Who goes to another server begins with nothing."""
 
 
-@planted(MappingServer, "_reads")
+@planted(MappingServer, "_reads", seed=6)
 def read_a_snapshot_before_it_is_whole(right: Any, server: MappingServer, message: Any, sender: str) -> None:
     for read in message.reads:
         if read.consistency == Consistency.SNAPSHOT and read.version > server.replica.applied:
@@ -144,7 +150,7 @@ def read_a_snapshot_before_it_is_whole(right: Any, server: MappingServer, messag
             right(server, messages.Reads((read,)), sender)
 
 
-@planted(MappingServer, "_reads")
+@planted(MappingServer, "_reads", seed=19)
 def answer_an_outcome_before_the_tail(right: Any, server: MappingServer, message: Any, sender: str) -> None:
     for read in message.reads:
         if type(read.question) is messages.Outcome and server._joined is None:
@@ -173,7 +179,7 @@ def read_the_parts_of_a_snapshot_at_different_versions(right: Any, readings: Rea
 # ---- verdicts
 
 
-@planted(MappingServer, "_await")
+@planted(MappingServer, "_await", seed=7)
 def push_the_verdict_of_another_transaction(right: Any, server: MappingServer, message: Any, sender: str) -> None:
     """Of the client's newest, whichever it waits for."""
     right(server, message, sender)
@@ -210,7 +216,7 @@ def call_unavailable_what_nobody_knows(right: Any, commits: Commits, one: Commit
     commits._end(one, Unavailable("the deadline passed"))
 
 
-@planted(Commits, "_append")
+@planted(Commits, "_append", seed=6)
 def send_again_as_a_new_transaction(right: Any, commits: Commits, one: Committing) -> None:
     """A copy gets an id of its own."""
     if one.under_way or one.doubtful:
@@ -223,7 +229,7 @@ def send_again_as_a_new_transaction(right: Any, commits: Commits, one: Committin
 # ---- checkpoints and decision records
 
 
-@planted(MappingServer, "_take")
+@planted(MappingServer, "_take", seed=5)
 def take_a_checkpoint_without_its_last_page(right: Any, server: MappingServer, part: Any, cursor: Any) -> None:
     """Of the map."""
     if part.section == Section.MAP and part.next is not None and part.next.section != Section.MAP:
@@ -231,19 +237,19 @@ def take_a_checkpoint_without_its_last_page(right: Any, server: MappingServer, p
     right(server, part, cursor)
 
 
-@planted(Replica, "slice")
+@planted(Replica, "slice", seed=5)
 def stream_the_newest_state_as_that_of_a_version(right: Any, one: Replica, version: int, *rest: Any) -> Any:
     """A checkpoint that moves while it is copied."""
     return right(one, one.applied, *rest)
 
 
-@planted(Replica, "install")
+@planted(Replica, "install", seed=5)
 def copy_the_map_and_not_the_ledger(right: Any, one: Replica, version: int, parts: Any) -> None:
     """A new server does not know which transactions it has seen."""
     right(one, version, [part for part in parts if part[0] != Section.LEDGER])
 
 
-@planted(Coordinator, "undeclared")
+@planted(Coordinator, "undeclared", seed=2)
 def believe_a_decision_record_beyond_its_reach(right: Any, coordinator: Coordinator) -> Any:
     """It is taken to reach up to where it stands."""
     decision = right(coordinator)
