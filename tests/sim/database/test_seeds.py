@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sim.database.planted import CAUGHT_BY, PLANTED
+from tests.sim.database.planted import PLANTED, catch
 from tests.sim.database.run import simulate
 
 FOUND = (11,)
@@ -25,5 +25,5 @@ def test_a_seed_is_one_run() -> None:
 
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_bug_is_caught(name: str) -> None:
-    with PLANTED[name]():
-        assert simulate(CAUGHT_BY[name]).failure
+    _, outcome, _ = catch(name)
+    assert outcome is not None
