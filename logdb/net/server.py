@@ -174,15 +174,21 @@ class Server:
         )
         self.peers.receive = self.host.receive
         self.host.start()
+        if self.host.ended.done():
+            self._how_it_ended()
 
     def _build(self, journals: Mapping[str, Journal], rng: Random) -> Core:
         config = self.config
+        if isinstance(config, OrderingServerConfig):
+            return OrderingReplica(config.core(), journals, rng)
+        if isinstance(config, StorageServerConfig):
+            return StorageServer(config.core(), journals, rng)
+        return Aggregator(config.core(), journals, rng)
+
+    def _how_it_ended(self) -> Stop | None:
+        assert self.host is not None
         try:
-            if isinstance(config, OrderingServerConfig):
-                return OrderingReplica(config.core(), journals, rng)
-            if isinstance(config, StorageServerConfig):
-                return StorageServer(config.core(), journals, rng)
-            return Aggregator(config.core(), journals, rng)
+            return self.host.ended.result()
         except Corruption as damage:
             raise self._damaged(str(damage)) from damage
 
@@ -199,10 +205,8 @@ class Server:
         """Returns after `stop`. Raises what ended the core: ProtocolViolation, AssertionError, LogFailed, Damaged."""
         while True:
             assert self.host is not None
-            try:
-                stopped = await asyncio.shield(self.host.ended)
-            except Corruption as damage:
-                raise self._damaged(str(damage)) from damage
+            await asyncio.wait((self.host.ended,))
+            stopped = self._how_it_ended()
             if stopped is None:
                 return
             await self._begin_anew(stopped)

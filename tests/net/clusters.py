@@ -15,6 +15,8 @@ from logdb.net.loops import in_shared_loop
 from logdb.net.server import Server
 
 HEARTBEAT_MS = 25
+SUSPECT_AFTER_MS = 20_000
+"""Nobody dies in these clusters, and a machine may be busy."""
 
 
 def free_addresses() -> Iterator[str]:
@@ -56,11 +58,11 @@ class Cluster:
                 policy=policy,
                 failures=failures,
                 heartbeat_ms=HEARTBEAT_MS,
-                suspect_after_ms=20 * HEARTBEAT_MS,
-                straggle_after_ms=80 * HEARTBEAT_MS,
+                suspect_after_ms=SUSPECT_AFTER_MS,
+                straggle_after_ms=2 * SUSPECT_AFTER_MS,
                 election_ms=10 * HEARTBEAT_MS,
             )
-        times = {"heartbeat_ms": HEARTBEAT_MS, "suspect_after_ms": 20 * HEARTBEAT_MS}
+        times = {"heartbeat_ms": HEARTBEAT_MS, "suspect_after_ms": SUSPECT_AFTER_MS}
         for number, address in zip(range(1, aggregators + 1), addresses, strict=False):
             self.configs[f"a{number}"] = AggregatorServerConfig(**self._common(f"a{number}", address), **times)
         for number, address in zip(range(1, storage + 1), addresses, strict=False):
@@ -101,6 +103,14 @@ class Cluster:
         await asyncio.gather(*[self.end(name) for name in list(self.servers)])
 
     # ---- from threads
+
+    def check(self) -> None:
+        """Raises what has ended a server."""
+        for running in self._running.values():
+            assert not running.done(), running.exception()
+
+    def name_of(self, address: str) -> str:
+        return next(name for name, config in self.configs.items() if config.address == address)
 
     def start(self, shards: int) -> None:
         """Start everybody, and make the shards."""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import random
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +22,7 @@ from logdb.log.scalog.commands import FailurePolicy
 from logdb.log.scalog.ordering import _ANSWER as ORDERING_TAKES
 from logdb.log.scalog.storage import StorageConfig, StorageServer
 from logdb.net.clock import Clock
+from logdb.net.limits import MAX_RECORD_BYTES, TooLargeToSend
 from logdb.net.log_client import RemoteLog, addresses_of
 from logdb.net.loops import in_shared_loop
 from logdb.net.parcels import Role
@@ -88,11 +92,11 @@ def test_a_server_that_was_replaced_begins_anew_as_a_spare(clusters: Callable[..
         log.append(numbered(0))
         (shard,) = log.configuration().shards
         old = shard.members[0]
-        (server,) = [one for one in cluster.servers.values() if one.address == old.address]
+        server = cluster.servers[cluster.name_of(old.address)]
         before = server.config.data.joinpath("SERVER").read_text()
         new = log.replace_server(old.server)
         while old.address not in [spare.address for spare in log.configuration().spares]:
-            pass
+            cluster.check()
         assert server.wiped == 1
         assert server.config.data.joinpath("SERVER").read_text() != before
         assert [journal.name for journal in server.config.data.joinpath("journals").iterdir()] == ["meta.1@1"]
@@ -106,21 +110,20 @@ def test_a_damaged_journal_stops_its_server_and_nobody_else(clusters: Callable[.
     cluster.start(shards=1)
     with cluster.connect() as log:
         log.append([(1, b"precious" * 10)] * 10)
-        in_shared_loop(cluster.end("s1"))
-        spoilt = [path for path in (cluster.path / "s1").rglob("segment*/*.log") if b"precious" in path.read_bytes()]
-        if not spoilt:  # it was a spare
-            return
-        data = bytearray(spoilt[0].read_bytes())
+        (shard,) = log.configuration().shards
+        name = cluster.name_of(shard.members[0].address)
+        in_shared_loop(cluster.end(name))
+        (spoilt,) = [path for path in (cluster.path / name).rglob("*.log") if b"precious" in path.read_bytes()]
+        data = bytearray(spoilt.read_bytes())
         data[data.index(b"precious")] ^= 1
-        spoilt[0].write_bytes(data)
+        spoilt.write_bytes(data)
         with pytest.raises(Damaged) as damaged:
-            in_shared_loop(cluster.begin("s1"))
-        assert str(spoilt[0]) in str(damaged.value)
-        assert "at byte" in str(damaged.value)
-        assert f"Remove the directory {cluster.path / 's1'} and start again" in str(damaged.value)
-        in_shared_loop(cluster.end("s1"))
-        assert payloads(log, 10) == [b"precious" * 10] * 10
+            in_shared_loop(cluster.begin(name))
+        assert f"{spoilt} is damaged at byte" in str(damaged.value)
+        assert f"Remove the directory {cluster.path / name} and start again" in str(damaged.value)
+        in_shared_loop(cluster.end(name))
         log.append(numbered(0))
+        assert payloads(log, 30)[:10] == [b"precious" * 10] * 10
 
 
 def test_an_ordering_replica_without_its_journal_does_not_start(clusters: Callable[..., Cluster]) -> None:
@@ -163,10 +166,14 @@ def test_each_role_takes_what_its_core_takes() -> None:
     assert TAKES[Role.STORAGE] == storage._on.keys()
     assert TAKES[Role.AGGREGATOR] == AGGREGATOR_TAKES.keys()
     assert TAKES[Role.ORDERING] > ORDERING_TAKES.keys()
-    import random
-
     client = LogClient(ClientConfig("client-1", ("o:1",)), {}, random.Random(1))
     assert TAKES[Role.CLIENT] > client._messages.keys() | client._answers
+
+
+def test_the_embedded_parts_load_without_grpc() -> None:
+    code = "import sys, logdb, logdb.log, logdb_cli.commands; print([name for name in sys.modules if 'grpc' in name])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=WAIT_S)
+    assert done.stdout == "[]\n"
 
 
 # ---- clients
@@ -216,8 +223,6 @@ def test_a_closed_log(clusters: Callable[..., Cluster]) -> None:
 
 
 def test_a_record_that_is_too_large_is_refused_before_anything_happens(clusters: Callable[..., Cluster]) -> None:
-    from logdb.net.limits import MAX_RECORD_BYTES, TooLargeToSend
-
     cluster = clusters()
     cluster.start(shards=1)
     with cluster.connect() as log:
