@@ -37,7 +37,7 @@ def test_what_may_happen_in_every_order(name: str) -> None:
     ],
 )
 def test_planted_bugs_are_found(bug: str, budget: dict[str, int]) -> None:
-    with PLANTED[bug](), pytest.raises(Wrong, match="SCA-1: record 1 of client 1 was acknowledged"):
+    with PLANTED[bug](), pytest.raises(Wrong, match="SCA-1: "):
         explored(budget, 20_000, slow_disks=True)
 
 
