@@ -102,6 +102,13 @@ class Simulation:
         world.tell("healed")
         limit = world.now + PATIENCE * self.plan.shape.heartbeat_ns
         self._see_to_a_live_shard(limit)
+        # The last shard that took appends may be finalized meanwhile: by a grace that ends, or a suspicion from before.
+        while any(one.busy for one in applications) and world.now < limit:
+            if not world.run(
+                min(limit, world.now + PATIENCE // 8 * self.plan.shape.heartbeat_ns),
+                lambda: not any(one.busy for one in applications),
+            ):
+                self._see_to_a_live_shard(limit)
         self._wait(limit, lambda: not any(one.busy for one in applications), "calls are answered", applications)
         for application in applications:
             self._append_afresh(application, limit)
