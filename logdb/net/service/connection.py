@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 
 SHORTEST_PAUSE_S: Final = 0.02
 LONGEST_PAUSE_S: Final = 1.0
+WHY_ATTEMPTS: Final = 5
 """Between two rounds of attempts to reach a server: a random part of a bound that doubles from the one to the other."""
 SMALL_BYTES: Final = 64 << 10
 CHANNEL_OPTIONS: Final = (
@@ -68,6 +69,10 @@ class Call:
 
 class Lost(Exception):
     """There is no stream; the text says why, in one line."""
+
+
+class EndedAtOnce(Exception):
+    """The server has ended the stream while its first message was leaving."""
 
 
 class Connection:
@@ -156,7 +161,18 @@ class Connection:
     # ---- streams
 
     async def _reach(self, endpoint: str) -> tuple[str, Any, Any]:
-        """(endpoint, channel, stream) after the handshake. Raises Lost, ProtocolMismatch."""
+        """(endpoint, channel, stream) after the handshake. Raises Lost, ProtocolMismatch.
+
+        A server that ends the stream while the first message leaves makes gRPC forget why it did: ask again.
+        """
+        for _ in range(WHY_ATTEMPTS):
+            try:
+                return await self._open(endpoint)
+            except EndedAtOnce:
+                continue
+        raise Lost(f"{endpoint} ends every stream at once: it is no LogDB server, or is just stopping")
+
+    async def _open(self, endpoint: str) -> tuple[str, Any, Any]:
         channel: Any = grpc.aio.insecure_channel(endpoint, options=CHANNEL_OPTIONS)
         try:
             stream = channel.stream_stream(METHOD)()  # messages as bytes
@@ -180,6 +196,8 @@ class Connection:
             raise Lost(f"{endpoint} does not answer: nothing within {self.timeout_s:g} s") from None
         except grpc.aio.AioRpcError as error:
             await channel.close()
+            if error.code() is grpc.StatusCode.INTERNAL:
+                raise EndedAtOnce from None
             raise Lost(f"{endpoint} {_reason(error.code(), error.details())}") from None
         except (WireError, asyncio.InvalidStateError) as error:
             await channel.close()
