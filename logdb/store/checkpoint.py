@@ -58,7 +58,9 @@ _U64: Final = Struct("<Q")
 _DESCENDING: Final = Struct(">Q")
 _ALL_ONES: Final = (1 << 64) - 1
 
-_environments: dict[str, tuple[Any, int]] = {}
+TABLES: Final = (b"newest", b"live", b"large", b"tails", b"older", b"state", b"meta")
+_environments: dict[str, tuple[Any, list[Any], int]] = {}
+"""By path: the environment, its tables, how many use it."""
 _environments_lock = threading.Lock()
 
 
@@ -76,18 +78,12 @@ class Checkpoint:
 
     def __init__(self, path: Path, log_id: bytes, *, follow: bool = False) -> None:
         self._path, self._follow = os.path.realpath(path), follow
-        self._env = _share_environment(self._path)
+        self._env, tables = _share_environment(self._path)
+        self._newest, self._live, self._large, self._tails, self._older, self._state, self._meta = tables
         self._readers: list[Any] = []
         self._renewing, self._one_writer = threading.Lock(), threading.Lock()
         self.covers = self.ceiling = self._nodes = 0
         try:
-            self._newest = self._env.open_db(b"newest")
-            self._live = self._env.open_db(b"live")
-            self._large = self._env.open_db(b"large")
-            self._tails = self._env.open_db(b"tails")
-            self._older = self._env.open_db(b"older")
-            self._state = self._env.open_db(b"state")
-            self._meta = self._env.open_db(b"meta")
             self._claim(log_id)
             self.switch(self.newest())
         except lmdb.Error as error:
@@ -509,20 +505,29 @@ def _drain(readers: list[Any]) -> None:
             readers.pop().abort()
 
 
-def _share_environment(path: str) -> Any:
-    """LMDB allows an environment to be open once in a process, so those who open the same directory share it."""
+def _share_environment(path: str) -> tuple[Any, list[Any]]:
+    """LMDB allows an environment to be open once in a process, so those who open the same directory share it.
+
+    Its tables too: py-lmdb opens one in a writing transaction, for which it waits without letting other threads of
+    Python run, so it would wait for ever for a writer of this process.
+    """
     with _environments_lock:
         if path in _environments:
-            env, users = _environments[path]
+            env, tables, users = _environments[path]
         else:
             os.makedirs(path, exist_ok=True)
+            env, users = None, 0
             try:
                 env = lmdb.open(path, map_size=MAP_BYTES, max_dbs=8, max_readers=1024, max_spare_txns=16)
-            except lmdb.Error as error:
-                raise Corruption(path, None, f"the checkpoint cannot be opened ({error}); rebuild it") from error
-            users = 0
-        _environments[path] = env, users + 1
-        return env
+                tables = [env.open_db(name) for name in TABLES]
+            except BaseException as error:
+                if env is not None:
+                    env.close()
+                if isinstance(error, lmdb.Error):
+                    raise Corruption(path, None, f"the checkpoint cannot be opened ({error}); rebuild it") from error
+                raise
+        _environments[path] = env, tables, users + 1
+        return env, tables
 
 
 def is_open(path: Path) -> bool:
@@ -532,8 +537,8 @@ def is_open(path: Path) -> bool:
 
 def _release_environment(path: str) -> None:
     with _environments_lock:
-        env, users = _environments.pop(path)
+        env, tables, users = _environments.pop(path)
         if users > 1:
-            _environments[path] = env, users - 1
+            _environments[path] = env, tables, users - 1
         else:
             env.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from random import Random
 
 import lmdb
@@ -181,16 +182,20 @@ def test_a_range_is_checked_while_a_checkpoint_ends() -> None:
 
 def test_a_checkpoint_that_cannot_be_opened_holds_nothing_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its environment stayed open, and the next opening took it for that of the directory made anew."""
-    share = checkpoint._share_environment
+    opened, closed = lmdb.open, []
 
     class Damaged:
-        def __init__(self, path: str) -> None:
-            share(path)
+        def __init__(self, *args: Any, **options: Any) -> None:
+            self.env = opened(*args, **options)
 
         def open_db(self, name: bytes) -> None:
             raise lmdb.CorruptedError("planted")
 
-    monkeypatch.setattr(checkpoint, "_share_environment", Damaged)
+        def close(self) -> None:
+            closed.append(self.env.close())
+
+    monkeypatch.setattr(lmdb, "open", Damaged)
     with pytest.raises(logdb.Corruption, match="rebuild"):
         Checkpoint(tmp_path / "map", LOG_ID)
+    assert closed
     assert str((tmp_path / "map").resolve()) not in checkpoint._environments
