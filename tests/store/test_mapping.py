@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from random import Random
+from typing import Any
 
 import lmdb
 import pytest
