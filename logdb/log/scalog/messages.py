@@ -473,12 +473,14 @@ class AskTail(NamedTuple):
 
 class TailIs(NamedTuple):
     """`last`: the newest GSN of the log. `oldest`: the oldest readable one. `view`: the version of the newest view.
-    All as a leader has them that was asked, and made sure that it leads, after the question was put."""
+    All as a leader has them that was asked, and made sure that it leads, after the question was put. `cut`: the number
+    of the newest cut, for people: two answers tell the rate."""
 
     request: int
     last: int
     oldest: int
     view: int
+    cut: int = 0
 
 
 class Change(NamedTuple):

@@ -256,7 +256,7 @@ class OrderingReplica:
     def _confirmed(self) -> None:
         state = self.state
         for asker, request in self._confirming:
-            self._out.append(Send(asker, TailIs(request, state.last, state.oldest, state.version)))
+            self._out.append(Send(asker, TailIs(request, state.last, state.oldest, state.version, state.cut)))
         self._confirming.clear()
 
     def _change(self, change: Change, sender: Address, now: int) -> None:

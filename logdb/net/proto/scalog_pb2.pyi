@@ -474,16 +474,18 @@ class AskTail(_message.Message):
     def __init__(self, request: _Optional[int] = ...) -> None: ...
 
 class TailIs(_message.Message):
-    __slots__ = ("request", "last", "oldest", "view")
+    __slots__ = ("request", "last", "oldest", "view", "cut")
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     LAST_FIELD_NUMBER: _ClassVar[int]
     OLDEST_FIELD_NUMBER: _ClassVar[int]
     VIEW_FIELD_NUMBER: _ClassVar[int]
+    CUT_FIELD_NUMBER: _ClassVar[int]
     request: int
     last: int
     oldest: int
     view: int
-    def __init__(self, request: _Optional[int] = ..., last: _Optional[int] = ..., oldest: _Optional[int] = ..., view: _Optional[int] = ...) -> None: ...
+    cut: int
+    def __init__(self, request: _Optional[int] = ..., last: _Optional[int] = ..., oldest: _Optional[int] = ..., view: _Optional[int] = ..., cut: _Optional[int] = ...) -> None: ...
 
 class Change(_message.Message):
     __slots__ = ("id", "change")
