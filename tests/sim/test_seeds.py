@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.__main__ import fresh_base
+from tests.sim.command import fresh_base
 from tests.sim.faults import FAULTS, OPERATIONS
 from tests.sim.planted import CAUGHT_BY, PLANTED, TRIES, catch
 from tests.sim.run import simulate

@@ -13,7 +13,7 @@ from logdb.cluster import committing, messages, replica
 from logdb.cluster.asking import Asking
 from logdb.cluster.committing import Commits, Committing
 from logdb.cluster.mapping_server import MappingServer, Waiting
-from logdb.cluster.messages import Consistency, Decided, Section
+from logdb.cluster.messages import Consistency, Decided, LedgerRows, MapRows, Section
 from logdb.cluster.reading import Readings
 from logdb.cluster.replica import Replica
 from logdb.errors import Unavailable
@@ -232,8 +232,8 @@ def send_again_as_a_new_transaction(right: Any, commits: Commits, one: Committin
 @planted(MappingServer, "_take", seed=5)
 def take_a_checkpoint_without_its_last_page(right: Any, server: MappingServer, part: Any, cursor: Any) -> None:
     """Of the map."""
-    if part.section == Section.MAP and part.next is not None and part.next.section != Section.MAP:
-        part = part._replace(rows=[])
+    if isinstance(part.part, MapRows) and part.next is not None and part.next.section != Section.MAP:
+        part = part._replace(part=MapRows(()))
     right(server, part, cursor)
 
 
@@ -246,7 +246,7 @@ def stream_the_newest_state_as_that_of_a_version(right: Any, one: Replica, versi
 @planted(Replica, "install", seed=5)
 def copy_the_map_and_not_the_ledger(right: Any, one: Replica, version: int, parts: Any) -> None:
     """A new server does not know which transactions it has seen."""
-    right(one, version, [part for part in parts if part[0] != Section.LEDGER])
+    right(one, version, [part for part in parts if not isinstance(part, LedgerRows)])
 
 
 @planted(Coordinator, "undeclared", seed=2)

@@ -1,0 +1,164 @@
+"""The command of a simulator: replay a seed, run many, or see the planted bugs caught."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Collection
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+
+import click
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from tests.sim.run import Outcome
+
+console = Console()
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """What is simulated. `module`: as `python -m` knows its command. `plan`: what a seed means, for people. `simulate`
+    runs a seed, `catch` seeds with a bug of `planted`. `wanted`: what must have happened in enough seeds."""
+
+    module: str
+    about: str
+    plan: Callable[[int], object]
+    simulate: Callable[..., Outcome]
+    planted: Collection[str]
+    catch: Callable[[str], tuple[str, Outcome | None, int]]
+    wanted: Collection[str]
+
+
+def command(suite: Suite) -> click.Command:
+    """The command."""
+
+    @click.command(help=suite.about)
+    @click.option("--seed", type=int, help="Replay this seed, twice, and compare.")
+    @click.option("--trace", is_flag=True, help="With --seed: print every event.")
+    @click.option("--seeds", help="Run these: A..B, or a number of fresh ones.")
+    @click.option("--jobs", type=int, default=2, show_default=True, help="Processes.")
+    @click.option("--planted", help="Plant this bug (or all, one after another) and run seeds until each is caught.")
+    @click.option("--digest", is_flag=True, hidden=True, help="With --seed: print the digest of one exact run, only.")
+    def main(seed: int | None, trace: bool, seeds: str | None, jobs: int, planted: str | None, digest: bool) -> None:
+        if seed is not None and digest:
+            print(suite.simulate(seed, exact=True).digest)
+        elif seed is not None:
+            sys.exit(0 if replay(suite, seed, trace=trace) else 1)
+        elif planted is not None:
+            sys.exit(0 if plant(suite, planted, jobs) else 1)
+        elif seeds is not None:
+            sys.exit(0 if many(suite, *span(seeds), jobs) else 1)
+        else:
+            raise click.UsageError("--seed N, --seeds A..B or --planted NAME?")
+
+    return main
+
+
+def span(seeds: str) -> tuple[int, int]:
+    """A..B, or so many from a base that the clock gives."""
+    first, dots, last = seeds.partition("..")
+    if dots:
+        return int(first), int(last)
+    base = fresh_base()
+    return base, base + int(seeds) - 1
+
+
+def fresh_base() -> int:
+    """The first of seeds that nobody has run."""
+    return time.time_ns() // 1_000_000 % 1_000_000_000 * 1_000
+
+
+def replay(suite: Suite, seed: int, *, trace: bool) -> bool:
+    """One seed here, and once more in a process with another hash seed."""
+    console.print(suite.plan(seed))
+    began = time.perf_counter()
+    outcome = suite.simulate(seed, exact=True, show=print if trace else None)
+    took = time.perf_counter() - began
+    again = subprocess.run(
+        [sys.executable, "-m", suite.module, "--seed", str(seed), "--digest"],
+        env=os.environ | {"PYTHONHASHSEED": str(seed % 1000 + 1)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    same = again.stdout.strip() == outcome.digest
+    console.print(f"{outcome.events:,} events, {outcome.records:,} records, {took:.2f} s, digest {outcome.digest}")
+    if not same:
+        console.print(f"[red]not the same run twice[/]: {again.stdout.strip()} {again.stderr[-2000:]}")
+    if outcome.failure:
+        show_failure(outcome)
+    return same and not outcome.failure
+
+
+def show_failure(outcome: Outcome) -> None:
+    """What failed and what happened before."""
+    print(outcome.story)
+    console.print(f"[red]seed {outcome.seed}: {outcome.failure}[/]")
+    print(outcome.detail)
+
+
+def many(suite: Suite, first: int, last: int, jobs: int) -> bool:
+    """All seeds from `first` to `last`; a table of what occurred, and the seeds that failed."""
+    counts: Counter[str] = Counter()
+    failed: list[Outcome] = []
+    events = records = 0
+    began = time.perf_counter()
+    console.print(f"seeds {first}..{last}")
+    with ProcessPoolExecutor(jobs) as pool, Progress(console=console) as progress:
+        task = progress.add_task("seeds", total=last - first + 1)
+        for outcome in pool.map(suite.simulate, range(first, last + 1), chunksize=8):
+            counts.update(outcome.counts)
+            events += outcome.events
+            records += outcome.records
+            if outcome.failure:
+                failed.append(outcome)
+                progress.console.print(f"[red]seed {outcome.seed}: {outcome.failure}[/]: {outcome.detail[:200]}")
+            progress.advance(task)
+    took = time.perf_counter() - began
+    missing = tabulate(counts, suite.wanted)
+    console.print(
+        f"{last - first + 1:,} seeds, {events:,} events, {records:,} records in {took:.0f} s on {jobs} processes: "
+        f"{events / took / jobs:,.0f} events a second each; {len(failed)} failed"
+    )
+    for outcome in failed[:20]:
+        console.print(f"[red]{outcome.failure}[/]: python -m {suite.module} --seed {outcome.seed}")
+    if missing:
+        console.print(f"[red]never happened: {', '.join(missing)}[/]")
+    return not failed and not missing
+
+
+def tabulate(counts: Counter[str], wanted: Collection[str]) -> list[str]:
+    """Print how often everything happened; returns what never did."""
+    rest = sorted(set(counts).difference(wanted))
+    table = Table("what happened", "times", "what happened", "times", "what happened", "times")
+    rows = [(name, f"{counts[name]:,}") for name in [*wanted, *rest]]
+    rows += [("", "")] * (-len(rows) % 3)
+    third = len(rows) // 3
+    for number in range(third):
+        table.add_row(*rows[number], *rows[number + third], *rows[number + 2 * third])
+    console.print(table)
+    return [name for name in wanted if not counts[name]]
+
+
+def plant(suite: Suite, name: str, jobs: int) -> bool:
+    """Plant each bug and run seeds until one fails."""
+    names = sorted(suite.planted) if name == "all" else [name]
+    table = Table("planted bug", "caught by seed", "as", "seeds run")
+    caught = 0
+    with ProcessPoolExecutor(jobs) as pool, Progress(console=console) as progress:
+        task = progress.add_task("planted bugs", total=len(names))
+        for bug, outcome, tries in pool.map(suite.catch, names):
+            caught += outcome is not None
+            seed, failure = (str(outcome.seed), outcome.failure) if outcome else ("[red]none[/]", "")
+            table.add_row(bug, seed, failure, str(tries))
+            progress.console.print(f"{bug}: {seed} {failure}")
+            progress.advance(task)
+    console.print(table)
+    console.print(f"{caught} of {len(names)} caught")
+    return caught == len(names)
