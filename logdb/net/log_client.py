@@ -7,156 +7,48 @@ Beneath both is the client core (`logdb.log.scalog.client`), hosted in an event 
 from __future__ import annotations
 
 import asyncio
-import secrets
 import threading
-from collections import deque
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from concurrent import futures
 from typing import Any, Final
 
-from logdb.errors import Unavailable
 from logdb.log.contract import Batch, LogFailed, LogRecord, NotOfThisShard, Record, ShardPolicy, View
-from logdb.log.cores import SECOND, Address, Answer
+from logdb.log.cores import Address
 from logdb.log.scalog import calls, messages
 from logdb.log.scalog.client import ClientConfig, LogClient
 from logdb.log.scalog.messages import ShardState
 from logdb.log.scalog.policies import ByRecord
-from logdb.net.clock import Clock
-from logdb.net.host import Host
+from logdb.net.discovery import addresses_of, client_hello, discover
+from logdb.net.host import Build
+from logdb.net.hosted_client import HostedClient, given
 from logdb.net.limits import check_record
 from logdb.net.loops import in_shared_loop
-from logdb.net.parcels import EXCHANGE, VERSION, Hello, Role
-from logdb.net.peers import BROKEN, OPTIONS, Peers, Refused, aio, explain, shake_hands
-from logdb.net.takes import TAKES
+from logdb.net.peers import Refused
 
 TIMEOUT_S: Final = 30.0
-PAUSE_S: Final = 0.1
-"""Between two rounds of asking everybody."""
-
-Waiter = asyncio.Future[Any] | futures.Future[Any]
 
 
-# ---- finding the cluster
-
-
-async def discover(addresses: Sequence[Address], mine: Hello, timeout: float) -> Hello:
-    """Who answers first of these. Raises Refused, and Unavailable when nobody has within `timeout` seconds."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + timeout
-    while True:
-        silent = []
-        for address in addresses:
-            try:
-                async with asyncio.timeout(max(0.01, min(3.0, deadline - loop.time()))):
-                    return await _ask(address, mine)
-            except (*BROKEN, OSError, TimeoutError) as error:
-                silent.append(f"{address} ({explain(error)})")
-        if loop.time() + PAUSE_S >= deadline:
-            raise Unavailable(f"no server answers within {timeout:g} seconds: {', '.join(silent)}")
-        await asyncio.sleep(PAUSE_S)
-
-
-async def _ask(address: Address, mine: Hello) -> Hello:
-    async with aio.insecure_channel(address, OPTIONS) as channel:
-        call = channel.stream_stream(EXCHANGE)()
-        try:
-            return await shake_hands(mine, call)
-        finally:
-            call.cancel()
-
-
-def addresses_of(text: str | Sequence[str]) -> list[Address]:
-    """ "host:port,host:port" taken apart. Raises ValueError."""
-    parts = [part.strip() for part in (text.split(",") if isinstance(text, str) else text)]
-    for part in parts:
-        host, _, port = part.rpartition(":")
-        if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 1 << 16:
-            raise ValueError(f'addresses are written "host:port", several with commas between them; {part!r} is none')
-    return parts
-
-
-# ---- what both faces share
-
-
-class Connection:
-    """A client core in the loop that runs, its calls and who waits for them. Its methods are the loop's alone, but for
-    `put_from_thread`."""
+class Connection(HostedClient):
+    """The core of a log client in the loop that runs."""
 
     def __init__(self, cluster: str, ordering: tuple[Address, ...]) -> None:
-        address = f"client-{secrets.token_hex(8)}"
-        self._loop = asyncio.get_running_loop()
-        self._clock = Clock()
-        self._waiting: dict[int, Waiter] = {}
-        self._last = 0
-        self._asked: deque[tuple[Any, float | None, Waiter]] = deque()
-        self._peers = Peers(Hello(VERSION, cluster, Role.CLIENT, address), TAKES[Role.CLIENT])
-        config = ClientConfig(address=address, ordering=ordering)
-        self._host = Host(
-            address,
-            lambda journals, rng: LogClient(config, journals, rng),
-            self._peers,
-            clock=self._clock,
-            answered=self._answered,
-        )
-        self._host.ended.add_done_callback(self._ended)
-        self._peers.receive = self._host.receive
-        self._host.start()
+        def build(address: Address) -> Build:
+            config = ClientConfig(address=address, ordering=ordering)
+            return lambda journals, rng: LogClient(config, journals, rng)
+
+        super().__init__(cluster, build, _over)
 
     @classmethod
     async def open(cls, addresses: str | Sequence[str], timeout: float) -> Connection:
         """Find the cluster. Raises Unavailable, ValueError."""
-        mine = Hello(VERSION, "", Role.CLIENT, f"client-{secrets.token_hex(8)}")
-        theirs = await discover(addresses_of(addresses), mine, timeout)
+        theirs = await discover(addresses_of(addresses), client_hello(), timeout)
         if not theirs.ordering:
             raise Refused(f"the server at {theirs.address} belongs to no shared log")
         return cls(theirs.cluster, theirs.ordering)
 
-    def put(self, request: Any, timeout: float | None, waiter: Waiter) -> None:
-        """Put a call, whose answer (a value or an exception) will be the waiter's result."""
-        if self._host.ended.done():
-            _settle(waiter, LogFailed("the log is closed"))
-            return
-        if timeout is not None:
-            request = request._replace(deadline=self._clock() + int(timeout * SECOND))
-        self._last += 1
-        self._waiting[self._last] = waiter
-        self._host.call(self._last, request)
 
-    def put_from_thread(self, request: Any, timeout: float | None, waiter: Waiter) -> None:
-        """The same from any thread."""
-        self._asked.append((request, timeout, waiter))
-        self._loop.call_soon_threadsafe(self._put_asked)
-
-    def _put_asked(self) -> None:
-        while self._asked:
-            self.put(*self._asked.popleft())
-
-    def _answered(self, answer: Answer) -> None:
-        _settle(self._waiting.pop(answer.call), answer.result)
-
-    def _ended(self, ended: asyncio.Future[Any]) -> None:
-        failure = ended.exception()
-        what = f"the client has failed: {failure}" if failure is not None else "the log is closed"
-        for waiter in self._waiting.values():
-            _settle(waiter, LogFailed(what))
-        self._waiting.clear()
-
-    async def close(self) -> None:
-        """End: whoever waits gets LogFailed."""
-        await self._host.close()
-        await self._peers.close()
-
-
-def _settle(waiter: Waiter, result: Any) -> None:
-    """Not as an exception, which may be a StopIteration: that has no place in a future."""
-    if not waiter.done():
-        waiter.set_result(result)
-
-
-def _given(result: Any) -> Any:
-    if isinstance(result, Exception):
-        raise result
-    return result
+def _over(failure: BaseException | None) -> LogFailed:
+    return LogFailed("the log is closed" if failure is None else f"the client has failed: {failure}")
 
 
 def _check(records: Sequence[Record]) -> Sequence[Record]:
@@ -197,7 +89,7 @@ class AsyncRemoteLog:
 
     async def call(self, request: Any, timeout: float | None = None) -> Any:
         """What a request of `logdb.log.scalog.calls` comes to."""
-        return _given(await self.answer(request, timeout))
+        return given(await self.answer(request, timeout))
 
     async def answer(self, request: Any, timeout: float | None = None) -> Any:
         """The same; an exception is returned, not raised."""
@@ -302,7 +194,7 @@ class AsyncRemoteSubscription:
         answer = await self._log.answer(calls.Next(self._number), timeout)
         if isinstance(answer, StopIteration):
             raise StopAsyncIteration
-        batch: Batch | None = _given(answer)
+        batch: Batch | None = given(answer)
         return batch
 
     def __aiter__(self) -> AsyncIterator[Batch]:
@@ -338,7 +230,7 @@ class RemoteLog:
         """What a request of `logdb.log.scalog.calls` comes to."""
         waiter: futures.Future[Any] = futures.Future()
         self._connection.put_from_thread(request, timeout, waiter)
-        return _given(waiter.result())
+        return given(waiter.result())
 
     def append(self, records: Sequence[Record]) -> Sequence[int]:
         """The GSNs of the records, once they are durable and ordered. Raises Unavailable, LogFailed, TooLargeToSend."""

@@ -1,0 +1,59 @@
+"""Finding a cluster: any of its nodes says in its `Hello` which cluster it belongs to, and where the others are."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Sequence
+from typing import Final
+
+from logdb.errors import Unavailable
+from logdb.log.cores import Address
+from logdb.net.parcels import EXCHANGE, VERSION, Hello, Role
+from logdb.net.peers import BROKEN, OPTIONS, aio, explain, shake_hands
+
+PAUSE_S: Final = 0.1
+"""Between two rounds of asking everybody."""
+ANSWER_S: Final = 3.0
+
+
+def client_hello(cluster: str = "") -> Hello:
+    """A client, under a name that no other has."""
+    return Hello(VERSION, cluster, Role.CLIENT, f"client-{secrets.token_hex(8)}")
+
+
+async def discover(addresses: Sequence[Address], mine: Hello, timeout: float) -> Hello:
+    """Who answers first of these. Raises Refused, and Unavailable when nobody has within `timeout` seconds."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout
+    while True:
+        silent = []
+        for address in addresses:
+            try:
+                async with asyncio.timeout(max(0.01, min(ANSWER_S, deadline - loop.time()))):
+                    return await ask(address, mine)
+            except (*BROKEN, OSError, TimeoutError) as error:
+                silent.append(f"{address} ({explain(error)})")
+        if loop.time() + PAUSE_S >= deadline:
+            raise Unavailable(f"no server answers within {timeout:g} seconds: {', '.join(silent)}")
+        await asyncio.sleep(PAUSE_S)
+
+
+async def ask(address: Address, mine: Hello) -> Hello:
+    """Who is there. Raises Refused, WireError, OSError and those of BROKEN."""
+    async with aio.insecure_channel(address, OPTIONS) as channel:
+        call = channel.stream_stream(EXCHANGE)()
+        try:
+            return await shake_hands(mine, call)
+        finally:
+            call.cancel()
+
+
+def addresses_of(text: str | Sequence[str]) -> list[Address]:
+    """ "host:port,host:port" taken apart. Raises ValueError."""
+    parts = [part.strip() for part in (text.split(",") if isinstance(text, str) else text)]
+    for part in parts:
+        host, _, port = part.rpartition(":")
+        if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 1 << 16:
+            raise ValueError(f'addresses are written "host:port", several with commas between them; {part!r} is none')
+    return parts
