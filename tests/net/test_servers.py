@@ -22,8 +22,8 @@ from logdb.log.scalog.commands import FailurePolicy
 from logdb.log.scalog.ordering import _ANSWER as ORDERING_TAKES
 from logdb.log.scalog.storage import StorageConfig, StorageServer
 from logdb.net.clock import Clock
-from logdb.net.limits import MAX_RECORD_BYTES, TooLargeToSend
 from logdb.net.discovery import addresses_of
+from logdb.net.limits import MAX_RECORD_BYTES, TooLargeToSend
 from logdb.net.log_client import RemoteLog
 from logdb.net.loops import in_shared_loop
 from logdb.net.parcels import Role
