@@ -7,11 +7,17 @@ from typing import Any
 from logdb.cluster.messages import (
     Aborted,
     Below,
+    Entries,
     Get,
     History,
+    Itself,
+    NotApplied,
     Outcome,
+    Pin,
+    Pinned,
     Pins,
     Question,
+    Result,
     Rows,
     Scan,
     Versions,
@@ -20,14 +26,14 @@ from logdb.cluster.replica import Replica, size_of
 from logdb.store.records import TxnId, Value
 
 
-def answer(replica: Replica, question: Question, at: int, most_bytes: int) -> Any:
+def answer(replica: Replica, question: Question, at: int, most_bytes: int) -> Result:
     """The result, as of version `at`, which the replica has applied; ranges end after about `most_bytes`."""
     coordinator = replica.coordinator
     if at < coordinator.floor:
         return Below(coordinator.floor)
     if isinstance(question, Get):
-        entry = replica.map.entry
-        return tuple([(0, None) if (found := entry(key, at)) is None else found[:2] for key in question.keys])
+        found = [replica.map.entry(key, at) for key in question.keys]
+        return Entries(tuple([(0, None) if entry is None else entry[:2] for entry in found]))
     if isinstance(question, Scan):
         return _rows(replica, question, at, most_bytes)
     if isinstance(question, History):
@@ -35,12 +41,12 @@ def answer(replica: Replica, question: Question, at: int, most_bytes: int) -> An
     if isinstance(question, Outcome):
         return coordinator.outcome(TxnId(*question))
     if isinstance(question, Pins):
-        return tuple(sorted(coordinator.pins.items()))
+        return Pinned(tuple([Pin(*pin) for pin in sorted(coordinator.pins.items())]))
     if isinstance(question, Aborted):
         if question.after + 1 < coordinator.floor:
             return Below(coordinator.floor)
-        return tuple(coordinator.ledger.aborted_between(question.after, at))
-    return None
+        return NotApplied(tuple(coordinator.ledger.aborted_between(question.after, at)))
+    return Itself()
 
 
 def _rows(replica: Replica, scan: Scan, at: int, most_bytes: int) -> Rows:
@@ -66,15 +72,16 @@ def _versions(replica: Replica, history: History, at: int, most_bytes: int) -> V
     return Versions(tuple(found), False)
 
 
-def bytes_of(result: Any) -> int:
+def bytes_of(result: Result) -> int:
     """About how many bytes an answer takes on its way."""
-    kind = type(result)
-    if kind is Rows:
+    if isinstance(result, Entries):
+        return 32 + sum([_inline(value) for _, value in result.entries])
+    if isinstance(result, Rows):
         return 32 + sum([len(key) + _inline(value) for key, value in result.rows])
-    if kind is Versions:
+    if isinstance(result, Versions):
         return 32 + sum([_inline(value) for _, value in result.versions])
-    if kind is tuple:
-        return 32 + sum([_inline(item[1]) if item.__class__ is tuple else 16 for item in result])
+    if isinstance(result, NotApplied):
+        return 32 + 8 * len(result.gsns)
     return 64
 
 

@@ -28,9 +28,10 @@ from logdb.cluster.messages import (
     Decided,
     Nothing,
     Outcome,
+    Part,
     Read,
     Reads,
-    Section,
+    Result,
     Slice,
     Verdicts,
 )
@@ -85,7 +86,7 @@ class MappingServer:
         self._questions = Questions(desk)
         self._subscription = 0
         self._turn = rng.randrange(8)
-        self._joined: list[tuple[Section, list[Any]]] | None = None
+        self._joined: list[Part] | None = None
         self._floor = 0
         self._needs_checkpoint = False
         # Reads: those for which the tail is being asked, those that came after, those that wait for a version.
@@ -280,7 +281,7 @@ class MappingServer:
         result = answer(self.replica, read.question, at, self.config.answer_bytes)
         self._send(waiting, 0 if type(result) is Below else at, result)
 
-    def _send(self, waiting: Waiting, version: int, result: Any) -> None:
+    def _send(self, waiting: Waiting, version: int, result: Result) -> None:
         self._answers.setdefault(waiting.address, []).append(Answered(waiting.read.number, version, result))
 
     def _at_time(self, waiting: Waiting) -> None:
@@ -326,9 +327,8 @@ class MappingServer:
         if self._joined is not None or not 0 < version <= applied:
             self._desk.send(sender, Nothing(request))
             return
-        section, rows, following = self.replica.slice(version, cursor, self.config.answer_bytes)
-        floor = self.replica.coordinator.floor
-        self._desk.send(sender, Slice(request, version, floor, section, rows, following))
+        part, following = self.replica.slice(version, cursor, self.config.answer_bytes)
+        self._desk.send(sender, Slice(request, version, self.replica.coordinator.floor, part, following))
 
     def _join(self) -> None:
         """Begin to take a checkpoint."""
@@ -359,20 +359,20 @@ class MappingServer:
     def _slice(self, message: Slice | Nothing, sender: Address) -> None:
         self._questions.answer(message.request, message, sender)
 
-    def _take(self, part: Slice, cursor: Cursor | None) -> None:
+    def _take(self, slice_: Slice, cursor: Cursor | None) -> None:
         """DBS-9: all parts are of one version and of servers with one floor, or it begins anew."""
         assert self._joined is not None
         if cursor is None:
-            self._floor = part.floor
+            self._floor = slice_.floor
             self._joined.clear()
-        elif part.floor != self._floor:
+        elif slice_.floor != self._floor:
             self._join()
             return
-        self._joined.append((part.section, list(part.rows)))
-        if part.next is not None:
-            self._ask_slice(part.version, part.next)
+        self._joined.append(slice_.part)
+        if slice_.next is not None:
+            self._ask_slice(slice_.version, slice_.next)
             return
-        self.replica.install(part.version, self._joined)
+        self.replica.install(slice_.version, self._joined)
         self._joined = None
         self._follow()
         for txn in list(self._waits):

@@ -6,11 +6,11 @@ answer to an earlier client at its address answers nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from logdb.store.records import Value
+from logdb.txn import coordinator
 from logdb.txn.validation import Verdict
 
 
@@ -29,7 +29,7 @@ class Consistency(IntEnum):
 
 
 class Get(NamedTuple):
-    """The newest version of each key. -> tuple of (version, value), (0, None) for a key that never existed."""
+    """The newest version of each key. -> Entries."""
 
     keys: tuple[bytes, ...]
 
@@ -51,18 +51,18 @@ class History(NamedTuple):
 
 
 class AtTime(NamedTuple):
-    """The newest version not younger than `time` (ns since the epoch); always linearizable. -> None: the answer's
-    version is it; Beyond when the server's clock has not got there."""
+    """The newest version not younger than `time` (ns since the epoch); always linearizable. -> Itself; Beyond
+    when the server's clock has not got there."""
 
     time: int
 
 
 class Version(NamedTuple):
-    """The version that such a read would see. -> None: the answer's version is it."""
+    """The version that such a read would see. -> Itself."""
 
 
 class Pins(NamedTuple):
-    """-> tuple of (name, version), by name."""
+    """-> Pinned."""
 
 
 class Outcome(NamedTuple):
@@ -73,7 +73,7 @@ class Outcome(NamedTuple):
 
 
 class Aborted(NamedTuple):
-    """Which commit records with `after` < GSN <= the version were not applied. -> tuple of GSNs; Below if `after` is
+    """Which commit records with `after` < GSN <= the version were not applied. -> NotApplied; Below if `after` is
     before the floor. With it a follower of the log needs no map."""
 
     after: int
@@ -100,6 +100,12 @@ class Reads(NamedTuple):
 # ---- answers to reads
 
 
+class Entries(NamedTuple):
+    """(version, value) of each key, in the order asked for: (0, None) for one that never existed."""
+
+    entries: tuple[tuple[int, Value], ...]
+
+
 class Rows(NamedTuple):
     """(key, value) in the order asked for. `more`: there may be others behind the last one."""
 
@@ -114,6 +120,29 @@ class Versions(NamedTuple):
     more: bool
 
 
+class Itself(NamedTuple):
+    """The answer's version is what was asked for."""
+
+
+class Pin(NamedTuple):
+    """A version that is kept under a name."""
+
+    name: str
+    version: int
+
+
+class Pinned(NamedTuple):
+    """All pins, by name."""
+
+    pins: tuple[Pin, ...]
+
+
+class NotApplied(NamedTuple):
+    """GSNs of commit records, in order."""
+
+    gsns: tuple[int, ...]
+
+
 class Below(NamedTuple):
     """The version was compacted away; `oldest` is the oldest one left."""
 
@@ -126,6 +155,9 @@ class Beyond(NamedTuple):
     newest: int
 
 
+Result = Entries | Rows | Versions | Itself | Pinned | NotApplied | coordinator.Outcome | Below | Beyond
+
+
 class Answered(NamedTuple):
     """The answer to the read `number`, as of `version` (0 with Below and Beyond).
 
@@ -134,7 +166,7 @@ class Answered(NamedTuple):
 
     number: int
     version: int
-    result: Any
+    result: Result
 
 
 class Answers(NamedTuple):
@@ -194,13 +226,53 @@ class Section(IntEnum):
     """The parts of a checkpoint, in this order."""
 
     HEAD = 0
-    """Rows of `Coordinator.head`."""
     MAP = 1
-    """(key, version, value, copy), by key, newest first."""
     LEDGER = 2
-    """Rows of `Ledger.rows`."""
     RECENT = 3
-    """(GSN, label, verdict or None) of recent commit records."""
+
+
+class HeadRows(NamedTuple):
+    """Those of `Coordinator.head`, all of them."""
+
+    rows: tuple[tuple[bytes, bytes], ...]
+
+
+class MapRow(NamedTuple):
+    """A version of a key. `copy`: the record that holds a copy of it, 0: none."""
+
+    key: bytes
+    version: int
+    value: Value
+    copy: int
+
+
+class MapRows(NamedTuple):
+    """By key, newest first."""
+
+    rows: tuple[MapRow, ...]
+
+
+class LedgerRows(NamedTuple):
+    """Those of `Ledger.rows`."""
+
+    rows: tuple[tuple[bytes, bytes], ...]
+
+
+class RecentRow(NamedTuple):
+    """A recent commit record: its label, or that of the winner and the verdict."""
+
+    gsn: int
+    label: str
+    verdict: Verdict | None
+
+
+class RecentRows(NamedTuple):
+    """By GSN."""
+
+    rows: tuple[RecentRow, ...]
+
+
+Part = HeadRows | MapRows | LedgerRows | RecentRows
 
 
 class Cursor(NamedTuple):
@@ -229,8 +301,7 @@ class Slice(NamedTuple):
     request: int
     version: int
     floor: int
-    section: Section
-    rows: Sequence[Any]
+    part: Part
     next: Cursor | None
 
 

@@ -70,8 +70,8 @@ class Readings:
         keys, most = tuple(request.keys), self._keys_per_read
         found: list[tuple[int, Value]] = []
 
-        def told(version: int, entries: tuple[tuple[int, Value], ...]) -> None:
-            found.extend(entries)
+        def told(version: int, entries: messages.Entries) -> None:
+            found.extend(entries.entries)
             left = keys[len(found) : len(found) + most]
             if left:
                 self._ask(reading, messages.Get(left), calls.SNAPSHOT, version, told)
@@ -180,12 +180,16 @@ class Readings:
     def _simple(
         self, call: int, deadline: int | None, question: Question, consistency: Consistency, version: int
     ) -> None:
-        """One question, whose answer is the call's: the version where there is no other result."""
-        is_version = isinstance(question, messages.Version | messages.AtTime)
+        """One question, whose answer is the call's."""
 
         def told(at: int, result: Any) -> None:
-            answer = at if is_version else dict(result) if isinstance(question, messages.Pins) else result
-            self._desk.answer(call, answer)
+            if isinstance(result, messages.Itself):
+                result = at
+            elif isinstance(result, messages.Pinned):
+                result = dict(result.pins)
+            elif isinstance(result, messages.NotApplied):
+                result = result.gsns
+            self._desk.answer(call, result)
 
         self._ask(self._open(call, deadline), question, consistency, version, told)
 
@@ -193,8 +197,8 @@ class Readings:
         """The version must be readable; then the log is told; and then what the pin came to is looked at."""
         reading = self._open(call, request.deadline)
 
-        def told(_: int, pins: tuple[tuple[str, int], ...]) -> None:
-            self._desk.answer(call, dict(pins).get(request.name, 0))
+        def told(_: int, pinned: messages.Pinned) -> None:
+            self._desk.answer(call, dict(pinned.pins).get(request.name, 0))
 
         def appended(result: Any) -> None:
             if isinstance(result, log.Done):

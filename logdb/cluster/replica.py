@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any
 
 from logdb.cluster.messages import Cursor as At
-from logdb.cluster.messages import Decided, Section
+from logdb.cluster.messages import Decided, HeadRows, LedgerRows, MapRow, MapRows, Part, RecentRow, RecentRows, Section
 from logdb.log.contract import Batch, LogRecord
 from logdb.log.cores import ProtocolViolation
 from logdb.store.mapping import KeyMap
@@ -134,65 +134,70 @@ class Replica:
 
     # ---- checkpoints
 
-    def slice(self, version: int, cursor: At | None, most_bytes: int) -> tuple[Section, list[Any], At | None]:
+    def slice(self, version: int, cursor: At | None, most_bytes: int) -> tuple[Part, At | None]:
         """Rows of the checkpoint at `version`, of one section, about `most_bytes` of them; and where to go on."""
         if cursor is None:
-            return Section.HEAD, self.coordinator.head(), At(Section.MAP, b"")
-        rows: list[Any]
+            return HeadRows(tuple(self.coordinator.head())), At(Section.MAP, b"")
         if cursor.section == Section.MAP:
             rows, on = self._map_rows(version, cursor, most_bytes)
-            return Section.MAP, rows, on or At(Section.LEDGER, b"")
-        count = max(most_bytes // 64, 1)
+            return MapRows(tuple(rows)), on or At(Section.LEDGER, b"")
         if cursor.section == Section.LEDGER:
-            rows = list(islice(self.coordinator.ledger.rows(cursor.after, version), count))
-            full = len(rows) == count
-            return Section.LEDGER, rows, At(Section.LEDGER, rows[-1][0]) if full else At(Section.RECENT, b"")
-        first = int.from_bytes(cursor.after) + 1
-        found = ((gsn, *what) for gsn, what in self.recent.items() if first <= gsn <= version)
-        rows = list(islice(found, count))
-        on = At(Section.RECENT, rows[-1][0].to_bytes(8)) if len(rows) == count else None
-        return Section.RECENT, rows, on
+            count = max(most_bytes // 64, 1)
+            ledger = tuple(islice(self.coordinator.ledger.rows(cursor.after, version), count))
+            full = len(ledger) == count
+            return LedgerRows(ledger), At(Section.LEDGER, ledger[-1][0]) if full else At(Section.RECENT, b"")
+        return self._recent_rows(version, int.from_bytes(cursor.after), most_bytes)
 
-    def _map_rows(self, version: int, cursor: At, most_bytes: int) -> tuple[list[Any], At | None]:
+    def _map_rows(self, version: int, cursor: At, most_bytes: int) -> tuple[list[MapRow], At | None]:
         rows, size = [], 0
         start, below = cursor.after, cursor.below
         while keys := self.map.keys_from(start, KEYS_AT_ONCE):
             for key in keys:
                 at = min(version, below - 1) if below and key == start else version
                 for row in self.map.versions(key, at):
-                    rows.append((key, *row))
+                    rows.append(MapRow(key, *row))
                     size += len(key) + 40 + (len(row[1]) if row[1].__class__ is bytes else 0)
                     if size >= most_bytes:
                         return rows, At(Section.MAP, key, row[0])
             start, below = keys[-1] + b"\0", 0
         return rows, None
 
-    def install(self, version: int, parts: list[tuple[Section, list[Any]]]) -> None:
+    def _recent_rows(self, version: int, after: int, most_bytes: int) -> tuple[Part, At | None]:
+        rows, size = [], 0
+        for gsn, (label, verdict) in self.recent.items():
+            if after < gsn <= version:
+                rows.append(RecentRow(gsn, label, verdict))
+                size += 64 + len(label) + (0 if verdict is None else len(verdict.key) + 4 * len(verdict.failed))
+                if size >= most_bytes:
+                    return RecentRows(tuple(rows)), At(Section.RECENT, gsn.to_bytes(8))
+        return RecentRows(tuple(rows)), None
+
+    def install(self, version: int, parts: list[Part]) -> None:
         """Begin from a whole checkpoint. This replica must have nothing yet."""
         assert not self.applied, "DBS-9"
         state: list[tuple[bytes, bytes]] = []
-        for section, rows in parts:
-            if section in (Section.HEAD, Section.LEDGER):
-                state += rows
-        for section, rows in reversed(parts):
-            if section == Section.MAP:
-                for row in reversed(rows):
+        for part in parts:
+            if isinstance(part, HeadRows | LedgerRows):
+                state += part.rows
+        for part in reversed(parts):
+            if isinstance(part, MapRows):
+                for row in reversed(part.rows):
                     self.map.insert(*row)
-        for section, rows in parts:
-            if section == Section.RECENT:
-                for gsn, label, verdict in rows:
+        for part in parts:
+            if isinstance(part, RecentRows):
+                for gsn, label, verdict in part.rows:
                     self._note(gsn, label, verdict)
         self.coordinator.restore(
             version, lambda prefix: [(key[len(prefix) :], raw) for key, raw in state if key.startswith(prefix)]
         )
 
-    def image(self) -> list[tuple[Section, list[Any]]]:
+    def image(self) -> list[Part]:
         """All that there is: what two servers at the same version have in common, to the last bit."""
-        parts: list[tuple[Section, list[Any]]] = []
+        parts: list[Part] = []
         cursor: At | None = None
         while True:
-            section, rows, cursor = self.slice(self.applied, cursor, 1 << 62)
-            parts.append((section, rows))
+            part, cursor = self.slice(self.applied, cursor, 1 << 62)
+            parts.append(part)
             if cursor is None:
                 return parts
 

@@ -20,9 +20,11 @@ from typing import Any, Final, get_args, get_origin, get_type_hints
 
 from google.protobuf.descriptor import FieldDescriptor
 
+from logdb.cluster import messages as mapping
 from logdb.log.contract import LogRecord, Record
 from logdb.log.paxos import messages as paxos
 from logdb.log.scalog import messages as scalog
+from logdb.net.columns import COLUMNS
 from logdb.net.limits import MAX_MESSAGE_BYTES, MAX_PULL_BYTES, TooLargeToSend, WireError
 from logdb.net.packing import (
     flat,
@@ -60,7 +62,7 @@ class _Message:
         if set(hints) != set(descriptor.fields_by_name):
             raise TypeError(f"{kind.__name__} has the fields {sorted(hints)}, on the wire there are others")
         self._names = tuple(hints)
-        self._get = attrgetter(*self._names)
+        self._get: Convert = attrgetter(*self._names) if hints else lambda _: ()
         self._encoders: list[tuple[str, Convert]] = []
         self._decoders: list[tuple[int, Convert]] = []
         self._optional: list[tuple[int, str]] = []
@@ -96,7 +98,7 @@ class _Message:
 
     def decode(self, wire: Any) -> Any:
         """The message, without its batch. Raises WireError."""
-        values: list[Any] = list(self._get(wire)) if len(self._names) > 1 else [self._get(wire)]
+        values: list[Any] = [self._get(wire)] if len(self._names) == 1 else list(self._get(wire))
         absent = [at for at, name in self._optional if not wire.HasField(name)]
         for at in self._positions:
             if values[at] < 0:
@@ -115,6 +117,7 @@ class _OneOf:
 
     def __init__(self, kinds: Sequence[type], descriptor: Descriptor) -> None:
         self._names = {kind: wire_name(kind) for kind in kinds}
+        self._what = descriptor.name
         fields = descriptor.fields_by_name
         if set(self._names.values()) != set(fields):
             raise TypeError(f"the kinds of {descriptor.name} are {kinds}, on the wire there are others")
@@ -129,7 +132,7 @@ class _OneOf:
         """The message. Raises WireError."""
         name = wire.WhichOneof("kind")
         if name is None:
-            raise WireError("a change of no known kind")
+            raise WireError(f"a {self._what} of no known kind")
         return self._codecs[name].decode(getattr(wire, name))
 
 
@@ -147,6 +150,8 @@ def _of(hint: Any, field: Any) -> tuple[Convert | None, Convert | None]:
         return None, None
     if isinstance(hint, type) and issubclass(hint, Enum):
         return _enum(hint, field)
+    if hint in COLUMNS:
+        return COLUMNS[hint]
     if hint == frozenset[int]:
         return lambda tags: bytes(sorted(tags)), _tags
     if get_origin(hint) is UnionType:
@@ -174,7 +179,7 @@ def _sequence(item: Any, field: Any) -> tuple[Convert | None, Convert | None]:
         return None, tuple
     fields = get_args(item) or tuple(get_type_hints(item).values())
     assert len(set(fields)) == 1, field.full_name
-    if fields[0] is str:
+    if fields[0] in (str, bytes):
         return flat, _rows_of_strings(len(fields))
     make = None if get_origin(item) is tuple else item._make
     return flat, rows_of(len(fields), field.type == FieldDescriptor.TYPE_UINT64, make)
@@ -215,7 +220,7 @@ def _entry(field: Any) -> tuple[Convert, Convert]:
 def _rows_of_strings(width: int) -> Convert:
     def rows(strings: Any) -> tuple[tuple[str, ...], ...]:
         if len(strings) % width:
-            raise WireError(f"{len(strings)} addresses where each row has {width}")
+            raise WireError(f"{len(strings)} strings where each row has {width}")
         return tuple(zip(*[iter(strings)] * width, strict=True))
 
     return rows
@@ -254,7 +259,7 @@ WITH_RECORDS: Final[dict[type, tuple[Convert, Convert]]] = {
 
 def _codecs() -> Iterator[tuple[type, str, _Message]]:
     fields = peers_pb2.Message.DESCRIPTOR.fields_by_name
-    for module, prefix in ((scalog, ""), (paxos, "paxos_")):
+    for module, prefix in ((scalog, ""), (paxos, "paxos_"), (mapping, "mapping_")):
         for kind in vars(module).values():
             if not isinstance(kind, type) or kind.__module__ != module.__name__:
                 continue

@@ -22,7 +22,7 @@ from logdb.net.limits import MAX_FIELDS, MAX_PARCEL_BYTES, MAX_PLAIN_BYTES, PARC
 from logdb.net.proto import peers_pb2
 from logdb.net.splitting import split
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Of the schema and of what its messages mean. Nodes of different versions do not talk to each other."""
 
 _SERVICE: Final = peers_pb2.DESCRIPTOR.services_by_name["Peers"]
@@ -43,13 +43,14 @@ class Role(Enum):
 class Hello(NamedTuple):
     """Who speaks. `cluster`: "" from a client that does not know it yet. `role`: None if this version does not know it.
     `address`: where the node listens; of a client, which does not, a name of its own. `ordering`: all replicas of the
-    ordering layer, so that a client need be told of one node only."""
+    ordering layer, so that a client need be told of one node only; `mapping`: all mapping servers that it knows."""
 
     version: int
     cluster: str
     role: Role | None
     address: Address
     ordering: tuple[Address, ...] = ()
+    mapping: tuple[Address, ...] = ()
 
 
 class Refusal(NamedTuple):
@@ -122,7 +123,8 @@ def unpack(data: bytes) -> Hello | Refusal | Mail:
         raise WireError(f"{len(data):,} bytes that are no parcel: {data[:16]!r}...") from error
     if parcel.HasField("hello"):
         hello = parcel.hello
-        return Hello(hello.version, hello.cluster, _ROLE_OF.get(hello.role), hello.address, tuple(hello.ordering))
+        role, others = _ROLE_OF.get(hello.role), (tuple(hello.ordering), tuple(hello.mapping))
+        return Hello(hello.version, hello.cluster, role, hello.address, *others)
     if parcel.refusal:
         return Refusal(parcel.refusal)
     return Mail(parcel.sender, parcel.receiver, codec.decode(parcel))

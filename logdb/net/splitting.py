@@ -1,6 +1,7 @@
 """What to send where a message is too large to travel: its parts, or less of it, where the protocol allows that.
 
-A batch of records is two batches; updates, tallies and values to accept are independent of each other; who asked for
+A batch of records is two batches; updates, tallies, values to accept, and all that a client and a mapping server say to
+each other are independent of each other; who asked for
 placements, a stretch of the log or accepted values asks on from where an answer ends. Everything else travels whole
 or not at all. Cores keep their batches far below the limits, so this is for the record of 60 MB that came last.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from logdb.cluster.messages import Answers, Await, Busy, Reads, Verdicts
 from logdb.log.paxos.messages import Accept, Promise
 from logdb.log.scalog.messages import Append, Placements, Pulled, Replicate, Tally, Updates
 
@@ -57,6 +59,17 @@ def _promise(message: Promise) -> list[Promise]:
     return [message._replace(entries=message.entries[: len(message.entries) // 2])]
 
 
+def _halves(field: str) -> tuple[str, Callable[[Any], list[Any]]]:
+    """For a message of nothing but items that are independent of each other."""
+
+    def parts(message: Any) -> list[Any]:
+        items = getattr(message, field)
+        half = len(items) // 2
+        return [type(message)(items[:half]), type(message)(items[half:])]
+
+    return field, parts
+
+
 _SPLITS: Final[dict[type, tuple[str, Callable[[Any], list[Any]]]]] = {
     Append: ("records", _append),
     Replicate: ("records", _replicate),
@@ -66,6 +79,11 @@ _SPLITS: Final[dict[type, tuple[str, Callable[[Any], list[Any]]]]] = {
     Tally: ("shards", _tally),
     Accept: ("values", _accept),
     Promise: ("entries", _promise),
+    Reads: _halves("reads"),
+    Answers: _halves("answers"),
+    Busy: _halves("numbers"),
+    Await: _halves("waits"),
+    Verdicts: _halves("verdicts"),
 }
 
 

@@ -5,9 +5,26 @@ from __future__ import annotations
 
 from typing import Final, get_args
 
+from logdb.cluster import messages as mapping
 from logdb.log.paxos import Message
 from logdb.log.scalog import messages as m
 from logdb.net.parcels import Role
+
+_LOG_CLIENT: Final = frozenset(
+    {
+        m.Appended,
+        m.Changed,
+        m.Fate,
+        m.Found,
+        m.NotFound,
+        m.NotLeader,
+        m.Pulled,
+        m.Refused,
+        m.TailIs,
+        m.TimeIs,
+        m.ViewIs,
+    }
+)
 
 TAKES: Final[dict[Role, frozenset[type]]] = {
     Role.ORDERING: frozenset(
@@ -46,19 +63,7 @@ TAKES: Final[dict[Role, frozenset[type]]] = {
         }
     ),
     Role.AGGREGATOR: frozenset({m.Report, m.Tally, m.Updates, m.ViewIs}),
-    Role.CLIENT: frozenset(
-        {
-            m.Appended,
-            m.Changed,
-            m.Fate,
-            m.Found,
-            m.NotFound,
-            m.NotLeader,
-            m.Pulled,
-            m.Refused,
-            m.TailIs,
-            m.TimeIs,
-            m.ViewIs,
-        }
-    ),
+    Role.MAPPING: _LOG_CLIENT
+    | {mapping.Reads, mapping.Await, mapping.AskSlice, mapping.Slice, mapping.Nothing},
+    Role.CLIENT: _LOG_CLIENT | {mapping.Answers, mapping.Busy, mapping.Verdicts},
 }

@@ -21,6 +21,7 @@ from logdb.store.records import COMMIT, VALUE, Commit, Condition, Range, Value, 
 Kind = TypeVar("Kind")
 START = 1_000 * SECOND
 LINEARIZABLE, SESSION, SNAPSHOT = Consistency
+ITSELF = messages.Itself()
 
 
 def log_config(address: str) -> ClientConfig:
@@ -200,7 +201,7 @@ class Client(Node):
         self.wait()
         return [(to, read) for to, message in self.take(Reads) for read in message.reads]
 
-    def answer(self, number: int, version: int, result: Any = None, sender: str = "m1") -> None:
+    def answer(self, number: int, version: int, result: Any = ITSELF, sender: str = "m1") -> None:
         self.give(sender, messages.Answers((messages.Answered(number, version, result),)))
 
     def decide(self, txn: Any, version: int, verdict: Any, winner: str = "", sender: str = "m1") -> None:

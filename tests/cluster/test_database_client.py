@@ -7,7 +7,20 @@ from typing import Any
 import pytest
 
 from logdb.cluster import calls, messages
-from logdb.cluster.messages import Await, Below, Beyond, Busy, Consistency, Get, Reads, Rows, Wait
+from logdb.cluster.messages import (
+    Await,
+    Below,
+    Beyond,
+    Busy,
+    Consistency,
+    Entries,
+    Get,
+    Pin,
+    Pinned,
+    Reads,
+    Rows,
+    Wait,
+)
 from logdb.cluster.placement import ByHash, ByObject, ByPrefix, PlacedRecord, placed
 from logdb.errors import (
     Corruption,
@@ -201,7 +214,7 @@ def test_a_settled_transaction_has_one_end_whichever_record_comes_first(is_first
     status = Status.ABORTED if is_first else Status.COMMITTED
     assert client.answers[settling] == Outcome(status, 1)
     assert client.answers[call].verdict.reason is (Reason.DANGLING if is_first else Reason.COMMITTED)
-    assert server.ask(Get((b"k",))) == ((0, None) if is_first else (1, b"v"),)
+    assert server.ask(Get((b"k",))) == Entries(((0, None) if is_first else (1, b"v"),))
 
 
 # ---- reads
@@ -215,8 +228,8 @@ def test_reads_put_together_travel_together_and_carry_what_was_seen() -> None:
     client.wait()
     to, message = client.one(Reads)
     assert (to, [read.version for read in message.reads]) == ("m1", [0, 0])
-    for read in message.reads:
-        client.answer(read.number, 5, ((3, b"v"),))
+    for read, result in zip(message.reads, (Entries(((3, b"v"),)), messages.Itself()), strict=True):
+        client.answer(read.number, 5, result)
     assert client.answers == {1: calls.Found(5, ((3, b"v"),)), 2: 5}
     client.call(calls.Get([b"a"]))
     client.call(calls.Get([b"a"], Consistency.SESSION, 9))
@@ -230,7 +243,7 @@ def test_a_server_that_shows_the_past_is_not_believed() -> None:
     client.call(calls.Get([b"a"], Consistency.SESSION, 9))
     ((_, read),) = client.reads()
     with pytest.raises(ProtocolViolation, match="DBS-4"):
-        client.answer(read.number, 8, ((3, b"v"),))
+        client.answer(read.number, 8, Entries(((3, b"v"),)))
 
 
 def test_a_server_that_shows_another_snapshot_is_not_believed() -> None:
@@ -239,7 +252,7 @@ def test_a_server_that_shows_another_snapshot_is_not_believed() -> None:
     client.call(calls.Get([b"a"], Consistency.SNAPSHOT, 9))
     ((_, read),) = client.reads()
     with pytest.raises(ProtocolViolation, match="DBS-5"):
-        client.answer(read.number, 10, ((3, b"v"),))
+        client.answer(read.number, 10, Entries(((3, b"v"),)))
 
 
 def test_when_a_server_is_silent_or_busy_the_next_one_is_asked() -> None:
@@ -253,8 +266,8 @@ def test_when_a_server_is_silent_or_busy_the_next_one_is_asked() -> None:
     client.give("m2", Busy((read.number,)))
     client.wait(SECOND // 10)
     assert [to for to, _ in client.reads()] == ["m1"]
-    client.answer(read.number, 4, ((0, None),))
-    client.answer(read.number, 5, ((5, b"late"),), sender="m2")
+    client.answer(read.number, 4, Entries(((0, None),)))
+    client.answer(read.number, 5, Entries(((5, b"late"),)), sender="m2")
     assert client.answers[call] == calls.Found(4, ((0, None),))
 
 
@@ -284,10 +297,10 @@ def test_many_keys_are_read_in_parts_of_one_snapshot() -> None:
     call = client.call(calls.Get([b"a", b"b", b"c"]))
     ((_, read),) = client.reads()
     assert read.question == Get((b"a", b"b"))
-    client.answer(read.number, 6, ((1, b"1"), (2, b"2")))
+    client.answer(read.number, 6, Entries(((1, b"1"), (2, b"2"))))
     ((_, read),) = client.reads()
     assert (read.question, read.consistency, read.version) == (Get((b"c",)), Consistency.SNAPSHOT, 6)
-    client.answer(read.number, 6, ((3, b"3"),))
+    client.answer(read.number, 6, Entries(((3, b"3"),)))
     assert client.answers[call] == calls.Found(6, ((1, b"1"), (2, b"2"), (3, b"3")))
 
 
@@ -310,7 +323,7 @@ def test_a_value_that_is_not_what_its_place_says_is_damage() -> None:
     client = Client()
     call = client.call(calls.Get([b"a"]))
     ((_, read),) = client.reads()
-    client.answer(read.number, 6, ((4, PLACE),))
+    client.answer(read.number, 6, Entries(((4, PLACE),)))
     client.log_answers(log.Read, LogRecord(4, 40, VALUE, LARGE[:-1] + b"y"))
     assert isinstance(client.answers[call], Corruption)
 
@@ -340,7 +353,7 @@ def test_a_pin_is_written_to_the_log_and_looked_at_afterwards() -> None:
     client.log_answers(log.Append, log.Done([9], [1]))
     ((_, read),) = client.reads()
     assert (read.consistency, read.version) == (Consistency.SESSION, 9)
-    client.answer(read.number, 9, (("name", 3),))
+    client.answer(read.number, 9, Pinned((Pin("name", 3),)))
     assert client.answers[call] == 3
 
 

@@ -15,10 +15,15 @@ from logdb.cluster.messages import (
     Below,
     Beyond,
     Busy,
+    Entries,
     Get,
     History,
+    Itself,
+    NotApplied,
     Nothing,
     Outcome,
+    Pin,
+    Pinned,
     Pins,
     Rows,
     Scan,
@@ -95,7 +100,7 @@ def test_a_linearizable_read_waits_for_a_tail_that_was_asked_for_after_it_came()
     server.log_answers(log.Tail, 2)
     assert not server.told()
     server.show(commit(2, {b"k": b"2"}))
-    assert server.told() == {number: (2, ((2, b"2"),))}
+    assert server.told() == {number: (2, Entries(((2, b"2"),)))}
 
 
 def test_reads_share_a_question_for_the_tail_but_not_one_that_was_put_before_they_came() -> None:
@@ -105,10 +110,10 @@ def test_reads_share_a_question_for_the_tail_but_not_one_that_was_put_before_the
     later = [server.read(Version(), LINEARIZABLE) for _ in range(3)]
     assert len(server.asks_log(log.Tail)) == 1
     server.log_answers(log.Tail, 1)
-    assert server.told() == {first: (1, None)}
+    assert server.told() == {first: (1, Itself())}
     assert len(server.asks_log(log.Tail)) == 1
     server.log_answers(log.Tail, 1)
-    assert server.told() == dict.fromkeys(later, (1, None))
+    assert server.told() == dict.fromkeys(later, (1, Itself()))
     assert not server.asks_log(log.Tail)
 
 
@@ -118,15 +123,15 @@ def test_a_session_read_waits_for_what_the_client_has_seen_and_asks_nobody() -> 
     number = server.read(Get((b"k", b"none")), SESSION, 2)
     assert not server.told()
     server.show(commit(2, {b"k": b"2"}), commit(3, {b"k": None}))
-    assert server.told() == {number: (3, ((3, None), (0, None)))}
+    assert server.told() == {number: (3, Entries(((3, None), (0, None))))}
     assert not server.asks_log(log.Tail)
 
 
 def test_a_snapshot_is_read_whole_and_is_future_only_beyond_the_tail() -> None:
     """DBS-5"""
     server = Server(commit(1, {b"k": b"1"}))
-    assert server.ask(Get((b"k",)), SNAPSHOT, 1) == ((1, b"1"),)
-    assert server.ask(Get((b"k",)), SNAPSHOT, 0) == ((0, None),)
+    assert server.ask(Get((b"k",)), SNAPSHOT, 1) == Entries(((1, b"1"),))
+    assert server.ask(Get((b"k",)), SNAPSHOT, 0) == Entries(((0, None),))
     within, beyond = server.read(Get((b"k",)), SNAPSHOT, 3), server.read(Get((b"k",)), SNAPSHOT, 4)
     server.log_answers(log.Tail, 3)
     server.log_answers(log.Tail, 3)
@@ -134,7 +139,7 @@ def test_a_snapshot_is_read_whole_and_is_future_only_beyond_the_tail() -> None:
     server.show(commit(2, {b"k": b"2"}))
     assert not server.told()
     server.show(commit(3, {b"k": b"3"}), commit(4, {b"k": b"4"}))
-    assert server.told() == {within: (3, ((3, b"3"),))}
+    assert server.told() == {within: (3, Entries(((3, b"3"),)))}
 
 
 def test_what_is_below_the_floor_was_trimmed() -> None:
@@ -142,10 +147,10 @@ def test_what_is_below_the_floor_was_trimmed() -> None:
     ending = COMPACTION, encode_compaction(Compaction(3, {1: 2}, {"kept": 3}))
     server = Server(*records, ending, (PIN, encode_pin("late", 2)), (PIN, encode_pin("other", 4)))
     assert server.ask(Get((b"k",)), SNAPSHOT, 2) == Below(3)
-    assert server.ask(Get((b"k",)), SNAPSHOT, 3) == ((3, b"3"),)
+    assert server.ask(Get((b"k",)), SNAPSHOT, 3) == Entries(((3, b"3"),))
     assert server.ask(History(b"k", 10)) == Versions(((4, b"4"), (3, b"3")), False)
     assert server.ask(Aborted(1)) == Below(3)
-    assert server.ask(Pins()) == (("kept", 3), ("other", 4))
+    assert server.ask(Pins()) == Pinned((Pin("kept", 3), Pin("other", 4)))
 
 
 def test_pages_of_ranges_and_histories_end_where_they_should() -> None:
@@ -166,7 +171,7 @@ def test_the_log_answers_for_times_and_the_version_is_told_when_it_is_applied() 
     server.log_answers(log.AtTime, 2)
     assert not server.told()
     server.show(commit(2, {}), commit(3, {}))
-    assert server.told() == {number: (2, None)}
+    assert server.told() == {number: (2, Itself())}
     assert server.ask(AtTime(server.now + 1)) == Beyond(3)
 
 
@@ -177,7 +182,7 @@ def test_a_read_that_waits_for_too_long_is_forgotten() -> None:
     server.wait(25 * SECOND)
     server.show(commit(1, {}))
     server.log_answers(log.Tail, 1)
-    assert server.told() == {asked: (1, None)}, "the question for it was still open"
+    assert server.told() == {asked: (1, Itself())}, "the question for it was still open"
     assert not server.asks_log(log.Tail), f"nobody waits for {unasked}"
 
 
@@ -189,7 +194,7 @@ def test_what_it_does_not_follow_moves_it_on_all_the_same() -> None:
     server = Server()
     server.show((VALUE, LARGE), (VALUE, LARGE))
     assert server.applied == 2
-    assert server.ask(Version()) is None
+    assert server.ask(Version()) == Itself()
 
 
 def test_a_gap_in_the_log_stops_it() -> None:
@@ -248,7 +253,7 @@ def test_the_first_record_of_a_transaction_counts() -> None:
     """DBS-6"""
     server = Server(commit(1, {b"k": b"1"}), commit(1, {b"k": b"again"}))
     server.show(commit(2, {}, conditions=[logdb.absent(b"k")]), commit(2, {b"k": b"too late"}))
-    assert server.ask(Get((b"k",))) == ((1, b"1"),)
+    assert server.ask(Get((b"k",))) == Entries(((1, b"1"),))
     server.give("c", Await((Wait(1, 1, 2), Wait(1, 2, 4))))
     _, message = server.one(Verdicts)
     assert [(decided.version, decided.verdict) for decided in message.verdicts] == [
@@ -317,7 +322,7 @@ def test_it_tells_readers_of_the_log_what_was_aborted() -> None:
     server.show((tag, payload))
     server.wait(60 * SECOND)
     assert not server.asks_log(log.Append), "nothing new"
-    assert server.ask(Aborted(0), SNAPSHOT, 3) == (2,)
+    assert server.ask(Aborted(0), SNAPSHOT, 3) == NotApplied((2,))
 
 
 def test_two_decision_records_at_once_do_no_harm() -> None:
@@ -391,7 +396,7 @@ def test_nothing_is_shown_of_a_checkpoint_before_it_is_whole() -> None:
     assert not taker.take(Verdicts)
     serve(taker, giver)
     assert len(taker.take(Verdicts)) == 1
-    assert taker.ask(Version()) is None
+    assert taker.ask(Version()) == Itself()
 
 
 def test_a_checkpoint_begins_anew_when_the_floor_has_moved() -> None:

@@ -11,11 +11,13 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
 
+from logdb.cluster import messages as mapping
 from logdb.log.contract import LogRecord, Record
 from logdb.log.paxos import messages as paxos
 from logdb.log.scalog import messages as scalog
 from logdb.log.scalog.records import HEADER_BYTES
 from logdb.net.limits import MAX_PULL_BYTES
+from logdb.store.records import Place, Value
 
 
 def is_id(kind: type, name: str) -> bool:
@@ -37,10 +39,10 @@ def parts_of(hint: Any) -> Iterator[Any]:
 
 
 def message_types() -> list[type]:
-    """Every NamedTuple of the two modules that is not a part of another one."""
+    """Every NamedTuple of the three modules that is not a part of another one."""
     tuples = [
         kind
-        for module in (scalog, paxos)
+        for module in (scalog, paxos, mapping)
         for kind in vars(module).values()
         if isinstance(kind, type) and hasattr(kind, "_fields") and kind.__module__ == module.__name__
     ]
@@ -51,37 +53,59 @@ def message_types() -> list[type]:
 # ---- one fixed sample
 
 
-def sample(kind: Any) -> Any:
-    """A message whose fields are all different and none of them is the default. Lists have two items."""
-    numbers = count(1000)
-    return _sample(kind, kind, "", numbers)
+def options_of(hint: Any) -> list[Any]:
+    """What a field of a union type may be, but for None where that means that there is nothing."""
+    return list(get_args(Value)) if hint == Value else [it for it in get_args(hint) if it is not NoneType]
 
 
-def _sample(hint: Any, kind: Any, name: str, numbers: Iterator[int]) -> Any:
-    options = get_args(hint)
-    if hint is int:
-        return next(numbers) + (1 << 63 if is_id(kind, name) else 0)
-    if hint is bool:
-        return True
-    if hint is str:
-        return f"node-{next(numbers)}:7400"
-    if hint is bytes:
-        return f"stored payload {next(numbers)}".encode()
-    if isinstance(hint, type) and issubclass(hint, Enum):
-        return list(hint)[-1]
-    if get_origin(hint) is UnionType:
-        return _sample(options[0], kind, name, numbers)
-    if hint == frozenset[int]:
-        return frozenset({3, 255})
-    if hint == Sequence[Record]:
-        return ((7, _sample(bytes, kind, name, numbers)), (8, _sample(bytes, kind, name, numbers)))
-    if hint == Sequence[LogRecord]:
-        return tuple(LogRecord(next(numbers), next(numbers), 7 + n, f"stored payload {n}".encode()) for n in (1, 2))
+def variants(hint: Any) -> int:
+    """So many samples show each option of each union once."""
+    own = len(options_of(hint)) if get_origin(hint) is UnionType else 1
     if hasattr(hint, "_fields"):
-        return hint(*(_sample(field, hint, at, numbers) for at, field in get_type_hints(hint).items()))
-    if len(options) == 1 or options[-1] is Ellipsis:
-        return tuple(_sample(options[0], kind, name, numbers) for _ in range(2))
-    return tuple(_sample(option, kind, name, numbers) for option in options)
+        return max([1, *map(variants, get_type_hints(hint).values())])
+    return max([own, *map(variants, get_args(hint))])
+
+
+def sample(kind: Any, variant: int = 0) -> Any:
+    """A message whose fields are all different and none of them is the default. Lists have two items."""
+    return _Sampler(variant).make(kind, kind, "")
+
+
+class _Sampler:
+    def __init__(self, variant: int) -> None:
+        self.variant, self.numbers = variant, count(1000)
+
+    def make(self, hint: Any, kind: Any, name: str) -> Any:
+        options = get_args(hint)
+        if hint is int:
+            return next(self.numbers) + (1 << 63 if is_id(kind, name) else 0)
+        if hint is bool:
+            return True
+        if hint is NoneType:
+            return None
+        if hint is str:
+            return f"node-{next(self.numbers)}:7400"
+        if hint is bytes:
+            payload = f"stored payload {next(self.numbers)}".encode()
+            return payload[-16:] if kind is Place else payload
+        if isinstance(hint, type) and issubclass(hint, Enum):
+            return list(hint)[-1]
+        if get_origin(hint) is UnionType:
+            choices = options_of(hint)
+            return self.make(choices[self.variant % len(choices)], kind, name)
+        if hint == frozenset[int]:
+            return frozenset({3, 255})
+        if hint == Sequence[Record]:
+            return ((7, self.make(bytes, kind, name)), (8, self.make(bytes, kind, name)))
+        if hint == Sequence[LogRecord]:
+            numbers = self.numbers
+            records = [(next(numbers), next(numbers), 7 + n, f"stored payload {n}".encode()) for n in (1, 2)]
+            return tuple([LogRecord(*record) for record in records])
+        if hasattr(hint, "_fields"):
+            return hint(*(self.make(field, hint, at) for at, field in get_type_hints(hint).items()))
+        if len(options) == 1 or options[-1] is Ellipsis:
+            return tuple(self.make(options[0], kind, name) for _ in range(2))
+        return tuple(self.make(option, kind, name) for option in options)
 
 
 # ---- random ones
@@ -116,6 +140,9 @@ def _field(hint: Any, kind: Any, name: str) -> st.SearchStrategy[Any]:
         return st.lists(st.tuples(tags, payloads), max_size=5).map(tuple)
     if hint == Sequence[LogRecord]:
         return st.lists(st.builds(LogRecord, positions, positions, tags, payloads), max_size=5).map(tuple)
+    if hint is Place:
+        shards = st.integers(0, (1 << 32) - 1)
+        return st.builds(Place, positions, shards, positions, st.binary(min_size=16, max_size=16))
     if get_origin(hint) is UnionType:
         return st.one_of(*(_field(option, kind, name) for option in options))
     if hasattr(hint, "_fields"):

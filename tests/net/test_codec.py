@@ -18,7 +18,7 @@ from logdb.net.limits import MAX_PULL_BYTES, WireError
 from logdb.net.packing import pack_numbered, pack_records, unpack_numbered, unpack_records, unpack_stored
 from logdb.net.parcels import VERSION, Mail, pack, unpack
 from logdb.net.proto import peers_pb2
-from tests.net.samples import any_message, conforms, message_types, messages, sample
+from tests.net.samples import any_message, conforms, message_types, messages, sample, variants
 
 GOLDEN = Path(__file__).with_name("golden.txt")
 kinds = pytest.mark.parametrize("kind", message_types(), ids=lambda kind: f"{kind.__module__[10:16]}-{kind.__name__}")
@@ -44,9 +44,10 @@ def test_every_message_has_a_codec() -> None:
 
 @kinds
 def test_a_sample_arrives(kind: type) -> None:
-    message = sample(kind)
-    assert sent(message) == message
-    assert conforms(sent(message), kind)
+    for variant in range(variants(kind)):
+        message = sample(kind, variant)
+        assert sent(message) == message
+        assert conforms(sent(message), kind)
 
 
 @kinds
@@ -122,11 +123,12 @@ def test_the_bytes_of_this_version_have_not_changed() -> None:
 
 
 def golden() -> str:
-    """A sample of each message, and the bytes in which it travels."""
+    """Samples of each message, and the bytes in which they travel."""
     lines = [f"version {VERSION}"]
     for kind, (name, *_) in sorted(KINDS.items(), key=lambda item: item[1][0]):
-        (parcel,) = pack("", "", [sample(kind)])
-        lines.append(f"{name} {parcel.hex()}")
+        for variant in range(variants(kind)):
+            (parcel,) = pack("", "", [sample(kind, variant)])
+            lines.append(f"{name} {parcel.hex()}")
     return "\n".join(lines) + "\n"
 
 
@@ -194,6 +196,16 @@ def test_every_beginning_of_a_parcel_is_refused_or_whole(kind: type) -> None:
         whole(parcel[:end])
 
 
+def answer(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """A mapping server's answer, as on the wire."""
+    return [{"mapping_answers": {"answers": [{"result": result}]}}]
+
+
+def part(rows: dict[str, Any]) -> list[dict[str, Any]]:
+    """A part of a checkpoint, as on the wire."""
+    return [{"mapping_slice": {"part": rows}}]
+
+
 @pytest.mark.parametrize(
     ("messages", "complaint"),
     [
@@ -205,12 +217,24 @@ def test_every_beginning_of_a_parcel_is_refused_or_whole(kind: type) -> None:
         ([{"refused": {"client": 1}}], "0 is no Why"),
         ([{"refused": {"why": 77}}], "77 is no Why"),
         ([{"not_found": {"why": 5}}], "5 is no Not"),
-        ([{"change": {"change": {}}}], "a change of no known kind"),
+        ([{"change": {"change": {}}}], "a Reconfiguration of no known kind"),
         ([{"pull": {"tags": b"\0"}}], "the tag 0 is none"),
         ([{"pull": {"max_bytes": MAX_PULL_BYTES + 1}}], "a Pull of"),
-        ([{"view_is": {"view": {"aggregators": ["a"]}}}], "1 addresses where each row has 2"),
+        ([{"view_is": {"view": {"aggregators": ["a"]}}}], "1 strings where each row has 2"),
         ([{"append": {}}], "append without its batch"),
         ([{"paxos_accept": {"ballot": {"round": -1}}}], "Ballot with round -1"),
+        ([{"mapping_reads": {"reads": [{"consistency": 1}]}}], "a Question of no known kind"),
+        ([{"mapping_reads": {"reads": [{"question": {"version": {}}}]}}], "0 is no Consistency"),
+        (answer({"entries": {"entries": {"versions": [1]}}}), "0 values of 0 kinds where there are 1"),
+        (answer({"entries": {"entries": {"versions": [1], "values": [b""], "kinds": b"\1\1"}}}), "1 values of 2 kinds"),
+        (answer({"entries": {"entries": {"versions": [-1], "values": [b""]}}}), "a position that is none"),
+        (answer({"rows": {"rows": {"values": [b""]}}}), "1 values of 0 kinds where there are 0"),
+        (answer({"rows": {"rows": {"keys": [b"k"], "values": [b"v"], "kinds": b"\1"}}}), "1 bytes and of kind 1"),
+        (answer({"rows": {"rows": {"keys": [b"k"], "values": [b"v"], "kinds": b"\2"}}}), "1 bytes and of kind 2"),
+        (answer({"rows": {"rows": {"keys": [b"k"], "values": [b"\xff" * 36], "kinds": b"\2"}}}), "which is no place"),
+        (answer({"rows": {"rows": {"keys": [b"k"], "values": [b"v"], "kinds": b"\3"}}}), "of kind 3"),
+        (part({"map_rows": {"rows": {"keys": [b"k"], "values": [b"v"], "numbers": [1]}}}), "1 numbers for 1 keys"),
+        (part({"head_rows": {"rows": [b"k"]}}), "1 strings where each row has 2"),
     ],
 )
 def test_wrong_values_are_named(messages: list[dict[str, Any]], complaint: str) -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from logdb.cluster import messages as mapping
 from logdb.errors import Advice
 from logdb.log.contract import LogRecord
 from logdb.log.paxos import messages as paxos
@@ -25,6 +26,7 @@ from logdb.net.limits import (
 )
 from logdb.net.parcels import VERSION, Hello, Mail, Refusal, Role, pack, pack_hello, pack_refusal, unpack, why_not
 from logdb.net.proto import peers_pb2
+from logdb.txn.validation import COMMITTED
 
 BALLOT = paxos.Ballot(3, 1)
 
@@ -141,6 +143,22 @@ def test_updates_tallies_and_values_are_split(monkeypatch: pytest.MonkeyPatch) -
     assert {(part.ballot, part.commit) for part in parts} == {(BALLOT, 49)}
 
 
+def test_what_a_client_and_a_mapping_server_say_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    tight(monkeypatch, 200)
+    many = range(1, 40)
+    wholes: list[Any] = [
+        mapping.Reads(tuple(mapping.Read(n, mapping.Consistency.SESSION, n, mapping.Get((b"key",))) for n in many)),
+        mapping.Answers(tuple(mapping.Answered(n, n, mapping.Entries(((n, b"value"),))) for n in many)),
+        mapping.Busy(tuple(range(1 << 40, (1 << 40) + 40))),
+        mapping.Await(tuple(mapping.Wait(n, n, n) for n in many)),
+        mapping.Verdicts(tuple(mapping.Decided(n, n, n, COMMITTED, "winner") for n in many)),
+    ]
+    for whole in wholes:
+        parts = arrivals(pack("one:1", "two:2", [whole]))
+        assert len(parts) > 1
+        assert sum((part[0] for part in parts), ()) == whole[0]
+
+
 def test_answers_that_are_asked_for_again_say_less(monkeypatch: pytest.MonkeyPatch) -> None:
     tight(monkeypatch, 300)
     entries = tuple(scalog.Placed(n, n - 1, 5, (scalog.Range(1, n, 1, n),)) for n in range(1, 80))
@@ -253,7 +271,7 @@ def test_the_limits_fit_each_other() -> None:
 
 # ---- the handshake
 
-SERVER = Hello(VERSION, "orders", Role.STORAGE, "10.0.0.1:7400")
+SERVER = Hello(VERSION, "orders", Role.STORAGE, "10.0.0.1:7400", ("10.0.0.2:7400",), ("10.0.0.3:7400", "m:1"))
 
 
 @pytest.mark.parametrize("role", list(Role))

@@ -1,3 +1,4 @@
+from logdb.net.proto import mapping_pb2 as _mapping_pb2
 from logdb.net.proto import paxos_pb2 as _paxos_pb2
 from logdb.net.proto import scalog_pb2 as _scalog_pb2
 from google.protobuf.internal import containers as _containers
@@ -41,21 +42,23 @@ class Parcel(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., refusal: _Optional[str] = ..., sender: _Optional[str] = ..., receiver: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ..., batches: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("version", "cluster", "role", "address", "ordering")
+    __slots__ = ("version", "cluster", "role", "address", "ordering", "mapping")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     ORDERING_FIELD_NUMBER: _ClassVar[int]
+    MAPPING_FIELD_NUMBER: _ClassVar[int]
     version: int
     cluster: str
     role: Role
     address: str
     ordering: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, version: _Optional[int] = ..., cluster: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., address: _Optional[str] = ..., ordering: _Optional[_Iterable[str]] = ...) -> None: ...
+    mapping: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, version: _Optional[int] = ..., cluster: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., address: _Optional[str] = ..., ordering: _Optional[_Iterable[str]] = ..., mapping: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Message(_message.Message):
-    __slots__ = ("append", "appended", "replicate", "held", "report", "updates", "pulled", "pull", "paxos_accept", "paxos_accepted", "refused", "ask_fate", "fate", "read", "found", "not_found", "ask_time", "time_is", "ask_sessions", "sessions_are", "ask_placements", "placements", "register", "register_aggregator", "ask", "you", "tally", "suspect", "recovered", "caught_up", "suspect_aggregator", "ask_view", "view_is", "ask_tail", "tail_is", "change", "changed", "not_leader", "paxos_canvass", "paxos_canvassed", "paxos_prepare", "paxos_promise", "paxos_install", "paxos_installed", "paxos_refused", "paxos_probe", "paxos_probed")
+    __slots__ = ("append", "appended", "replicate", "held", "report", "updates", "pulled", "pull", "paxos_accept", "paxos_accepted", "refused", "ask_fate", "fate", "read", "found", "not_found", "ask_time", "time_is", "ask_sessions", "sessions_are", "ask_placements", "placements", "register", "register_aggregator", "ask", "you", "tally", "suspect", "recovered", "caught_up", "suspect_aggregator", "ask_view", "view_is", "ask_tail", "tail_is", "change", "changed", "not_leader", "paxos_canvass", "paxos_canvassed", "paxos_prepare", "paxos_promise", "paxos_install", "paxos_installed", "paxos_refused", "paxos_probe", "paxos_probed", "mapping_reads", "mapping_answers", "mapping_await", "mapping_verdicts", "mapping_busy", "mapping_ask_slice", "mapping_slice", "mapping_nothing")
     APPEND_FIELD_NUMBER: _ClassVar[int]
     APPENDED_FIELD_NUMBER: _ClassVar[int]
     REPLICATE_FIELD_NUMBER: _ClassVar[int]
@@ -103,6 +106,14 @@ class Message(_message.Message):
     PAXOS_REFUSED_FIELD_NUMBER: _ClassVar[int]
     PAXOS_PROBE_FIELD_NUMBER: _ClassVar[int]
     PAXOS_PROBED_FIELD_NUMBER: _ClassVar[int]
+    MAPPING_READS_FIELD_NUMBER: _ClassVar[int]
+    MAPPING_ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    MAPPING_AWAIT_FIELD_NUMBER: _ClassVar[int]
+    MAPPING_VERDICTS_FIELD_NUMBER: _ClassVar[int]
+    MAPPING_BUSY_FIELD_NUMBER: _ClassVar[int]
+    MAPPING_ASK_SLICE_FIELD_NUMBER: _ClassVar[int]
+    MAPPING_SLICE_FIELD_NUMBER: _ClassVar[int]
+    MAPPING_NOTHING_FIELD_NUMBER: _ClassVar[int]
     append: _scalog_pb2.Append
     appended: _scalog_pb2.Appended
     replicate: _scalog_pb2.Replicate
@@ -150,4 +161,12 @@ class Message(_message.Message):
     paxos_refused: _paxos_pb2.Refused
     paxos_probe: _paxos_pb2.Probe
     paxos_probed: _paxos_pb2.Probed
-    def __init__(self, append: _Optional[_Union[_scalog_pb2.Append, _Mapping]] = ..., appended: _Optional[_Union[_scalog_pb2.Appended, _Mapping]] = ..., replicate: _Optional[_Union[_scalog_pb2.Replicate, _Mapping]] = ..., held: _Optional[_Union[_scalog_pb2.Held, _Mapping]] = ..., report: _Optional[_Union[_scalog_pb2.Report, _Mapping]] = ..., updates: _Optional[_Union[_scalog_pb2.Updates, _Mapping]] = ..., pulled: _Optional[_Union[_scalog_pb2.Pulled, _Mapping]] = ..., pull: _Optional[_Union[_scalog_pb2.Pull, _Mapping]] = ..., paxos_accept: _Optional[_Union[_paxos_pb2.Accept, _Mapping]] = ..., paxos_accepted: _Optional[_Union[_paxos_pb2.Accepted, _Mapping]] = ..., refused: _Optional[_Union[_scalog_pb2.Refused, _Mapping]] = ..., ask_fate: _Optional[_Union[_scalog_pb2.AskFate, _Mapping]] = ..., fate: _Optional[_Union[_scalog_pb2.Fate, _Mapping]] = ..., read: _Optional[_Union[_scalog_pb2.Read, _Mapping]] = ..., found: _Optional[_Union[_scalog_pb2.Found, _Mapping]] = ..., not_found: _Optional[_Union[_scalog_pb2.NotFound, _Mapping]] = ..., ask_time: _Optional[_Union[_scalog_pb2.AskTime, _Mapping]] = ..., time_is: _Optional[_Union[_scalog_pb2.TimeIs, _Mapping]] = ..., ask_sessions: _Optional[_Union[_scalog_pb2.AskSessions, _Mapping]] = ..., sessions_are: _Optional[_Union[_scalog_pb2.SessionsAre, _Mapping]] = ..., ask_placements: _Optional[_Union[_scalog_pb2.AskPlacements, _Mapping]] = ..., placements: _Optional[_Union[_scalog_pb2.Placements, _Mapping]] = ..., register: _Optional[_Union[_scalog_pb2.Register, _Mapping]] = ..., register_aggregator: _Optional[_Union[_scalog_pb2.RegisterAggregator, _Mapping]] = ..., ask: _Optional[_Union[_scalog_pb2.Ask, _Mapping]] = ..., you: _Optional[_Union[_scalog_pb2.You, _Mapping]] = ..., tally: _Optional[_Union[_scalog_pb2.Tally, _Mapping]] = ..., suspect: _Optional[_Union[_scalog_pb2.Suspect, _Mapping]] = ..., recovered: _Optional[_Union[_scalog_pb2.Recovered, _Mapping]] = ..., caught_up: _Optional[_Union[_scalog_pb2.CaughtUp, _Mapping]] = ..., suspect_aggregator: _Optional[_Union[_scalog_pb2.SuspectAggregator, _Mapping]] = ..., ask_view: _Optional[_Union[_scalog_pb2.AskView, _Mapping]] = ..., view_is: _Optional[_Union[_scalog_pb2.ViewIs, _Mapping]] = ..., ask_tail: _Optional[_Union[_scalog_pb2.AskTail, _Mapping]] = ..., tail_is: _Optional[_Union[_scalog_pb2.TailIs, _Mapping]] = ..., change: _Optional[_Union[_scalog_pb2.Change, _Mapping]] = ..., changed: _Optional[_Union[_scalog_pb2.Changed, _Mapping]] = ..., not_leader: _Optional[_Union[_scalog_pb2.NotLeader, _Mapping]] = ..., paxos_canvass: _Optional[_Union[_paxos_pb2.Canvass, _Mapping]] = ..., paxos_canvassed: _Optional[_Union[_paxos_pb2.Canvassed, _Mapping]] = ..., paxos_prepare: _Optional[_Union[_paxos_pb2.Prepare, _Mapping]] = ..., paxos_promise: _Optional[_Union[_paxos_pb2.Promise, _Mapping]] = ..., paxos_install: _Optional[_Union[_paxos_pb2.Install, _Mapping]] = ..., paxos_installed: _Optional[_Union[_paxos_pb2.Installed, _Mapping]] = ..., paxos_refused: _Optional[_Union[_paxos_pb2.Refused, _Mapping]] = ..., paxos_probe: _Optional[_Union[_paxos_pb2.Probe, _Mapping]] = ..., paxos_probed: _Optional[_Union[_paxos_pb2.Probed, _Mapping]] = ...) -> None: ...
+    mapping_reads: _mapping_pb2.Reads
+    mapping_answers: _mapping_pb2.Answers
+    mapping_await: _mapping_pb2.Await
+    mapping_verdicts: _mapping_pb2.Verdicts
+    mapping_busy: _mapping_pb2.Busy
+    mapping_ask_slice: _mapping_pb2.AskSlice
+    mapping_slice: _mapping_pb2.Slice
+    mapping_nothing: _mapping_pb2.Nothing
+    def __init__(self, append: _Optional[_Union[_scalog_pb2.Append, _Mapping]] = ..., appended: _Optional[_Union[_scalog_pb2.Appended, _Mapping]] = ..., replicate: _Optional[_Union[_scalog_pb2.Replicate, _Mapping]] = ..., held: _Optional[_Union[_scalog_pb2.Held, _Mapping]] = ..., report: _Optional[_Union[_scalog_pb2.Report, _Mapping]] = ..., updates: _Optional[_Union[_scalog_pb2.Updates, _Mapping]] = ..., pulled: _Optional[_Union[_scalog_pb2.Pulled, _Mapping]] = ..., pull: _Optional[_Union[_scalog_pb2.Pull, _Mapping]] = ..., paxos_accept: _Optional[_Union[_paxos_pb2.Accept, _Mapping]] = ..., paxos_accepted: _Optional[_Union[_paxos_pb2.Accepted, _Mapping]] = ..., refused: _Optional[_Union[_scalog_pb2.Refused, _Mapping]] = ..., ask_fate: _Optional[_Union[_scalog_pb2.AskFate, _Mapping]] = ..., fate: _Optional[_Union[_scalog_pb2.Fate, _Mapping]] = ..., read: _Optional[_Union[_scalog_pb2.Read, _Mapping]] = ..., found: _Optional[_Union[_scalog_pb2.Found, _Mapping]] = ..., not_found: _Optional[_Union[_scalog_pb2.NotFound, _Mapping]] = ..., ask_time: _Optional[_Union[_scalog_pb2.AskTime, _Mapping]] = ..., time_is: _Optional[_Union[_scalog_pb2.TimeIs, _Mapping]] = ..., ask_sessions: _Optional[_Union[_scalog_pb2.AskSessions, _Mapping]] = ..., sessions_are: _Optional[_Union[_scalog_pb2.SessionsAre, _Mapping]] = ..., ask_placements: _Optional[_Union[_scalog_pb2.AskPlacements, _Mapping]] = ..., placements: _Optional[_Union[_scalog_pb2.Placements, _Mapping]] = ..., register: _Optional[_Union[_scalog_pb2.Register, _Mapping]] = ..., register_aggregator: _Optional[_Union[_scalog_pb2.RegisterAggregator, _Mapping]] = ..., ask: _Optional[_Union[_scalog_pb2.Ask, _Mapping]] = ..., you: _Optional[_Union[_scalog_pb2.You, _Mapping]] = ..., tally: _Optional[_Union[_scalog_pb2.Tally, _Mapping]] = ..., suspect: _Optional[_Union[_scalog_pb2.Suspect, _Mapping]] = ..., recovered: _Optional[_Union[_scalog_pb2.Recovered, _Mapping]] = ..., caught_up: _Optional[_Union[_scalog_pb2.CaughtUp, _Mapping]] = ..., suspect_aggregator: _Optional[_Union[_scalog_pb2.SuspectAggregator, _Mapping]] = ..., ask_view: _Optional[_Union[_scalog_pb2.AskView, _Mapping]] = ..., view_is: _Optional[_Union[_scalog_pb2.ViewIs, _Mapping]] = ..., ask_tail: _Optional[_Union[_scalog_pb2.AskTail, _Mapping]] = ..., tail_is: _Optional[_Union[_scalog_pb2.TailIs, _Mapping]] = ..., change: _Optional[_Union[_scalog_pb2.Change, _Mapping]] = ..., changed: _Optional[_Union[_scalog_pb2.Changed, _Mapping]] = ..., not_leader: _Optional[_Union[_scalog_pb2.NotLeader, _Mapping]] = ..., paxos_canvass: _Optional[_Union[_paxos_pb2.Canvass, _Mapping]] = ..., paxos_canvassed: _Optional[_Union[_paxos_pb2.Canvassed, _Mapping]] = ..., paxos_prepare: _Optional[_Union[_paxos_pb2.Prepare, _Mapping]] = ..., paxos_promise: _Optional[_Union[_paxos_pb2.Promise, _Mapping]] = ..., paxos_install: _Optional[_Union[_paxos_pb2.Install, _Mapping]] = ..., paxos_installed: _Optional[_Union[_paxos_pb2.Installed, _Mapping]] = ..., paxos_refused: _Optional[_Union[_paxos_pb2.Refused, _Mapping]] = ..., paxos_probe: _Optional[_Union[_paxos_pb2.Probe, _Mapping]] = ..., paxos_probed: _Optional[_Union[_paxos_pb2.Probed, _Mapping]] = ..., mapping_reads: _Optional[_Union[_mapping_pb2.Reads, _Mapping]] = ..., mapping_answers: _Optional[_Union[_mapping_pb2.Answers, _Mapping]] = ..., mapping_await: _Optional[_Union[_mapping_pb2.Await, _Mapping]] = ..., mapping_verdicts: _Optional[_Union[_mapping_pb2.Verdicts, _Mapping]] = ..., mapping_busy: _Optional[_Union[_mapping_pb2.Busy, _Mapping]] = ..., mapping_ask_slice: _Optional[_Union[_mapping_pb2.AskSlice, _Mapping]] = ..., mapping_slice: _Optional[_Union[_mapping_pb2.Slice, _Mapping]] = ..., mapping_nothing: _Optional[_Union[_mapping_pb2.Nothing, _Mapping]] = ...) -> None: ...
