@@ -1,0 +1,1 @@
+"""Faults on real processes: `python -m tests.nemesis --help`."""

@@ -1,0 +1,129 @@
+"""What clients asked and were told, as JSON lines: the evidence of a run on real processes.
+
+One line when an operation begins, one when it ends, all with `process` (who does one thing after another), `time` (ns
+of the machine's monotonic clock, the same for all its processes) and `type`:
+
+    invoke   it begins; `f` says what it is, `ops` what it means to do
+    plan     it has read, and now means to do this
+    ok       it is done, at `version`; `ops` has what it read
+    fail     nothing of it was or ever will be applied
+    info     nobody knows; of what was killed with its client, there is no second line at all
+
+`ops`: some of ["r", key, value or null], ["w", key, value], ["append", key, element], ["cas", key, old or null, new]
+and ["scan", start, end, {key: value}]. A list is kept as its elements with commas between them.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+Ops = list[list[Any]]
+
+
+class Recorder:
+    """Writes the history of one client process. Each line is in the file when its call returns, come what may."""
+
+    def __init__(self, path: Path, client: str) -> None:
+        self.client = client
+        self._file = path.open("ab", buffering=0)
+
+    def write(self, process: str, type_: str, **fields: Any) -> None:
+        """One line; what is None or empty is left out."""
+        said = {name: value for name, value in fields.items() if value not in (None, "", 0)}
+        line = {"process": f"{self.client}.{process}", "time": time.monotonic_ns(), "type": type_, **said}
+        self._file.write(json.dumps(line).encode() + b"\n")
+
+    def close(self) -> None:
+        self._file.close()
+
+
+@dataclass(slots=True)
+class Entry:
+    """One operation. `invoked`, `returned`: ns, and None if nobody was told how it ended.
+
+    `version`: of a commit its place in the log, of a read what it was read at, 0 if it does not say. `snapshot`: what a
+    transaction read. `session`: the newest version that its client had seen. `why`: what a failure was told.
+    """
+
+    process: str
+    f: str
+    invoked: int
+    returned: int | None = None
+    status: str = "info"
+    ops: Ops = field(default_factory=list)
+    version: int = 0
+    snapshot: int = 0
+    session: int = 0
+    txn: str = ""
+    label: str = ""
+    linearizable: bool = False
+    why: dict[str, Any] = field(default_factory=dict)
+    result: list[Any] | None = None
+
+    @property
+    def reads(self) -> dict[str, str | None]:
+        """What it read of keys, first."""
+        found: dict[str, str | None] = {}
+        for kind, key, *rest in self.ops:
+            if kind == "r":
+                found.setdefault(key, rest[0])
+        return found
+
+    @property
+    def scans(self) -> dict[tuple[str, str | None], dict[str, str]]:
+        """What it read of ranges."""
+        return {(start, end): rows for kind, start, *rest in self.ops if kind == "scan" for end, rows in [rest]}
+
+    @property
+    def writes(self) -> dict[str, str]:
+        """What it wrote or meant to write."""
+        written: dict[str, str] = {}
+        reads = self.reads
+        for kind, key, *rest in self.ops:
+            if kind == "append":
+                before = written.get(key, reads.get(key))
+                written[key] = f"{before},{rest[0]}" if before else rest[0]
+            elif kind in ("w", "cas"):
+                written[key] = rest[-1]
+        return written
+
+
+def elements_of(value: str | None) -> list[str]:
+    """The elements of a list."""
+    return value.split(",") if value else []
+
+
+def load(paths: Iterable[Path]) -> list[Entry]:
+    """The operations of all clients, in the order in which they began. Raises ValueError."""
+    lines: list[dict[str, Any]] = []
+    for path in paths:
+        for line in path.read_bytes().split(b"\n")[:-1]:  # what stands after the last newline is of a write cut short
+            lines.append(json.loads(line))
+    return assemble(lines)
+
+
+def assemble(lines: list[dict[str, Any]]) -> list[Entry]:
+    """Operations of lines. Raises ValueError."""
+    entries: list[Entry] = []
+    open_: dict[str, Entry] = {}
+    for line in sorted(lines, key=lambda line: line["time"]):
+        line = dict(line)
+        process, at, type_ = line.pop("process"), line.pop("time"), line.pop("type")
+        if type_ == "invoke":
+            if process in open_:
+                raise ValueError(f"{process} begins {line} in the middle of {open_[process]}")
+            open_[process] = Entry(process, line.pop("f"), at, **line)
+            entries.append(open_[process])
+        elif type_ == "plan":
+            open_[process].ops = line["ops"]
+        else:
+            entry = open_.pop(process)
+            entry.status, entry.returned = type_, at if type_ != "info" else None
+            for name, value in line.items():
+                setattr(entry, name, value)
+    return entries

@@ -1,0 +1,198 @@
+"""All checks of a run: those with the versions as witness, which the simulator has, and those that believe nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import logdb
+from logdb.store.records import TxnId
+from logdb.txn.coordinator import Outcome, Status
+from logdb.txn.validation import Reason, Verdict
+from tests.nemesis.history import Entry, elements_of
+from tests.nemesis.list_append import check_list_append
+from tests.nemesis.registers import check_registers
+from tests.sim.database import checks
+from tests.sim.database.checks import Model
+from tests.sim.database.history import History, Op, Versioned
+from tests.sim.world import Failure
+
+LIST_PREFIX, CELL_PREFIX = "list", "cell"
+NAMES = {"append": "append", "transfer": "transfer", "cas": "compare and set", "put": "put"}
+"""What the simulator calls the transactions that write."""
+
+
+@dataclass
+class End:
+    """The database when all is over. `commits`: (version, label, changes) of all of its feed. `state`: a scan.
+
+    `settled`: how the transactions ended of which nobody knew. `states`: what other servers say of the same version.
+    """
+
+    version: int
+    commits: list[tuple[int, str, dict[bytes, bytes | None]]]
+    state: dict[bytes, bytes]
+    settled: dict[str, Outcome]
+    states: list[dict[bytes, bytes]] = field(default_factory=list)
+
+    @property
+    def model(self) -> Model:
+        """All versions of all keys."""
+        versions: dict[bytes, list[tuple[int, bytes | None]]] = {}
+        for version, _, changes in self.commits:
+            for key, value in changes.items():
+                versions.setdefault(key, []).append((version, value))
+        return Model(versions)
+
+
+def judge(entries: Sequence[Entry], end: End) -> list[str]:
+    """What is wrong, nothing if all is well."""
+    settled = {TxnId.parse(txn): outcome for txn, outcome in end.settled.items()}
+    wrong: list[str] = []
+    for check in _checks(entries, end, settled):
+        try:
+            check()
+        except Failure as failure:
+            wrong.append(f"{failure.check}: {failure}"[:3_000])
+    return wrong
+
+
+def _checks(entries: Sequence[Entry], end: End, settled: Mapping[TxnId, Outcome]) -> Iterator[Callable[[], None]]:
+    yield lambda: check_feed(end)
+    yield lambda: check_expected(entries)
+    yield lambda: check_list_append(*lists_of(entries, end))
+    yield lambda: check_registers(entries, sorted({key for entry in entries for key in _cells(entry)}))
+    yield lambda: check_conflicts(entries, end)
+    model = end.model
+    try:
+        history = as_simulated(entries, model)
+    except Failure as failure:
+        raised = failure
+
+        def nowhere() -> None:
+            raise raised
+
+        yield nowhere
+        return
+    yield lambda: checks.check_known(history, model, settled)
+    yield lambda: checks.check_reads(history, model)
+    yield lambda: checks.check_serial(history, model)
+    yield lambda: checks.check_real_time(history, model)
+    yield lambda: checks.check_sessions(history)
+    yield lambda: checks.check_aborts(history, model)
+    yield lambda: checks.check_bank(history, model)
+    yield lambda: checks.check_outcomes(history, settled)
+
+
+def _cells(entry: Entry) -> Iterator[str]:
+    return (op[1] for op in entry.ops if op[0] != "scan" and op[1].startswith(CELL_PREFIX))
+
+
+def lists_of(entries: Sequence[Entry], end: End) -> tuple[list[Entry], dict[str, list[str]]]:
+    """What the checker of list-append looks at."""
+    concerned = [
+        entry
+        for entry in entries
+        if (entry.linearizable or entry.f == "append") and any(op[1].startswith(LIST_PREFIX) for op in entry.ops)
+    ]
+    lists = {key.decode(): elements_of(value.decode()) for key, value in end.state.items()}
+    return concerned, {key: elements for key, elements in lists.items() if key.startswith(LIST_PREFIX)}
+
+
+# ---- checks that the simulator has no need of
+
+
+def check_feed(end: End) -> None:
+    """The change feed, folded, is what a scan finds; and every server finds the same."""
+    versions = [version for version, _, _ in end.commits]
+    if versions != sorted(set(versions)):
+        raise Failure("the feed is in order", f"{versions}")
+    state: dict[bytes, bytes | None] = {}
+    for version, _, changes in end.commits:
+        if version <= end.version:
+            state.update(changes)
+    folded = {key: value for key, value in state.items() if value is not None}
+    for found in (end.state, *end.states):
+        if found != folded:
+            different = {key for key in {*found, *folded} if found.get(key) != folded.get(key)}
+            some = sorted(different)[:3]
+            raise Failure("the feed is the state", f"{[(key, found.get(key), folded.get(key)) for key in some]}")
+
+
+EXPECTED = {"", "Unavailable", "OutcomeUnknown", "ConflictError", "condition"}
+
+
+def check_expected(entries: Sequence[Entry]) -> None:
+    """Nobody was told anything that cannot happen."""
+    for entry in entries:
+        if entry.why.get("error", "") not in EXPECTED:
+            raise Failure("an error that nobody can expect", f"{entry}")
+
+
+def check_conflicts(entries: Sequence[Entry], end: End) -> None:
+    """What a transaction is told of the one that won: it wrote that key, at that version, after the snapshot."""
+    by_version = {version: (label, changes) for version, label, changes in end.commits}
+    for entry in entries:
+        if entry.why.get("error") == "ConflictError":
+            version, key = entry.why["version"], entry.why["key"].encode()
+            label, changes = by_version.get(version, ("", {}))
+            if key not in changes or version <= entry.why["snapshot"] or entry.why["winner"] not in ("", label):
+                raise Failure("a conflict is one", f"{entry}: {version} is {label!r}: {changes}")
+
+
+# ---- the same history for the simulator's checks
+
+
+def as_simulated(entries: Sequence[Entry], model: Model) -> History:
+    """Raises Failure if somebody read what is nobody's."""
+    places: dict[tuple[bytes, bytes | None], int] = {
+        (key, value): version for key, versions in model.versions.items() for version, value in versions
+    }
+
+    def versioned(key: str, value: str | None, entry: Entry) -> Versioned:
+        if value is None:
+            return 0, None
+        found = places.get((key.encode(), value.encode()))
+        if found is None:
+            raise Failure("nothing from nowhere", f"{key}: {value} in {entry}")
+        return found, value.encode()
+
+    history = History()
+    moments = sorted(
+        (moment, not begins, number)
+        for number, entry in enumerate(entries)
+        for moment, begins in ((entry.invoked, True), (entry.returned, False))
+        if moment is not None
+    )
+    ops: dict[int, Op] = {}
+    for moment, ends, number in moments:
+        entry = entries[number]
+        if ends:
+            history.complete(ops[number], entry.status, moment)
+        else:
+            ops[number] = op = history.invoke(NAMES.get(entry.f, entry.f), entry.process, moment)
+            _fill(op, entry, versioned)
+    return history
+
+
+def _fill(op: Op, entry: Entry, versioned: Callable[[str, str | None, Entry], Versioned]) -> None:
+    op.status = "info"  # until it is completed
+    op.txn = TxnId.parse(entry.txn) if entry.txn else None
+    op.label, op.snapshot, op.version = entry.label, entry.snapshot, entry.version
+    op.session = entry.session if entry.version else 0
+    op.is_linearizable = entry.linearizable and bool(entry.version)
+    op.writes = {key.encode(): value.encode() for key, value in entry.writes.items()}
+    for kind, key, *rest in entry.ops:
+        if kind == "cas":
+            name, expected = key.encode(), rest[0]
+            op.conditions = (logdb.absent(name) if expected is None else logdb.equals(name, expected.encode()),)
+    if entry.snapshot or (entry.status == "ok" and entry.version):
+        op.reads = {key.encode(): versioned(key, value, entry) for key, value in entry.reads.items()}
+        for (start, end), rows in entry.scans.items():
+            found = {key.encode(): value.encode() for key, value in rows.items()}
+            op.scans[start.encode(), None if end is None else end.encode()] = found
+    if "failed" in entry.why:
+        op.verdict = Verdict(Reason.CONDITION, failed=tuple(entry.why["failed"]))
+    if entry.result is not None:
+        txn, status, version = entry.result
+        op.result = TxnId.parse(txn), Outcome(Status[status], version)

@@ -1,0 +1,174 @@
+"""The judge of a whole run: histories as JSON lines, and what only the database's last word can refute."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logdb.txn.coordinator import Outcome, Status
+from tests.nemesis.history import Recorder, assemble, load
+from tests.nemesis.judging import End, judge
+
+TXN = ["00000000000000aa-1", "00000000000000aa-2", "00000000000000aa-3"]
+
+
+class Lines:
+    """A history that is written down step by step; each step takes one nanosecond."""
+
+    def __init__(self) -> None:
+        self.lines: list[dict[str, Any]] = []
+
+    def add(self, process: str, type_: str, **fields: Any) -> None:
+        self.lines.append({"process": process, "time": len(self.lines) + 1, "type": type_, **fields})
+
+    def did(self, f: str, ops: list[Any], *, status: str = "ok", process: str = "p", **ended: Any) -> None:
+        self.add(process, "invoke", f=f, ops=ops, label=f"{len(self.lines)}", linearizable=True)
+        self.add(process, status, ops=ops, **ended)
+
+
+@pytest.fixture
+def lines() -> Lines:
+    """Two transfers and a read of the bank, a list of one element, a cell that was written and compared."""
+    lines = Lines()
+    lines.did("append", [["r", "list 0.0", None], ["append", "list 0.0", "e"]], version=1, snapshot=0, txn=TXN[0])
+    lines.did(
+        "transfer",
+        [["r", "account 0", None], ["r", "account 1", None], ["w", "account 0", "90 t"], ["w", "account 1", "110 t"]],
+        version=2,
+        snapshot=1,
+        txn=TXN[1],
+    )
+    lines.did("read", [["r", f"account {n}", {0: "90 t", 1: "110 t"}.get(n)] for n in range(5)], version=2)
+    lines.did("put", [["w", "cell 0", "v"]], version=3)
+    lines.did("cas", [["cas", "cell 0", "v", "w"]], version=4)
+    lines.did("cas", [["cas", "cell 0", "v", "x"]], status="fail", version=5, why={"error": "condition", "failed": [0]})
+    lines.did("get", [["r", "cell 0", "w"]])
+    return lines
+
+
+@pytest.fixture
+def end() -> End:
+    commits: list[tuple[int, str, dict[bytes, bytes | None]]] = [
+        (1, "0", {b"list 0.0": b"e"}),
+        (2, "2", {b"account 0": b"90 t", b"account 1": b"110 t"}),
+        (3, "6", {b"cell 0": b"v"}),
+        (4, "8", {b"cell 0": b"w"}),
+    ]
+    state = {b"list 0.0": b"e", b"account 0": b"90 t", b"account 1": b"110 t", b"cell 0": b"w"}
+    return End(9, commits, state, {})
+
+
+def checks_of(lines: Lines, end: End) -> set[str]:
+    return {wrong.partition(":")[0] for wrong in judge(assemble(lines.lines), end)}
+
+
+def test_a_good_run_passes(lines: Lines, end: End) -> None:
+    assert checks_of(lines, end) == set()
+
+
+def test_an_acknowledged_commit_that_is_gone(lines: Lines, end: End) -> None:
+    end.commits.pop(0)
+    end.state.pop(b"list 0.0")
+    assert {"lost append", "nothing lost"} <= checks_of(lines, end)
+
+
+def test_a_commit_that_was_applied_twice(lines: Lines, end: End) -> None:
+    end.commits.append((6, "8", {b"cell 0": b"w"}))
+    assert "nothing twice" in checks_of(lines, end)
+
+
+def test_a_failed_commit_that_was_applied(lines: Lines, end: End) -> None:
+    lines.did("put", [["w", "cell 1", "no"]], status="fail", why={"error": "Unavailable"})
+    end.commits.append((6, "14", {b"cell 1": b"no"}))
+    end.state[b"cell 1"] = b"no"
+    assert checks_of(lines, end) == {"what failed was never applied"}
+
+
+def test_money_from_nowhere(lines: Lines, end: End) -> None:
+    lines.did("transfer", [["w", "account 2", "120 u"]], version=6, txn=TXN[2])
+    end.commits.append((6, "14", {b"account 2": b"120 u"}))
+    end.state[b"account 2"] = b"120 u"
+    assert checks_of(lines, end) == {"the bank's total"}
+
+
+def test_a_read_of_two_snapshots(lines: Lines, end: End) -> None:
+    lines.did("read", [["r", f"account {n}", {1: "110 t"}.get(n)] for n in range(5)], version=2)
+    assert {"a read is of one snapshot", "the bank's total"} <= checks_of(lines, end)
+
+
+def test_a_stale_read_is_seen_by_its_version(lines: Lines, end: End) -> None:
+    lines.did("read", [["r", "account 0", None]], version=1)
+    assert checks_of(lines, end) == {"reads keep to real time"}
+
+
+def test_a_stale_read_is_seen_without_a_version(lines: Lines, end: End) -> None:
+    lines.did("get", [["r", "cell 0", "v"]])
+    assert checks_of(lines, end) == {"linearizable"}
+
+
+def test_a_value_that_nobody_wrote(lines: Lines, end: End) -> None:
+    lines.did("read", [["r", "account 0", "90 nobody"]], version=4)
+    assert checks_of(lines, end) == {"nothing from nowhere"}
+
+
+def test_an_outcome_that_is_not_so(lines: Lines, end: End) -> None:
+    lines.did("put", [["w", "cell 1", "y"]], status="info", txn=TXN[2])
+    assert checks_of(lines, end) == set()
+    end.settled[TXN[2]] = Outcome(Status.COMMITTED, 6)
+    assert checks_of(lines, end) == {"an outcome is what the log says"}
+
+
+def test_an_outcome_that_contradicts_what_was_told(lines: Lines, end: End) -> None:
+    lines.did("outcome", [], result=[TXN[0], "COMMITTED", 1])
+    assert checks_of(lines, end) == set()
+    lines.did("outcome", [], result=[TXN[0], "ABORTED", 1])
+    assert checks_of(lines, end) == {"an outcome is as of now"}
+
+
+def test_a_conflict_that_was_none(lines: Lines, end: End) -> None:
+    why = {"error": "ConflictError", "key": "account 0", "version": 2, "snapshot": 1, "winner": "2"}
+    lines.did("transfer", [], status="fail", why=why)
+    assert checks_of(lines, end) == set()
+    lines.did("transfer", [], status="fail", why=why | {"version": 3})
+    assert checks_of(lines, end) == {"a conflict is one"}
+
+
+def test_an_error_that_nobody_can_expect(lines: Lines, end: End) -> None:
+    lines.did("get", [["r", "cell 0", None]], status="info", why={"error": "Corruption"})
+    assert checks_of(lines, end) == {"an error that nobody can expect"}
+
+
+def test_a_session_that_goes_back(lines: Lines, end: End) -> None:
+    lines.add("q", "invoke", f="snapshot", session=4)
+    lines.add("q", "ok", ops=[["r", "account 0", None]], version=1)
+    assert checks_of(lines, end) == set()
+    lines.add("q", "invoke", f="scan", session=4)
+    lines.add("q", "ok", ops=[["r", "account 0", None]], version=1)
+    assert checks_of(lines, end) == {"a session does not go back"}
+
+
+def test_servers_that_differ(lines: Lines, end: End) -> None:
+    end.states.append(end.state | {b"cell 0": b"v"})
+    assert checks_of(lines, end) == {"the feed is the state"}
+
+
+def test_a_client_that_was_killed_leaves_half_a_line(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "c1.jsonl", "c1")
+    recorder.write("0", "invoke", f="append", ops=[["r", "list", None], ["append", "list", "b"]])
+    recorder.write("0", "plan", ops=[["r", "list", "a"], ["append", "list", "b"]])
+    recorder.close()
+    with (tmp_path / "c1.jsonl").open("a") as file:
+        file.write('{"process": "c1.0", "time"')
+    (entry,) = load([tmp_path / "c1.jsonl"])
+    assert (entry.process, entry.status, entry.returned) == ("c1.0", "info", None)
+    assert entry.writes == {"list": "a,b"}
+
+
+def test_a_process_does_one_thing_after_another() -> None:
+    lines = Lines()
+    lines.add("p", "invoke", f="get")
+    lines.add("p", "invoke", f="get")
+    with pytest.raises(ValueError, match="in the middle of"):
+        assemble(lines.lines)

@@ -1,0 +1,136 @@
+"""Registers: what no order can explain is seen, and what some order explains passes."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+from tests.nemesis.history import Entry
+from tests.nemesis.registers import check_register, check_registers, operations_of
+from tests.sim.world import Failure
+
+
+def op(kind: str, *what: str | None, at: tuple[int, int | None], status: str = "ok", refused: bool = False) -> Entry:
+    why = {"failed": [0]} if refused else {}
+    status = "fail" if refused else status
+    return Entry("p", kind, *at, status, [[kind, "x", *what]], linearizable=True, why=why)
+
+
+def passes(*entries: Entry) -> bool:
+    try:
+        check_registers(entries, ["x"])
+    except Failure:
+        return False
+    return True
+
+
+def test_one_after_another() -> None:
+    assert passes(
+        op("r", None, at=(0, 1)),
+        op("w", "a", at=(2, 3)),
+        op("r", "a", at=(4, 5)),
+        op("cas", "a", "b", at=(6, 7)),
+        op("cas", "a", "c", at=(8, 9), refused=True),
+        op("r", "b", at=(10, 11)),
+    )
+
+
+def test_a_stale_read_is_seen() -> None:
+    written = op("w", "a", at=(0, 1)), op("w", "b", at=(2, 3))
+    assert not passes(*written, op("r", "a", at=(4, 5)))
+    assert not passes(*written, op("r", None, at=(4, 5)))
+    assert passes(*written, op("r", "a", at=(2, 5)))
+
+
+def test_a_read_of_the_future_is_seen() -> None:
+    assert not passes(op("r", "a", at=(0, 1)), op("w", "a", at=(2, 3)))
+
+
+def test_reads_that_go_back_are_seen() -> None:
+    written = op("w", "a", at=(0, 1)), op("w", "b", at=(2, 20))
+    assert passes(*written, op("r", "a", at=(3, 4)), op("r", "b", at=(5, 6)))
+    assert not passes(*written, op("r", "b", at=(3, 4)), op("r", "a", at=(5, 6)))
+
+
+def test_a_value_that_nobody_wrote_is_seen() -> None:
+    assert not passes(op("r", "z", at=(0, 1)))
+
+
+def test_two_that_both_won_are_seen() -> None:
+    one = op("cas", None, "a", at=(0, 10))
+    assert passes(one, op("cas", "a", "b", at=(0, 10)))
+    assert not passes(one, op("cas", None, "b", at=(0, 10)))
+
+
+def test_one_that_should_have_won_is_seen() -> None:
+    assert not passes(op("w", "a", at=(0, 1)), op("cas", "a", "b", at=(2, 3), refused=True))
+    assert passes(op("w", "a", at=(0, 1)), op("w", "c", at=(2, 3)), op("cas", "a", "b", at=(2, 4), refused=True))
+
+
+def test_what_failed_never_happened() -> None:
+    assert not passes(op("w", "a", at=(0, 1), status="fail"), op("r", "a", at=(2, 3)))
+
+
+def test_of_what_nobody_knows_both_are_allowed_but_not_one_after_the_other() -> None:
+    doubtful = op("w", "a", at=(0, None), status="info")
+    assert passes(doubtful, op("r", None, at=(5, 6)))
+    assert passes(doubtful, op("r", None, at=(5, 6)), op("r", "a", at=(7, 8)))
+    assert not passes(doubtful, op("r", "a", at=(5, 6)), op("r", None, at=(7, 8)))
+    chain = doubtful, op("cas", "a", "b", at=(3, None), status="info"), op("r", "b", at=(5, 6))
+    assert passes(*chain)
+    assert not passes(*chain, op("r", "a", at=(7, 8)))
+
+
+def by_trying(entries: list[Entry]) -> bool:
+    """Every order that keeps to real time, tried."""
+    for order in itertools.permutations(entries):
+        if any(
+            later.returned is not None and later.returned < earlier.invoked
+            for place, earlier in enumerate(order)
+            for later in order[place + 1 :]
+        ):
+            continue
+        value: str | None = None
+        for entry in order:
+            kind, _, *what = entry.ops[0]
+            if kind == "r" and what[0] != value:
+                break
+            if kind == "cas" and (what[0] == value) == (entry.status == "fail"):
+                break
+            if kind == "w" or (kind == "cas" and entry.status == "ok"):
+                value = what[-1]
+        else:
+            return True
+    return False
+
+
+def test_random_histories_as_by_trying_every_order() -> None:
+    passed = 0
+    for seed in range(400):
+        draw = random.Random(seed)
+        entries = []
+        for number in range(5):
+            begin = draw.randrange(20)
+            at = begin, begin + draw.randrange(1, 15)
+            old = draw.choice((None, "v0", "v1", "v2"))
+            kind = draw.choice(("r", "w", "cas", "cas refused"))
+            if kind == "r":
+                entries.append(op("r", old, at=at))
+            elif kind == "w":
+                entries.append(op("w", f"v{number}", at=at))
+            else:
+                entries.append(op("cas", old, f"v{number}", at=at, refused=kind == "cas refused"))
+        # moments that coincide are concurrent here and there
+        assert passes(*entries) == by_trying(entries), seed
+        passed += passes(*entries)
+    assert 30 < passed < 370
+
+
+def test_a_long_history_takes_no_long_search() -> None:
+    entries, value = [], None
+    for number in range(3_000):
+        new = f"v{number}"
+        entries.append(op("cas", value, new, at=(10 * number, 10 * number + 25)))
+        entries.append(op("w", f"lost {number}", at=(10 * number, None), status="info"))
+        value = new
+    check_register("x", operations_of(entries, "x"))

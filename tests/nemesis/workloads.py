@@ -1,0 +1,280 @@
+"""What clients do: three workloads over the public API, and questions about how transactions ended.
+
+- list-append: transactions that read a few lists and append to some of them; every element is unique.
+- bank: transfers between accounts whose sum never changes, and reads of all accounts.
+- compare-and-set: single keys, written where they hold what was read (test-and-multi-put), written blindly, and read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import logdb
+import logdb.aio
+from logdb.errors import ConflictError, LogDBError, OutcomeUnknown, Unavailable
+from tests.nemesis.history import Ops, Recorder, elements_of
+
+ACCOUNTS = [f"account {number}" for number in range(5)]
+"""The simulator's names: its checks of the bank know them, and that each begins with 100."""
+CELLS = [f"cell {number}" for number in range(3)]
+LISTS = 4
+LIST_LENGTH = 20
+"""When a client has appended so much to each list, it goes on with others."""
+
+WEIGHTS = {"append": 12, "transfer": 10, "cas": 8, "put": 3, "read": 8, "get": 5, "scan": 3, "past": 3, "outcome": 4}
+
+
+def balance_of(value: str | None) -> int:
+    """An account holds its balance and a unique name."""
+    return 100 if value is None else int(value.partition(" ")[0])
+
+
+class Client:
+    """One client process: some workers over one database."""
+
+    def __init__(self, db: logdb.aio.Database, recorder: Recorder, seed: int, think_s: float) -> None:
+        self.db, self.recorder, self.think_s = db, recorder, think_s
+        self.draw = random.Random(seed)
+        self.session = 0
+        self.stopping = False
+        self.appended = 0
+        self.ended: list[str] = []
+        self._names = 0
+
+    async def run(self, workers: int) -> None:
+        """Until `stopping`."""
+        await asyncio.gather(*(self._work(worker) for worker in range(workers)))
+
+    async def _work(self, worker: int) -> None:
+        while not self.stopping:
+            (what,) = self.draw.choices(list(WEIGHTS), list(WEIGHTS.values()))
+            await Doing(self, f"{worker}", what).run()
+            await asyncio.sleep(self.draw.expovariate(1 / self.think_s))
+
+    def name(self) -> str:
+        """What nobody else ever writes."""
+        self._names += 1
+        return f"{self.recorder.client}.{self._names}"
+
+    def list_name(self) -> str:
+        """One of the lists of now. All clients append about as much, so they move on about together."""
+        epoch = self.appended // (LIST_LENGTH * LISTS)
+        return f"list {epoch}.{self.draw.randrange(LISTS)}"
+
+
+class Doing:
+    """One operation of one worker, from its first line to its last."""
+
+    def __init__(self, client: Client, process: str, f: str) -> None:
+        self.client, self.process, self.f = client, process, f
+        self.db, self.draw = client.db, client.draw
+        self.ops: Ops = []
+        self.label = ""
+        self.told: dict[str, Any] = {}
+        self._txn_id = ""
+
+    async def run(self) -> None:
+        """Plan it, say so, do it, say how it ended."""
+        plan, body = getattr(self, f"_{self.f}")()
+        self.ops = plan
+        self.label = self.client.name()
+        linearizable = self.f != "snapshot"
+        self._write("invoke", f=self.f, ops=plan, session=self.client.session, label=self.label,
+                    linearizable=linearizable)  # fmt: skip
+        status, why = await self._outcome_of(body)
+        if status != "ok" and "failed" not in why:
+            self.told.pop("version", None)
+        self._write(status, ops=self.ops, why=why, txn=self._txn_id, **self.told)
+        if self._txn_id:
+            self.client.ended.append(self._txn_id)
+        if status == "ok":
+            self.client.session = max(self.client.session, self.told.get("version", 0))
+
+    def _write(self, type_: str, **fields: Any) -> None:
+        self.client.recorder.write(self.process, type_, **fields)
+
+    async def _outcome_of(self, body: Callable[[], Awaitable[None]]) -> tuple[str, dict[str, Any]]:
+        try:
+            await body()
+        except ConflictError as error:
+            return "fail", {
+                "error": "ConflictError", "key": error.key.decode(), "version": error.version,
+                "winner": error.winner, "snapshot": error.snapshot,
+            }  # fmt: skip
+        except Refused as error:
+            return "fail", {"error": "condition", "failed": error.failed}
+        except OutcomeUnknown as error:
+            self._txn_id = error.txn_id
+            return "info", {"error": "OutcomeUnknown", "text": str(error)}
+        except Unavailable as error:
+            return "fail", {"error": "Unavailable", "text": str(error)}
+        except LogDBError as error:
+            return "info", {"error": type(error).__name__, "text": str(error)}
+        return "ok", {}
+
+    # ---- transactions: each returns what it means to do, and what does it
+
+    def _append(self) -> tuple[Ops, Callable[[], Awaitable[None]]]:
+        keys = sorted({self.client.list_name() for _ in range(self.draw.choice((1, 2, 3)))})
+        self.draw.shuffle(keys)
+        appends = [["append", key, self.client.name()] for key in keys for _ in range(self.draw.choice((0, 1, 1, 2)))]
+        self.client.appended += len(appends)
+        if not appends:
+            self.f = "read"
+        plan = [*(["r", key, None] for key in keys), *appends]
+
+        async def body(txn: logdb.aio.Transaction) -> None:
+            found = await txn.multi_get([key.encode() for key in keys])
+            reads = {key: found.get(key.encode()) for key in keys}
+            self.ops = [*(["r", key, None if value is None else value.decode()] for key, value in reads.items()),
+                        *appends]  # fmt: skip
+            lists = {key: elements_of(None if value is None else value.decode()) for key, value in reads.items()}
+            for _, key, element in appends:
+                lists[key].append(element)
+                txn.put(key.encode(), ",".join(lists[key]).encode())
+            self._write_plan()
+
+        return plan, lambda: self._transact(body)
+
+    def _transfer(self) -> tuple[Ops, Callable[[], Awaitable[None]]]:
+        one, other = self.draw.sample(ACCOUNTS, 2)
+        amount, name = self.draw.randint(1, 20), self.client.name()
+
+        async def body(txn: logdb.aio.Transaction) -> None:
+            values = [await txn.get(key.encode()) for key in (one, other)]
+            texts = [None if value is None else value.decode() for value in values]
+            written = [f"{balance_of(texts[0]) - amount} {name}", f"{balance_of(texts[1]) + amount} {name}"]
+            self.ops = [["r", one, texts[0]], ["r", other, texts[1]], ["w", one, written[0]], ["w", other, written[1]]]
+            txn.put(one.encode(), written[0].encode())
+            txn.put(other.encode(), written[1].encode())
+            self._write_plan()
+
+        return [["r", one, None], ["r", other, None]], lambda: self._transact(body)
+
+    def _write_plan(self) -> None:
+        """What it writes depends on what it has read: should its client die now, the history has it nevertheless."""
+        self._write("plan", ops=self.ops)
+
+    async def _transact(self, body: Callable[[logdb.aio.Transaction], Awaitable[None]]) -> None:
+        async with self.db.transaction(label=self.label) as txn:
+            await body(txn)
+            self._txn_id = str(txn.id) if txn.writes else ""
+            self._snapshot(txn)
+        self.told["version"] = txn.version if txn.writes else txn.snapshot
+
+    def _snapshot(self, txn: logdb.aio.Transaction) -> None:
+        self.told["snapshot"] = txn.snapshot
+
+    # ---- single keys
+
+    def _cas(self) -> tuple[Ops, Callable[[], Awaitable[None]]]:
+        """A test-and-multi-put against what the key holds: two operations, of which the first only reads."""
+        key, name = self.draw.choice(CELLS), self.client.name()
+
+        async def body() -> None:
+            value = await self.db.get(key.encode())
+            text = None if value is None else value.decode()
+            self.ops = [["cas", key, text, name]]
+            self._write_plan()
+            condition = logdb.absent(key.encode()) if value is None else logdb.equals(key.encode(), value)
+            answer = await self.db.test_and_multi_put([condition], {key.encode(): name.encode()}, label=self.label)
+            self.told["version"] = answer.version
+            if not answer.committed:
+                raise Refused([0])
+
+        return [], body
+
+    def _put(self) -> tuple[Ops, Callable[[], Awaitable[None]]]:
+        key, name = self.draw.choice(CELLS), self.client.name()
+
+        async def body() -> None:
+            self.told["version"] = await self.db.put(key.encode(), name.encode(), label=self.label)
+
+        return [["w", key, name]], body
+
+    # ---- reads
+
+    def _get(self) -> tuple[Ops, Callable[[], Awaitable[None]]]:
+        key = self.draw.choice(CELLS)
+
+        async def body() -> None:
+            value = await self.db.get(key.encode())
+            self.ops = [["r", key, None if value is None else value.decode()]]
+
+        return [["r", key, None]], body
+
+    def _some_keys(self) -> list[str]:
+        return self.draw.choice((ACCOUNTS, ACCOUNTS, CELLS, [self.client.list_name() for _ in range(2)]))
+
+    def _read(self) -> tuple[Ops, Callable[[], Awaitable[None]]]:
+        """All accounts, mostly: as a multi-get or as a read-only transaction."""
+        keys = sorted(set(self._some_keys()))
+        in_transaction = self.draw.random() < 0.3
+
+        async def body() -> None:
+            names = [key.encode() for key in keys]
+            if in_transaction:
+                async with self.db.transaction(read_only=True) as txn:
+                    found = await txn.multi_get(names)
+                    self.told["version"] = txn.snapshot
+            else:
+                answer = await self.db.multi_get(names)
+                found, self.told["version"] = answer, answer.version
+            self._found(keys, found)
+
+        return [["r", key, None] for key in keys], body
+
+    def _found(self, keys: list[str], found: Any) -> None:
+        values = [found.get(key.encode()) for key in keys]
+        self.ops = [["r", key, None if value is None else value.decode()]
+                    for key, value in zip(keys, values, strict=True)]  # fmt: skip
+
+    def _past(self) -> tuple[Ops, Callable[[], Awaitable[None]]]:
+        """As of a version that this client has seen."""
+        keys = sorted(set(self._some_keys()))
+        version = self.draw.randint(self.client.session // 2, self.client.session)
+
+        async def body() -> None:
+            snapshot = await self.db.at(version)
+            found = await snapshot.multi_get([key.encode() for key in keys])
+            self.told["version"] = found.version
+            self._found(keys, found)
+
+        self.f = "snapshot"
+        return [["r", key, None] for key in keys], body
+
+    def _scan(self) -> tuple[Ops, Callable[[], Awaitable[None]]]:
+        """The accounts as a range, and perhaps backwards, in a read-only transaction, which names its version."""
+        start, end, reverse = "account ", "account:", self.draw.random() < 0.5
+
+        async def body() -> None:
+            rows = {}
+            async with self.db.transaction(read_only=True) as txn:
+                async for key, value in txn.scan(start.encode(), end.encode(), reverse=reverse):
+                    rows[key.decode()] = value.decode()
+                self.told["version"] = txn.snapshot
+            self.ops = [["scan", start, end, rows]]
+
+        return [], body
+
+    def _outcome(self) -> tuple[Ops, Callable[[], Awaitable[None]]]:
+        """How one of this client's transactions ended."""
+        ended = self.client.ended
+        txn = self.draw.choice(ended[-20:]) if ended else ""
+
+        async def body() -> None:
+            if txn:
+                outcome = await self.db.outcome(txn)
+                self.told["result"] = [txn, outcome.status.name, outcome.version]
+
+        return [], body
+
+
+class Refused(Exception):
+    """A condition did not hold."""
+
+    def __init__(self, failed: list[int]) -> None:
+        self.failed = failed
