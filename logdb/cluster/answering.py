@@ -8,10 +8,12 @@ from logdb.cluster.messages import (
     Aborted,
     Below,
     Entries,
+    Floor,
     Get,
     History,
     Itself,
     NotApplied,
+    Oldest,
     Outcome,
     Pin,
     Pinned,
@@ -46,6 +48,8 @@ def answer(replica: Replica, question: Question, at: int, most_bytes: int) -> Re
         if question.after + 1 < coordinator.floor:
             return Below(coordinator.floor)
         return NotApplied(tuple(coordinator.ledger.aborted_between(question.after, at)))
+    if isinstance(question, Oldest):
+        return Floor(coordinator.floor)
     return Itself()
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from logdb.cluster.messages import Consistency
+from logdb.log.scalog import calls as log
 from logdb.store.records import Condition, Range, TxnId
 from logdb.txn.validation import Verdict
 
@@ -90,6 +91,20 @@ class AtTime(NamedTuple):
     deadline: int | None = None
 
 
+class Oldest(NamedTuple):
+    """-> int, the oldest version that can be read."""
+
+    deadline: int | None = None
+
+
+class RecordAt(NamedTuple):
+    """The record of the log at a version that there is. -> LogRecord, None if it was compacted away. Unavailable,
+    Corruption."""
+
+    version: int
+    deadline: int | None = None
+
+
 class Pins(NamedTuple):
     """-> dict of versions by name."""
 
@@ -161,4 +176,7 @@ class Settle(NamedTuple):
     deadline: int | None = None
 
 
-Request = Get | Scan | History | Version | AtTime | Pins | Pin | Aborted | NewId | Commit | Outcome | Settle
+Read = Get | Scan | History | Version | Oldest | AtTime | RecordAt | Pins | Aborted | Outcome
+Request = Read | NewId | Commit | Settle | Pin
+FOLLOWING = (log.Subscribe, log.Next, log.Close, log.Read)
+"""Calls of the log's own client that this one takes too: for who follows the log itself, with `Aborted` beside it."""

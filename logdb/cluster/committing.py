@@ -21,7 +21,7 @@ from logdb.log.contract import LogFailed, Record
 from logdb.log.cores import Address
 from logdb.log.scalog import calls
 from logdb.log.scalog.desk import Alarm, Desk
-from logdb.store.limits import INLINE_VALUE_BYTES, MAX_TRANSACTION_BYTES
+from logdb.store.limits import INLINE_VALUE_BYTES
 from logdb.store.records import COMMIT, VALUE, Place, TxnId, Value, digest, encode_commit
 from logdb.store.records import Commit as CommitRecord
 from logdb.txn.coordinator import Outcome, Status
@@ -62,10 +62,18 @@ class Commits:
     """All commits of a client."""
 
     def __init__(
-        self, desk: Desk, line: LogLine, asking: Asking, placement: Placement | None, hedge_ns: int, copies: int
+        self,
+        desk: Desk,
+        line: LogLine,
+        asking: Asking,
+        placement: Placement | None,
+        hedge_ns: int,
+        copies: int,
+        most_bytes: int,
     ) -> None:
         self._desk, self._line, self._asking = desk, line, asking
         self._placement, self._hedge_ns, self._copies = placement, hedge_ns, copies
+        self._most_bytes = most_bytes
         self._sequence = 0
         self._fresh: set[TxnId] = set()
         self.open: dict[TxnId, list[Committing]] = {}
@@ -153,8 +161,8 @@ class Commits:
         """All places are known: make the commit record."""
         _, snapshot, label, reads, ranges, conditions, *_ = request
         payload = encode_commit(CommitRecord(*committing.txn, writes, snapshot, label, reads, ranges, conditions))
-        if len(payload) > MAX_TRANSACTION_BYTES:
-            too_large = TransactionTooLarge(len(payload), MAX_TRANSACTION_BYTES, ", with what it has read,")
+        if len(payload) > self._most_bytes:
+            too_large = TransactionTooLarge(len(payload), self._most_bytes, ", with what it has read,")
             self._end(committing, too_large)
             return
         committing.record = placed(COMMIT, payload, self._shard(next(iter(writes))) if writes else None)

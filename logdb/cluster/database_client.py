@@ -20,6 +20,7 @@ from logdb.cluster.reading import Readings
 from logdb.log.cores import SECOND, Address, Call, Effect, Event, Journal, Received, Timer
 from logdb.log.scalog.client import ClientConfig
 from logdb.log.scalog.desk import Desk
+from logdb.store.limits import MAX_TRANSACTION_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,7 @@ class DatabaseConfig:
     """What a client is told. `servers`: mapping servers. `log`: of its log client, at the same address, which also
     gives the time-outs. `placement`: where objects live. `hedge_ns`: a commit record that is not in the log after so
     long is appended once more, `copies` times at most, unless its shard was named. `keys_per_read`: of one question.
+    `session`: a version that it is not to be shown the past of. `transaction_bytes`: the longest commit record.
     """
 
     address: Address
@@ -36,6 +38,8 @@ class DatabaseConfig:
     hedge_ns: int = 2 * SECOND
     copies: int = 3
     keys_per_read: int = 500
+    session: int = 0
+    transaction_bytes: int = MAX_TRANSACTION_BYTES
 
 
 class DatabaseClient:
@@ -50,14 +54,19 @@ class DatabaseClient:
         self._desk = desk = Desk(config.log, rng)
         self._line = LogLine(replace(config.log, policy=ByObject(config.log.policy)), rng, desk)
         self._asking = asking = Asking(desk, config.servers)
-        self._commits = Commits(desk, self._line, asking, config.placement, config.hedge_ns, config.copies)
+        asking.saw(config.session)
+        self._commits = Commits(
+            desk, self._line, asking, config.placement, config.hedge_ns, config.copies, config.transaction_bytes
+        )
         readings = Readings(desk, self._line, asking, config.keys_per_read)
         self._calls: dict[type, Callable[[int, Any], None]] = {
             calls.Get: readings.get,
             calls.Scan: readings.scan,
             calls.History: readings.history,
             calls.Version: readings.version,
+            calls.Oldest: readings.oldest,
             calls.AtTime: readings.at_time,
+            calls.RecordAt: readings.record_at,
             calls.Pins: readings.pins,
             calls.Pin: readings.pin,
             calls.Aborted: readings.aborted,
@@ -65,6 +74,7 @@ class DatabaseClient:
             calls.NewId: self._new_id,
             calls.Commit: self._commits.commit,
             calls.Settle: self._commits.settle,
+            **dict.fromkeys(calls.FOLLOWING, self._of_the_log),
         }
         own: dict[type, Callable[[Any, Address], None]] = {
             messages.Answers: self._asking.answers,
@@ -108,6 +118,10 @@ class DatabaseClient:
         self._line.check_invariants()
         self._asking.check_invariants()
         self._commits.check_invariants()
+
+    def _of_the_log(self, call: int, request: Any) -> None:
+        self._desk.open(call, None, lambda: None)
+        self._line.call(request, lambda result: self._desk.answer(call, result))
 
     def _new_id(self, call: int, request: calls.NewId) -> None:
         self._desk.open(call, None, lambda: None)

@@ -61,6 +61,10 @@ class Version(NamedTuple):
     """The version that such a read would see. -> Itself."""
 
 
+class Oldest(NamedTuple):
+    """The oldest version that can be read, as such a read would see it. -> Floor."""
+
+
 class Pins(NamedTuple):
     """-> Pinned."""
 
@@ -79,7 +83,7 @@ class Aborted(NamedTuple):
     after: int
 
 
-Question = Get | Scan | History | AtTime | Version | Pins | Outcome | Aborted
+Question = Get | Scan | History | AtTime | Version | Pins | Outcome | Aborted | Oldest
 
 
 class Read(NamedTuple):
@@ -143,6 +147,12 @@ class NotApplied(NamedTuple):
     gsns: tuple[int, ...]
 
 
+class Floor(NamedTuple):
+    """The oldest version that can be read."""
+
+    version: int
+
+
 class Below(NamedTuple):
     """The version was compacted away; `oldest` is the oldest one left."""
 
@@ -155,7 +165,7 @@ class Beyond(NamedTuple):
     newest: int
 
 
-Result = Entries | Rows | Versions | Itself | Pinned | NotApplied | coordinator.Outcome | Below | Beyond
+Result = Entries | Rows | Versions | Itself | Pinned | NotApplied | coordinator.Outcome | Floor | Below | Beyond
 
 
 class Answered(NamedTuple):

@@ -8,10 +8,10 @@ from typing import Any
 
 from logdb.cluster import calls, messages
 from logdb.cluster.asking import Asking, Told
-from logdb.cluster.line import LogLine
+from logdb.cluster.line import LogLine, nobody
 from logdb.cluster.messages import Below, Beyond, Consistency, Question
 from logdb.errors import Corruption, FutureVersion, Unavailable, VersionTrimmed
-from logdb.log.contract import LogRecord, Trimmed
+from logdb.log.contract import Batch, LogRecord, Trimmed
 from logdb.log.scalog import calls as log
 from logdb.log.scalog.desk import Desk
 from logdb.store.records import PIN, VALUE, Place, Value, digest, encode_pin
@@ -164,6 +164,9 @@ class Readings:
     def version(self, call: int, request: calls.Version) -> None:
         self._simple(call, request.deadline, messages.Version(), request.consistency, request.version)
 
+    def oldest(self, call: int, request: calls.Oldest) -> None:
+        self._simple(call, request.deadline, messages.Oldest(), calls.LINEARIZABLE, 0)
+
     def at_time(self, call: int, request: calls.AtTime) -> None:
         self._simple(call, request.deadline, messages.AtTime(request.time), calls.LINEARIZABLE, 0)
 
@@ -189,6 +192,8 @@ class Readings:
                 result = dict(result.pins)
             elif isinstance(result, messages.NotApplied):
                 result = result.gsns
+            elif isinstance(result, messages.Floor):
+                result = result.version
             self._desk.answer(call, result)
 
         self._ask(self._open(call, deadline), question, consistency, version, told)
@@ -215,3 +220,23 @@ class Readings:
         else:
             append()
 
+    # ---- the log itself
+
+    def record_at(self, call: int, request: calls.RecordAt) -> None:
+        """Nobody says which shard has it, so the log is followed from there on, by one step."""
+        reading = self._open(call, request.deadline)
+
+        def subscribed(result: Any) -> None:
+            if isinstance(result, int):
+                self._line.call(log.Next(result, request.deadline), partial(delivered, result))
+            else:
+                answer(result)
+
+        def delivered(subscription: int, result: Any) -> None:
+            self._line.call(log.Close(subscription), nobody)
+            answer(result.records[0] if isinstance(result, Batch) else result)
+
+        def answer(result: Any) -> None:
+            self._desk.answer(reading.call, None if isinstance(result, Trimmed) else result)
+
+        self._line.call(log.Subscribe(request.version), subscribed)

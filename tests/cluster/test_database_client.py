@@ -37,7 +37,7 @@ from logdb.log.scalog import calls as log
 from logdb.store.records import COMMIT, PIN, VALUE, Place, TxnId, decode_commit, decode_pin, digest
 from logdb.txn.coordinator import Outcome, Status
 from logdb.txn.validation import COMMITTED, Reason, Verdict
-from tests.cluster.stage import Client, Server
+from tests.cluster.stage import Client, Server, batch
 
 LARGE = b"x" * 5_000
 LOST = LogFailed("nobody knows")
@@ -190,9 +190,8 @@ def test_what_was_compacted_away_is_unknown() -> None:
     assert isinstance(client.answers[call], OutcomeUnknown)
 
 
-def test_a_transaction_that_is_too_large_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("logdb.cluster.committing.MAX_TRANSACTION_BYTES", 100)
-    client = Client()
+def test_a_transaction_that_is_too_large_is_not_sent() -> None:
+    client = Client(transaction_bytes=100)
     call = client.call(calls.Commit({b"k": b"v" * 100}))
     assert isinstance(client.answers[call], TransactionTooLarge)
     assert isinstance(client.answers[call], LimitExceeded)
@@ -235,6 +234,45 @@ def test_reads_put_together_travel_together_and_carry_what_was_seen() -> None:
     client.call(calls.Get([b"a"], Consistency.SESSION, 9))
     client.call(calls.Get([b"a"], Consistency.SNAPSHOT, 2))
     assert [read.version for _, read in client.reads()] == [5, 9, 2]
+
+
+def test_a_client_that_is_told_of_a_session_goes_on_with_it() -> None:
+    """DBS-4"""
+    client = Client(session=7)
+    client.call(calls.Get([b"a"]))
+    client.call(calls.Get([b"a"], Consistency.SESSION))
+    assert [read.version for _, read in client.reads()] == [7, 7]
+    assert client.core.session == 7
+
+
+def test_the_oldest_version_is_asked_for_as_of_now() -> None:
+    client = Client()
+    call = client.call(calls.Oldest())
+    ((_, read),) = client.reads()
+    assert (read.question, read.consistency) == (messages.Oldest(), Consistency.LINEARIZABLE)
+    client.answer(read.number, 9, messages.Floor(3))
+    assert client.answers[call] == 3
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_record_is_found_wherever_it_stands(is_there: bool) -> None:
+    client = Client()
+    call = client.call(calls.RecordAt(4))
+    assert client.asks_log(log.Subscribe) == [log.Subscribe(4)]
+    client.log_answers(log.Subscribe, 17 if is_there else Trimmed(4, 5))
+    if is_there:
+        client.log_answers(log.Next, batch(4, (PIN, b"x"), (PIN, b"y")))
+        assert client.asks_log(log.Close) == [log.Close(17)]
+    assert client.answers[call] == (LogRecord(4, 40, PIN, b"x") if is_there else None)
+
+
+def test_who_follows_the_log_itself_asks_its_client() -> None:
+    client = Client()
+    calls_of_log = [log.Subscribe(3), log.Next(1), log.Read(5, 1), log.Close(1)]
+    numbers = [client.call(request) for request in calls_of_log]
+    for request in calls_of_log:
+        client.log_answers(type(request), f"to {type(request).__name__}")
+    assert [client.answers[number] for number in numbers] == ["to Subscribe", "to Next", "to Read", "to Close"]
 
 
 def test_a_server_that_shows_the_past_is_not_believed() -> None:

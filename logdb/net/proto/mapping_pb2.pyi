@@ -75,6 +75,10 @@ class Version(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class Oldest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class Pins(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
@@ -94,7 +98,7 @@ class Aborted(_message.Message):
     def __init__(self, after: _Optional[int] = ...) -> None: ...
 
 class Question(_message.Message):
-    __slots__ = ("get", "scan", "history", "at_time", "version", "pins", "outcome", "aborted")
+    __slots__ = ("get", "scan", "history", "at_time", "version", "pins", "outcome", "aborted", "oldest")
     GET_FIELD_NUMBER: _ClassVar[int]
     SCAN_FIELD_NUMBER: _ClassVar[int]
     HISTORY_FIELD_NUMBER: _ClassVar[int]
@@ -103,6 +107,7 @@ class Question(_message.Message):
     PINS_FIELD_NUMBER: _ClassVar[int]
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     ABORTED_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_FIELD_NUMBER: _ClassVar[int]
     get: Get
     scan: Scan
     history: History
@@ -111,7 +116,8 @@ class Question(_message.Message):
     pins: Pins
     outcome: AskOutcome
     aborted: Aborted
-    def __init__(self, get: _Optional[_Union[Get, _Mapping]] = ..., scan: _Optional[_Union[Scan, _Mapping]] = ..., history: _Optional[_Union[History, _Mapping]] = ..., at_time: _Optional[_Union[AtTime, _Mapping]] = ..., version: _Optional[_Union[Version, _Mapping]] = ..., pins: _Optional[_Union[Pins, _Mapping]] = ..., outcome: _Optional[_Union[AskOutcome, _Mapping]] = ..., aborted: _Optional[_Union[Aborted, _Mapping]] = ...) -> None: ...
+    oldest: Oldest
+    def __init__(self, get: _Optional[_Union[Get, _Mapping]] = ..., scan: _Optional[_Union[Scan, _Mapping]] = ..., history: _Optional[_Union[History, _Mapping]] = ..., at_time: _Optional[_Union[AtTime, _Mapping]] = ..., version: _Optional[_Union[Version, _Mapping]] = ..., pins: _Optional[_Union[Pins, _Mapping]] = ..., outcome: _Optional[_Union[AskOutcome, _Mapping]] = ..., aborted: _Optional[_Union[Aborted, _Mapping]] = ..., oldest: _Optional[_Union[Oldest, _Mapping]] = ...) -> None: ...
 
 class Read(_message.Message):
     __slots__ = ("number", "consistency", "version", "question")
@@ -207,6 +213,12 @@ class Outcome(_message.Message):
     version: int
     def __init__(self, status: _Optional[_Union[Outcome.Status, str]] = ..., version: _Optional[int] = ...) -> None: ...
 
+class Floor(_message.Message):
+    __slots__ = ("version",)
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    def __init__(self, version: _Optional[int] = ...) -> None: ...
+
 class Below(_message.Message):
     __slots__ = ("oldest",)
     OLDEST_FIELD_NUMBER: _ClassVar[int]
@@ -220,7 +232,7 @@ class Beyond(_message.Message):
     def __init__(self, newest: _Optional[int] = ...) -> None: ...
 
 class Result(_message.Message):
-    __slots__ = ("entries", "rows", "versions", "itself", "pinned", "not_applied", "outcome", "below", "beyond")
+    __slots__ = ("entries", "rows", "versions", "itself", "pinned", "not_applied", "outcome", "below", "beyond", "floor")
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     VERSIONS_FIELD_NUMBER: _ClassVar[int]
@@ -230,6 +242,7 @@ class Result(_message.Message):
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     BELOW_FIELD_NUMBER: _ClassVar[int]
     BEYOND_FIELD_NUMBER: _ClassVar[int]
+    FLOOR_FIELD_NUMBER: _ClassVar[int]
     entries: Entries
     rows: Rows
     versions: Versions
@@ -239,7 +252,8 @@ class Result(_message.Message):
     outcome: Outcome
     below: Below
     beyond: Beyond
-    def __init__(self, entries: _Optional[_Union[Entries, _Mapping]] = ..., rows: _Optional[_Union[Rows, _Mapping]] = ..., versions: _Optional[_Union[Versions, _Mapping]] = ..., itself: _Optional[_Union[Itself, _Mapping]] = ..., pinned: _Optional[_Union[Pinned, _Mapping]] = ..., not_applied: _Optional[_Union[NotApplied, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., below: _Optional[_Union[Below, _Mapping]] = ..., beyond: _Optional[_Union[Beyond, _Mapping]] = ...) -> None: ...
+    floor: Floor
+    def __init__(self, entries: _Optional[_Union[Entries, _Mapping]] = ..., rows: _Optional[_Union[Rows, _Mapping]] = ..., versions: _Optional[_Union[Versions, _Mapping]] = ..., itself: _Optional[_Union[Itself, _Mapping]] = ..., pinned: _Optional[_Union[Pinned, _Mapping]] = ..., not_applied: _Optional[_Union[NotApplied, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., below: _Optional[_Union[Below, _Mapping]] = ..., beyond: _Optional[_Union[Beyond, _Mapping]] = ..., floor: _Optional[_Union[Floor, _Mapping]] = ...) -> None: ...
 
 class Answered(_message.Message):
     __slots__ = ("number", "version", "result")
