@@ -188,16 +188,29 @@ def test_an_interrupted_waiter_leaves_the_queue(fresh: Fresh) -> None:
     main = threading.main_thread().ident
     assert main is not None
 
+    came = threading.Event()
+
+    def once(number: int, frame: FrameType | None) -> None:
+        if not came.is_set():
+            came.set()
+            raise KeyboardInterrupt
+
     def interrupt() -> None:
         spin_until(lambda: len(log._waiters) == 1)
-        signal.pthread_kill(main, signal.SIGINT)
+        while not came.is_set():  # one that comes just before it begins to wait is noticed only after that
+            signal.pthread_kill(main, signal.SIGINT)
+            came.wait(0.001)
 
-    interrupter = started([interrupt])
-    with pytest.raises(KeyboardInterrupt):
-        log.append([(TAG, b"main")])
-    assert log._waiters == []
-    disk.gate.set()
-    joined(leader + interrupter)
+    before = signal.signal(signal.SIGINT, once)
+    try:
+        interrupter = started([interrupt])
+        with pytest.raises(KeyboardInterrupt):
+            log.append([(TAG, b"main")])
+        assert log._waiters == []
+        disk.gate.set()
+        joined(leader + interrupter)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert log._leader is None
     assert log.append([(TAG, b"next")]) == range(3, 4)
     log.close()
