@@ -11,10 +11,12 @@
 `logdb.aio` is the same for asyncio. Errors: `logdb.errors`.
 """
 
+from logdb.cluster.placement import ByHash, ByPrefix
 from logdb.database import Database, Found, HistoryEntry, Snapshot, Tested
 from logdb.embedded.compactor import Compacted
 from logdb.embedded.feed import Change
 from logdb.errors import (
+    AccessDenied,
     Advice,
     ConflictError,
     Corruption,
@@ -46,7 +48,10 @@ __all__ = [
     "MAX_KEY_BYTES",
     "MAX_TRANSACTION_BYTES",
     "MAX_VALUE_BYTES",
+    "AccessDenied",
     "Advice",
+    "ByHash",
+    "ByPrefix",
     "Change",
     "Compacted",
     "Condition",

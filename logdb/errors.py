@@ -8,6 +8,7 @@
     |-- VersionTrimmed          give up    the version was compacted away; error.oldest is the oldest one left
     |-- FutureVersion           give up    the version does not exist yet; error.newest is the newest one
     |-- ReadOnly                give up    a write through a database or transaction that only reads
+    |-- AccessDenied            give up    no token, a wrong one, or a right that it does not have
     |-- LimitExceeded           give up    (also a ValueError) larger than the named limit; nothing was written
     |   |-- KeyTooLarge
     |   |-- ValueTooLarge
@@ -108,6 +109,10 @@ class FutureVersion(LogDBError):
 
 class ReadOnly(LogDBError):
     """A write through a database, snapshot or transaction that was opened for reading only."""
+
+
+class AccessDenied(LogDBError):
+    """A server refuses to do this for whoever asks. Nothing was done. The message says what is missing."""
 
 
 class LimitExceeded(LogDBError, ValueError):

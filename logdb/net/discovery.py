@@ -10,7 +10,8 @@ from typing import Final
 from logdb.errors import Unavailable
 from logdb.log.cores import Address
 from logdb.net.parcels import EXCHANGE, VERSION, Hello, Role
-from logdb.net.peers import BROKEN, OPTIONS, aio, explain, shake_hands
+from logdb.net.peers import BROKEN, OPTIONS, explain, shake_hands
+from logdb.net.security.credentials import NONE, Credentials
 
 PAUSE_S: Final = 0.1
 """Between two rounds of asking everybody."""
@@ -22,8 +23,11 @@ def client_hello(cluster: str = "") -> Hello:
     return Hello(VERSION, cluster, Role.CLIENT, f"client-{secrets.token_hex(8)}")
 
 
-async def discover(addresses: Sequence[Address], mine: Hello, timeout: float) -> Hello:
-    """Who answers first of these. Raises Refused, and Unavailable when nobody has within `timeout` seconds."""
+async def discover(
+    addresses: Sequence[Address], mine: Hello, timeout: float, credentials: Credentials = NONE
+) -> Hello:
+    """Who answers first of these. Raises Refused, AccessDenied, ValueError (a token without TLS), and Unavailable when
+    nobody has answered within `timeout` seconds."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout
     while True:
@@ -31,7 +35,7 @@ async def discover(addresses: Sequence[Address], mine: Hello, timeout: float) ->
         for address in addresses:
             try:
                 async with asyncio.timeout(max(0.01, min(ANSWER_S, deadline - loop.time()))):
-                    return await ask(address, mine)
+                    return await ask(address, mine, credentials)
             except (*BROKEN, OSError, TimeoutError) as error:
                 silent.append(f"{address} ({explain(error)})")
         if loop.time() + PAUSE_S >= deadline:
@@ -39,10 +43,10 @@ async def discover(addresses: Sequence[Address], mine: Hello, timeout: float) ->
         await asyncio.sleep(PAUSE_S)
 
 
-async def ask(address: Address, mine: Hello) -> Hello:
-    """Who is there. Raises Refused, WireError, OSError and those of BROKEN."""
-    async with aio.insecure_channel(address, OPTIONS) as channel:
-        call = channel.stream_stream(EXCHANGE)()
+async def ask(address: Address, mine: Hello, credentials: Credentials = NONE) -> Hello:
+    """Who is there. Raises Refused, AccessDenied, WireError, ValueError, OSError and those of BROKEN."""
+    async with credentials.channel(address, OPTIONS) as channel:
+        call = channel.stream_stream(EXCHANGE)(metadata=credentials.metadata)
         try:
             return await shake_hands(mine, call)
         finally:

@@ -20,6 +20,7 @@ from logdb.log.cores import Address
 from logdb.net import codec
 from logdb.net.limits import MAX_FIELDS, MAX_PARCEL_BYTES, MAX_PLAIN_BYTES, PARCEL_BYTES, TooLargeToSend, WireError
 from logdb.net.proto import peers_pb2
+from logdb.net.security.access import Right
 from logdb.net.splitting import split
 
 VERSION: Final = 2
@@ -43,7 +44,8 @@ class Role(Enum):
 class Hello(NamedTuple):
     """Who speaks. `cluster`: "" from a client that does not know it yet. `role`: None if this version does not know it.
     `address`: where the node listens; of a client, which does not, a name of its own. `ordering`: all replicas of the
-    ordering layer, so that a client need be told of one node only; `mapping`: all mapping servers that it knows."""
+    ordering layer, so that a client need be told of one node only; `mapping`: all mapping servers that it knows.
+    `right`: in an answer, what the other one may do."""
 
     version: int
     cluster: str
@@ -51,12 +53,14 @@ class Hello(NamedTuple):
     address: Address
     ordering: tuple[Address, ...] = ()
     mapping: tuple[Address, ...] = ()
+    right: Right = Right.NONE
 
 
 class Refusal(NamedTuple):
-    """The other node will not talk, and says why."""
+    """The other node will not talk, and says why. `denied`: because of who this one is and what it may do."""
 
     why: str
+    denied: bool = False
 
 
 class Mail(NamedTuple):
@@ -124,9 +128,9 @@ def unpack(data: bytes) -> Hello | Refusal | Mail:
     if parcel.HasField("hello"):
         hello = parcel.hello
         role, others = _ROLE_OF.get(hello.role), (tuple(hello.ordering), tuple(hello.mapping))
-        return Hello(hello.version, hello.cluster, role, hello.address, *others)
+        return Hello(hello.version, hello.cluster, role, hello.address, *others, Right(min(hello.right, Right.ADMIN)))
     if parcel.refusal:
-        return Refusal(parcel.refusal)
+        return Refusal(parcel.refusal, parcel.denied)
     return Mail(parcel.sender, parcel.receiver, codec.decode(parcel))
 
 
@@ -167,10 +171,10 @@ def pack_hello(hello: Hello) -> bytes:
     return peers_pb2.Parcel(hello=wire).SerializeToString()
 
 
-def pack_refusal(why: str) -> bytes:
-    """The only parcel of who will not talk. `why`: a sentence for people."""
+def pack_refusal(why: str, *, denied: bool = False) -> bytes:
+    """The last parcel of who will not talk, or no longer. `why`: a sentence for people."""
     assert why, "a refusal says why"
-    return peers_pb2.Parcel(refusal=why).SerializeToString()
+    return peers_pb2.Parcel(refusal=why, denied=denied).SerializeToString()
 
 
 def why_not(mine: Hello, theirs: Hello) -> str:

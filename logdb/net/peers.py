@@ -12,6 +12,7 @@ Each stream has two tasks, one that reads and one that writes; a message has non
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import socket
@@ -21,10 +22,14 @@ from typing import Any, Final
 
 import grpc
 
-from logdb.errors import Unavailable
+from logdb.errors import AccessDenied, Unavailable
 from logdb.log.cores import Address
 from logdb.net.limits import MAX_PARCEL_BYTES, PARCEL_BYTES, WireError
-from logdb.net.parcels import EXCHANGE, Hello, Mail, Refusal, pack, pack_hello, pack_refusal, unpack, why_not
+from logdb.net.parcels import EXCHANGE, Hello, Mail, Refusal, Role, pack, pack_hello, pack_refusal, unpack, why_not
+from logdb.net.security.credentials import NONE, Credentials
+from logdb.net.security.gate import Gate, Grant
+from logdb.net.security.needs import BRINGS, NEEDS
+from logdb.net.security.nodes import NodeGate
 
 Receive = Callable[[Address, Sequence[Any]], None]
 """Takes the messages of a parcel and who has sent them."""
@@ -75,9 +80,10 @@ class Traffic:
 
 class _Peer:
     """Another core. `queue`: parcels that wait. `streams`: the writers of those that are open, `incoming` that of the
-    one that the peer itself has opened; `dialler`: the task that opens ours. `failing`: it could not be reached."""
+    one that the peer itself has opened, who it was by its certificate or token `who`; `dialler`: the task that opens
+    ours. `failing`: it could not be reached."""
 
-    __slots__ = ("address", "dialler", "failing", "incoming", "queue", "queued_bytes", "ready", "streams")
+    __slots__ = ("address", "dialler", "failing", "incoming", "queue", "queued_bytes", "ready", "streams", "who")
 
     def __init__(self, address: Address) -> None:
         self.address = address
@@ -88,6 +94,7 @@ class _Peer:
         self.incoming: asyncio.Task[None] | None = None
         self.dialler: asyncio.Task[None] | None = None
         self.failing = False
+        self.who = ""
 
     def put(self, parcel: bytes) -> int:
         """Queue it. Returns how many older ones had to go."""
@@ -126,11 +133,17 @@ class Peers:
     """All streams of the core that `hello` presents. It must be made in the loop that it works in.
 
     `receive` is given what comes; messages of kinds that are not in `takes` end their stream: no core sees them.
+    `credentials`: what this node shows to those that it dials; `gate`: who may come. `denied` hears that this node may
+    not do what it has tried.
     """
 
-    def __init__(self, hello: Hello, takes: frozenset[type]) -> None:
+    def __init__(
+        self, hello: Hello, takes: frozenset[type], *, credentials: Credentials = NONE, gate: NodeGate | None = None
+    ) -> None:
         self.hello, self.traffic = hello, Traffic()
         self.receive: Receive = lambda sender, messages: None
+        self.denied: Callable[[AccessDenied], None] = lambda error: None
+        self._credentials, self._gate = credentials, gate or NodeGate(Gate(), {})
         self._takes = takes
         self._peers: dict[Address, _Peer] = {}
         self._server: Any = None
@@ -179,27 +192,33 @@ class Peers:
 
     # ---- receiving
 
-    async def _read(self, peer: _Peer, read: Read) -> None:
-        """Hand on what comes, until the stream ends. Raises WireError."""
+    async def _read(self, peer: _Peer, read: Read, grant: Grant | None) -> None:
+        """Hand on what comes, until the stream ends. `grant`: of a client. Raises WireError, AccessDenied."""
         me, traffic, takes = self.hello.address, self.traffic, self._takes
         while (data := await read()) is not aio.EOF:
             traffic.received_parcels += 1
             traffic.received_bytes += len(data)
             mail = unpack(data)
+            if isinstance(mail, Refusal):
+                raise refused(mail)
             if not isinstance(mail, Mail) or mail.sender != peer.address or mail.receiver != me:
                 raise WireError(f"{peer.address} sent a parcel that does not belong on its stream to {me}")
             for message in mail.messages:
                 if type(message) not in takes:
                     raise WireError(f"{peer.address} sent a {type(message).__name__}, which {me} does not take")
+            if grant is not None:
+                _check_rights(peer.address, grant, mail.messages)
             self.receive(mail.sender, mail.messages)
 
-    async def _talk(self, peer: _Peer, read: Read, write: Write, *, incoming: bool) -> None:
+    async def _talk(
+        self, peer: _Peer, read: Read, write: Write, *, incoming: bool, grant: Grant | None = None
+    ) -> None:
         """Read and write until the stream ends, or somebody cancels its writer."""
         if peer.failing:
             peer.failing = False
             logger.info("peer reached again", extra={"peer": peer.address})
         writer = asyncio.create_task(self._write(peer, write))
-        reader = asyncio.create_task(self._read(peer, read))
+        reader = asyncio.create_task(self._read(peer, read, grant))
         peer.streams.add(writer)
         if incoming:
             peer.incoming = writer
@@ -235,10 +254,12 @@ class Peers:
             begun = time()
             try:
                 await self._open(peer)
-            except Refused as error:
+            except (Refused, AccessDenied) as error:
                 pause = REFUSED_PAUSE_S
                 self._not_reached(peer, str(error))
-            except (*BROKEN, WireError, OSError, TimeoutError) as error:
+                if isinstance(error, AccessDenied):
+                    self.denied(error)
+            except (*BROKEN, WireError, OSError, TimeoutError, ValueError) as error:
                 self._not_reached(peer, explain(error))
             if time() - begun > HANDSHAKE_S:
                 pause = FIRST_PAUSE_S
@@ -253,8 +274,8 @@ class Peers:
 
     async def _open(self, peer: _Peer) -> None:
         """Open a stream, and talk until it ends."""
-        async with aio.insecure_channel(peer.address, OPTIONS) as channel:
-            call = channel.stream_stream(EXCHANGE)()
+        async with self._credentials.channel(peer.address, OPTIONS) as channel:
+            call = channel.stream_stream(EXCHANGE)(metadata=self._credentials.metadata)
             try:
                 async with asyncio.timeout(HANDSHAKE_S):
                     theirs = await shake_hands(self.hello, call)
@@ -275,10 +296,7 @@ class Peers:
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: handler}),))
         for add in others:
             add(server)
-        try:
-            port: int = server.add_insecure_port(address)
-        except RuntimeError as error:
-            raise Unavailable(f"{address} cannot be listened on: {error}") from error
+        port = self._gate.add_port(server, address)
         await server.start()
         self._server = server
         return port
@@ -294,23 +312,39 @@ class Peers:
             if not isinstance(theirs, Hello):
                 raise WireError("a stream that does not begin with a Hello")
             why = why_not(self.hello, theirs)
-            await context.write(pack_refusal(why) if why else pack_hello(self.hello))
-            if not why:
-                await self._admit(theirs, context)
+            if why:
+                await context.write(pack_refusal(why))
+                return
+            grant = self._gate.admit(context, self.hello, theirs)
+            self._check_name(theirs, grant)
+            await context.write(pack_hello(self.hello._replace(right=grant.right)))
+            await self._admit(theirs, context, grant)
+        except AccessDenied as error:
+            logger.warning("access denied", extra={"peer": context.peer(), "why": str(error)})
+            with contextlib.suppress(*BROKEN):
+                await context.write(pack_refusal(str(error), denied=True))
         except BROKEN:
             pass
         except (WireError, TimeoutError) as error:
             logger.warning("stream ended", extra={"peer": context.peer(), "why": str(error) or "no Hello came"})
 
-    async def _admit(self, theirs: Hello, context: Any) -> None:
+    def _check_name(self, theirs: Hello, grant: Grant) -> None:
+        """Nobody takes the place of another one: what is for them would go to him. Raises AccessDenied."""
+        peer = self._peers.get(theirs.address)
+        if peer is not None and peer.incoming is not None and peer.who != grant.who:
+            raise AccessDenied(f"somebody else is here as {theirs.address}")
+
+    async def _admit(self, theirs: Hello, context: Any, grant: Grant) -> None:
         """Talk on a stream that the peer has opened. An older one is given up: the peer has."""
         peer = self._peers.get(theirs.address)
         if peer is None:
             peer = self._peers[theirs.address] = _Peer(theirs.address)
         if peer.incoming is not None:
             peer.incoming.cancel()
+        peer.who = grant.who
+        client = grant if theirs.role is Role.CLIENT else None
         try:
-            await self._talk(peer, context.read, context.write, incoming=True)
+            await self._talk(peer, context.read, context.write, incoming=True, grant=client)
         except BROKEN:
             pass
         finally:
@@ -348,13 +382,29 @@ async def shake_hands(mine: Hello, call: Any) -> Hello:
         raise WireError("the stream ended before a Hello came")
     theirs = unpack(first)
     if isinstance(theirs, Refusal):
-        raise Refused(theirs.why)
+        raise refused(theirs)
     if not isinstance(theirs, Hello):
         raise WireError("a stream that does not begin with a Hello")
     why = why_not(mine, theirs)
     if why:
         raise Refused(why)
     return theirs
+
+
+def refused(refusal: Refusal) -> Refused | AccessDenied:
+    """What a refusal means to who gets it."""
+    return AccessDenied(refusal.why) if refusal.denied else Refused(refusal.why)
+
+
+def _check_rights(address: Address, grant: Grant, messages: Sequence[Any]) -> None:
+    """Raises AccessDenied; WireError for what no client has to say."""
+    allowed = BRINGS[grant.right]
+    for message in messages:
+        if type(message) not in allowed:
+            needed = NEEDS.get(type(message))
+            if needed is None:
+                raise WireError(f"{address} sent a {type(message).__name__}, as only servers do")
+            grant.require(needed)
 
 
 def _check_free(address: str) -> None:

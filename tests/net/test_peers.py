@@ -15,6 +15,7 @@ from logdb.log.scalog.messages import AskTail, AskView, Replicate
 from logdb.net import peers as peers_module
 from logdb.net.parcels import EXCHANGE, VERSION, Hello, Refusal, Role, pack, pack_hello, unpack
 from logdb.net.peers import Peers, Refused, shake_hands
+from logdb.net.security.access import Right
 from tests.net.clusters import free_addresses
 
 DEADLINE_S = 20
@@ -172,7 +173,7 @@ def test_a_node_says_who_it_is_and_who_orders() -> None:
         async with grpc.aio.insecure_channel(node.address) as channel:
             call: Any = channel.stream_stream(EXCHANGE)()
             theirs = await shake_hands(Hello(VERSION, "", Role.CLIENT, "client-1"), call)
-            assert theirs == Hello(VERSION, "test", Role.STORAGE, node.address, ("o:1",))
+            assert theirs == Hello(VERSION, "test", Role.STORAGE, node.address, ("o:1",), right=Right.ADMIN)
             call.cancel()
         await node.close()
 

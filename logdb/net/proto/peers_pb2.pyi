@@ -26,36 +26,40 @@ MAPPING: Role
 CLIENT: Role
 
 class Parcel(_message.Message):
-    __slots__ = ("hello", "refusal", "sender", "receiver", "messages", "batches")
+    __slots__ = ("hello", "refusal", "denied", "sender", "receiver", "messages", "batches")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    DENIED_FIELD_NUMBER: _ClassVar[int]
     SENDER_FIELD_NUMBER: _ClassVar[int]
     RECEIVER_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     BATCHES_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     refusal: str
+    denied: bool
     sender: str
     receiver: str
     messages: _containers.RepeatedCompositeFieldContainer[Message]
     batches: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., refusal: _Optional[str] = ..., sender: _Optional[str] = ..., receiver: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ..., batches: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., refusal: _Optional[str] = ..., denied: _Optional[bool] = ..., sender: _Optional[str] = ..., receiver: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ..., batches: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("version", "cluster", "role", "address", "ordering", "mapping")
+    __slots__ = ("version", "cluster", "role", "address", "ordering", "mapping", "right")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     ORDERING_FIELD_NUMBER: _ClassVar[int]
     MAPPING_FIELD_NUMBER: _ClassVar[int]
+    RIGHT_FIELD_NUMBER: _ClassVar[int]
     version: int
     cluster: str
     role: Role
     address: str
     ordering: _containers.RepeatedScalarFieldContainer[str]
     mapping: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, version: _Optional[int] = ..., cluster: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., address: _Optional[str] = ..., ordering: _Optional[_Iterable[str]] = ..., mapping: _Optional[_Iterable[str]] = ...) -> None: ...
+    right: int
+    def __init__(self, version: _Optional[int] = ..., cluster: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., address: _Optional[str] = ..., ordering: _Optional[_Iterable[str]] = ..., mapping: _Optional[_Iterable[str]] = ..., right: _Optional[int] = ...) -> None: ...
 
 class Message(_message.Message):
     __slots__ = ("append", "appended", "replicate", "held", "report", "updates", "pulled", "pull", "paxos_accept", "paxos_accepted", "refused", "ask_fate", "fate", "read", "found", "not_found", "ask_time", "time_is", "ask_sessions", "sessions_are", "ask_placements", "placements", "register", "register_aggregator", "ask", "you", "tally", "suspect", "recovered", "caught_up", "suspect_aggregator", "ask_view", "view_is", "ask_tail", "tail_is", "change", "changed", "not_leader", "paxos_canvass", "paxos_canvassed", "paxos_prepare", "paxos_promise", "paxos_install", "paxos_installed", "paxos_refused", "paxos_probe", "paxos_probed", "mapping_reads", "mapping_answers", "mapping_await", "mapping_verdicts", "mapping_busy", "mapping_ask_slice", "mapping_slice", "mapping_nothing")
