@@ -101,10 +101,18 @@ def nothing(event: Event, now: int) -> list[Effect]:
     return []
 
 
+workers: list[DiskWorker] = []
+"""Those of the test that runs."""
+
+
 def run(test: Coroutine[Any, Any, None]) -> None:
     async def in_time() -> None:
-        async with asyncio.timeout(DEADLINE_S):
-            await test
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                await test
+        finally:
+            while workers:
+                workers.pop().close()
 
     asyncio.run(in_time())
 
@@ -123,7 +131,8 @@ def hosted(core: Scripted, **more: Any) -> tuple[Host, Network]:
 
 def with_disk(path: Path, core: Scripted, disk: Disk, **more: Any) -> tuple[Host, Network, Journals]:
     journals = Journals(path / "journals", bytes(16), disk=disk)
-    host, network = hosted(core, journals=journals, disk=DiskWorker(), **more)
+    workers.append(DiskWorker())
+    host, network = hosted(core, journals=journals, disk=workers[-1], **more)
     return host, network, journals
 
 

@@ -20,6 +20,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 import logdb
 import logdb.aio
 from logdb.errors import Advice
+from logdb.net.loops import in_shared_loop
 from logdb.net.proto import database_pb2 as pb
 from logdb.net.service import connection, server, session
 from tests.net.server_process import ServerProcess
@@ -181,7 +182,8 @@ def test_the_next_endpoint_is_tried(served: Served) -> None:
         served.stop()
         served.start()
         assert db[b"k"] == b"1"
-    assert logdb.connect(f"{nobody}, {served.address}").path == f"{nobody},{served.address}"
+    with logdb.connect(f"{nobody}, {served.address}") as db:
+        assert db.path == f"{nobody},{served.address}"
 
 
 # ---- peers that are no LogDB servers
@@ -376,7 +378,7 @@ def test_closing_ends_those_who_wait(served: Served) -> None:
     watcher.join()
     db.close()
     assert seen == []
-    assert threading.active_count() < threads
+    assert threading.active_count() == threads
     for call in (lambda: db.get(b"k"), lambda: db.put(b"k", b"1"), lambda: db.at(1), db.__enter__, db.watch):
         with pytest.raises(logdb.DatabaseClosed):
             call()
@@ -435,10 +437,13 @@ def test_a_watcher_that_compaction_overtakes_is_told(served: Served) -> None:
 
 
 def test_a_read_waits_for_what_its_client_has_seen(served: Served) -> None:
-    with logdb.connect(served.address, timeout=20) as db, logdb.connect(served.address, timeout=0.3) as impatient:
-        db.put(b"k", b"1")
-        for one in (db, impatient):
-            one._host._remote.connection.seen = 2
+    with logdb.connect(served.address) as first:
+        first.put(b"k", b"1")
+        assert first.session == 1
+    with (
+        logdb.connect(served.address, timeout=20, session=2) as db,
+        logdb.connect(served.address, timeout=0.3, session=2) as impatient,
+    ):
         with pytest.raises(logdb.Unavailable, match=r"version 2 is not readable here|not answered"):
             impatient.get(b"k")
         writer = threading.Timer(0.2, lambda: served.loop.run(_write(served)))
@@ -454,14 +459,14 @@ async def _write(served: Served) -> None:
 def test_a_transaction_that_is_sent_twice_is_applied_once(served: Served) -> None:
     """Whatever the first answer was, it is the second one as well."""
     with logdb.connect(served.address) as db:
-        connection = db._host._remote.connection
+        connection = db._host._host.connection
 
         async def twice(**verb: object) -> list[tuple[int, bool, list[int]]]:
-            answers = [await connection.call(**verb) for _ in range(2)]
+            answers = [await connection.call(pb.Request(**verb)) for _ in range(2)]
             return [(one.version, one.HasField("undone"), list(one.undone.failed)) for one in answers]
 
         def sent(**verb: object) -> list[tuple[int, bool, list[int]]]:
-            return db._host._thread.run(twice(**verb))
+            return in_shared_loop(twice(**verb))
 
         put = pb.Write(sequence=1_000, writes=pb.Writes(keys=[b"a"], values=[b"1"]))
         first, second = sent(write=put)
