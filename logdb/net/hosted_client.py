@@ -8,12 +8,17 @@ from collections.abc import Callable
 from concurrent import futures
 from typing import Any
 
+from logdb.errors import AccessDenied
 from logdb.log.cores import SECOND, Address, Answer
 from logdb.net.clock import Clock
 from logdb.net.discovery import client_hello
 from logdb.net.host import Build, Host
 from logdb.net.parcels import Role
-from logdb.net.peers import Peers
+from logdb.net.peers import REFUSED_PAUSE_S, Peers
+from logdb.net.security.access import Right
+from logdb.net.security.credentials import NONE, Credentials
+from logdb.net.security.gate import lacking
+from logdb.net.security.needs import CALLS_NEED
 from logdb.net.takes import TAKES
 
 Waiter = asyncio.Future[Any] | futures.Future[Any]
@@ -23,20 +28,29 @@ class HostedClient:
     """A client core in the loop that runs. Its methods are the loop's alone, but for `put_from_thread`.
 
     `build` makes the core, given the client's address; `over` the error of calls that come or wait when the core has
-    ended, given what has ended it, None for `close`.
+    ended, given what has ended it, None for `close`. `right`: what the servers let this client do.
     """
 
     def __init__(
-        self, cluster: str, build: Callable[[Address], Build], over: Callable[[BaseException | None], Exception]
+        self,
+        cluster: str,
+        build: Callable[[Address], Build],
+        over: Callable[[BaseException | None], Exception],
+        credentials: Credentials = NONE,
+        right: Right = Right.ADMIN,
     ) -> None:
         hello = client_hello(cluster)
         self._over = over
         self._loop = asyncio.get_running_loop()
         self._clock = Clock()
         self._waiting: dict[int, Waiter] = {}
+        self._reading: set[int] = set()
+        self._denied: tuple[float, AccessDenied] | None = None
         self._last = 0
         self._asked: deque[tuple[Any, float | None, Waiter]] = deque()
-        self._peers = Peers(hello, TAKES[Role.CLIENT])
+        self._right = right
+        self._peers = Peers(hello, TAKES[Role.CLIENT], credentials=credentials)
+        self._peers.denied = self._not_let_in
         self.host = Host(hello.address, build(hello.address), self._peers, clock=self._clock, answered=self._answered)
         self.host.ended.add_done_callback(self._ended)
         self._peers.receive = self.host.receive
@@ -47,10 +61,17 @@ class HostedClient:
         if self.host.ended.done():
             settle(waiter, self._over(self.host.ended.exception()))
             return
+        needed = CALLS_NEED.get(type(request), Right.READ)
+        denied = self._why_not(needed)
+        if denied is not None:
+            settle(waiter, denied)
+            return
         if timeout is not None:
             request = request._replace(deadline=self._clock() + int(timeout * SECOND))
         self._last += 1
         self._waiting[self._last] = waiter
+        if needed <= Right.READ:
+            self._reading.add(self._last)
         self.host.call(self._last, request)
 
     def put_from_thread(self, request: Any, timeout: float | None, waiter: Waiter) -> None:
@@ -63,12 +84,33 @@ class HostedClient:
             self.put(*self._asked.popleft())
 
     def _answered(self, answer: Answer) -> None:
-        settle(self._waiting.pop(answer.call), answer.result)
+        self._settle(answer.call, answer.result)
+
+    def _settle(self, call: int, result: Any) -> None:
+        self._reading.discard(call)
+        waiter = self._waiting.pop(call, None)
+        if waiter is not None:
+            settle(waiter, result)
 
     def _ended(self, ended: asyncio.Future[Any]) -> None:
-        for waiter in self._waiting.values():
-            settle(waiter, self._over(ended.exception()))
-        self._waiting.clear()
+        for call in list(self._waiting):
+            self._settle(call, self._over(ended.exception()))
+
+    # ---- rights
+
+    def _why_not(self, needed: Right) -> AccessDenied | None:
+        """Why nothing is sent of a call, if it is so."""
+        if self._right < needed:
+            return AccessDenied(lacking("this client", self._right, needed))
+        if self._denied is not None and self._loop.time() < self._denied[0]:
+            return self._denied[1]
+        return None
+
+    def _not_let_in(self, error: AccessDenied) -> None:
+        """A server has shut out this client. What only reads ends; of the rest nobody knows before its deadline."""
+        self._denied = self._loop.time() + REFUSED_PAUSE_S, error
+        for call in list(self._reading):
+            self._settle(call, error)
 
     async def close(self) -> None:
         """End: whoever waits gets the error of `over`."""

@@ -23,7 +23,9 @@ from logdb.net.host import Build
 from logdb.net.hosted_client import HostedClient, given
 from logdb.net.limits import check_record
 from logdb.net.loops import in_shared_loop
+from logdb.net.parcels import Hello
 from logdb.net.peers import Refused
+from logdb.net.security.credentials import NONE, AnyPath, Credentials, credentials
 
 TIMEOUT_S: Final = 30.0
 
@@ -31,20 +33,22 @@ TIMEOUT_S: Final = 30.0
 class Connection(HostedClient):
     """The core of a log client in the loop that runs."""
 
-    def __init__(self, cluster: str, ordering: tuple[Address, ...]) -> None:
+    def __init__(self, node: Hello, credentials: Credentials) -> None:
         def build(address: Address) -> Build:
-            config = ClientConfig(address=address, ordering=ordering)
+            config = ClientConfig(address=address, ordering=node.ordering)
             return lambda journals, rng: LogClient(config, journals, rng)
 
-        super().__init__(cluster, build, _over)
+        super().__init__(node.cluster, build, _over, credentials, node.right)
 
     @classmethod
-    async def open(cls, addresses: str | Sequence[str], timeout: float) -> Connection:
-        """Find the cluster. Raises Unavailable, ValueError."""
-        theirs = await discover(addresses_of(addresses), client_hello(), timeout)
+    async def open(
+        cls, addresses: str | Sequence[str], timeout: float, credentials: Credentials = NONE
+    ) -> Connection:
+        """Find the cluster. Raises Unavailable, AccessDenied, ValueError."""
+        theirs = await discover(addresses_of(addresses), client_hello(), timeout, credentials)
         if not theirs.ordering:
             raise Refused(f"the server at {theirs.address} belongs to no shared log")
-        return cls(theirs.cluster, theirs.ordering)
+        return cls(theirs, credentials)
 
 
 def _over(failure: BaseException | None) -> LogFailed:
@@ -210,9 +214,19 @@ class AsyncRemoteSubscription:
         await self._log.call(calls.Close(self._number))
 
 
-async def connect_async(addresses: str | Sequence[str], *, timeout: float | None = TIMEOUT_S) -> AsyncRemoteLog:
-    """The log of the cluster that one of these servers belongs to. Raises Unavailable, ValueError."""
-    return AsyncRemoteLog(await Connection.open(addresses, TIMEOUT_S if timeout is None else timeout), timeout)
+async def connect_async(
+    addresses: str | Sequence[str],
+    *,
+    timeout: float | None = TIMEOUT_S,
+    ca: AnyPath | None = None,
+    certificate: AnyPath | None = None,
+    key: AnyPath | None = None,
+    token: str | None = None,
+) -> AsyncRemoteLog:
+    """The log of the cluster that one of these servers belongs to; with TLS, a certificate and a token as for
+    `logdb.connect`. Raises Unavailable, AccessDenied, ValueError."""
+    shown = credentials(ca=ca, certificate=certificate, key=key, token=token)
+    return AsyncRemoteLog(await Connection.open(addresses, TIMEOUT_S if timeout is None else timeout, shown), timeout)
 
 
 # ---- threads
@@ -344,7 +358,16 @@ class RemoteSubscription:
         self._log.call(calls.Close(self._number))
 
 
-def connect(addresses: str | Sequence[str], *, timeout: float | None = TIMEOUT_S) -> RemoteLog:
-    """The log of the cluster that one of these servers belongs to. Raises Unavailable, ValueError."""
-    opening = Connection.open(addresses, TIMEOUT_S if timeout is None else timeout)
+def connect(
+    addresses: str | Sequence[str],
+    *,
+    timeout: float | None = TIMEOUT_S,
+    ca: AnyPath | None = None,
+    certificate: AnyPath | None = None,
+    key: AnyPath | None = None,
+    token: str | None = None,
+) -> RemoteLog:
+    """As `connect_async`."""
+    shown = credentials(ca=ca, certificate=certificate, key=key, token=token)
+    opening = Connection.open(addresses, TIMEOUT_S if timeout is None else timeout, shown)
     return RemoteLog(in_shared_loop(opening), timeout)

@@ -1,10 +1,13 @@
-"""Which right each message of a client needs. What is not here is only for servers to say."""
+"""Which right each message of a client needs: what is not here is only for servers to say. And each of its calls: a
+client that knows its right need not ask."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from logdb.cluster import calls as database
 from logdb.cluster import messages as mapping
+from logdb.log.scalog import calls as log
 from logdb.log.scalog import messages as m
 from logdb.net.security.access import Right
 
@@ -26,3 +29,13 @@ BRINGS: Final[dict[Right, frozenset[type]]] = {
     right: frozenset(kind for kind, needed in NEEDS.items() if needed <= right) for right in Right
 }
 """What a client with this right may bring."""
+
+CALLS_NEED: Final[dict[type, Right]] = {
+    log.Append: Right.WRITE,
+    log.Trim: Right.ADMIN,
+    log.Reconfigure: Right.ADMIN,
+    database.Commit: Right.WRITE,
+    database.Pin: Right.WRITE,
+    database.Settle: Right.WRITE,
+}
+"""The others need Right.READ."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from logdb.errors import AccessDenied
+from logdb.errors import AccessDenied, LogDBError
 from logdb.net.parcels import Hello, Role
-from logdb.net.security.gate import Gate, Grant
+from logdb.net.security.credentials import NONE, Credentials, credentials
+from logdb.net.security.gate import Gate, Grant, Security
 from logdb.net.service.addresses import parsed
 
 SCHEME: Final = "logdb://"
@@ -51,6 +52,21 @@ class NodeGate:
             if why:
                 raise AccessDenied(f"{theirs.address} must not speak as a server to {mine.address}: {why}")
         return Grant(claimed.uri, None, by_certificate=True)
+
+
+class Insecure(LogDBError, ValueError):
+    """The certificates or tokens of a server are not in order. It must not start."""
+
+
+def guarded(security: Security | None, listen: str, names: Mapping[str, str]) -> tuple[NodeGate, Credentials]:
+    """Whom a server lets in that listens there, and what it shows to others. Raises Insecure."""
+    files = security or Security()
+    try:
+        files.check(listen)
+        shown = NONE if security is None else credentials(ca=files.ca, certificate=files.certificate, key=files.key)
+        return NodeGate(Gate(files), names), shown
+    except ValueError as error:
+        raise Insecure(str(error)) from error
 
 
 def why_no_node(auth: Mapping[str, Sequence[bytes]], claimed: Identity, address: str) -> str:
