@@ -22,6 +22,7 @@ async def run(options: argparse.Namespace) -> None:
             db = await logdb.aio.connect(options.endpoints, timeout=options.timeout)
         except Unavailable:
             continue
+        print(f"ready: {options.name}", flush=True)
         recorder = Recorder(options.history, options.name)
         client = Client(db, recorder, options.seed, options.think_ms / 1e3)
         working = asyncio.create_task(client.run(options.workers))

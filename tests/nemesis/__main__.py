@@ -1,0 +1,101 @@
+"""`python -m tests.nemesis`: a cluster of real processes, faults of every kind, and the judgement of the history."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+
+from tests.nemesis.network import Network, inside, lacks
+from tests.nemesis.run import Round, Setting, Tally
+from tests.nemesis.servers import Hosts, Loopback
+
+POLICIES = ("remove-and-replace", "mask", "finalize-and-add")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.nemesis", description=__doc__)
+    parser.add_argument("--faults", type=int, default=300, help="how many, over all rounds (default: %(default)s)")
+    parser.add_argument("--round", type=int, default=30, help="faults in the life of a cluster (default: %(default)s)")
+    parser.add_argument(
+        "--minutes", type=float, default=0, help="no new round begins after so long (default: no bound)"
+    )
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="of what is done to whom and when")
+    parser.add_argument("--policy", choices=POLICIES, help="what is done about failed servers (default: in turn)")
+    parser.add_argument("--single", action="store_true", help="a server of one directory instead of a cluster")
+    parser.add_argument("--loopback", action="store_true", help="no hosts of their own: only faults of processes")
+    parser.add_argument("--dir", type=Path, help="for data, logs and histories; stays if something is wrong")
+    parser.add_argument("--keep", action="store_true", help="keep logs and histories in any case")
+    options = parser.parse_args()
+    if not options.loopback:
+        if lacks():
+            parser.error(f"faults of networks and disks need {', '.join(lacks())}; --loopback does without")
+        code = inside(["-m", "tests.nemesis", *sys.argv[1:], "--seed", str(options.seed)])
+        if code is not None:
+            return code
+    return run(options)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Round after round."""
+    print(f"seed {options.seed}", flush=True)
+    folder = options.dir or Path(tempfile.mkdtemp(prefix="logdb-nemesis-"))
+    network = None if options.loopback else Network()
+    tally, draw, begun = Tally(), random.Random(options.seed), time.monotonic()
+    number = 0
+    while sum(tally.faults.values()) < options.faults and not tally.problems:
+        if options.minutes and time.monotonic() - begun > options.minutes * 60:
+            break
+        policy = options.policy or POLICIES[number % len(POLICIES)]
+        number += 1
+        path = folder / f"round-{number}"
+        path.mkdir(parents=True)
+        setting = Setting(policy=policy, **({"mapping": 0} if options.single else {}))
+        ground = Loopback(path) if network is None else Hosts(path, network)
+        left = options.faults - sum(tally.faults.values())
+
+        def say(what: str, number: int = number) -> None:
+            print(f"{time.monotonic() - begun:7.1f}  round {number}: {what}", flush=True)
+
+        say(policy)
+        try:
+            Round(ground, setting, draw.randrange(1 << 32), tally, say).run(min(options.round, left))
+        except Exception:
+            tally.problems.append(traceback.format_exc())
+        if not tally.problems and not options.keep:
+            shutil.rmtree(path)
+    print(table(tally, time.monotonic() - begun), flush=True)
+    if tally.problems or options.keep:
+        print(f"logs and histories: {folder}")
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+    return 1 if tally.problems else 0
+
+
+def table(tally: Tally, seconds: float) -> str:
+    """What happened, for people."""
+    roles = sorted({role for _, role in tally.faults})
+    lines = ["", "".join(["fault".ljust(26), *(role.rjust(12) for role in roles), "all".rjust(12)])]
+    for kind in sorted({kind for kind, _ in tally.faults}):
+        counts = [tally.faults[kind, role] for role in roles]
+        lines.append("".join([kind.ljust(26), *(f"{count or '':>12}" for count in counts), f"{sum(counts):>12}"]))
+    lines += ["", "operation, and how it ended"]
+    lines += [f"{f:<14}{how:<20}{count:>10,}" for (f, how), count in sorted(tally.told.items())]
+    slowest = max(tally.recoveries_s, default=0.0)
+    lines += [
+        "",
+        f"{sum(tally.faults.values())} faults in {seconds:.0f} s, {sum(tally.told.values()):,} operations, "
+        f"{tally.commits:,} commits; whole again after at most {slowest:.1f} s",
+        f"{len(tally.problems)} problems",
+        *tally.problems,
+    ]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

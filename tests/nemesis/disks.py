@@ -1,0 +1,72 @@
+"""A disk that fails: ext4 in a file, mounted for one server.
+
+`cut_power` shuts the file system down without flushing it (EXT4_IOC_SHUTDOWN): what was not synced is gone, and whoever
+still writes or syncs is told EIO. So one call is a power loss for who is killed, and a disk that fails for who is not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import struct
+import subprocess
+from pathlib import Path
+
+SHUTDOWN, NO_FLUSH = 0x8004587D, 2
+"""ext4's ioctl, and its flag for losing even what its own journal has not written yet."""
+
+
+class FailingDisk:
+    """Mounted at `path` when it is made. Its server must not run when it is unmounted."""
+
+    def __init__(self, image: Path, path: Path, mib: int) -> None:
+        self.image, self.path = image, path
+        path.mkdir(parents=True)
+        with image.open("wb") as file:
+            file.truncate(mib << 20)
+        subprocess.run(["mkfs.ext4", "-q", "-F", "-m", "0", str(image)], check=True)
+        self.mount()
+
+    def mount(self) -> None:
+        """As after the machine was started."""
+        subprocess.run(["mount", "-o", "loop", str(self.image), str(self.path)], check=True)
+
+    def unmount(self) -> None:
+        """What is not on the disk is forgotten if its power was cut, else written."""
+        subprocess.run(["umount", str(self.path)], check=True)
+
+    def cut_power(self) -> None:
+        """From now on nothing can be read, written or synced here."""
+        fd = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.ioctl(fd, SHUTDOWN, struct.pack("I", NO_FLUSH))
+        finally:
+            os.close(fd)
+
+    def restart(self) -> None:
+        """Unmount it and mount it again."""
+        self.unmount()
+        self.mount()
+
+    def fill(self) -> None:
+        """Leave no room."""
+        fd = os.open(self.path / "ballast", os.O_CREAT | os.O_WRONLY)
+        try:
+            at, step = 0, 64 << 20
+            while step >= 1 << 10:
+                try:
+                    os.posix_fallocate(fd, at, step)
+                    at += step
+                except OSError as error:
+                    if error.errno != errno.ENOSPC:
+                        raise
+                    step //= 2
+        finally:
+            os.close(fd)
+
+    def clear(self) -> None:
+        """Give the room back."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.path / "ballast")

@@ -1,0 +1,195 @@
+"""The faults: each is done to somebody, lasts a while and is undone.
+
+A fault is a generator: it does its harm, yields how many seconds it lasts, and then undoes it. Who has one is not given
+another meanwhile, since undoing one would undo the other as well.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+
+from tests.nemesis.network import Network, Rule
+from tests.nemesis.servers import Process, Servers
+
+Fault = Generator[float, None, None]
+REFUSES = 4
+"""How a server ends that must not start again."""
+STARTS_S = 15.0
+"""By then a server has started, or has said why not."""
+
+
+class Wrong(Exception):
+    """A server did what it must not."""
+
+
+@dataclass
+class Scene:
+    """Where faults happen."""
+
+    servers: Servers
+    draw: random.Random
+
+    @property
+    def network(self) -> Network:
+        assert self.servers.ground.network is not None
+        return self.servers.ground.network
+
+    def others(self, name: str) -> list[str]:
+        """All other servers, and clients' hosts."""
+        hosts = {process.name.partition("-")[0] for process in self.servers.everybody()}
+        return sorted(hosts - {name})
+
+    def while_(self) -> float:
+        """Mostly short, now and then longer than it takes to be suspected."""
+        return self.draw.choice((0.3, 0.8, 1.5, 3.0)) * self.draw.uniform(0.7, 1.3)
+
+
+# ---- faults of a process
+
+
+def kill(scene: Scene, who: Process) -> Fault:
+    """SIGKILL."""
+    who.kill()
+    yield scene.while_()
+    who.start()
+
+
+def pause(scene: Scene, who: Process) -> Fault:
+    """SIGSTOP: it comes back, and believes that no time has passed."""
+    who.pause()
+    yield scene.while_()
+    who.resume()
+
+
+def wipe(scene: Scene, who: Process) -> Fault:
+    """A server that comes back with nothing: a storage or mapping server is a new one."""
+    who.kill()
+    scene.servers.wipe(who.name)
+    yield scene.while_()
+    who.start()
+
+
+def forget_promises(scene: Scene, who: Process) -> Fault:
+    """An ordering replica whose journals are gone must refuse to start; then it gets them back."""
+    who.kill()
+    journals, aside = (scene.servers.data(who.name) / name for name in ("journals", "aside"))
+    journals.rename(aside)
+    who.start()
+    yield STARTS_S / 2
+    if who.running:
+        yield STARTS_S / 2
+    if who.exit_code != REFUSES:
+        raise Wrong(f"{who.name} started without its journals: exit code {who.exit_code}")
+    who.forget()
+    if journals.exists():
+        journals.rmdir()
+    aside.rename(journals)
+    who.start()
+
+
+# ---- faults of a disk
+
+
+def lose_power(scene: Scene, who: Process) -> Fault:
+    """Killed, and what it had not synced is lost."""
+    disk = scene.servers.disks[who.name]
+    assert disk is not None
+    disk.cut_power()
+    who.kill()
+    yield scene.while_()
+    disk.restart()
+    who.start()
+
+
+def fail_disk(scene: Scene, who: Process) -> Fault:
+    """Its disk fails under it: writes and syncs end with EIO. It must end itself, and may start when the disk works."""
+    disk = scene.servers.disks[who.name]
+    assert disk is not None
+    disk.cut_power()
+    yield scene.while_() + 1.0
+    if who.running:
+        who.kill()  # it had nothing to write
+    else:
+        who.forget()
+    disk.restart()
+    who.start()
+
+
+def fill_disk(scene: Scene, who: Process) -> Fault:
+    """ENOSPC."""
+    disk = scene.servers.disks[who.name]
+    assert disk is not None
+    disk.fill()
+    yield scene.while_() + 1.0
+    disk.clear()
+
+
+# ---- faults of the network
+
+
+def isolate(scene: Scene, who: Process) -> Fault:
+    """Nobody hears it, and it hears nobody."""
+    rules = [Rule(*pair) for other in scene.others(who.name) for pair in ((who.name, other), (other, who.name))]
+    yield from _lose(scene, rules)
+
+
+def cut_one_way(scene: Scene, who: Process) -> Fault:
+    """It is not heard, or does not hear, by or from some of the others or all."""
+    others = scene.others(who.name)
+    some = scene.draw.sample(others, scene.draw.randint(1, len(others)))
+    speaks = scene.draw.random() < 0.5
+    yield from _lose(scene, [Rule(who.name, other) if speaks else Rule(other, who.name) for other in some])
+
+
+def split(scene: Scene, who: Process) -> Fault:
+    """Two halves that do not hear each other."""
+    everybody = [who.name, *scene.others(who.name)]
+    one = set(scene.draw.sample(everybody, len(everybody) // 2))
+    rules = [Rule(a, b) for a in everybody for b in everybody if (a in one) != (b in one)]
+    yield from _lose(scene, rules)
+
+
+def drop_packets(scene: Scene, who: Process) -> Fault:
+    """So many of its packets are lost, both ways."""
+    percent = scene.draw.choice((5, 20, 40))
+    pairs = [pair for other in scene.others(who.name) for pair in ((who.name, other), (other, who.name))]
+    yield from _lose(scene, [Rule(*pair, percent) for pair in pairs])
+
+
+def _lose(scene: Scene, rules: Sequence[Rule]) -> Fault:
+    cause = object()
+    scene.network.lose(cause, rules)
+    yield scene.while_() + 0.5
+    scene.network.mend(cause)
+
+
+def delay_packets(scene: Scene, who: Process) -> Fault:
+    """Its link is narrow: packets wait, and those that would wait too long are lost."""
+    scene.network.slow(who.name, kbit=scene.draw.choice((128, 512)), delay_ms=scene.draw.choice((50, 200, 600)))
+    yield scene.while_() + 0.5
+    scene.network.hasten(who.name)
+
+
+# ---- who may suffer what
+
+SERVERS = ("ordering", "aggregator", "storage", "mapping", "single")
+WITH_DISK = ("ordering", "storage", "single")
+PROCESS_FAULTS: dict[Callable[[Scene, Process], Fault], tuple[int, tuple[str, ...]]] = {
+    kill: (6, SERVERS),
+    pause: (5, SERVERS),
+    wipe: (2, ("storage", "mapping")),
+    forget_promises: (1, ("ordering",)),
+}
+GROUND_FAULTS: dict[Callable[[Scene, Process], Fault], tuple[int, tuple[str, ...]]] = {
+    lose_power: (4, (*WITH_DISK, "mapping")),
+    fail_disk: (2, (*WITH_DISK, "mapping")),
+    fill_disk: (3, (*WITH_DISK, "mapping")),
+    isolate: (3, SERVERS),
+    cut_one_way: (3, SERVERS),
+    split: (3, SERVERS),
+    drop_packets: (2, SERVERS),
+    delay_packets: (2, SERVERS),
+}
+"""Weights, and the roles that it may hit."""

@@ -1,0 +1,135 @@
+"""Hosts of a network that can be cut: one network namespace for each, all on one bridge, nft rules between them.
+
+Their addresses are of 127.0.0.0/8, routed between namespaces, so servers may listen there without certificates. Packets
+are dropped where the bridge forwards them. A slow link is a token bucket at both of its ends: what does not get through
+waits, up to a bound. All of it lives in a network namespace of the process that makes it (`inside`), and ends with it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+BRIDGE = "127.77.255.1"
+NEEDED = ("unshare", "nsenter", "ip", "nft", "tc", "mkfs.ext4", "losetup")
+INSIDE = "LOGDB_NEMESIS_INSIDE"
+
+
+def lacks() -> list[str]:
+    """What this machine lacks for faults of networks and disks."""
+    missing = [tool for tool in NEEDED if shutil.which(tool) is None]
+    return [*missing, *([] if os.geteuid() == 0 else ["root"])]
+
+
+def inside(arguments: Sequence[str]) -> int | None:
+    """Run this program again in namespaces of its own; what it starts and mounts there ends with it.
+
+    None: this is that run. Else its exit code.
+    """
+    if os.environ.get(INSIDE):
+        _prepare()
+        return None
+    command = ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", sys.executable]
+    return subprocess.run([*command, *arguments], env=os.environ | {INSIDE: "1"}, check=False).returncode
+
+
+def _prepare() -> None:
+    _run("mount", "--make-rprivate", "/")
+    Path("/run/netns").mkdir(exist_ok=True)
+    _run("mount", "-t", "tmpfs", "none", "/run/netns")
+    _run("ip", "link", "set", "lo", "up")
+    _run("ip", "address", "del", "127.0.0.1/8", "dev", "lo")
+    _run("ip", "link", "add", "br0", "type", "bridge")
+    _route_loopback("br0")
+    _run("ip", "address", "add", f"{BRIDGE}/16", "dev", "br0")
+    _run("ip", "link", "set", "br0", "up")
+
+
+def _run(*command: str, given: str | None = None) -> None:
+    done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise OSError(f"{' '.join(command)}: {done.stderr.strip()}")
+
+
+def _route_loopback(device: str, *prefix: str) -> None:
+    for name in ("all", device):
+        _run(*prefix, "sysctl", "-qw", f"net.ipv4.conf.{name}.route_localnet=1")
+
+
+class Rule(NamedTuple):
+    """So many of the packets from one host to another get lost."""
+
+    source: str
+    target: str
+    percent: int = 100
+
+
+class Network:
+    """Hosts by name. What is done to them is done at once."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+        self._rules: dict[object, list[Rule]] = {}
+        _run("nft", "add", "table", "bridge", "nemesis")
+        chain = "{ type filter hook forward priority 0; }"
+        _run("nft", f"add chain bridge nemesis forward {chain}")
+
+    def address(self, host: str) -> str:
+        """Its address; a host is made when it is first asked for."""
+        if host not in self._numbers:
+            self._add(host, len(self._numbers) + 1)
+        number = self._numbers[host]
+        return f"127.77.{number // 250}.{number % 250 + 1}"
+
+    def _add(self, host: str, number: int) -> None:
+        self._numbers[host] = number
+        _run("ip", "netns", "add", host)
+        _run("ip", "link", "add", f"v{number}", "type", "veth", "peer", "name", "eth0", "netns", host)
+        _run("ip", "link", "set", f"v{number}", "master", "br0", "up")
+        _run("ip", "-n", host, "link", "set", "lo", "up")
+        _run("ip", "-n", host, "address", "del", "127.0.0.1/8", "dev", "lo")
+        _route_loopback("eth0", *self.command(host))
+        _run("ip", "-n", host, "address", "add", f"{self.address(host)}/16", "dev", "eth0")
+        _run("ip", "-n", host, "link", "set", "eth0", "up")
+
+    def command(self, host: str) -> list[str]:
+        """What goes before a command that is to run there. (`ip netns exec` would give it mounts of its own, too.)"""
+        return ["nsenter", f"--net=/run/netns/{host}"]
+
+    def lose(self, cause: object, rules: Iterable[Rule]) -> None:
+        """Packets get lost, until `mend` is called with the same cause."""
+        self._rules[cause] = list(rules)
+        self._apply()
+
+    def mend(self, cause: object) -> None:
+        """What got lost for this cause gets through again."""
+        self._rules.pop(cause, None)
+        self._apply()
+
+    def _apply(self) -> None:
+        lines = ["flush chain bridge nemesis forward"]
+        for rule in (rule for rules in self._rules.values() for rule in rules):
+            chance = "" if rule.percent >= 100 else f"numgen random mod 100 < {rule.percent} "
+            addresses = f"ip saddr {self.address(rule.source)} ip daddr {self.address(rule.target)}"
+            lines.append(f"add rule bridge nemesis forward {addresses} {chance}drop")
+        _run("nft", "-f", "-", given="\n".join(lines) + "\n")
+
+    def slow(self, host: str, kbit: int, delay_ms: int) -> None:
+        """What goes to a host and comes from it waits for its turn, at most that long."""
+        bucket = ("root", "tbf", "rate", f"{kbit}kbit", "burst", "3000", "latency", f"{delay_ms}ms")
+        for command in self._ends(host):
+            _run(*command, *bucket)
+
+    def hasten(self, host: str) -> None:
+        """Undo `slow`."""
+        for command in self._ends(host, "del"):
+            _run(*command, "root")
+
+    def _ends(self, host: str, what: str = "replace") -> list[list[str]]:
+        here = ["tc", "qdisc", what, "dev", f"v{self._numbers[host]}"]
+        return [here, ["tc", "-n", host, "qdisc", what, "dev", "eth0"]]

@@ -1,0 +1,398 @@
+"""A round: a cluster and clients start, faults happen one over the other, all is mended, and the history is judged."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import logdb
+import logdb.log
+from logdb.errors import LogDBError
+from logdb.log.contract import LogFailed
+from logdb.log.scalog.messages import ShardConfig, ShardState, View
+from logdb.net.log_client import RemoteLog
+from tests.nemesis.faults import GROUND_FAULTS, PROCESS_FAULTS, SERVERS, Fault, Scene, Wrong
+from tests.nemesis.history import load
+from tests.nemesis.judging import End, judge
+from tests.nemesis.servers import Loopback, Process, Servers
+
+STARTS_S = 120.0
+LIVES_S = 60.0
+"""A transaction must have committed so long after everything was mended; a busy machine is slow."""
+STRAY = (LogDBError, LogFailed, TimeoutError, OSError, ValueError)
+"""What an operator may be told while the cluster is in pieces."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What runs. `storage` servers start at once, more up to `reserve` as they are needed."""
+
+    ordering: int = 3
+    aggregators: int = 1
+    storage: int = 6
+    reserve: int = 12
+    mapping: int = 2
+    shards: int = 2
+    policy: str = "remove-and-replace"
+    failures: int = 1
+    clients: int = 2
+    think_ms: float = 40.0
+    timeout_s: float = 5.0
+    gap_s: float = 1.0
+    at_once: int = 2
+
+    @property
+    def roles(self) -> dict[str, str]:
+        """The servers by name; of no mapping server is made one server of a directory."""
+        if not self.mapping:
+            return {"db": "single"}
+        roles = {f"o{number}": "ordering" for number in range(1, self.ordering + 1)}
+        roles |= {f"a{number}": "aggregator" for number in range(1, self.aggregators + 1)}
+        roles |= {f"s{number}": "storage" for number in range(1, self.reserve + 1)}
+        return roles | {f"m{number}": "mapping" for number in range(1, self.mapping + 1)}
+
+    @property
+    def members(self) -> int:
+        """Of a shard."""
+        return (2 if self.policy == "mask" else 1) * self.failures + 1
+
+
+@dataclass
+class Tally:
+    """What happened, over all rounds. `faults`: by kind and role; `told`: by operation and how it ended."""
+
+    faults: Counter[tuple[str, str]] = field(default_factory=Counter)
+    told: Counter[tuple[str, str]] = field(default_factory=Counter)
+    commits: int = 0
+    problems: list[str] = field(default_factory=list)
+    recoveries_s: list[float] = field(default_factory=list)
+
+
+class Round:
+    """One life of a cluster."""
+
+    def __init__(self, ground: Loopback, setting: Setting, seed: int, tally: Tally, say: Callable[[str], None]) -> None:
+        self.ground, self.setting, self.tally, self.say = ground, setting, tally, say
+        self.draw = random.Random(seed)
+        self.servers = Servers(ground, setting.roles, policy=setting.policy, failures=setting.failures)
+        self.scene = Scene(self.servers, self.draw)
+        self.problems: list[str] = []
+        self._active: dict[str, tuple[float, str, Fault]] = {}
+        self._log: RemoteLog | None = None
+        self._change: threading.Thread | None = None
+        self._lost: set[int] = set()
+        self._clients = 0
+
+    def run(self, faults: int) -> None:
+        """All of it. What is wrong goes to the tally, what nobody expected is raised."""
+        try:
+            self._start()
+            self._suffer(faults)
+            self._mend()
+            self._judge(self._end())
+        finally:
+            self.tally.problems += self.problems
+            if self._log is not None:
+                self._log.close()
+            self.servers.close()
+
+    # ---- the beginning
+
+    def _start(self) -> None:
+        started = time.monotonic()
+        first = [p for p in self.servers.processes.values() if p.role != "storage"]
+        first += self.servers.of("storage")[: self.setting.storage]
+        for process in first:
+            process.start()
+        self._wait(lambda: all(process.ready for process in first), STARTS_S, "servers start")
+        if self.servers.is_cluster:
+            self._log = logdb.log.connect(self.servers.ordering, timeout=5.0)
+            self._wait(self._make_shards, STARTS_S, "shards are made")
+        for _ in range(self.setting.clients):
+            self._hire_client()
+        self._wait(lambda: any(map(self._wrote, self.servers.clients)), STARTS_S, "a client writes")
+        self.say(f"started in {time.monotonic() - started:.1f} s")
+
+    def _wrote(self, client: str) -> bool:
+        with contextlib.suppress(FileNotFoundError):
+            return b'"type": "ok"' in self.servers.history(client).read_bytes()
+        return False
+
+    def _wait(self, holds: Callable[[], bool], bound_s: float, what: str) -> None:
+        until = time.monotonic() + bound_s
+        while not holds():
+            if time.monotonic() > until:
+                raise Wrong(f"not within {bound_s:g} s: {what}; {self._state()}")
+            time.sleep(0.1)
+
+    def _state(self) -> str:
+        down = [process.name for process in self.servers.processes.values() if process.lives and not process.ready]
+        return f"not ready: {down}; {self._view()}"
+
+    def _make_shards(self) -> bool:
+        """Shards of the spares there are, until there are enough that take appends."""
+        view = self._view()
+        if view is None:
+            return False
+        live = [config for config in view.shards if config.state is ShardState.LIVE]
+        if len(live) < self.setting.shards:
+            self._hire_servers(view)
+            if len(view.spares) >= self.setting.members:
+                self._reconfigure(RemoteLog.add_shard)
+            return False
+        return True
+
+    def _view(self) -> View | None:
+        if self._log is None:
+            return None
+        with contextlib.suppress(*STRAY):
+            return self._log.configuration()
+        return None
+
+    def _reconfigure(self, change: Callable[..., Any], *arguments: Any) -> bool:
+        assert self._log is not None
+        with contextlib.suppress(*STRAY):
+            change(self._log, *arguments)
+            return True
+        return False
+
+    def _hire_servers(self, view: View) -> None:
+        """Start storage servers that have never run, if spares are scarce."""
+        fresh = [process for process in self.servers.of("storage") if not process.lives]
+        starting = [process for process in self.servers.of("storage") if process.running and not process.ready]
+        for process in fresh[: max(0, self.setting.members - len(view.spares) - len(starting))]:
+            process.start()
+
+    def _hire_client(self) -> None:
+        self._clients += 1
+        number = (self._clients - 1) % self.setting.clients + 1
+        client = self.servers.client(
+            f"c{number}-{self._clients}",
+            seed=self.draw.randrange(1 << 32),
+            timeout_s=self.setting.timeout_s,
+            think_ms=self.setting.think_ms,
+        )
+        client.start()
+
+    # ---- faults
+
+    def _suffer(self, faults: int) -> None:
+        done, next_at = 0, time.monotonic()
+        while done < faults or self._active:
+            self._undo(time.monotonic())
+            self._look_after()
+            if done < faults and len(self._active) < self.setting.at_once and time.monotonic() >= next_at:
+                done += self._begin()
+                next_at = time.monotonic() + self.draw.expovariate(1 / self.setting.gap_s)
+            time.sleep(0.05)
+        if self._change is not None:
+            self._change.join()
+
+    def _undo(self, now: float) -> None:
+        for name, (until, what, fault) in list(self._active.items()):
+            if now >= until:
+                try:
+                    lasts = next(fault)
+                    self._active[name] = now + lasts, what, fault
+                except StopIteration:
+                    del self._active[name]
+                except Wrong as wrong:
+                    del self._active[name]
+                    self._report(str(wrong))
+
+    def _look_after(self) -> None:
+        """Nobody ends by itself but who has a fault."""
+        for process in list(self.servers.everybody()):
+            if process.exit_code is not None and process.name not in self._active and not process.running:
+                self._report(f"{process.name} ended by itself with {process.exit_code}: {process.log[-2000:]}")
+                process.forget()
+                if process.role != "client":
+                    process.start()
+
+    def _report(self, problem: str) -> None:
+        self.problems.append(problem)
+        self.say(f"PROBLEM {problem}")
+
+    def _begin(self) -> int:
+        """Begin one fault, or have the cluster changed. Returns 1 if it did."""
+        kinds = {**PROCESS_FAULTS, **(GROUND_FAULTS if self.ground.network is not None else {})}
+        weights = [weight for weight, _ in kinds.values()]
+        choices: list[Any] = [*kinds, self._kill_client, *([self._reconfigure_something] if self._log else [])]
+        (kind,) = self.draw.choices(choices, [*weights, 2, *([5] if self._log else [])])
+        if kind not in kinds:
+            return int(kind())
+        candidates = [p for p in self.servers.processes.values()
+                      if p.role in kinds[kind][1] and p.ready and p.name not in self._active]  # fmt: skip
+        by_role = {role: [p for p in candidates if p.role == role] for role in SERVERS}
+        roles = [role for role, there in by_role.items() if there]
+        if not roles:
+            return 0
+        role = self.draw.choice(roles)
+        victim = self._victim(role, by_role[role])
+        if self._is_careful(role, kind.__name__) or (kind.__name__ == "wipe" and not self._wipes(victim)):
+            return 0
+        fault = kind(self.scene, victim)
+        self._active[victim.name] = time.monotonic() + next(fault), kind.__name__, fault
+        self._count(kind.__name__, victim, role)
+        return 1
+
+    def _victim(self, role: str, candidates: list[Process]) -> Process:
+        """Of the ordering layer, the leader half of the time."""
+        if role == "ordering" and self.draw.random() < 0.5:
+            leader = self.servers.leader()
+            leading = [process for process in candidates if process.name == leader]
+            if leading:
+                return leading[0]
+        return self.draw.choice(candidates)
+
+    def _count(self, kind: str, victim: Process, role: str) -> None:
+        what = "leader" if role == "ordering" and self.servers.leader() == victim.name else role
+        self.tally.faults[kind, what] += 1
+        self.say(f"{kind} {victim.name}")
+
+    def _kill_client(self) -> bool:
+        """A client is killed, with what it has under way, and another one takes its place."""
+        running = [client for client in self.servers.clients.values() if client.running]
+        if not running:
+            return False
+        client = self.draw.choice(running)
+        client.kill()
+        self._hire_client()
+        self.tally.faults["kill", "client"] += 1
+        return True
+
+    # ---- wiping: no more than the protocol survives
+
+    def _is_careful(self, role: str, kind: str) -> bool:
+        """While a shard lacks a member for good, nobody else of the storage servers may be taken for dead."""
+        if not self._lost or (role != "storage" and kind != "split"):
+            return False
+        view = self._view()
+        return view is None or any(map(self._is_weak, view.shards))
+
+    def _is_weak(self, config: ShardConfig) -> bool:
+        lost = any(member.server in self._lost for member in config.members)
+        return config.state is not ShardState.FINALIZED and bool(lost or config.joining)
+
+    def _wipes(self, who: Process) -> bool:
+        """Whether all that it holds is held by somebody else, who is well. If so, it counts as lost from now on."""
+        if who.role == "mapping":
+            return any(p.ready and p.name not in self._active for p in self.servers.of("mapping") if p is not who)
+        view = self._view()
+        if view is None or any(self.servers.roles[name] == "storage" for name in self._active):
+            return False
+        if any(what in ("split", "isolate", "cut_one_way") for _, what, _ in self._active.values()):
+            return False
+        address, mine = self.servers.address(who.name), set()
+        for config in view.shards:
+            ids = {member.server for member in config.members if member.address == address} - self._lost
+            mine |= ids
+            gone = {member.server for member in config.members} & (self._lost | ids)
+            if ids and (len(gone) > self.setting.failures or config.joining):
+                return False
+        if any(map(self._is_weak, view.shards)):
+            return False
+        self._lost |= mine
+        return True
+
+    # ---- changes
+
+    def _reconfigure_something(self) -> bool:
+        """Shards come and go, and servers are replaced, in a thread of its own: it may take as long as faults last."""
+        if self._change is not None and self._change.is_alive():
+            return False
+        view = self._view()
+        if view is None:
+            return False
+        self._hire_servers(view)
+        live = [config for config in view.shards if config.state is ShardState.LIVE]
+        choices: list[tuple[str, tuple[Any, ...]]] = []
+        if len(view.spares) >= self.setting.members and len(live) < self.setting.shards + 1:
+            choices.append(("add shard", (RemoteLog.add_shard,)))
+        if len(live) > 1:
+            grace = self.draw.choice((0, 0, 10))
+            choices.append(("finalize shard", (RemoteLog.finalize_shard, self.draw.choice(live).shard, grace)))
+        if live and view.spares and not self._lost:
+            member = self.draw.choice(self.draw.choice(live).members)
+            choices.append(("replace server", (RemoteLog.replace_server, member.server)))
+        if not choices:
+            return False
+        what, change = self.draw.choice(choices)
+
+        def carry_out() -> None:
+            done = self._reconfigure(*change)
+            self.tally.faults[what if done else f"{what}, in vain", "cluster"] += 1
+
+        self.say(what)
+        self._change = threading.Thread(target=carry_out, daemon=True)
+        self._change.start()
+        return True
+
+    # ---- the end
+
+    def _mend(self) -> None:
+        """Everybody is up, and transactions commit again, at every server that answers for the database."""
+        started = time.monotonic()
+        self._wait(self._is_whole, STARTS_S, "all servers are ready again")
+        for name, role in self.servers.roles.items():
+            if role in ("single", "mapping"):
+                self._commits(name)
+        self.tally.recoveries_s.append(time.monotonic() - started)
+
+    def _is_whole(self) -> bool:
+        self._look_after()
+        clients = [client for client in self.servers.clients.values() if client.running]
+        servers = [server for server in self.servers.processes.values() if server.lives]
+        ready = all(process.ready for process in [*clients, *servers])
+        return ready and (self._log is None or self._make_shards())
+
+    def _commits(self, name: str) -> None:
+        with logdb.connect(self.servers.address(name), timeout=LIVES_S) as db:
+            db.put(b"alive", name.encode(), label="alive")
+
+    def _end(self) -> End:
+        """The clients end; then the database says its last word."""
+        for client in [client for client in self.servers.clients.values() if client.running]:
+            code = client.end(LIVES_S)
+            if code != 0:
+                self._report(f"{client.name} ended with {code}: {client.log[-3000:]}")
+        entries = load(map(self.servers.history, self.servers.clients))
+        doubtful = [entry.txn for entry in entries if entry.status == "info" and entry.txn]
+        with logdb.connect(self.servers.endpoints, timeout=LIVES_S) as db:
+            settled = {txn: db.outcome(txn) for txn in doubtful}
+            version = db.version
+            commits = [(item.version, item.label, dict(item.changes)) for item in db.watch(since=0, timeout=0)]
+            end = End(version, commits, dict(db.at(version=version).scan()), settled)
+        end.states = [self._state_of(process, version) for process in self.servers.of("mapping")]
+        return end
+
+    def _state_of(self, who: Process, version: int) -> dict[bytes, bytes]:
+        """What one of several equal servers says, while the others are silent."""
+        others = [process for process in self.servers.of("mapping") if process is not who]
+        for process in others:
+            process.pause()
+        try:
+            with logdb.connect(self.servers.address(who.name), timeout=LIVES_S) as db:
+                return dict(db.at(version=version).scan())
+        finally:
+            for process in others:
+                process.resume()
+
+    def _judge(self, end: End) -> None:
+        entries = load(map(self.servers.history, self.servers.clients))
+        for entry in entries:
+            self.tally.told[entry.f, entry.why.get("error", "") or entry.status] += 1
+        self.tally.commits += len(end.commits)
+        end.commits = [commit for commit in end.commits if b"alive" not in commit[2]]
+        end.state.pop(b"alive", None)
+        for state in end.states:
+            state.pop(b"alive", None)
+        for problem in judge(entries, end):
+            self._report(problem)
+        self.say(f"{len(entries)} operations, {len(end.commits)} commits judged")

@@ -1,0 +1,260 @@
+"""The servers of a run as processes, on one of two grounds: this machine's loopback, or hosts of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from tests.nemesis.disks import FailingDisk
+from tests.nemesis.network import Network
+from tests.net.clusters import free_addresses
+
+CONFIG = """\
+[cluster]
+name = "nemesis"
+policy = "{policy}"
+failures = {failures}
+heartbeat_ms = 100
+suspect_after_ms = 1000
+straggle_after_ms = 3000
+election_ms = 500
+segment_mib = 1
+"""
+DISK_MIB = 192
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+class Loopback:
+    """Every server has a port, and a directory of this machine's disk."""
+
+    network: Network | None = None
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._free = free_addresses()
+        self._addresses: dict[tuple[str, int], str] = {}
+
+    def address(self, name: str, port: int = 7400) -> str:
+        """The same for the same."""
+        if (name, port) not in self._addresses:
+            self._addresses[name, port] = next(self._free)
+        return self._addresses[name, port]
+
+    def command(self, _name: str) -> list[str]:
+        """What goes before a command of that server."""
+        return []
+
+    def disk(self, name: str) -> FailingDisk | None:
+        """Make its disk, at `path` / its name."""
+        (self.path / name).mkdir()
+
+    def close(self) -> None:
+        """All its servers have ended."""
+
+
+class Hosts(Loopback):
+    """Every server has a host and a disk of its own."""
+
+    def __init__(self, path: Path, network: Network) -> None:
+        super().__init__(path)
+        self.network = network
+        self._disks: list[FailingDisk] = []
+
+    def address(self, name: str, port: int = 7400) -> str:
+        """The same for the same."""
+        assert self.network is not None
+        return f"{self.network.address(name)}:{port}"
+
+    def command(self, name: str) -> list[str]:
+        """What goes before a command of that server."""
+        assert self.network is not None
+        self.network.address(name)
+        return self.network.command(name)
+
+    def disk(self, name: str) -> FailingDisk | None:
+        """Make its disk, at `path` / its name."""
+        disk = FailingDisk(self.path / f"{name}.img", self.path / name, DISK_MIB)
+        self._disks.append(disk)
+        return disk
+
+    def close(self) -> None:
+        """All its servers have ended."""
+        for disk in self._disks:
+            disk.unmount()
+            disk.image.unlink()
+
+
+class Process:
+    """A server or a client. What it says goes to files beside its data; `lives` counts its starts."""
+
+    def __init__(self, name: str, role: str, command: Sequence[str], path: Path) -> None:
+        self.name, self.role, self.command, self.path = name, role, list(command), path
+        self.lives = 0
+        self.paused = False
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, and do not wait for anything."""
+        assert self._process is None
+        self.lives += 1
+        with self._file("out").open("ab") as out, self._file("log").open("ab") as log:
+            self._process = subprocess.Popen(
+                self.command, stdout=out, stderr=log, cwd=ROOT, env=os.environ | {"LOGDB_TRACEBACK": "1"}
+            )
+
+    def _file(self, kind: str) -> Path:
+        return self.path / f"{self.name}.{kind}"
+
+    @property
+    def ready(self) -> bool:
+        """Whether it has said so in this life."""
+        return self.running and self._file("out").read_bytes().count(b"ready: ") == self.lives
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def exit_code(self) -> int | None:
+        """Of a process that has ended by itself."""
+        return None if self._process is None else self._process.poll()
+
+    @property
+    def log(self) -> str:
+        """What it has said on stderr, in all its lives."""
+        return self._file("log").read_text(errors="replace")
+
+    def pause(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        self.paused = True
+
+    def resume(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+        self.paused = False
+
+    def kill(self) -> None:
+        """SIGKILL; it has ended when this returns."""
+        if self._process is not None:
+            self._process.kill()
+            self.forget()
+
+    def end(self, timeout_s: float) -> int | None:
+        """SIGTERM. Returns its exit code, None if it had to be killed."""
+        assert self._process is not None
+        self._process.terminate()
+        try:
+            return self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            self.kill()
+
+    def forget(self) -> None:
+        """It has ended, and may be started again."""
+        assert self._process is not None
+        self._process.wait()
+        self._process, self.paused = None, False
+
+
+class Servers:
+    """All servers of a run by name: one of a directory, or those of a cluster; and their clients."""
+
+    def __init__(self, ground: Loopback, roles: Mapping[str, str], *, policy: str, failures: int) -> None:
+        self.ground, self.path, self.roles = ground, ground.path, dict(roles)
+        self.is_cluster = "single" not in self.roles.values()
+        self.disks = {name: ground.disk(name) for name, role in self.roles.items() if role != "aggregator"}
+        self._config = self.path / "cluster.toml"
+        self._write_config(policy, failures)
+        self.processes = {name: self._server(name, role) for name, role in self.roles.items()}
+        self.clients: dict[str, Process] = {}
+
+    def _write_config(self, policy: str, failures: int) -> None:
+        lines = [CONFIG.format(policy=policy, failures=failures)]
+        for name, role in self.roles.items():
+            lines += [f"[{role}.{name}]", f'listen = "{self.address(name)}"']
+            lines += [f'metrics = "{self.ground.address(name, 9400)}"', f'data = "{self.data(name)}"', ""]
+        self._config.write_text("\n".join(lines))
+
+    def _server(self, name: str, role: str) -> Process:
+        command = [*self.ground.command(name), sys.executable, "-m", "logdb_cli", "serve"]
+        if self.is_cluster:
+            command += [role, "--config", str(self._config), "--name", name]
+        else:
+            command += ["--db", str(self.data(name)), "--listen", self.address(name)]
+        return Process(name, role, command, self.path)
+
+    def client(self, name: str, *, seed: int, timeout_s: float, think_ms: float) -> Process:
+        """A client process, at a host of its own."""
+        client = Process(name, "client", [
+            *self.ground.command(name.partition("-")[0]), sys.executable, "-m", "tests.nemesis.client",
+            "--endpoints", self.endpoints, "--history", str(self.history(name)), "--name", name, "--seed", str(seed),
+            "--timeout", str(timeout_s), "--think-ms", str(think_ms),
+        ], self.path)  # fmt: skip
+        self.clients[name] = client
+        return client
+
+    def history(self, client: str) -> Path:
+        """Where a client writes its history."""
+        return self.path / f"{client}.jsonl"
+
+    @property
+    def endpoints(self) -> str:
+        """Where the database is found: mapping servers, or the one server."""
+        return ",".join(self.address(name) for name, role in self.roles.items() if role in ("single", "mapping"))
+
+    @property
+    def ordering(self) -> str:
+        """Where the log is found."""
+        return ",".join(self.address(name) for name, role in self.roles.items() if role == "ordering")
+
+    def address(self, name: str) -> str:
+        """Where a server listens."""
+        return self.ground.address(name)
+
+    def data(self, name: str) -> Path:
+        """Where a server keeps its data; a disk has more in its root than that."""
+        return self.path / name / "data"
+
+    def of(self, role: str) -> list[Process]:
+        """The servers of a role."""
+        return [process for process in self.processes.values() if process.role == role]
+
+    def metric(self, name: str, metric: str) -> float | None:
+        """What Prometheus would be told; None if it answers nothing."""
+        with contextlib.suppress(OSError):
+            with urllib.request.urlopen(f"http://{self.ground.address(name, 9400)}/metrics", timeout=1) as answer:
+                for line in answer.read().decode().splitlines():
+                    if line.split(" ")[0] == metric:
+                        return float(line.split(" ")[1])
+        return None
+
+    def leader(self) -> str | None:
+        """The ordering replica that leads, if one says so."""
+        leading = [name for name, role in self.roles.items()
+                   if role == "ordering" and self.metric(name, "logdb_leader")]  # fmt: skip
+        return leading[0] if leading else None
+
+    def wipe(self, name: str) -> None:
+        """Remove all data of a server that does not run."""
+        shutil.rmtree(self.data(name), ignore_errors=True)
+
+    def everybody(self) -> Iterator[Process]:
+        """Servers and clients."""
+        yield from self.processes.values()
+        yield from self.clients.values()
+
+    def close(self) -> None:
+        """Kill everybody, and leave nothing mounted."""
+        for process in self.everybody():
+            process.kill()
+        self.ground.close()
