@@ -201,6 +201,7 @@ class Servers:
             "--timeout", str(timeout_s), "--think-ms", str(think_ms),
         ], self.path)  # fmt: skip
         self.clients[name] = client
+        self.history(name).touch()
         return client
 
     def history(self, client: str) -> Path:
