@@ -7,9 +7,14 @@ the host's own. Reads answer from memory and the map. Upkeep runs in threads.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import math
+import threading
+import time
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from logdb.embedded.feed import Change, Feed
 from logdb.embedded.host import EmbeddedHost
@@ -22,6 +27,12 @@ from logdb.txn.validation import Verdict
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Told = Callable[[BaseException | None], None]
+"""Hears that a commit is durable, or why it is not known to be; OutcomeUnknown if the log has failed."""
+
+
+HANDOVER_S: Final = 0.0005
+"""To hand a sync to the thread and back takes about half of this: one that took no longer is not worth it."""
 
 
 class Acknowledgements:
@@ -29,55 +40,88 @@ class Acknowledgements:
 
     def __init__(self, host: EmbeddedHost) -> None:
         self._host = host
-        self._waiting: list[tuple[int, asyncio.Future[Any], Any]] = []
+        self._waiting: list[tuple[int, Told]] = []
         self._syncing = False
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="logdb-sync")
+        self._took_s = math.inf
+        self._jobs: SimpleQueue[tuple[asyncio.AbstractEventLoop, int] | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
 
     def wait(self, gsn: int, result: T) -> asyncio.Future[T]:
         """To be awaited: `result`, when `gsn` is durable. Raises OutcomeUnknown."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[T] = loop.create_future()
-        if self._host.log.durable >= gsn:
-            future.set_result(result)
-            return future
-        self._waiting.append((gsn, future, result))
-        if not self._syncing:
-            # Not before the coroutines that are ready now have had their turn: their commits ride along.
-            self._syncing = True
-            loop.call_soon(self._sync, loop)
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def told(failure: BaseException | None) -> None:
+            if future.done():
+                return
+            if failure is None:
+                future.set_result(result)
+            else:
+                future.set_exception(failure)
+
+        self.tell(gsn, told)
         return future
+
+    def tell(self, gsn: int, told: Told, *, alone: bool = False) -> None:
+        """Call `told` when `gsn` is durable. `alone`: nobody else uses the loop, so it may wait for a quick disk."""
+        if self._host.log.durable >= gsn:
+            told(None)
+            return
+        self._waiting.append((gsn, told))
+        if self._syncing:
+            return
+        self._syncing = True
+        loop = asyncio.get_running_loop()
+        if alone and self._took_s < HANDOVER_S and not self._host.overloaded:
+            self._answer(loop, self._flush(gsn))
+        else:
+            # Not before the coroutines that are ready now have had their turn: their commits ride along.
+            loop.call_soon(self._sync, loop)
 
     async def close(self) -> None:
         """End the thread. What waits is answered first."""
         while self._waiting:
-            await asyncio.wait([future for _, future, _ in self._waiting])
-        self._thread.shutdown()
+            await asyncio.gather(self.wait(self._waiting[-1][0], None), return_exceptions=True)
+        if self._thread is not None:
+            self._jobs.put(None)
+            self._thread.join()
 
     def _sync(self, loop: asyncio.AbstractEventLoop) -> None:
-        last = max(gsn for gsn, _, _ in self._waiting)
-        done = self._thread.submit(self._sync_aside, last)
-        done.add_done_callback(lambda future: loop.call_soon_threadsafe(self._answer, loop, future))
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="logdb-sync", daemon=True)
+            self._thread.start()
+        self._jobs.put((loop, max([gsn for gsn, _ in self._waiting])))
 
-    def _sync_aside(self, last: int) -> None:
-        self._host.log.wait_durable(last)
-        self._host.relieve()
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            loop, last = job
+            failure = self._flush(last)
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(self._answer, loop, failure)
 
-    def _answer(self, loop: asyncio.AbstractEventLoop, done: Future[None]) -> None:
-        failure, durable = done.exception(), self._host.log.durable
-        later = []
-        for waiting in self._waiting:
-            gsn, future, result = waiting
+    def _flush(self, last: int) -> BaseException | None:
+        """Returns what it raised, whatever that is: who waits must hear of it."""
+        begun = time.perf_counter()
+        try:
+            self._host.log.wait_durable(last)
+            self._host.relieve()
+        except BaseException as error:
+            return error
+        finally:
+            self._took_s = time.perf_counter() - begun
+        return None
+
+    def _answer(self, loop: asyncio.AbstractEventLoop, failure: BaseException | None) -> None:
+        durable = self._host.log.durable
+        waiting, self._waiting = self._waiting, []
+        for gsn, told in waiting:
             if gsn <= durable:
-                if not future.done():
-                    future.set_result(result)
+                told(None)
             elif failure is None:
-                later.append(waiting)
-            elif not future.done():
-                told = self._host.outcome_unknown(gsn, failure) if isinstance(failure, LogFailed) else failure
-                future.set_exception(told)
-        self._waiting = later
-        self._syncing = bool(later)
-        if later:
+                self._waiting.append((gsn, told))
+            else:
+                told(self._host.outcome_unknown(gsn, failure) if isinstance(failure, LogFailed) else failure)
+        self._syncing = bool(self._waiting)
+        if self._syncing:
             self._sync(loop)
 
 
@@ -136,6 +180,11 @@ class CoroutineHost:
     def closed(self) -> bool:
         """Whether `close` has been called."""
         return self.host.closed
+
+    @property
+    def session(self) -> int:
+        """See `EmbeddedHost.session`."""
+        return self.host.session
 
     version = _at_once(EmbeddedHost.version)
     oldest = _at_once(EmbeddedHost.oldest)

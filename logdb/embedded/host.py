@@ -193,6 +193,11 @@ class EmbeddedHost:
         durable, applied = self.log.durable, self.coordinator.applied
         return durable if durable < applied else applied
 
+    @property
+    def session(self) -> int:
+        """The newest version that was seen: here, the newest one."""
+        return self.version()
+
     def at(self, version: int) -> int:
         """`version`, if it can be read. Raises VersionTrimmed, FutureVersion."""
         newest = self.version()

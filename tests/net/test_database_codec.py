@@ -82,7 +82,9 @@ items = st.dictionaries(st.binary(min_size=1), st.none() | st.binary())
 
 @given(items)
 def test_writes_arrive(written: dict[bytes, bytes | None]) -> None:
-    assert codec.checked_writes(pb.Writes.FromString(codec.writes_to(written).SerializeToString())) == written
+    writes = pb.Writes()
+    codec.fill_writes(writes, written)
+    assert codec.checked_writes(pb.Writes.FromString(writes.SerializeToString())) == written
     change = Change(1, 2, "label", written)
     assert codec.change_from(pb.Change.FromString(codec.change_to(change).SerializeToString())) == change
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Coroutine
 from typing import Any
 
@@ -12,6 +13,10 @@ from logdb.net.service import turns
 from logdb.net.service.turns import Turns
 
 
+def never() -> None:
+    raise AssertionError("its turn has come twice")
+
+
 def run(coroutine: Coroutine[Any, Any, None]) -> None:
     asyncio.run(coroutine)
 
@@ -19,10 +24,10 @@ def run(coroutine: Coroutine[Any, Any, None]) -> None:
 def test_keys_without_a_quarrel_have_no_turns() -> None:
     async def main() -> None:
         line = Turns()
-        assert line.enter(b"k", 1) is None
-        assert line.enter(b"k", 2) is None
+        assert line.enter(b"k", 1, never)
+        assert line.enter(b"k", 2, never)
         line.quarrelled(b"other")
-        assert line.enter(b"k", 3) is None
+        assert line.enter(b"k", 3, never)
         line.leave(1)
 
     run(main())
@@ -32,18 +37,20 @@ def test_turns_come_in_order() -> None:
     async def main() -> None:
         line = Turns()
         line.quarrelled(b"k")
-        assert line.enter(b"k", "first") is None
-        waiting = [line.enter(b"k", number) for number in range(3)]
-        assert [turn is None or turn.done() for turn in waiting] == [False, False, False]
-        assert line.enter(b"other", "other") is None
+        begun: list[int] = []
+        assert line.enter(b"k", "first", never)
+        for number in range(3):
+            assert not line.enter(b"k", number, functools.partial(begun.append, number))
+        assert line.enter(b"other", "other", never)
+        assert begun == []
         line.leave("first")
-        assert [turn is None or turn.done() for turn in waiting] == [True, False, False]
+        assert begun == [0]
         line.leave(1)  # it has given up waiting
         line.leave(0)
-        assert [turn is None or turn.done() for turn in waiting] == [True, False, True]
+        assert begun == [0, 2]
         line.leave(2)
         line.leave(2)
-        assert line.enter(b"k", "last") is None
+        assert line.enter(b"k", "last", never)
         line.leave("last")
 
     run(main())
@@ -55,10 +62,10 @@ def test_who_takes_too_long_loses_its_turn(monkeypatch: pytest.MonkeyPatch) -> N
     async def main() -> None:
         line = Turns()
         line.quarrelled(b"k")
-        assert line.enter(b"k", "slow") is None
-        turn = line.enter(b"k", "next")
-        assert turn is not None
-        await turn
+        assert line.enter(b"k", "slow", never)
+        begun = asyncio.Event()
+        assert not line.enter(b"k", "next", begun.set)
+        await begun.wait()
         line.leave("slow")
 
     run(main())
@@ -71,8 +78,8 @@ def test_a_key_cools_down(monkeypatch: pytest.MonkeyPatch) -> None:
         line = Turns()
         line.quarrelled(b"k")
         await asyncio.sleep(0)
-        assert line.enter(b"k", 1) is None
-        assert line.enter(b"k", 2) is None
+        assert line.enter(b"k", 1, never)
+        assert line.enter(b"k", 2, never)
 
     run(main())
 

@@ -6,7 +6,7 @@ import asyncio
 import math
 import secrets
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from logdb.embedded.compactor import Compacted
 from logdb.embedded.feed import Change
@@ -18,8 +18,8 @@ from logdb.net.service.codec import (
     change_from,
     conditions_to,
     entries_from,
+    fill_writes,
     values_from,
-    writes_to,
 )
 from logdb.net.service.connection import Connection
 from logdb.store.limits import check_label
@@ -54,9 +54,10 @@ class RemoteHost:
         self.connection.restored = self._restored
 
     @classmethod
-    async def connect(cls, endpoints: Sequence[str], timeout_s: float) -> RemoteHost:
-        """Reach one of the servers. Raises Unavailable, ProtocolMismatch."""
+    async def connect(cls, endpoints: Sequence[str], timeout_s: float, session: int | None = None) -> RemoteHost:
+        """Reach one of the servers; nothing before version `session` is read. Raises Unavailable, ProtocolMismatch."""
         host = cls(endpoints, timeout_s)
+        host.connection.seen = session or 0
         await host.connection.open()
         return host
 
@@ -67,32 +68,41 @@ class RemoteHost:
 
     # ---- versions
 
+    @property
+    def session(self) -> int:
+        """The newest version that any answer has told of."""
+        return self.connection.seen
+
     async def version(self) -> int:
         """The newest version that is durable."""
-        return (await self.connection.call(at=pb.At())).version
+        return (await self.connection.call(pb.Request(at=pb.At()))).version
 
     async def oldest(self) -> int:
         """The oldest version that can be read."""
-        return (await self.connection.call(facts=pb.Facts())).facts.oldest
+        return (await self.connection.call(pb.Request(facts=pb.Facts()))).facts.oldest
 
     async def at(self, version: int) -> int:
         """`version`, if it can be read. Raises VersionTrimmed, FutureVersion."""
-        return (await self.connection.call(at=pb.At(version=_possible(version)))).version
+        return (await self.connection.call(pb.Request(at=pb.At(version=_possible(version))))).version
 
     async def at_time(self, when: int) -> int:
         """The newest version not younger than `when`. Raises VersionTrimmed, FutureVersion."""
-        return (await self.connection.call(at=pb.At(time=min(max(when, 0), LARGEST_TIME)))).version
+        return (await self.connection.call(pb.Request(at=pb.At(time=min(max(when, 0), LARGEST_TIME))))).version
 
     async def time_of(self, version: int) -> int | None:
         """When `version` was written. Raises as `at`."""
-        response = await self.connection.call(at=pb.At(time_of=_possible(version)))
+        response = await self.connection.call(pb.Request(at=pb.At(time_of=_possible(version))))
         return response.version if response.HasField("version") else None
 
     # ---- reading
 
     async def get(self, key: bytes, at: int | None = None) -> bytes | None:
         """The value of `key`."""
-        response = await self.connection.call(get=pb.Get(key=key) if at is None else pb.Get(key=key, at=at))
+        request = pb.Request()
+        request.get.key = key
+        if at is not None:
+            request.get.at = at
+        response = await self.connection.call(request)
         return response.value if response.HasField("value") else None
 
     async def multi_get(self, keys: list[bytes], at: int | None = None) -> tuple[int, list[tuple[bytes, bytes]]]:
@@ -105,7 +115,7 @@ class RemoteHost:
                 asked = pb.MultiGet(keys=left, lease=lease if at is None else 0)
                 if version is not None:
                     asked.at = version
-                response = await self.connection.call(multi_get=asked)
+                response = await self.connection.call(pb.Request(multi_get=asked))
                 version, values = response.version, response.values
                 found += values_from(left, values)
                 if len(values.values) >= len(left):
@@ -115,7 +125,7 @@ class RemoteHost:
                 left = left[len(values.values) :]
         finally:
             if left is not keys and at is None:
-                self.connection.tell(end=pb.End(lease=lease))
+                self.connection.tell(pb.Request(end=pb.End(lease=lease)))
 
     async def scan(
         self,
@@ -132,7 +142,7 @@ class RemoteHost:
         try:
             while True:
                 asked = pb.Scan(start=start, end=end, at=at, reverse=reverse, limit=limit, lease=lease)
-                response = await self.connection.call(scan=asked)
+                response = await self.connection.call(pb.Request(scan=asked))
                 at, rows, more = response.version, response.rows, response.rows.more
                 batch = list(zip(rows.keys, rows.values, strict=True))
                 for first in range(0, len(batch), BATCH_ROWS):
@@ -149,7 +159,7 @@ class RemoteHost:
                     limit -= len(batch)
         finally:
             if more:
-                self.connection.tell(end=pb.End(lease=lease))
+                self.connection.tell(pb.Request(end=pb.End(lease=lease)))
 
     async def history(self, key: bytes, at: int | None = None) -> AsyncIterator[tuple[int, bytes | None]]:
         """(version, value), newest first."""
@@ -157,7 +167,7 @@ class RemoteHost:
         more = False
         try:
             while True:
-                response = await self.connection.call(history=pb.History(key=key, at=at, lease=lease))
+                response = await self.connection.call(pb.Request(history=pb.History(key=key, at=at, lease=lease)))
                 entries, more = entries_from(response.entries), response.entries.more
                 for entry in entries:
                     yield entry
@@ -168,7 +178,7 @@ class RemoteHost:
                 at = entries[-1][0] - 1
         finally:
             if more:
-                self.connection.tell(end=pb.End(lease=lease))
+                self.connection.tell(pb.Request(end=pb.End(lease=lease)))
 
     # ---- writing
 
@@ -184,12 +194,15 @@ class RemoteHost:
         if label:
             check_label(label)
         txn_id = self.new_txn_id()
-        write = pb.Write(sequence=txn_id.sequence, writes=writes_to(writes))
+        request = pb.Request()
+        write = request.write
+        write.sequence = txn_id.sequence
+        fill_writes(write.writes, writes)
         if label:
             write.label = label
         if conditions:
             write.conditions.extend(conditions_to(conditions))
-        response = await self.connection.call(txn_id=txn_id, write=write)
+        response = await self.connection.call(request, txn_id)
         if response.HasField("undone"):
             failed = tuple(response.undone.failed)
             if any(at >= len(conditions) for at in failed):
@@ -209,11 +222,15 @@ class RemoteHost:
     async def begin(self, work: Workspace, first_key: bytes | None) -> bytes | None:
         """Take a transaction's snapshot; the value of the key that it reads first."""
         lease = self._new_lease()
-        begin = pb.Begin(lease=lease, read_only=work.read_only, key=first_key)
+        request = pb.Request()
+        begin = request.begin
+        begin.lease, begin.read_only = lease, work.read_only
+        if first_key is not None:
+            begin.key = first_key
         try:
-            response = await self.connection.call(begin=begin)
+            response = await self.connection.call(request)
         except BaseException:
-            self.connection.tell(end=pb.End(lease=lease))
+            self.connection.tell(pb.Request(end=pb.End(lease=lease)))
             raise
         work.snapshot = response.version
         self._held[work] = lease, response.version
@@ -223,7 +240,7 @@ class RemoteHost:
         """Let go of a snapshot."""
         held = self._held.pop(holder, None)
         if held is not None:
-            self.connection.tell(end=pb.End(lease=held[0]))
+            self.connection.tell(pb.Request(end=pb.End(lease=held[0])))
 
     async def commit(self, work: Workspace) -> int:
         """Commit what a transaction has read and written."""
@@ -233,29 +250,26 @@ class RemoteHost:
         if not work.writes:
             if work.snapshot <= self.connection.seen:  # durable: nothing to wait for
                 if lease:
-                    self.connection.tell(end=pb.End(lease=lease))
+                    self.connection.tell(pb.Request(end=pb.End(lease=lease)))
                 return work.snapshot
             commit = pb.Commit(lease=lease, snapshot=work.snapshot)
-            return (await self.connection.call(commit=commit)).version
+            return (await self.connection.call(pb.Request(commit=commit))).version
         txn_id = work.known_id or self.new_txn_id()
-        commit = pb.Commit(
-            sequence=txn_id.sequence,
-            lease=lease,
-            snapshot=work.snapshot,
-            label=work.label,
-            reads=work.guarded_keys,
-            writes=writes_to(work.writes),
-        )
+        request = pb.Request()
+        commit = request.commit
+        commit.sequence, commit.lease, commit.snapshot, commit.label = txn_id.sequence, lease, work.snapshot, work.label
+        commit.reads.extend(work.guarded_keys)
+        fill_writes(commit.writes, work.writes)
         if ranges := work.read_set.ranges:
             commit.ranges.extend(pb.Range(start=start, end=end) for start, end in ranges)
-        return (await self.connection.call(txn_id=txn_id, commit=commit)).version
+        return (await self.connection.call(request, txn_id)).version
 
     async def outcome(self, txn_id: TxnId) -> Outcome:
         """How a transaction ended."""
         if txn_id.client >> 64 or txn_id.sequence >> 64:
             return Outcome(Status.NOT_FOUND, 0)
         asked = pb.Outcome(client=txn_id.client, sequence=txn_id.sequence)
-        response = await self.connection.call(outcome=asked)
+        response = await self.connection.call(pb.Request(outcome=asked))
         if response.ended.status not in Status.__members__:
             raise WireError(f"a transaction ended as {response.ended.status!r}")
         return Outcome(Status[response.ended.status], response.version)
@@ -271,30 +285,30 @@ class RemoteHost:
 
     async def pins(self) -> dict[str, int]:
         """The pinned versions by name."""
-        return dict((await self.connection.call(facts=pb.Facts())).facts.pins)
+        return dict((await self.connection.call(pb.Request(facts=pb.Facts()))).facts.pins)
 
     async def pin(self, name: str, version: int | None) -> int:
         """Pin a version."""
         asked = pb.Pin(name=name, version=None if version is None else _possible(version))
-        return (await self.connection.call(pin=asked)).version
+        return (await self.connection.call(pb.Request(pin=asked))).version
 
     async def unpin(self, name: str) -> None:
         """Raises KeyError."""
-        await self.connection.call(unpin=pb.Unpin(name=name))
+        await self.connection.call(pb.Request(unpin=pb.Unpin(name=name)))
 
     async def compact(self, before: int | None, progress: Progress = None) -> Compacted:
         """Drop what only reads before `before` could see."""
         asked = pb.Compact(before=None if before is None else _possible(before))
-        told = (await self._upkeep(progress, compact=asked)).compacted
+        told = (await self._upkeep(pb.Request(compact=asked), progress)).compacted
         return Compacted(told.floor, told.relocated, told.oldest_before, told.oldest_after)
 
     async def checkpoint(self, progress: Progress = None) -> int:
         """Bring the checkpoint of the map up to date."""
-        return (await self._upkeep(progress, checkpoint=pb.Checkpoint())).version
+        return (await self._upkeep(pb.Request(checkpoint=pb.Checkpoint()), progress)).version
 
-    def _upkeep(self, progress: Progress, **verb: Any) -> asyncio.Future[pb.Response]:
+    def _upkeep(self, request: pb.Request, progress: Progress) -> asyncio.Future[pb.Response]:
         timeout_s = max(UPKEEP_S, self.connection.timeout_s)
-        return self.connection.call(timeout_s=timeout_s, progress=progress, **verb)
+        return self.connection.call(request, timeout_s=timeout_s, progress=progress)
 
     async def close(self) -> None:
         """Answer what was sent to be written, then let go of the servers."""
@@ -377,7 +391,7 @@ class RemoteFeed:
             keys=self._keys or (),
             wait_ms=math.ceil(wait_s * 1000),
         )
-        return self._connection.call(timeout_s=self._connection.timeout_s + wait_s, watch=watch)
+        return self._connection.call(pb.Request(watch=watch), timeout_s=self._connection.timeout_s + wait_s)
 
     async def begun(self) -> None:
         """Return when the position is known. Raises VersionTrimmed, FutureVersion."""

@@ -61,21 +61,20 @@ def check_request(request: pb.Request) -> None:
 # ---- writes
 
 
-def writes_to(items: Mapping[bytes, bytes | None]) -> pb.Writes:
-    """What is written, or was: None deletes."""
+def fill_writes(writes: pb.Writes, items: Mapping[bytes, bytes | None]) -> None:
+    """What is written, or was: None deletes. In place: a message that is put into another one is copied."""
     values = items.values()
+    writes.keys.extend(items)
     if None in values:
-        return pb.Writes(
-            keys=items,
-            values=[value or b"" for value in values],
-            deleted=[at for at, value in enumerate(values) if value is None],
-        )
-    return pb.Writes(keys=items, values=values)  # type: ignore[arg-type]
+        writes.values.extend([value or b"" for value in values])
+        writes.deleted.extend([at for at, value in enumerate(values) if value is None])
+    else:
+        writes.values.extend(values)  # type: ignore[arg-type]
 
 
 def writes_from(writes: pb.Writes) -> dict[bytes, bytes | None]:
     """Raises WireError."""
-    keys, values = writes.keys, writes.values
+    keys, values = writes.keys[:], writes.values[:]  # lists: a walk through protobuf's own containers takes longer
     if len(keys) != len(values):
         raise WireError(f"{len(keys)} keys are written with {len(values)} values")
     items: dict[bytes, bytes | None] = dict(zip(keys, values, strict=True))
@@ -173,9 +172,9 @@ def entries_from(entries: pb.Entries) -> list[tuple[int, bytes | None]]:
 
 def change_to(change: Change) -> pb.Change:
     """One commit of the feed."""
-    return pb.Change(
-        version=change.version, time=change.time, label=change.label, writes=writes_to(change.changes)
-    )
+    told = pb.Change(version=change.version, time=change.time, label=change.label)
+    fill_writes(told.writes, change.changes)
+    return told
 
 
 def change_from(change: pb.Change) -> Change:

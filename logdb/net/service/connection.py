@@ -103,17 +103,19 @@ class Connection:
 
     def call(
         self,
+        request: pb.Request,
+        txn_id: TxnId | None = None,
         *,
         timeout_s: float | None = None,
-        txn_id: TxnId | None = None,
         progress: Callable[[int], None] | None = None,
-        **verb: Any,
     ) -> asyncio.Future[pb.Response]:
-        """Ask; the answer comes in the future. Raises DatabaseClosed, TransactionTooLarge."""
+        """Ask, which gives the request its id; the answer comes in the future.
+
+        Raises DatabaseClosed, TransactionTooLarge.
+        """
         if self.closed:
             raise DatabaseClosed(",".join(self.endpoints))
-        self._next_id = number = self._next_id + 1
-        request = pb.Request(id=number, **verb)
+        request.id = self._next_id = number = self._next_id + 1
         check_request(request)
         future: asyncio.Future[pb.Response] = self._loop.create_future()
         wait = self.timeout_s if timeout_s is None else timeout_s
@@ -122,10 +124,10 @@ class Connection:
         self._wake.set()
         return future
 
-    def tell(self, **verb: Any) -> None:
+    def tell(self, request: pb.Request) -> None:
         """Say something that has no answer, if anybody listens."""
         if self._stream is not None and not self.closed:
-            self._outbox.append(pb.Request(**verb))
+            self._outbox.append(request)
             self._wake.set()
 
     # ---- opening and closing

@@ -115,4 +115,5 @@ class Server:
             log.warning("%s was refused: its %s is another (LogDB %s)", context.peer(), refusal, hello.release)
             return None
         log.info("%s is here (LogDB %s)", context.peer(), hello.release)
-        return Session(self._host, self._advanced, self._turns, context, hello.client, hello.timeout_ms / 1000)
+        timeout_s = hello.timeout_ms / 1000
+        return Session(self._host, self._advanced, self._turns, self._sessions, context, hello.client, timeout_s)

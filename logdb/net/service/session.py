@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from itertools import islice
 from typing import Any, Final, Protocol
 
@@ -51,7 +52,6 @@ class Stream(Protocol):
     async def write(self, message: bytes) -> None: ...
 
 
-
 class Written:
     """A commit record that waits for its sync."""
 
@@ -62,15 +62,24 @@ class Written:
 
 
 class Session:
-    """`client`: whose transactions come over the stream; `timeout_s`: how long it waits for an answer."""
+    """`client`: whose transactions come over the stream; `timeout_s`: how long it waits for an answer; `sessions`: all
+    that the server has."""
 
     def __init__(
-        self, host: CoroutineHost, advanced: Advanced, turns: Turns, stream: Stream, client: int, timeout_s: float
+        self,
+        host: CoroutineHost,
+        advanced: Advanced,
+        turns: Turns,
+        sessions: Collection[Session],
+        stream: Stream,
+        client: int,
+        timeout_s: float,
     ) -> None:
         self._coroutines, self._host, self._advanced, self._stream = host, host.host, advanced, stream
-        self._turns = turns
+        self._turns, self._sessions = turns, sessions
         self._client, self._timeout_s = client, timeout_s
         self._leases: dict[int, object] = {}
+        self._in_line: set[int] = set()
         self._ready: list[pb.Response] = []
         self._waiting_bytes = 0
         self._unsynced: list[Written] = []
@@ -122,7 +131,7 @@ class Session:
                 self._release(lease)
 
     async def _finish(self, sending: asyncio.Task[None]) -> None:
-        while (self._ready or self._writing or self._syncs or self._tasks) and not sending.done():
+        while (self._ready or self._writing or self._syncs or self._tasks or self._in_line) and not sending.done():
             if self._tasks:
                 await asyncio.wait(self._tasks)
             await asyncio.sleep(PAUSE_S)
@@ -193,7 +202,8 @@ class Session:
                     response.id = request.id
                     self._answer(response)
         if self._unsynced:
-            self._sync()
+            busy = self._leases or self._tasks or len(batch.requests) > 1 or len(self._sessions) > 1
+            self._sync(alone=not busy)
 
     async def _readable(self, version: int) -> None:
         deadline = asyncio.get_running_loop().time() + self._timeout_s
@@ -359,28 +369,27 @@ class Session:
             self._host.hold(holder, self._at_version(begin.at))
             self._leases[begin.lease] = holder
             return pb.Response(version=begin.at)
-        turn = None
         if begin.HasField("key"):
             check_key(begin.key)
-            turn = None if begin.read_only else self._turns.enter(begin.key, holder)
         self._leases[begin.lease] = holder
-        if turn is None:
-            return self._begun(begin, holder)
-        self._later(request, self._begun_in_turn(begin, holder, turn))
-        return None
-
-    async def _begun_in_turn(self, begin: pb.Begin, holder: object, turn: asyncio.Future[None]) -> pb.Response:
-        try:
-            await turn
-        except asyncio.CancelledError:
-            self._turns.leave(holder)
-            raise
+        if begin.HasField("key") and not begin.read_only:
+            in_turn = functools.partial(self._begin_in_turn, request.id, begin, holder)
+            if not self._turns.enter(begin.key, holder, in_turn):
+                self._in_line.add(begin.lease)
+                return None
         return self._begun(begin, holder)
 
+    def _begin_in_turn(self, request: int, begin: pb.Begin, holder: object) -> None:
+        self._in_line.discard(begin.lease)
+        try:
+            response = self._begun(begin, holder)
+        except Exception as error:
+            self._fail(request, error)
+        else:
+            response.id = request
+            self._answer(response)
+
     def _begun(self, begin: pb.Begin, holder: object) -> pb.Response:
-        if self._leases.get(begin.lease) is not holder:
-            self._turns.leave(holder)
-            raise Unavailable("the transaction was ended before its turn had come")
         try:
             version = self._host.begin(holder, read_only=begin.read_only)
             value = self._host.get(begin.key, version) if begin.HasField("key") else None
@@ -395,6 +404,7 @@ class Session:
     def _release(self, lease: int) -> None:
         holder = self._leases.pop(lease, None)
         if holder is not None:
+            self._in_line.discard(lease)
             self._host.end(holder)
             self._turns.leave(holder)
 
@@ -430,13 +440,12 @@ class Session:
             raise Unavailable(error.cause) from error
         return pb.Response(version=version)
 
-    def _sync(self) -> None:
+    def _sync(self, *, alone: bool) -> None:
         """Have what was submitted made durable, all of it together, and answer then."""
         unsynced, self._unsynced = self._unsynced, []
         self._syncs += 1
-        last = unsynced[-1].gsn
-        done = self._coroutines.acknowledgements.wait(last, unsynced)
-        done.add_done_callback(lambda future: self._synced(unsynced, future.exception()))
+        told = functools.partial(self._synced, unsynced)
+        self._coroutines.acknowledgements.tell(unsynced[-1].gsn, told, alone=alone)
 
     def _synced(self, unsynced: list[Written], failure: BaseException | None) -> None:
         self._syncs -= 1

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 HOT_S: Final = 1.0
@@ -26,7 +27,7 @@ class Turns:
         self._loop = asyncio.get_running_loop()
         self._hot: dict[bytes, float] = {}
         self._current: dict[bytes, tuple[object, asyncio.TimerHandle]] = {}
-        self._lines: dict[bytes, deque[tuple[object, asyncio.Future[None]]]] = {}
+        self._lines: dict[bytes, deque[tuple[object, Callable[[], None]]]] = {}
         self._keys: dict[object, bytes] = {}
 
     def quarrelled(self, key: bytes) -> None:
@@ -35,22 +36,21 @@ class Turns:
             self._hot.clear()
         self._hot[key] = self._loop.time() + HOT_S
 
-    def enter(self, key: bytes, holder: object) -> asyncio.Future[None] | None:
-        """None: go on at once. Else it is the holder's turn when the future is done."""
+    def enter(self, key: bytes, holder: object, begin: Callable[[], None]) -> bool:
+        """Whether to go on at once. Else `begin` is called when it is the holder's turn, unless it leaves before."""
         until = self._hot.get(key)
         if until is None:
-            return None
+            return True
         if until < self._loop.time():
             del self._hot[key]
-            return None
+            return True
         self._keys[holder] = key
         if key not in self._current:
             self._give(key, holder)
-            return None
+            return True
         self._hot[key] = self._loop.time() + HOT_S
-        turn: asyncio.Future[None] = self._loop.create_future()
-        self._lines.setdefault(key, deque()).append((holder, turn))
-        return turn
+        self._lines.setdefault(key, deque()).append((holder, begin))
+        return False
 
     def leave(self, holder: object) -> None:
         """The transaction has ended, or does not want its turn any more."""
@@ -67,9 +67,9 @@ class Turns:
         self._keys.pop(holder, None)
         line = self._lines.get(key)
         while line:
-            holder, turn = line.popleft()
-            if holder in self._keys and not turn.done():
+            holder, begin = line.popleft()
+            if holder in self._keys:
                 self._give(key, holder)
-                turn.set_result(None)
+                begin()
                 return
         self._lines.pop(key, None)
