@@ -1,4 +1,4 @@
-"""`logdb serve ordering|storage|aggregator`: one server of a cluster, in this process."""
+"""`logdb serve ordering|storage|aggregator|mapping`: one server of a cluster, in this process."""
 
 from __future__ import annotations
 
@@ -98,5 +98,6 @@ for command in (
     _command("ordering", "a replica of the ordering layer"),
     _command("storage", "a storage server"),
     _command("aggregator", "an aggregator"),
+    _command("mapping", "a mapping server"),
 ):
     serve.add_command(command)

@@ -74,7 +74,11 @@ class Waiting(NamedTuple):
 
 
 class MappingServer:
-    """A core. `key_map`: with a checkpoint on disk, if the host has one; else all is in memory."""
+    """A core. `key_map`: with a checkpoint on disk, if the host has one; else all is in memory.
+
+    For whoever looks: `tail`, the newest GSN of the log that it has heard of; `answered` and `told`, how many reads
+    were answered and how many verdicts pushed.
+    """
 
     def __init__(
         self, config: MappingConfig, journals: Mapping[str, Journal], rng: Random, key_map: KeyMap | None = None
@@ -84,6 +88,7 @@ class MappingServer:
         self._desk = desk = Desk(config.log, rng)
         self._line = LogLine(config.log, rng, desk)
         self._questions = Questions(desk)
+        self.tail = self.answered = self.told = 0
         self._subscription = 0
         self._turn = rng.randrange(8)
         self._joined: list[Part] | None = None
@@ -107,6 +112,16 @@ class MappingServer:
             Slice: self._slice,
             Nothing: self._slice,
         }
+
+    @property
+    def applied(self) -> int:
+        """How far it has got in the log."""
+        return self.replica.applied
+
+    @property
+    def is_joining(self) -> bool:
+        """Whether it still has to get a checkpoint, and answers nothing."""
+        return self._joined is not None
 
     # ---- events
 
@@ -217,6 +232,7 @@ class MappingServer:
         decided = self.replica.decided(txn)
         if decided is not None:
             for address in self._waits.pop(txn):
+                self.told += 1
                 self._verdicts.setdefault(address, []).append(decided)
 
     # ---- reads
@@ -249,6 +265,7 @@ class MappingServer:
             self._line.call(calls.Tail(), self._tail_is)
 
     def _tail_is(self, tail: int) -> None:
+        self.tail = max(self.tail, tail)
         asked, self._asked = self._asked, []
         for waiting in asked:
             read = waiting.read
@@ -282,6 +299,7 @@ class MappingServer:
         self._send(waiting, 0 if type(result) is Below else at, result)
 
     def _send(self, waiting: Waiting, version: int, result: Result) -> None:
+        self.answered += 1
         self._answers.setdefault(waiting.address, []).append(Answered(waiting.read.number, version, result))
 
     def _at_time(self, waiting: Waiting) -> None:

@@ -9,9 +9,12 @@
     [storage.s1]
     listen = "127.0.0.1:7411"
 
+    [mapping.m1]
+    listen = "127.0.0.1:7421"
+
 Every server has a table of its own, `[ROLE.NAME]`. A machine's file may leave out storage servers and aggregators of
-other machines, but has all ordering replicas. `SETTINGS` has every key, with what it may be. Whatever is wrong is said
-with the file, the line and what would be right (`Misconfigured`).
+other machines, but has all ordering replicas and mapping servers. `SETTINGS` has every key, with what it may be.
+Whatever is wrong is said with the file, the line and what would be right (`Misconfigured`).
 """
 
 from __future__ import annotations
@@ -23,10 +26,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from logdb.cluster.mapping_server import MappingConfig
 from logdb.errors import LogDBError
 from logdb.log import paxos
 from logdb.log.cores import MILLISECOND, Address
 from logdb.log.scalog.aggregator import AggregatorConfig
+from logdb.log.scalog.client import ClientConfig
 from logdb.log.scalog.commands import FailurePolicy
 from logdb.log.scalog.ordering import OrderingConfig
 from logdb.log.scalog.storage import StorageConfig
@@ -44,7 +49,8 @@ class Misconfigured(LogDBError, ValueError):
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
     """What every server is told. `address`: where others find it, `listen`: where it listens. `data`: its directory.
-    `metrics`: where Prometheus may ask, "" nowhere. `ordering`: the addresses of all ordering replicas."""
+    `metrics`: where Prometheus may ask, "" nowhere. `ordering`, `mapping`: the addresses of all ordering replicas, and
+    of all mapping servers."""
 
     name: str
     cluster: str
@@ -52,6 +58,7 @@ class ServerConfig:
     address: Address
     data: Path
     ordering: tuple[Address, ...]
+    mapping: tuple[Address, ...] = ()
     metrics: str = ""
 
 
@@ -142,12 +149,34 @@ class AggregatorServerConfig(ServerConfig):
         )
 
 
-AnyServerConfig = OrderingServerConfig | StorageServerConfig | AggregatorServerConfig
+@dataclass(frozen=True, slots=True)
+class MappingServerConfig(ServerConfig):
+    """A mapping server. For `keep_decisions` see `cluster.mapping_server.MappingConfig`."""
+
+    keep_decisions: int = 10_000
+
+    @property
+    def role(self) -> Role:
+        """What it is."""
+        return Role.MAPPING
+
+    def core(self) -> MappingConfig:
+        """The same for its core."""
+        return MappingConfig(
+            address=self.address,
+            log=ClientConfig(address=self.address, ordering=self.ordering),
+            peers=tuple(other for other in self.mapping if other != self.address),
+            keep_decisions=self.keep_decisions,
+        )
+
+
+AnyServerConfig = OrderingServerConfig | StorageServerConfig | AggregatorServerConfig | MappingServerConfig
 
 ROLES: Final[dict[str, Callable[..., AnyServerConfig]]] = {
     "ordering": OrderingServerConfig,
     "storage": StorageServerConfig,
     "aggregator": AggregatorServerConfig,
+    "mapping": MappingServerConfig,
 }
 
 
@@ -200,7 +229,7 @@ def _policy(value: str) -> FailurePolicy:
     return policies[value]
 
 
-_ALL: Final = ("ordering", "storage", "aggregator")
+_ALL: Final = ("ordering", "storage", "aggregator", "mapping")
 SETTINGS: Final[dict[str, Setting]] = {
     "name": Setting(str, _text, ("cluster",)),
     "data": Setting(str, Path, ("cluster", *_ALL)),
@@ -217,6 +246,7 @@ SETTINGS: Final[dict[str, Setting]] = {
     "snapshot_mib": Setting(int, _between(1, 1_024), ("cluster", "ordering")),
     "buffer_mib": Setting(int, _between(1, 4_096), ("cluster", "storage")),
     "segment_mib": Setting(int, _between(1, 1_024), ("cluster", "storage")),
+    "keep_decisions": Setting(int, _between(1, 10_000_000), ("cluster",)),
 }
 """Every key. Times that all must agree on stand in [cluster] alone."""
 
@@ -243,7 +273,7 @@ class ClusterFile:
         for name in tables:
             if name not in ("cluster", *_ALL):
                 raise self._wrong((name,), f"[{name}] is no table of it; there are [cluster], [ordering.NAME], "
-                                  "[storage.NAME] and [aggregator.NAME]")  # fmt: skip
+                                  "[storage.NAME], [aggregator.NAME] and [mapping.NAME]")  # fmt: skip
         self._cluster = self._checked(("cluster",), tables.get("cluster"))
         self.name: str = self._required(("cluster",), self._cluster, "name")
         named = {role: self._named(role, tables.get(role, {})) for role in _ALL}
@@ -252,9 +282,11 @@ class ClusterFile:
             raise Misconfigured(path, None, f"there are {len(named['ordering'])} ordering replicas; there must be an "
                                 "odd number of tables [ordering.NAME]: 1, 3 or 5")  # fmt: skip
         self._check_times()
-        ordering = tuple(table["address"] for table in named["ordering"].values())
+        self._known = {
+            role: tuple(table["address"] for table in named[role].values()) for role in ("ordering", "mapping")
+        }
         self.servers: dict[tuple[str, str], AnyServerConfig] = {
-            (role, name): self._server(role, name, table, ordering)
+            (role, name): self._server(role, name, table)
             for role, tables in named.items()
             for name, table in tables.items()
         }
@@ -343,11 +375,12 @@ class ClusterFile:
                     ("cluster", about), f"{key} ({value}) must be at least twice heartbeat_ms ({heartbeat})"
                 )
 
-    def _server(self, role: str, name: str, table: Mapping[str, Any], ordering: tuple[Address, ...]) -> AnyServerConfig:
+    def _server(self, role: str, name: str, table: Mapping[str, Any]) -> AnyServerConfig:
         kind = ROLES[role]
         fields: Mapping[str, Any] = kind.__dataclass_fields__  # type: ignore[attr-defined]
         known = {**{key: value for key, value in self._cluster.items() if key not in ("name", "data")}, **table}
-        return kind(name=name, cluster=self.name, ordering=ordering, **{k: v for k, v in known.items() if k in fields})
+        own = {key: value for key, value in known.items() if key in fields}
+        return kind(name=name, cluster=self.name, **self._known, **own)
 
     # ---- lines
 

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from logdb.cluster.mapping_server import MappingServer
 from logdb.errors import Unavailable
 from logdb.log.scalog.ordering import OrderingReplica
 from logdb.net.disk_worker import SYNC_BOUNDS_S
@@ -78,6 +79,14 @@ class ServerMetrics(Collector):
             yield CounterMetricFamily("logdb_ordered_records", "Records of the log.", state.last)
             yield GaugeMetricFamily("logdb_shards", "Shards, finalized ones too.", len(state.shards))
             yield GaugeMetricFamily("logdb_oldest_gsn", "The oldest record that can be read.", state.oldest)
+        if isinstance(core, MappingServer):
+            applied = core.applied
+            yield GaugeMetricFamily("logdb_applied_gsn", "The newest record of the log that was applied.", applied)
+            lag = max(core.tail - applied, 0)
+            yield GaugeMetricFamily("logdb_lag_records", "Records that it knows of and has not applied.", lag)
+            yield GaugeMetricFamily("logdb_joining", "1 while it takes a checkpoint from another.", core.is_joining)
+            yield CounterMetricFamily("logdb_reads", "Reads answered.", core.answered)
+            yield CounterMetricFamily("logdb_verdicts", "Verdicts told to those who wait for them.", core.told)
 
 
 class MetricsPort:

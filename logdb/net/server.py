@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from logdb.cluster.mapping_server import MappingServer
 from logdb.directories import Kind, identify, lock, make_identity, prepare, unlock
 from logdb.errors import Corruption, LogDBError, NotADatabase
 from logdb.log.cores import Address, Core, Journal, Stop
@@ -24,6 +25,7 @@ from logdb.log.segments.store import SEGMENT_BYTES
 from logdb.net.config import (
     AggregatorServerConfig,
     AnyServerConfig,
+    MappingServerConfig,
     OrderingServerConfig,
     StorageServerConfig,
 )
@@ -131,7 +133,7 @@ class Server:
         self._directory = ServerDirectory(config.data, role=config.role.value, name=config.name, cluster=config.cluster)
         self.worker = DiskWorker()
         self._open_journals()
-        hello = Hello(VERSION, config.cluster, config.role, config.address, config.ordering)
+        hello = Hello(VERSION, config.cluster, config.role, config.address, config.ordering, config.mapping)
         self.peers = Peers(hello, TAKES[config.role])
         await self._report_health(_NOT_SERVING)
         await self.peers.listen(config.listen, self._add_health)
@@ -141,7 +143,7 @@ class Server:
     def _open_journals(self) -> None:
         directory, config = self._directory, self.config
         assert directory is not None
-        if isinstance(config, AggregatorServerConfig):
+        if isinstance(config, AggregatorServerConfig | MappingServerConfig):
             return
         segment_bytes = config.segment_mib << 20 if isinstance(config, StorageServerConfig) else SEGMENT_BYTES
         try:
@@ -183,6 +185,8 @@ class Server:
             return OrderingReplica(config.core(), journals, rng)
         if isinstance(config, StorageServerConfig):
             return StorageServer(config.core(), journals, rng)
+        if isinstance(config, MappingServerConfig):
+            return MappingServer(config.core(), journals, rng)
         return Aggregator(config.core(), journals, rng)
 
     def _how_it_ended(self) -> Stop | None:
@@ -212,14 +216,15 @@ class Server:
             await self._begin_anew(stopped)
 
     async def _begin_anew(self, stopped: Stop) -> None:
+        if not stopped.wipe:
+            raise Damaged(stopped.why)
         logger.warning("starting again with nothing", extra={"why": stopped.why})
-        assert stopped.wipe, f"a core has stopped, and that is not the end of it: {stopped}"
         assert self.host is not None
-        assert self._journals is not None
         assert self._directory is not None
         await self.host.close()
-        self._journals.wipe()
-        self._journals.close()
+        if self._journals is not None:
+            self._journals.wipe()
+            self._journals.close()
         self._directory.renew()
         self.wiped += 1
         self._open_journals()

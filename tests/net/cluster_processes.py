@@ -27,15 +27,17 @@ election_ms = 300
 
 
 class Processes:
-    """Servers by name: o1, ... (ordering), s1, ... (storage), a1, ... (aggregators). Used with `with`: none is left."""
+    """Servers by name: o1, ... (ordering), s1, ... (storage), a1, ... (aggregators), m1, ... (mapping).
+    Used with `with`: none is left."""
 
     def __init__(
-        self, path: Path, *, ordering: int, storage: int, aggregators: int, failures: int, policy: str
+        self, path: Path, *, ordering: int, storage: int, aggregators: int, failures: int, policy: str, mapping: int = 0
     ) -> None:
         self.path, self.config = path, path / "cluster.toml"
         self.roles = {f"o{number}": "ordering" for number in range(1, ordering + 1)}
         self.roles |= {f"a{number}": "aggregator" for number in range(1, aggregators + 1)}
         self.roles |= {f"s{number}": "storage" for number in range(1, storage + 1)}
+        self.roles |= {f"m{number}": "mapping" for number in range(1, mapping + 1)}
         addresses = free_addresses()
         self.addresses = {name: next(addresses) for name in self.roles}
         self.metrics = {name: next(addresses) for name in self.roles}

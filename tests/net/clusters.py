@@ -9,7 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from logdb.log.scalog.commands import FailurePolicy
-from logdb.net.config import AggregatorServerConfig, AnyServerConfig, OrderingServerConfig, StorageServerConfig
+from logdb.net.config import (
+    AggregatorServerConfig,
+    AnyServerConfig,
+    MappingServerConfig,
+    OrderingServerConfig,
+    StorageServerConfig,
+)
 from logdb.net.log_client import Connection, RemoteLog, connect
 from logdb.net.loops import in_shared_loop
 from logdb.net.server import Server
@@ -36,7 +42,7 @@ def free_addresses() -> Iterator[str]:
 
 
 class Cluster:
-    """Servers by name: o1, o2, ..., a1, ..., s1, ... All methods but the coroutines may be called from any thread."""
+    """Servers by name: o1, ..., a1, ..., s1, ..., m1, ... All methods but the coroutines may be called by any thread."""
 
     def __init__(
         self,
@@ -45,12 +51,14 @@ class Cluster:
         replicas: int = 1,
         storage: int = 1,
         aggregators: int = 1,
+        mapping: int = 0,
         failures: int = 0,
         policy: FailurePolicy = FailurePolicy.FINALIZE_AND_ADD,
     ) -> None:
         self.path, self.members = path, (2 if policy is FailurePolicy.MASK else 1) * failures + 1
         addresses = free_addresses()
         self.ordering = tuple(next(addresses) for _ in range(replicas))
+        self.mapping = tuple(next(addresses) for _ in range(mapping))
         self.configs: dict[str, AnyServerConfig] = {}
         for number, address in enumerate(self.ordering, 1):
             self.configs[f"o{number}"] = OrderingServerConfig(
@@ -67,6 +75,8 @@ class Cluster:
             self.configs[f"a{number}"] = AggregatorServerConfig(**self._common(f"a{number}", address), **times)
         for number, address in zip(range(1, storage + 1), addresses, strict=False):
             self.configs[f"s{number}"] = StorageServerConfig(**self._common(f"s{number}", address), **times)
+        for number, address in enumerate(self.mapping, 1):
+            self.configs[f"m{number}"] = MappingServerConfig(**self._common(f"m{number}", address))
         self.servers: dict[str, Server] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
 
@@ -78,6 +88,7 @@ class Cluster:
             "address": address,
             "data": self.path / name,
             "ordering": self.ordering,
+            "mapping": self.mapping,
         }
 
     # ---- coroutines

@@ -9,6 +9,7 @@ import pytest
 from logdb.log.cores import MILLISECOND
 from logdb.log.scalog.commands import FailurePolicy
 from logdb.net.config import (
+    ROLES,
     SETTINGS,
     AggregatorServerConfig,
     ClusterFile,
@@ -30,6 +31,7 @@ election_ms = 200
 cut_interval_ms = 1
 snapshot_mib = 8
 segment_mib = 16
+keep_decisions = 5
 
 [ordering.o1]
 listen = "127.0.0.1:7401"
@@ -50,6 +52,13 @@ buffer_mib = 32
 
 [aggregator.a1]
 listen = "127.0.0.1:7421"
+
+[mapping.m1]
+listen = "127.0.0.1:7431"
+
+[mapping.m2]
+listen = "[::1]:7432"
+address = "node2.example:7432"
 """
 LEAST = '[cluster]\nname = "demo"\n\n[ordering.o1]\nlisten = "127.0.0.1:7401"\n'
 
@@ -70,6 +79,7 @@ def test_a_whole_file(tmp_path: Path) -> None:
         address="127.0.0.1:7401",
         data=Path("/var/lib/logdb/o1"),
         ordering=ordering,
+        mapping=("127.0.0.1:7431", "node2.example:7432"),
         metrics="127.0.0.1:9401",
         policy=FailurePolicy.MASK,
         failures=2,
@@ -104,6 +114,10 @@ def test_cores_get_what_is_configured(tmp_path: Path) -> None:
     storage = file.server("storage", "s1").core()
     assert (storage.ordering, storage.buffer_bytes) == (ordering.replicas, 32 << 20)
     assert file.server("aggregator", "a1").core().suspect_after_ns == 300 * MILLISECOND
+    mapping = file.server("mapping", "m2").core()
+    assert (mapping.address, mapping.log.address) == 2 * ("node2.example:7432",)
+    assert (mapping.peers, mapping.keep_decisions) == (("127.0.0.1:7431",), 5)
+    assert mapping.log.ordering == ordering.replicas
 
 
 MISTAKES = {
@@ -113,6 +127,16 @@ MISTAKES = {
         '[storage.s1]\nlisten = "127.0.0.1:1"\nfailures = 1',
         8,
         "failures is no key of [storage.s1]",
+    ),
+    "a memory of its own": (
+        '[mapping.m1]\nlisten = "127.0.0.1:1"\nkeep_decisions = 1',
+        8,
+        "keep_decisions is no key of [mapping.m1]",
+    ),
+    "an address twice": (
+        '[mapping.m1]\nlisten = "127.0.0.1:7401"\n',
+        7,
+        "127.0.0.1:7401 is already taken by [ordering.o1] in line 5",
     ),
     "wrong type": ("metrics = 9401\n", 6, "metrics must be a string, it is 9401"),
     "true is no number": (
@@ -209,12 +233,11 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 
 def test_every_setting_is_one_of_a_server() -> None:
     """A key that no configuration takes would be read and forgotten."""
-    kinds = {"ordering": OrderingServerConfig, "storage": StorageServerConfig, "aggregator": AggregatorServerConfig}
-    fields = {role: set(kind.__dataclass_fields__) for role, kind in kinds.items()}
+    fields = {role: set(kind.__dataclass_fields__) for role, kind in ROLES.items()}  # type: ignore[attr-defined]
     for key, setting in SETTINGS.items():
         for where in setting.where:
             assert any(key in fields[role] for role in ([where] if where in fields else fields)), (key, where)
-    assert set.union(*fields.values()) == {*SETTINGS, "cluster", "ordering"}
+    assert set.union(*fields.values()) == {*SETTINGS, "cluster", "ordering", "mapping"}
 
 
 def test_the_configuration_in_the_readme(tmp_path: Path) -> None:

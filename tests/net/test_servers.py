@@ -13,9 +13,12 @@ from typing import Any
 
 import pytest
 
+from logdb.cluster.database_client import DatabaseClient, DatabaseConfig
+from logdb.cluster.mapping_server import MappingConfig, MappingServer
 from logdb.errors import DatabaseInUse, NotADatabase, Unavailable
 from logdb.log import connect, connect_async
 from logdb.log.contract import LogFailed, Record
+from logdb.log.scalog import messages
 from logdb.log.scalog.aggregator import _ANSWER as AGGREGATOR_TAKES
 from logdb.log.scalog.client import ClientConfig, LogClient
 from logdb.log.scalog.commands import FailurePolicy
@@ -167,8 +170,13 @@ def test_each_role_takes_what_its_core_takes() -> None:
     assert TAKES[Role.STORAGE] == storage._on.keys()
     assert TAKES[Role.AGGREGATOR] == AGGREGATOR_TAKES.keys()
     assert TAKES[Role.ORDERING] > ORDERING_TAKES.keys()
-    client = LogClient(ClientConfig("client-1", ("o:1",)), {}, random.Random(1))
-    assert TAKES[Role.CLIENT] > client._messages.keys() | client._answers
+    log = ClientConfig("client-1", ("o:1",))
+    client = LogClient(log, {}, random.Random(1))
+    of_the_log = client._messages.keys() | client._answers | {messages.Changed}
+    database = DatabaseClient(DatabaseConfig("client-1", ("m:1",), log), {}, random.Random(1))
+    assert TAKES[Role.CLIENT] == of_the_log | database._messages.keys()
+    server = MappingServer(MappingConfig("m:1", log), {}, random.Random(1))
+    assert TAKES[Role.MAPPING] == of_the_log | server._messages.keys()
 
 
 def test_the_embedded_parts_load_without_grpc() -> None:
