@@ -20,6 +20,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 from logdb import database as sync
 from logdb import opening
+from logdb.cluster.placement import Placement
 from logdb.database import Found, HistoryEntry, Tested
 from logdb.embedded import EmbeddedHost
 from logdb.embedded.compactor import Compacted
@@ -61,12 +62,19 @@ async def open(
         raise
 
 
-async def connect(endpoints: str | Iterable[str], *, timeout: float = opening.TIMEOUT_S) -> Database:
+async def connect(
+    endpoints: str | Iterable[str],
+    *,
+    timeout: float = opening.TIMEOUT_S,
+    placement: Placement | None = None,
+    session: int | None = None,
+) -> Database:
     """As `logdb.connect`."""
     with opening.cluster_needed():
+        from logdb.net.connecting import connect
         from logdb.net.service.addresses import endpoints_of
-        from logdb.net.service.client import RemoteHost
-    return Database(await RemoteHost.connect(endpoints_of(endpoints), opening.checked_timeout(timeout)))
+    addresses, timeout_s = endpoints_of(endpoints), opening.checked_timeout(timeout)
+    return Database(await connect(addresses, timeout_s, placement, opening.checked_session(session)))
 
 
 def _close_unclaimed(opened: asyncio.Future[EmbeddedHost]) -> None:
@@ -241,6 +249,11 @@ class Database:
     async def version(self) -> int:
         """The newest version."""
         return await self._host.version()
+
+    @property
+    def session(self) -> int:
+        """The newest version that has been read or written here."""
+        return self._host.session
 
     async def oldest_version(self) -> int:
         """The oldest version that can be read."""

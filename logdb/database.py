@@ -185,6 +185,11 @@ class Database:
         return self._host.version()
 
     @property
+    def session(self) -> int:
+        """The newest version that has been read or written here: `logdb.connect(..., session=...)` goes on with it."""
+        return self._host.session
+
+    @property
     def oldest_version(self) -> int:
         """The oldest version that can be read; 0 is the empty database."""
         return self._host.oldest()

@@ -3,8 +3,9 @@
 `database.py` and `aio.py` check arguments and call these verbs, each of which is one question and one answer. A host
 may be in another process: a read names its version (None: the newest), nothing is shared but bytes and numbers.
 
-    Host        EmbeddedHost (a directory of this process), net.blocking.BlockingHost (servers)
-    AsyncHost   embedded.coroutines.CoroutineHost,          net.client.RemoteHost
+    Host        EmbeddedHost (a directory of this process), net.blocking.BlockingHost (over any AsyncHost)
+    AsyncHost   embedded.coroutines.CoroutineHost,          net.service.client.RemoteHost (one server),
+                net.database.client.ClusterHost (a cluster)
 """
 
 from __future__ import annotations
@@ -49,6 +50,10 @@ class Host(Protocol):
     def closed(self) -> bool: ...
     @property
     def read_only(self) -> bool: ...
+
+    @property
+    def session(self) -> int:
+        """The newest version that was seen through this host."""
 
     def version(self) -> int:
         """The newest version that is durable."""
@@ -171,6 +176,8 @@ class AsyncHost(Protocol):
     def closed(self) -> bool: ...
     @property
     def read_only(self) -> bool: ...
+    @property
+    def session(self) -> int: ...
     async def version(self) -> int: ...
     async def oldest(self) -> int: ...
     async def at(self, version: int) -> int: ...

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from os import PathLike
 from pathlib import Path
 
-from logdb.database import Database
+from logdb.cluster.placement import Placement
+from logdb.database import Database, checked_version
 from logdb.embedded import EmbeddedHost
 from logdb.embedded.directory import Directory
 from logdb.errors import Unavailable
@@ -35,16 +36,32 @@ def open(
     return Database(open_host(path, read_only=read_only, create=create, progress=progress))
 
 
-def connect(endpoints: str | Iterable[str], *, timeout: float = TIMEOUT_S) -> Database:
+def connect(
+    endpoints: str | Iterable[str],
+    *,
+    timeout: float = TIMEOUT_S,
+    placement: Placement | None = None,
+    session: int | None = None,
+) -> Database:
     """The database that servers answer for, with the same verbs: "HOST:PORT", several with commas between, or a list.
 
-    A call waits `timeout` seconds for its answer, whatever becomes of streams and servers meanwhile; then it raises
-    Unavailable, or OutcomeUnknown if it may have been carried out. Raises Unavailable, ProtocolMismatch.
+    That is a server of one directory, or any nodes of a cluster, which tell of all others. A call waits `timeout`
+    seconds for its answer, whatever becomes of streams and servers meanwhile; then it raises Unavailable, or
+    OutcomeUnknown if it may have been carried out.
+
+    `placement`: the shard of a cluster to which what is written to a key goes (`ByPrefix`, `ByHash`, or a function of
+    the key; None: any). `session`: plain reads see that version (another client's `Database.session`, or 0) and
+    whatever this client has seen; without it they see every commit that anybody has been told of, which is one more
+    question to the log.
+
+    Raises Unavailable, ProtocolMismatch.
     """
     with cluster_needed():
+        from logdb.net.blocking import BlockingHost
+        from logdb.net.connecting import connect
         from logdb.net.service.addresses import endpoints_of
-        from logdb.net.service.blocking import BlockingHost
-    return Database(BlockingHost.connect(endpoints_of(endpoints), checked_timeout(timeout)))
+    addresses, timeout_s = endpoints_of(endpoints), checked_timeout(timeout)
+    return Database(BlockingHost.open(connect(addresses, timeout_s, placement, checked_session(session))))
 
 
 @contextlib.contextmanager
@@ -67,6 +84,11 @@ def checked_timeout(timeout: float) -> float:
     if not 0 < timeout < 1e6:
         raise ValueError(f"timeout must be positive, not {timeout}")
     return float(timeout)
+
+
+def checked_session(session: int | None) -> int | None:
+    """Raises TypeError, ValueError."""
+    return None if session is None else checked_version(session)
 
 
 def open_host(

@@ -14,7 +14,7 @@ from logdb.errors import Corruption, FutureVersion, Unavailable, VersionTrimmed
 from logdb.log.contract import Batch, LogRecord, Trimmed
 from logdb.log.scalog import calls as log
 from logdb.log.scalog.desk import Desk
-from logdb.store.records import PIN, VALUE, Place, Value, digest, encode_pin
+from logdb.store.records import PIN, Place, Value, encode_pin
 
 TRIES = 3
 """A value may be moved by a compaction while it is looked up, but hardly so often."""
@@ -140,7 +140,7 @@ class Readings:
             if not self._desk.is_open(reading.call) or reading.tries != tries:
                 return
             if isinstance(result, LogRecord):
-                if result.tag != VALUE or digest(result.payload) != place.digest:
+                if not place.has(result.tag, result.payload):
                     what = f"record {place.gsn} does not hold the value that the map places there (DBS-10)"
                     self._desk.answer(reading.call, Corruption(f"shard {place.shard}", None, what))
                     return

@@ -31,6 +31,11 @@ def in_shared_loop(work: Coroutine[Any, Any, T]) -> T:
     future = asyncio.run_coroutine_threadsafe(work, shared_loop())
     try:
         return future.result()
-    except KeyboardInterrupt:
+    except BaseException:
         future.cancel()
         raise
+
+
+def begin_in_shared_loop(work: Coroutine[Any, Any, Any]) -> None:
+    """Have it done there; nobody waits for it. Any thread may, also the loop's own."""
+    asyncio.run_coroutine_threadsafe(work, shared_loop())

@@ -24,25 +24,26 @@ RELOCATION: Final = 4
 COMPACTION: Final = 5
 PIN: Final = 6
 
-_FORMAT: Final = 1
-_HAS_READS: Final = 1
+# The names without an underscore are for who decodes many records at once (spark_export/decoding.py).
+FORMAT: Final = 1
+HAS_READS: Final = 1
 
-_HEAD: Final = Struct("<BBQQI")  # format, flags, client, sequence, writes
-_MORE: Final = Struct("<QHIII")  # snapshot, label bytes, keys read, ranges read, conditions
-_ITEM: Final = Struct("<HI")  # key bytes, value bytes or one of:
-_ITEM_BYTES: Final = _ITEM.size
-_HEAD_AND_ITEM: Final = Struct(_HEAD.format + _ITEM.format[1:])  # what a put has, in one go
-_DELETED: Final = 0xFFFFFFFF
-_PLACED: Final = 0xFFFFFFFE
-_PLACE: Final = Struct("<QIQ16s")  # gsn, shard, value bytes, digest
+COMMIT_HEAD: Final = Struct("<BBQQI")  # format, flags, client, sequence, writes
+COMMIT_MORE: Final = Struct("<QHIII")  # snapshot, label bytes, keys read, ranges read, conditions
+ITEM: Final = Struct("<HI")  # key bytes, value bytes or one of:
+_ITEM_BYTES: Final = ITEM.size
+_HEAD_AND_ITEM: Final = Struct(COMMIT_HEAD.format + ITEM.format[1:])  # what a put has, in one go
+DELETED: Final = 0xFFFFFFFF
+PLACED: Final = 0xFFFFFFFE
+PLACE: Final = Struct("<QIQ16s")  # gsn, shard, value bytes, digest
 _LENGTH: Final = Struct("<H")
 _RANGE: Final = Struct("<HH")
 _UNBOUNDED: Final = 0xFFFF
 _OPERATOR: Final = Struct("<B")
 _U64: Final = Struct("<Q")
 _DECISION: Final = Struct("<BQQI")  # format, after, through, aborted
-_COUNT: Final = Struct("<BI")
-_VERSION: Final = Struct("<Q")
+RELOCATION_HEAD: Final = Struct("<BI")
+RELOCATION_VERSION: Final = Struct("<Q")
 _COMPACTION: Final = Struct("<BQII")  # format, floor, sessions, pins
 _SESSION: Final = Struct("<QQ")
 _PIN: Final = Struct("<BQH")  # format, version (0: no longer pinned), name bytes
@@ -62,6 +63,10 @@ class Place(NamedTuple):
     shard: int
     length: int
     digest: bytes
+
+    def has(self, tag: int, payload: bytes) -> bool:
+        """Whether a record found there is the one that is meant."""
+        return tag == VALUE and len(payload) == self.length and digest(payload) == self.digest
 
 
 Value = bytes | None | Place
@@ -123,15 +128,15 @@ def encode_commit(commit: Commit) -> bytes:
         if len(writes) == 1:
             ((key, value),) = writes.items()
             if type(value) is bytes:
-                head = _HEAD_AND_ITEM.pack(_FORMAT, 0, client, sequence, 1, len(key), len(value))
+                head = _HEAD_AND_ITEM.pack(FORMAT, 0, client, sequence, 1, len(key), len(value))
                 return b"".join((head, key, value))
-        parts = [_HEAD.pack(_FORMAT, 0, client, sequence, len(writes))]
+        parts = [COMMIT_HEAD.pack(FORMAT, 0, client, sequence, len(writes))]
         _write_items(parts, writes.items())
         return b"".join(parts)
     name = label.encode()
     parts = [
-        _HEAD.pack(_FORMAT, _HAS_READS, client, sequence, len(writes)),
-        _MORE.pack(snapshot, len(name), len(reads), len(ranges), len(conditions)),
+        COMMIT_HEAD.pack(FORMAT, HAS_READS, client, sequence, len(writes)),
+        COMMIT_MORE.pack(snapshot, len(name), len(reads), len(ranges), len(conditions)),
         name,
     ]
     _write_items(parts, writes.items())
@@ -150,15 +155,15 @@ def encode_commit(commit: Commit) -> bytes:
 def decode_commit(payload: bytes) -> Commit:
     """The inverse of `encode_commit`. Raises MalformedRecord."""
     try:
-        form, flags, client, sequence, count = _HEAD.unpack_from(payload)
-        if form != _FORMAT or flags & ~_HAS_READS:
+        form, flags, client, sequence, count = COMMIT_HEAD.unpack_from(payload)
+        if form != FORMAT or flags & ~HAS_READS:
             raise MalformedRecord(f"commit record of format {form} with flags {flags}")
-        at = _HEAD.size
+        at = COMMIT_HEAD.size
         if not flags:
             writes, at = _read_items(payload, at, count)
             return Commit(client, sequence, writes) if at == len(payload) else _trailing(payload, at)
-        snapshot, label_bytes, read_count, range_count, condition_count = _MORE.unpack_from(payload, at)
-        at += _MORE.size
+        snapshot, label_bytes, read_count, range_count, condition_count = COMMIT_MORE.unpack_from(payload, at)
+        at += COMMIT_MORE.size
         label = payload[at : at + label_bytes].decode()
         writes, at = _read_items(payload, at + label_bytes, count)
         reads: list[bytes] = []
@@ -206,7 +211,7 @@ class Decision(NamedTuple):
 def encode_decision(decision: Decision) -> bytes:
     """The payload of a DECISION record."""
     after, through, aborted = decision
-    return _DECISION.pack(_FORMAT, after, through, len(aborted)) + b"".join(map(_U64.pack, aborted))
+    return _DECISION.pack(FORMAT, after, through, len(aborted)) + b"".join(map(_U64.pack, aborted))
 
 
 def decode_decision(payload: bytes) -> Decision:
@@ -215,7 +220,7 @@ def decode_decision(payload: bytes) -> Decision:
         form, after, through, count = _DECISION.unpack_from(payload)
     except struct.error as error:
         raise MalformedRecord(f"decision record: {error}") from error
-    if form != _FORMAT or len(payload) != _DECISION.size + 8 * count:
+    if form != FORMAT or len(payload) != _DECISION.size + 8 * count:
         raise MalformedRecord(f"decision record of format {form}, {len(payload)} bytes, {count} entries")
     return Decision(after, through, [gsn for (gsn,) in _U64.iter_unpack(payload[_DECISION.size :])])
 
@@ -230,9 +235,9 @@ class Relocated(NamedTuple):
 
 def encode_relocation(entries: Sequence[Relocated]) -> bytes:
     """The payload of a RELOCATION record."""
-    parts = [_COUNT.pack(_FORMAT, len(entries))]
+    parts = [RELOCATION_HEAD.pack(FORMAT, len(entries))]
     for key, version, value in entries:
-        parts.append(_VERSION.pack(version))
+        parts.append(RELOCATION_VERSION.pack(version))
         _write_items(parts, ((key, value),))
     return b"".join(parts)
 
@@ -240,13 +245,13 @@ def encode_relocation(entries: Sequence[Relocated]) -> bytes:
 def decode_relocation(payload: bytes) -> list[Relocated]:
     """The inverse of `encode_relocation`. Raises MalformedRecord."""
     try:
-        form, count = _COUNT.unpack_from(payload)
-        if form != _FORMAT:
+        form, count = RELOCATION_HEAD.unpack_from(payload)
+        if form != FORMAT:
             raise MalformedRecord(f"relocation record of format {form}")
-        at, entries = _COUNT.size, []
+        at, entries = RELOCATION_HEAD.size, []
         for _ in range(count):
-            (version,) = _VERSION.unpack_from(payload, at)
-            ((key, value),), at = _read_pairs(payload, at + _VERSION.size, 1)
+            (version,) = RELOCATION_VERSION.unpack_from(payload, at)
+            ((key, value),), at = _read_pairs(payload, at + RELOCATION_VERSION.size, 1)
             entries.append(Relocated(key, version, value))
     except struct.error as error:
         raise MalformedRecord(f"relocation record: {error}") from error
@@ -267,7 +272,7 @@ class Compaction(NamedTuple):
 def encode_compaction(compaction: Compaction) -> bytes:
     """The payload of a COMPACTION record."""
     floor, sessions, pins = compaction
-    parts = [_COMPACTION.pack(_FORMAT, floor, len(sessions), len(pins))]
+    parts = [_COMPACTION.pack(FORMAT, floor, len(sessions), len(pins))]
     parts += [_SESSION.pack(client, sequence) for client, sequence in sorted(sessions.items())]
     parts += [encode_pin(name, version) for name, version in sorted(pins.items())]
     return b"".join(parts)
@@ -277,7 +282,7 @@ def decode_compaction(payload: bytes) -> Compaction:
     """The inverse of `encode_compaction`. Raises MalformedRecord."""
     try:
         form, floor, session_count, pin_count = _COMPACTION.unpack_from(payload)
-        if form != _FORMAT:
+        if form != FORMAT:
             raise MalformedRecord(f"compaction record of format {form}")
         at = _COMPACTION.size
         sessions: dict[int, int] = {}
@@ -297,7 +302,7 @@ def decode_compaction(payload: bytes) -> Compaction:
 def encode_pin(name: str, version: int) -> bytes:
     """The payload of a PIN record: `name` holds `version`, or nothing when that is 0."""
     text = name.encode()
-    return _PIN.pack(_FORMAT, version, len(text)) + text
+    return _PIN.pack(FORMAT, version, len(text)) + text
 
 
 def decode_pin(payload: bytes) -> tuple[str, int]:
@@ -311,7 +316,7 @@ def decode_pin(payload: bytes) -> tuple[str, int]:
 
 def _read_pin(payload: bytes, at: int) -> tuple[str, int, int]:
     form, version, length = _PIN.unpack_from(payload, at)
-    if form != _FORMAT:
+    if form != FORMAT:
         raise MalformedRecord(f"pin record of format {form}")
     text, at = _read_bytes(payload, at + _PIN.size, length)
     return text.decode(), version, at
@@ -320,29 +325,29 @@ def _read_pin(payload: bytes, at: int) -> tuple[str, int, int]:
 def _write_items(parts: list[bytes], items: Iterable[tuple[bytes, Value]]) -> None:
     for key, value in items:
         if type(value) is bytes:
-            parts += (_ITEM.pack(len(key), len(value)), key, value)
+            parts += (ITEM.pack(len(key), len(value)), key, value)
         elif value is None:
-            parts += (_ITEM.pack(len(key), _DELETED), key)
+            parts += (ITEM.pack(len(key), DELETED), key)
         else:
-            parts += (_ITEM.pack(len(key), _PLACED), key, _PLACE.pack(*value))
+            parts += (ITEM.pack(len(key), PLACED), key, PLACE.pack(*value))
 
 
 def _read_items(payload: bytes, at: int, count: int) -> tuple[dict[bytes, Value], int]:
-    unpack, size = _ITEM.unpack_from, _ITEM_BYTES
+    unpack, size = ITEM.unpack_from, _ITEM_BYTES
     items: dict[bytes, Value] = {}
     for _ in range(count):
         key_bytes, value_bytes = unpack(payload, at)
         value_at = at + size + key_bytes
         key = payload[at + size : value_at]
-        if value_bytes < _PLACED:
+        if value_bytes < PLACED:
             at = value_at + value_bytes
             items[key] = payload[value_at:at]
-        elif value_bytes == _DELETED:
+        elif value_bytes == DELETED:
             at = value_at
             items[key] = None
         else:
-            items[key] = Place(*_PLACE.unpack_from(payload, value_at))
-            at = value_at + _PLACE.size
+            items[key] = Place(*PLACE.unpack_from(payload, value_at))
+            at = value_at + PLACE.size
     if at > len(payload):
         raise MalformedRecord(f"an item ends at byte {at} of {len(payload)}")
     return items, at

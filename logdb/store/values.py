@@ -9,12 +9,10 @@ from logdb.log.contract import LogRecord
 from logdb.store.records import (
     COMMIT,
     RELOCATION,
-    VALUE,
     Place,
     Value,
     decode_commit,
     decode_relocation,
-    digest,
 )
 
 KEPT_BYTES = 16 << 20
@@ -35,7 +33,7 @@ class Values:
         if not isinstance(value, Place):
             return value
         record = self._read_record(value.gsn, value.shard)
-        if record.tag != VALUE or len(record.payload) != value.length or digest(record.payload) != value.digest:
+        if not value.has(record.tag, record.payload):
             raise MisplacedValue(f"record {value.gsn} does not hold the value that the map places there")
         return record.payload
 

@@ -1,0 +1,62 @@
+"""Connecting to a database: what listens at an address is a server of one directory, or any node of a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+import grpc
+
+from logdb.cluster.placement import Placement
+from logdb.hosts import AsyncHost
+from logdb.log.cores import Address
+from logdb.net.database.client import ClusterHost, Nodes
+from logdb.net.discovery import ask, client_hello, discover
+from logdb.net.limits import WireError
+from logdb.net.parcels import Hello
+from logdb.net.peers import BROKEN, Refused
+from logdb.net.service.client import RemoteHost
+
+LOOK_S: Final = 3.0
+"""So long one address may take to say what is there."""
+
+
+async def connect(
+    endpoints: Sequence[Address], timeout_s: float, placement: Placement | None = None, session: int | None = None
+) -> AsyncHost:
+    """The database that is behind the first of these that answers. Raises Unavailable, ProtocolMismatch, ValueError."""
+    node = await _node_of_cluster(endpoints, timeout_s)
+    if node is not None:
+        nodes = await _nodes(node, timeout_s)
+        return ClusterHost(",".join(endpoints), nodes, timeout_s, placement, session)
+    if placement is not None:
+        raise ValueError(f"{','.join(endpoints)} is one server, so there is no shard on which to place anything")
+    return await RemoteHost.connect(endpoints, timeout_s, session)
+
+
+async def _node_of_cluster(endpoints: Sequence[Address], timeout_s: float) -> Hello | None:
+    """The first node of a cluster that answers, None if another kind of server does, or nobody: its own client will say
+    why. Raises Refused."""
+    for endpoint in endpoints:
+        try:
+            async with asyncio.timeout(min(LOOK_S, timeout_s)):
+                return await ask(endpoint, client_hello())
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                return None
+        except (*BROKEN, WireError, OSError, TimeoutError):
+            pass
+    return None
+
+
+async def _nodes(node: Hello, timeout_s: float) -> Nodes:
+    """All that clients talk to; the ordering replicas know the mapping servers, if a node does not."""
+    if not node.mapping and node.ordering:
+        node = await discover(node.ordering, client_hello(node.cluster), timeout_s)
+    if not node.mapping:
+        raise Refused(
+            f"{node.address} belongs to the cluster {node.cluster!r}, which has no mapping servers and is a log, no "
+            "database: use logdb.log.connect"
+        )
+    return Nodes(node.cluster, node.ordering, node.mapping)

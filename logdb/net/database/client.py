@@ -1,0 +1,386 @@
+"""The database of a cluster, for the coroutines of one event loop: an AsyncHost over the core `DatabaseClient`.
+
+The core finds a server that answers, asks another one when that is silent, and tells for certain, or not at all, how a
+commit has ended; all that is left here is to put calls, and to say it in the words of `hosts.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from logdb.cluster import calls
+from logdb.cluster.database_client import DatabaseClient, DatabaseConfig
+from logdb.cluster.placement import Placement
+from logdb.embedded.compactor import Compacted
+from logdb.errors import ConflictError, DatabaseClosed, FutureVersion, LogDBError, Unavailable, VersionTrimmed
+from logdb.hosts import Progress
+from logdb.log.contract import LogFailed
+from logdb.log.cores import Address
+from logdb.log.scalog.client import ClientConfig
+from logdb.log.scalog.records import HEADER_BYTES
+from logdb.net.database.feed import ClusterFeed
+from logdb.net.host import Build
+from logdb.net.hosted_client import HostedClient, given
+from logdb.net.limits import MAX_POSITION, MAX_RECORD_BYTES
+from logdb.store.limits import check_label
+from logdb.store.mapping import Rows
+from logdb.store.records import Condition, TxnId
+from logdb.txn.coordinator import Outcome, Status
+from logdb.txn.transaction import Workspace
+from logdb.txn.validation import Reason, Verdict
+
+FIRST_ROWS: Final = 256
+MOST_ROWS: Final = 4_096
+"""Of a page: each asks for four times as many as the one before."""
+BATCH_ROWS: Final = 256
+"""A page is handed on in parts: the later ones see what their transaction has written meanwhile."""
+
+Ask = Callable[[Any, int | None], Awaitable[Any]]
+"""Puts a read as of a version, None: the newest."""
+
+
+class Nodes(NamedTuple):
+    """What has to be known of a cluster."""
+
+    cluster: str
+    ordering: tuple[Address, ...]
+    mapping: tuple[Address, ...]
+
+
+class ClusterHost:
+    """The database of a cluster. `path`: the addresses that it was found at.
+
+    `session`: None has plain reads see every commit that had been acknowledged, to anybody; a version has them see that
+    version and whatever this client has seen since, which is one question less to the log.
+    """
+
+    read_only = False
+
+    def __init__(
+        self, path: str, nodes: Nodes, timeout_s: float, placement: Placement | None = None, session: int | None = None
+    ) -> None:
+        self.path, self.timeout_s = path, timeout_s
+        self.closed = False
+        self._newest = calls.LINEARIZABLE if session is None else calls.SESSION
+        self._committing: set[asyncio.Task[calls.Committed]] = set()
+        self._feeds: set[ClusterFeed] = set()
+
+        def build(address: Address) -> Build:
+            config = DatabaseConfig(
+                address,
+                nodes.mapping,
+                ClientConfig(address, nodes.ordering),
+                placement,
+                session=session or 0,
+                transaction_bytes=MAX_RECORD_BYTES - HEADER_BYTES,
+            )
+            return lambda journals, rng: DatabaseClient(config, journals, rng)
+
+        self._client = HostedClient(nodes.cluster, build, self._over)
+
+    def _over(self, failure: BaseException | None) -> LogDBError:
+        if failure is None:
+            return DatabaseClosed(self.path)
+        return Unavailable(f"the client of {self.path} has failed: {failure}; connect again")
+
+    # ---- calling
+
+    def put(self, request: Any, timeout_s: float | None) -> asyncio.Future[Any]:
+        """Put a call; what comes of it is the future's result, also if it is an exception. Raises DatabaseClosed."""
+        if self.closed:
+            raise DatabaseClosed(self.path)
+        waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._client.put(request, timeout_s, waiter)
+        return waiter
+
+    async def call(self, request: Any) -> Any:
+        """What a call comes to within the time that a call may take. Raises LogDBError."""
+        try:
+            return given(await self.put(request, self.timeout_s))
+        except (TimeoutError, LogFailed) as error:
+            raise Unavailable(f"{self.path} has not answered within {self.timeout_s:g} s: {error}") from error
+
+    async def read(self, request: Any, at: int | None) -> Any:
+        """A call that reads, as of a version; None: the newest. Raises VersionTrimmed, FutureVersion, Unavailable."""
+        if at is None:
+            return await self.call(request._replace(consistency=self._newest))
+        return await self.call(request._replace(consistency=calls.SNAPSHOT, version=possible(at)))
+
+    @property
+    def session(self) -> int:
+        """The newest version that this client has seen."""
+        core = self._client.host.core
+        return core.session if isinstance(core, DatabaseClient) else 0
+
+    # ---- versions
+
+    async def version(self) -> int:
+        """The newest version."""
+        version: int = await self.read(calls.Version(), None)
+        return version
+
+    async def oldest(self) -> int:
+        """The oldest version that can be read."""
+        oldest: int = await self.call(calls.Oldest())
+        return oldest
+
+    async def at(self, version: int) -> int:
+        """`version`, if it can be read. Raises VersionTrimmed, FutureVersion."""
+        await self.read(calls.Version(), version)
+        return version
+
+    async def at_time(self, when: int) -> int:
+        """The newest version not younger than `when`. Raises VersionTrimmed, FutureVersion."""
+        try:
+            version: int = await self.call(calls.AtTime(min(max(when, 0), MAX_POSITION)))
+        except FutureVersion as error:
+            what = f"of the time {when / 1e9:.3f} (seconds since the epoch)"
+            raise FutureVersion(what, error.newest) from error
+        return version
+
+    async def time_of(self, version: int) -> int | None:
+        """When `version` was written; None if its record was compacted away. Raises as `at`."""
+        await self.at(version)
+        record = await self.call(calls.RecordAt(version))
+        return None if record is None else record.time
+
+    # ---- reading
+
+    async def get(self, key: bytes, at: int | None = None) -> bytes | None:
+        """The value of `key`."""
+        return await get(self.read, key, at)
+
+    async def multi_get(self, keys: list[bytes], at: int | None = None) -> tuple[int, list[tuple[bytes, bytes]]]:
+        """(the version read, those of `keys` that exist)."""
+        return await multi_get(self.read, keys, at)
+
+    def scan(
+        self,
+        start: bytes | None,
+        end: bytes | None,
+        at: int | None = None,
+        *,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> AsyncIterator[Rows]:
+        """Batches of (key, value): a page is asked for when it is needed."""
+        return scan(self.read, start, end, at, reverse=reverse, limit=limit)
+
+    async def history(self, key: bytes, at: int | None = None) -> AsyncIterator[tuple[int, bytes | None]]:
+        """(version, value), newest first."""
+        rows = FIRST_ROWS
+        while True:
+            versions = await self.read(calls.History(key, rows), at)
+            for entry in versions.entries:
+                yield entry
+            if not versions.more:
+                return
+            at, rows = versions.entries[-1][0] - 1, min(4 * rows, MOST_ROWS)
+
+    # ---- writing
+
+    def new_txn_id(self) -> TxnId:
+        """An id that no transaction has."""
+        txn_id: TxnId = given(self.put(calls.NewId(), None).result())
+        return txn_id
+
+    async def write(
+        self, writes: Mapping[bytes, bytes | None], label: str = "", conditions: Sequence[Condition] = ()
+    ) -> tuple[int, Verdict]:
+        """Write all if all conditions hold."""
+        if label:
+            check_label(label)
+        committed = await self._commit(calls.Commit(writes, label=label, conditions=tuple(conditions)))
+        verdict = committed.verdict
+        if not verdict.committed and verdict.reason is not Reason.CONDITION:
+            raise Unavailable(f"nothing was committed: {verdict.reason.value}")
+        return committed.version, verdict
+
+    async def begin_work(self, work: Workspace) -> ClusterReader:
+        """A transaction, which takes its snapshot with its first read."""
+        if self.closed:
+            raise DatabaseClosed(self.path)
+        reader = ClusterReader(self, work)
+        if work.guard_writes:
+            await reader.begin()
+        return reader
+
+    def end(self, holder: object) -> None:
+        """Nobody holds a snapshot for it."""
+
+    async def commit(self, work: Workspace) -> int:
+        """Commit what a transaction has read and written."""
+        if self.closed:
+            raise DatabaseClosed(self.path)
+        if not work.writes:
+            return work.snapshot
+        committed = await self._commit(
+            calls.Commit(
+                dict(work.writes),
+                work.snapshot,
+                work.label,
+                work.guarded_keys,
+                work.read_set.ranges,
+                txn_id=work.known_id,
+            )
+        )
+        verdict = committed.verdict
+        if verdict.reason is Reason.CONFLICT:
+            key, version = verdict.key, verdict.version
+            raise ConflictError(key, version, committed.winner, work.snapshot, in_range=verdict.in_range)
+        if verdict.reason is Reason.TOO_OLD:
+            raise VersionTrimmed(work.snapshot, await self.oldest())
+        if not verdict.committed:
+            raise Unavailable(f"transaction {committed.txn_id} was not committed: {verdict.reason.value}")
+        return committed.version
+
+    async def _commit(self, request: calls.Commit) -> calls.Committed:
+        """To its end, even if who asked goes away: `close` waits for it. Feeds that have begun know where first."""
+        for feed in list(self._feeds):
+            await feed.placed()
+        task = asyncio.ensure_future(self.call(request))
+        self._committing.add(task)
+        task.add_done_callback(self._committing.discard)
+        return await asyncio.shield(task)
+
+    async def outcome(self, txn_id: TxnId) -> Outcome:
+        """How a transaction ended; NOT_FOUND may still change, while its client may be sending it."""
+        if txn_id.client >> 64 or txn_id.sequence > MAX_POSITION:
+            return Outcome(Status.NOT_FOUND, 0)
+        outcome: Outcome = await self.call(calls.Outcome(txn_id))
+        return outcome
+
+    # ---- following, upkeep
+
+    def feed(self, since: int | None, prefix: bytes | None, keys: Collection[bytes] | None) -> ClusterFeed:
+        """The commits after `since`; None: from now on, whatever this client commits after this included."""
+        if self.closed:
+            raise DatabaseClosed(self.path)
+        feed = ClusterFeed(self, since, prefix, keys, self._feeds.discard)
+        self._feeds.add(feed)
+        return feed
+
+    async def pins(self) -> dict[str, int]:
+        """The pinned versions by name."""
+        pins: dict[str, int] = await self.call(calls.Pins())
+        return pins
+
+    async def pin(self, name: str, version: int | None) -> int:
+        """Pin a version."""
+        version = await self.version() if version is None else possible(version)
+        if not version:
+            raise ValueError("version 0 is the empty database: there is nothing to pin yet")
+        held = await self.call(calls.Pin(name, version))
+        if held != version:
+            await self.at(version)
+            raise Unavailable(f"somebody else has pinned {name!r} to version {held}, or unpinned it, at the same time")
+        return version
+
+    async def unpin(self, name: str) -> None:
+        """Raises KeyError."""
+        if name not in await self.pins():
+            raise KeyError(name)
+        await self.call(calls.Pin(name, 0))
+
+    async def compact(self, before: int | None, progress: Progress = None) -> Compacted:
+        """Refused: nobody in a cluster compacts."""
+        raise Unavailable(f"{self.path} is a cluster, which cannot be compacted yet")
+
+    async def checkpoint(self, progress: Progress = None) -> int:
+        """Mapping servers write checkpoints by themselves; nothing that connects to them replays anything."""
+        return await self.version()
+
+    async def close(self) -> None:
+        """Answer what was sent to be written, then let go of the servers."""
+        if not self.closed:
+            self.closed = True
+            if self._committing:
+                await asyncio.wait(self._committing)
+            for feed in list(self._feeds):
+                await feed.close()
+            await self._client.close()
+
+
+class ClusterReader:
+    """What a transaction reads with. Versions given are ignored: its first read takes its snapshot."""
+
+    def __init__(self, host: ClusterHost, work: Workspace) -> None:
+        self._host, self._work = host, work
+        self._begun = False
+        self._one_begin = asyncio.Lock()
+
+    async def begin(self) -> None:
+        """Take the snapshot now."""
+        await self._read(calls.Get(()), None)
+
+    async def _read(self, request: Any, _: int | None) -> Any:
+        if not self._begun:
+            async with self._one_begin:
+                if not self._begun:
+                    answer = await self._host.read(request, None)
+                    self._work.snapshot, self._begun = answer.version, True
+                    return answer
+        return await self._host.read(request, self._work.snapshot)
+
+    async def get(self, key: bytes, at: int | None = None) -> bytes | None:
+        """The value of `key`."""
+        return await get(self._read, key, at)
+
+    async def multi_get(self, keys: list[bytes], at: int | None = None) -> tuple[int, list[tuple[bytes, bytes]]]:
+        """(the version read, those of `keys` that exist)."""
+        return await multi_get(self._read, keys, at)
+
+    def scan(
+        self,
+        start: bytes | None,
+        end: bytes | None,
+        at: int | None = None,
+        *,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> AsyncIterator[Rows]:
+        """Batches of (key, value)."""
+        return scan(self._read, start, end, at, reverse=reverse, limit=limit)
+
+
+async def get(ask: Ask, key: bytes, at: int | None) -> bytes | None:
+    """The value of `key`."""
+    found: calls.Found = await ask(calls.Get((key,)), at)
+    return found.entries[0][1]
+
+
+async def multi_get(ask: Ask, keys: list[bytes], at: int | None) -> tuple[int, list[tuple[bytes, bytes]]]:
+    """(the version read, those of `keys` that exist)."""
+    found: calls.Found = await ask(calls.Get(tuple(keys)), at)
+    entries = zip(keys, found.entries, strict=True)
+    return found.version, [(key, value) for key, (_, value) in entries if value is not None]
+
+
+async def scan(
+    ask: Ask, start: bytes | None, end: bytes | None, at: int | None, *, reverse: bool, limit: int | None
+) -> AsyncIterator[Rows]:
+    """Pages, each of the version of the first."""
+    rows = FIRST_ROWS
+    while limit is None or limit > 0:
+        page: calls.Page = await ask(calls.Scan(start, end, reverse, rows if limit is None else min(rows, limit)), at)
+        for first in range(0, len(page.rows), BATCH_ROWS):
+            yield list(page.rows[first : first + BATCH_ROWS])
+        if not page.more:
+            return
+        at, rows = page.version, min(4 * rows, MOST_ROWS)
+        last = page.rows[-1][0]
+        if reverse:
+            end = last
+        else:
+            start = last + b"\0"
+        if limit is not None:
+            limit -= len(page.rows)
+
+
+def possible(version: int) -> int:
+    """A version that the wire can carry. Raises FutureVersion."""
+    if version > MAX_POSITION:
+        raise FutureVersion(version, 0)
+    return version
