@@ -8,7 +8,7 @@ from importlib import metadata
 
 import click
 
-from . import bench, data, logs, scripts, servers, serving, shell, transfer, upkeep
+from . import bench, data, logs, scripts, security, servers, serving, shell, transfer, upkeep
 from .failing import EXIT_CODES, OneLineGroup
 from .session import Session, database
 
@@ -60,6 +60,8 @@ for command in (
     bench.bench,
     logs.log,
     serving.serve,
+    security.certificates,
+    security.token,
 ):
     cli.add_command(command)
 for command in servers.serve.commands.values():

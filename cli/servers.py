@@ -44,6 +44,7 @@ def _serve(path: Path, role: str, name: str) -> None:
     try:
         from logdb.net.logs import log_to_stderr
         from logdb.net.process import serve
+        from logdb.net.security.nodes import Insecure
         from logdb.net.server import Damaged
     except ImportError as error:
         raise Failure(f"{error.name} is not installed: pip install 'logdb[cluster]'", FAILED) from error
@@ -53,6 +54,8 @@ def _serve(path: Path, role: str, name: str) -> None:
         asyncio.run(serve(config, _ready))
     except Damaged as error:
         raise Failure(str(error), STOPPED) from error
+    except Insecure as error:
+        raise BadInput(f"{role} {name}: {error}") from error
     except LogDBError as error:
         raise Failure(str(error), FAILED) from error
     except LogFailed as error:

@@ -15,14 +15,21 @@
 Every server has a table of its own, `[ROLE.NAME]`. A machine's file may leave out storage servers and aggregators of
 other machines, but has all ordering replicas and mapping servers. `SETTINGS` has every key, with what it may be.
 Whatever is wrong is said with the file, the line and what would be right (`Misconfigured`).
+
+Beyond one machine there must be
+
+    [security]
+    ca = "certificates/ca.pem"                      # whoever comes must show a certificate of it
+    certificate = "certificates/{role}-{name}.pem"  # of each server; see `logdb.net.security.nodes`
+    key = "certificates/{role}-{name}.key"
+    tokens = "tokens.toml"                          # see `logdb.net.security.access`; without it clients may do all
 """
 
 from __future__ import annotations
 
-import ipaddress
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -36,6 +43,8 @@ from logdb.log.scalog.commands import FailurePolicy
 from logdb.log.scalog.ordering import OrderingConfig
 from logdb.log.scalog.storage import StorageConfig
 from logdb.net.parcels import Role
+from logdb.net.security.gate import Security
+from logdb.net.service.addresses import is_loopback, parsed
 
 
 class Misconfigured(LogDBError, ValueError):
@@ -50,7 +59,7 @@ class Misconfigured(LogDBError, ValueError):
 class ServerConfig:
     """What every server is told. `address`: where others find it, `listen`: where it listens. `data`: its directory.
     `metrics`: where Prometheus may ask, "" nowhere. `ordering`, `mapping`: the addresses of all ordering replicas, and
-    of all mapping servers."""
+    of all mapping servers. `security`: None on loopback only. `names`: of servers, by the addresses in the file."""
 
     name: str
     cluster: str
@@ -60,6 +69,8 @@ class ServerConfig:
     ordering: tuple[Address, ...]
     mapping: tuple[Address, ...] = ()
     metrics: str = ""
+    security: Security | None = None
+    names: Mapping[Address, str] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,20 +216,12 @@ def _text(value: str) -> str:
 
 
 def _address(value: str) -> str:
-    host, _, port = value.rpartition(":")
-    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 1 << 16:
-        raise ValueError('"host:port" with a port from 1 to 65535')
-    return value
-
-
-def _loopback(value: str) -> str:
-    host = _address(value).rpartition(":")[0].strip("[]")
     try:
-        safe = ipaddress.ip_address(host).is_loopback
+        port = parsed(value)[1]
     except ValueError:
-        safe = host == "localhost"
-    if not safe:
-        raise ValueError('a loopback address such as "127.0.0.1:7401", since there is no authentication yet')
+        port = 0
+    if not port:
+        raise ValueError('"host:port" with a port from 1 to 65535')
     return value
 
 
@@ -233,9 +236,9 @@ _ALL: Final = ("ordering", "storage", "aggregator", "mapping")
 SETTINGS: Final[dict[str, Setting]] = {
     "name": Setting(str, _text, ("cluster",)),
     "data": Setting(str, Path, ("cluster", *_ALL)),
-    "listen": Setting(str, _loopback, _ALL),
+    "listen": Setting(str, _address, _ALL),
     "address": Setting(str, _address, _ALL),
-    "metrics": Setting(str, _loopback, _ALL),
+    "metrics": Setting(str, _address, _ALL),
     "policy": Setting(str, _policy, ("cluster",)),
     "failures": Setting(int, _between(0, 10), ("cluster",)),
     "heartbeat_ms": Setting(int, _between(5, 60_000), ("cluster",)),
@@ -247,6 +250,10 @@ SETTINGS: Final[dict[str, Setting]] = {
     "buffer_mib": Setting(int, _between(1, 4_096), ("cluster", "storage")),
     "segment_mib": Setting(int, _between(1, 1_024), ("cluster", "storage")),
     "keep_decisions": Setting(int, _between(1, 10_000_000), ("cluster",)),
+    "ca": Setting(str, Path, ("security",)),
+    "certificate": Setting(str, str, ("security",)),
+    "key": Setting(str, str, ("security",)),
+    "tokens": Setting(str, Path, ("security",)),
 }
 """Every key. Times that all must agree on stand in [cluster] alone."""
 
@@ -271,13 +278,15 @@ class ClusterFile:
         except tomllib.TOMLDecodeError as error:
             raise Misconfigured(path, None, f"it is not TOML: {error}") from error
         for name in tables:
-            if name not in ("cluster", *_ALL):
-                raise self._wrong((name,), f"[{name}] is no table of it; there are [cluster], [ordering.NAME], "
-                                  "[storage.NAME], [aggregator.NAME] and [mapping.NAME]")  # fmt: skip
+            if name not in ("cluster", "security", *_ALL):
+                raise self._wrong((name,), f"[{name}] is no table of it; there are [cluster], [security], "
+                                  "[ordering.NAME], [storage.NAME], [aggregator.NAME] and [mapping.NAME]")  # fmt: skip
         self._cluster = self._checked(("cluster",), tables.get("cluster"))
         self.name: str = self._required(("cluster",), self._cluster, "name")
         named = {role: self._named(role, tables.get(role, {})) for role in _ALL}
+        self._security = self._checked(("security",), tables["security"]) if "security" in tables else None
         self._check_addresses(named)
+        self._check_reach(named)
         if len(named["ordering"]) % 2 == 0:
             raise Misconfigured(path, None, f"there are {len(named['ordering'])} ordering replicas; there must be an "
                                 "odd number of tables [ordering.NAME]: 1, 3 or 5")  # fmt: skip
@@ -285,6 +294,7 @@ class ClusterFile:
         self._known = {
             role: tuple(table["address"] for table in named[role].values()) for role in ("ordering", "mapping")
         }
+        self._names = {table["address"]: name for tables in named.values() for name, table in tables.items()}
         self.servers: dict[tuple[str, str], AnyServerConfig] = {
             (role, name): self._server(role, name, table)
             for role, tables in named.items()
@@ -363,6 +373,29 @@ class ClusterFile:
                         raise self._wrong((role, name, key), f"{what[1]} is already taken by [{other[0]}.{other[1]}]"
                                           + (f" in line {line}" if line else ""))  # fmt: skip
 
+    def _check_reach(self, named: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> None:
+        """Whoever can reach a server from another machine must show who they are."""
+        if self._security is not None:
+            for key in ("ca", "certificate", "key"):
+                self._required(("security",), self._security, key)
+            return
+        for role, tables in named.items():
+            for name, table in tables.items():
+                for key in ("listen", "metrics"):
+                    if key in table and not is_loopback(table[key]):
+                        what = 'a loopback address such as "127.0.0.1:7401", or there must be a table [security]'
+                        raise self._wrong((role, name, key), f"{key} must be {what}; it is {table[key]!r}")
+
+    def _security_of(self, role: str, name: str) -> Security | None:
+        if self._security is None:
+            return None
+        here = self.path.absolute().parent
+        filled = {
+            key: here / str(path).replace("{role}", role).replace("{name}", name)
+            for key, path in self._security.items()
+        }
+        return Security(**filled)
+
     def _check_times(self) -> None:
         """A heartbeat must be heard before it is missed."""
         defaults = OrderingServerConfig("", "", "", "", Path(), ())
@@ -379,6 +412,7 @@ class ClusterFile:
         kind = ROLES[role]
         fields: Mapping[str, Any] = kind.__dataclass_fields__  # type: ignore[attr-defined]
         known = {**{key: value for key, value in self._cluster.items() if key not in ("name", "data")}, **table}
+        known |= {"security": self._security_of(role, name), "names": self._names}
         own = {key: value for key, value in known.items() if key in fields}
         return kind(name=name, cluster=self.name, **self._known, **own)
 

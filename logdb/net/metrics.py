@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import accumulate
+from typing import Any
 
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -14,6 +15,7 @@ from logdb.errors import Unavailable
 from logdb.log.scalog.ordering import OrderingReplica
 from logdb.net.disk_worker import SYNC_BOUNDS_S
 from logdb.net.server import Server
+from logdb.net.service.addresses import is_loopback
 
 
 class ServerMetrics(Collector):
@@ -90,7 +92,8 @@ class ServerMetrics(Collector):
 
 
 class MetricsPort:
-    """Answers Prometheus at an address until it is closed."""
+    """Answers Prometheus at an address until it is closed: beyond this machine, by HTTPS and those whose certificate is
+    of the cluster's CA."""
 
     def __init__(self, server: Server, address: str) -> None:
         """Raises Unavailable."""
@@ -98,7 +101,8 @@ class MetricsPort:
         registry = CollectorRegistry()
         registry.register(ServerMetrics(server))
         try:
-            self._http, self._thread = start_http_server(int(port), host.strip("[]"), registry)
+            self._http, self._thread = start_http_server(int(port), host.strip("[]"), registry, **_tls(server, address))
+            setattr(self._http.socket, "do_handshake_on_connect", False)  # noqa: B010 - so the silent hold up nobody
         except OSError as error:
             raise Unavailable(f"{address} cannot be listened on: {error.strerror or error}") from error
         self.address = f"{host}:{self._http.server_port}"
@@ -108,3 +112,11 @@ class MetricsPort:
         self._http.shutdown()
         self._http.server_close()
         self._thread.join()
+
+
+def _tls(server: Server, address: str) -> dict[str, Any]:
+    security = server.config.security
+    if security is None or is_loopback(address):
+        return {}
+    files = {"certfile": security.certificate, "keyfile": security.key, "client_cafile": security.ca}
+    return {name: str(path) for name, path in files.items()} | {"client_auth_required": True}

@@ -33,6 +33,7 @@ from logdb.net.disk_worker import DiskWorker
 from logdb.net.host import Host
 from logdb.net.parcels import VERSION, Hello
 from logdb.net.peers import Peers
+from logdb.net.security.nodes import guarded
 from logdb.net.takes import TAKES
 
 SERVER: Final = Kind("the directory of a LogDB server", "SERVER", 1)
@@ -128,13 +129,15 @@ class Server:
     # ---- the beginning
 
     async def start(self) -> None:
-        """Open the directory, start the core, listen. Raises Damaged, Unavailable, DatabaseInUse, NotADatabase, ..."""
+        """Open the directory, start the core, listen. Raises Damaged, Unavailable, DatabaseInUse, NotADatabase, ...;
+        Insecure."""
         config = self.config
         self._directory = ServerDirectory(config.data, role=config.role.value, name=config.name, cluster=config.cluster)
         self.worker = DiskWorker()
         self._open_journals()
         hello = Hello(VERSION, config.cluster, config.role, config.address, config.ordering, config.mapping)
-        self.peers = Peers(hello, TAKES[config.role])
+        gate, credentials = guarded(config.security, config.listen, config.names)
+        self.peers = Peers(hello, TAKES[config.role], credentials=credentials, gate=gate)
         await self._report_health(_NOT_SERVING)
         await self.peers.listen(config.listen, self._add_health)
         self._start_core()

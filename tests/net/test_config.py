@@ -17,6 +17,7 @@ from logdb.net.config import (
     OrderingServerConfig,
     StorageServerConfig,
 )
+from logdb.net.security.gate import Security
 
 WHOLE = """\
 [cluster]
@@ -120,7 +121,38 @@ def test_cores_get_what_is_configured(tmp_path: Path) -> None:
     assert mapping.log.ordering == ordering.replicas
 
 
+SECURE = """
+[storage.s1]
+listen = "0.0.0.0:7411"
+address = "s1.example:7411"
+metrics = "10.0.0.1:9411"
+
+[security]
+ca = "ca.pem"
+certificate = "{role}-{name}.pem"
+key = "/keys/{name}.key"
+"""
+
+
+def test_security(tmp_path: Path) -> None:
+    file = ClusterFile(written(tmp_path, LEAST + SECURE + 'tokens = "tokens.toml"\n'))
+    storage = file.server("storage", "s1")
+    pair = (tmp_path / "storage-s1.pem", Path("/keys/s1.key"))
+    assert storage.security == Security(tmp_path / "ca.pem", *pair, tmp_path / "tokens.toml")
+    assert storage.names == {"127.0.0.1:7401": "o1", "s1.example:7411": "s1"}
+    ordering = ClusterFile(written(tmp_path, LEAST + SECURE)).server("ordering", "o1").security
+    assert ordering is not None
+    assert (ordering.certificate, ordering.tokens) == (tmp_path / "ordering-o1.pem", None)
+
+
 MISTAKES = {
+    "no CA": ('[security]\ncertificate = "a"\nkey = "b"\n', 6, "[security] lacks the key ca"),
+    "no certificate": ('[security]\nca = "a"\nkey = "b"\n', 6, "[security] lacks the key certificate"),
+    "a token in the file": (
+        '[security]\nca = "a"\nkey = "b"\ntoken = "t"\n',
+        9,
+        "token is no key of [security]; there are ca, certificate, key, tokens",
+    ),
     "unknown table": ('[storag.s1]\nlisten = "127.0.0.1:1"\n', 6, "[storag] is no table"),
     "unknown key": ('heartbeat = 5\n[storage.s1]\nlisten = "127.0.0.1:1"\n', 6, "heartbeat is no key of [ordering.o1]"),
     "key of another table": (
@@ -148,7 +180,11 @@ MISTAKES = {
     "out of range": ("snapshot_mib = 0\n", 6, "snapshot_mib must be a number from 1 to 1,024; it is 0"),
     "no address": ('[storage.s1]\nlisten = "127.0.0.1"\n', 7, "listen must be"),
     "no port": ('[storage.s1]\nlisten = "127.0.0.1:0"\naddress = "a:99999"', 7, "with a port from 1 to 65535"),
-    "not loopback": ('[storage.s1]\nlisten = "0.0.0.0:1"\n', 7, "must be a loopback address"),
+    "not loopback": (
+        '[storage.s1]\nlisten = "0.0.0.0:1"\n',
+        7,
+        """listen must be a loopback address such as "127.0.0.1:7401", or there must be a table [security]; it is '0""",
+    ),
     "metrics not loopback": ('metrics = "10.0.0.1:1"\n', 6, "must be a loopback address"),
     "address taken": (
         '[storage.s1]\nlisten = "127.0.0.1:7401"\n',
@@ -234,10 +270,11 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 def test_every_setting_is_one_of_a_server() -> None:
     """A key that no configuration takes would be read and forgotten."""
     fields = {role: set(kind.__dataclass_fields__) for role, kind in ROLES.items()}  # type: ignore[attr-defined]
+    fields["security"] = set(Security.__dataclass_fields__)
     for key, setting in SETTINGS.items():
         for where in setting.where:
             assert any(key in fields[role] for role in ([where] if where in fields else fields)), (key, where)
-    assert set.union(*fields.values()) == {*SETTINGS, "cluster", "ordering", "mapping"}
+    assert set.union(*fields.values()) == {*SETTINGS, "cluster", "ordering", "mapping", "security", "names"}
 
 
 def test_the_configuration_in_the_readme(tmp_path: Path) -> None:
