@@ -28,6 +28,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="of what is done to whom and when")
     parser.add_argument("--policy", choices=POLICIES, help="what is done about failed servers (default: in turn)")
     parser.add_argument("--single", action="store_true", help="a server of one directory instead of a cluster")
+    parser.add_argument("--log", action="store_true", help="the shared log alone, without a database")
     parser.add_argument("--loopback", action="store_true", help="no hosts of their own: only faults of processes")
     parser.add_argument("--dir", type=Path, help="for data, logs and histories; stays if something is wrong")
     parser.add_argument("--keep", action="store_true", help="keep logs and histories in any case")
@@ -55,7 +56,9 @@ def run(options: argparse.Namespace) -> int:
         number += 1
         path = folder / f"round-{number}"
         path.mkdir(parents=True)
-        setting = Setting(policy=policy, **({"mapping": 0} if options.single else {}))
+        setting = Setting(
+            policy=policy, **({"ordering": 0} if options.single else {"mapping": 0} if options.log else {})
+        )
         ground = Loopback(path) if network is None else Hosts(path, network)
         left = options.faults - sum(tally.faults.values())
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import signal
 from pathlib import Path
+from typing import Any
 
 import logdb.aio
+import logdb.log
 from logdb.errors import Unavailable
 from tests.nemesis.history import Recorder
+from tests.nemesis.logs import Appenders
 from tests.nemesis.workloads import Client
 
 
@@ -17,22 +21,24 @@ async def run(options: argparse.Namespace) -> None:
     """Connect, as often as it takes, and work."""
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    connect = logdb.log.connect_async if options.log else logdb.aio.connect
     while not stop.is_set():
-        try:
-            db = await logdb.aio.connect(options.endpoints, timeout=options.timeout)
-        except Unavailable:
-            continue
-        print(f"ready: {options.name}", flush=True)
-        recorder = Recorder(options.history, options.name)
-        client = Client(db, recorder, options.seed, options.think_ms / 1e3)
-        working = asyncio.create_task(client.run(options.workers))
-        stopped = asyncio.create_task(stop.wait())
-        await asyncio.wait((working, stopped), return_when=asyncio.FIRST_COMPLETED)
-        client.stopping = True
-        await working
-        await db.close()
-        recorder.close()
-        return
+        with contextlib.suppress(Unavailable):
+            async with await connect(options.endpoints, timeout=options.timeout) as connected:
+                await work(connected, options, stop)
+
+
+async def work(connected: Any, options: argparse.Namespace, stop: asyncio.Event) -> None:
+    """Until it is told to stop."""
+    print(f"ready: {options.name}", flush=True)
+    recorder = Recorder(options.history, options.name)
+    client = (Appenders if options.log else Client)(connected, recorder, options.seed, options.think_ms / 1e3)
+    working = asyncio.create_task(client.run(options.workers))
+    stopped = asyncio.create_task(stop.wait())
+    await asyncio.wait((working, stopped), return_when=asyncio.FIRST_COMPLETED)
+    client.stopping = True
+    await working
+    recorder.close()
 
 
 def main() -> None:
@@ -40,6 +46,7 @@ def main() -> None:
     parser.add_argument("--endpoints", required=True)
     parser.add_argument("--history", type=Path, required=True)
     parser.add_argument("--name", required=True)
+    parser.add_argument("--log", action="store_true")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--think-ms", type=float, default=20)

@@ -18,9 +18,11 @@ from logdb.log.contract import LogFailed
 from logdb.log.scalog.messages import ShardConfig, ShardState, View
 from logdb.net.log_client import RemoteLog
 from tests.nemesis.faults import GROUND_FAULTS, PROCESS_FAULTS, SERVERS, Fault, Scene, Wrong
-from tests.nemesis.history import load
+from tests.nemesis.history import Entry, load
 from tests.nemesis.judging import End, judge
+from tests.nemesis.logs import check_log, everything
 from tests.nemesis.servers import Loopback, Process, Servers
+from tests.sim.world import Failure
 
 STARTS_S = 120.0
 LIVES_S = 60.0
@@ -49,8 +51,8 @@ class Setting:
 
     @property
     def roles(self) -> dict[str, str]:
-        """The servers by name; of no mapping server is made one server of a directory."""
-        if not self.mapping:
+        """The servers by name; without an ordering layer it is one server of a directory."""
+        if not self.ordering:
             return {"db": "single"}
         roles = {f"o{number}": "ordering" for number in range(1, self.ordering + 1)}
         roles |= {f"a{number}": "aggregator" for number in range(1, self.aggregators + 1)}
@@ -95,7 +97,8 @@ class Round:
             self._start()
             self._suffer(faults)
             self._mend()
-            self._judge(self._end())
+            self._end_clients()
+            self._judge() if self.servers.has_database else self._judge_log()
         finally:
             self.tally.problems += self.problems
             if self._log is not None:
@@ -110,7 +113,7 @@ class Round:
         first += self.servers.of("storage")[: self.setting.storage]
         for process in first:
             process.start()
-        self._wait(lambda: all(process.ready for process in first), STARTS_S, "servers start")
+        self._wait(lambda: self._all_ready(first), STARTS_S, "servers start")
         if self.servers.is_cluster:
             self._log = logdb.log.connect(self.servers.ordering, timeout=5.0)
             self._wait(self._make_shards, STARTS_S, "shards are made")
@@ -118,6 +121,12 @@ class Round:
             self._hire_client()
         self._wait(lambda: any(map(self._wrote, self.servers.clients)), STARTS_S, "a client writes")
         self.say(f"started in {time.monotonic() - started:.1f} s")
+
+    def _all_ready(self, processes: list[Process]) -> bool:
+        for process in processes:
+            if process.exit_code is not None:
+                raise Wrong(f"{process.name} does not start: {process.exit_code}: {process.log[-2000:]}")
+        return all(process.ready for process in processes)
 
     def _wrote(self, client: str) -> bool:
         return b'"type": "ok"' in self.servers.history(client).read_bytes()
@@ -354,13 +363,14 @@ class Round:
         with logdb.connect(self.servers.address(name), timeout=LIVES_S) as db:
             db.put(b"alive", name.encode(), label="alive")
 
-    def _end(self) -> End:
-        """The clients end; then the database says its last word."""
+    def _end_clients(self) -> None:
         for client in [client for client in self.servers.clients.values() if client.running]:
             code = client.end(LIVES_S)
             if code != 0:
                 self._report(f"{client.name} ended with {code}: {client.log[-3000:]}")
-        entries = load(map(self.servers.history, self.servers.clients))
+
+    def _end(self, entries: list[Entry]) -> End:
+        """The database says its last word."""
         doubtful = [entry.txn for entry in entries if entry.status == "info" and entry.txn]
         with logdb.connect(self.servers.endpoints, timeout=LIVES_S) as db:
             settled = {txn: db.outcome(txn) for txn in doubtful}
@@ -382,10 +392,25 @@ class Round:
             for process in others:
                 process.resume()
 
-    def _judge(self, end: End) -> None:
+    def _history(self) -> list[Entry]:
         entries = load(map(self.servers.history, self.servers.clients))
         for entry in entries:
             self.tally.told[entry.f, entry.why.get("error", "") or entry.status] += 1
+        return entries
+
+    def _judge_log(self) -> None:
+        assert self._log is not None
+        entries = self._history()
+        try:
+            found = everything(self._log, LIVES_S)
+            check_log(entries, found)
+        except Failure as failure:
+            self._report(f"{failure.check}: {failure}")
+        self.say(f"{len(entries)} operations judged")
+
+    def _judge(self) -> None:
+        entries = self._history()
+        end = self._end(entries)
         self.tally.commits += len(end.commits)
         end.commits = [commit for commit in end.commits if b"alive" not in commit[2]]
         end.state.pop(b"alive", None)

@@ -172,6 +172,7 @@ class Servers:
     def __init__(self, ground: Loopback, roles: Mapping[str, str], *, policy: str, failures: int) -> None:
         self.ground, self.path, self.roles = ground, ground.path, dict(roles)
         self.is_cluster = "single" not in self.roles.values()
+        self.has_database = not self.is_cluster or "mapping" in self.roles.values()
         self.disks = {name: ground.disk(name) for name, role in self.roles.items() if role != "aggregator"}
         self._config = self.path / "cluster.toml"
         self._write_config(policy, failures)
@@ -198,7 +199,7 @@ class Servers:
         client = Process(name, "client", [
             *self.ground.command(name.partition("-")[0]), sys.executable, "-m", "tests.nemesis.client",
             "--endpoints", self.endpoints, "--history", str(self.history(name)), "--name", name, "--seed", str(seed),
-            "--timeout", str(timeout_s), "--think-ms", str(think_ms),
+            "--timeout", str(timeout_s), "--think-ms", str(think_ms), *([] if self.has_database else ["--log"]),
         ], self.path)  # fmt: skip
         self.clients[name] = client
         self.history(name).touch()
@@ -210,7 +211,9 @@ class Servers:
 
     @property
     def endpoints(self) -> str:
-        """Where the database is found: mapping servers, or the one server."""
+        """Where the database is found, mapping servers or the one server; or else the log."""
+        if not self.has_database:
+            return self.ordering
         return ",".join(self.address(name) for name, role in self.roles.items() if role in ("single", "mapping"))
 
     @property

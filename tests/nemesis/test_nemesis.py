@@ -10,7 +10,7 @@ from tests.nemesis.servers import Loopback
 
 def test_kills_and_pauses_of_a_single_server(tmp_path: Path) -> None:
     tally = Tally()
-    setting = Setting(mapping=0, clients=2, think_ms=10, gap_s=0.3)
+    setting = Setting(ordering=0, clients=2, think_ms=10, gap_s=0.3)
     Round(Loopback(tmp_path), setting, seed=4, tally=tally, say=print).run(faults=5)
     assert tally.problems == []
     assert sum(tally.faults.values()) == 5
