@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterator
 from itertools import accumulate
 from typing import Any
@@ -102,7 +103,8 @@ class MetricsPort:
         registry.register(ServerMetrics(server))
         try:
             self._http, self._thread = start_http_server(int(port), host.strip("[]"), registry, **_tls(server, address))
-            setattr(self._http.socket, "do_handshake_on_connect", False)  # noqa: B010 - so the silent hold up nobody
+            if isinstance(self._http.socket, ssl.SSLSocket):
+                self._http.socket.do_handshake_on_connect = False  # so the silent hold up nobody
         except OSError as error:
             raise Unavailable(f"{address} cannot be listened on: {error.strerror or error}") from error
         self.address = f"{host}:{self._http.server_port}"
