@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from importlib import metadata
 
 import click
 
-from . import bench, data, logs, scripts, security, servers, serving, shell, transfer, upkeep
+from . import bench, clusters, data, logs, scripts, security, servers, serving, shell, transfer, upkeep
 from .failing import EXIT_CODES, OneLineGroup
 from .session import Session, database
 
@@ -31,10 +32,12 @@ def cli(ctx: click.Context) -> None:
 
     The database is a directory: `logdb --db DIR COMMAND`, `logdb COMMAND --db DIR`, or LOGDB_DB in the
     environment. Commands that only read also run while another process writes. Or servers answer for it:
-    --endpoints HOST:PORT, or LOGDB_ENDPOINTS. Keys and values are UTF-8
+    --endpoints HOST:PORT, or LOGDB_ENDPOINTS, with a token from LOGDB_TOKEN if they want one. Keys and values are UTF-8
     text, or hexadecimal with --hex; a value `-` is read from the standard input, `@PATH` from a file.
     """
-    ctx.ensure_object(Session)
+    session = ctx.ensure_object(Session)
+    if "LOGDB_TOKEN" in os.environ:
+        session.shown.setdefault("token", os.environ["LOGDB_TOKEN"])
 
 
 for command in (
@@ -62,6 +65,7 @@ for command in (
     serving.serve,
     security.certificates,
     security.token,
+    clusters.cluster,
 ):
     cli.add_command(command)
 for command in servers.serve.commands.values():

@@ -92,6 +92,18 @@ def is_locked(path: Path) -> bool:
         os.close(fd)
 
 
+def holding_process(path: Path) -> int | None:
+    """The number of the process of this machine that has the directory open for writing; None if there is none, or it
+    has not signed yet."""
+    if not is_locked(path):
+        return None
+    try:
+        who = json.loads((path / LOCK).read_bytes())
+        return int(who["pid"]) if who["host"] == socket.gethostname() else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 def identify(path: Path, kind: Kind) -> Identity:
     """Read the identity. Raises NotADatabase, UnsupportedFormat, Corruption."""
     file = path / kind.identity

@@ -51,7 +51,7 @@ class Misconfigured(LogDBError, ValueError):
     """A configuration file says something that it must not. `path`, `line` (None: the file as a whole)."""
 
     def __init__(self, path: Path, line: int | None, what: str) -> None:
-        self.path, self.line = path, line
+        self.path, self.line, self.what = path, line, what
         super().__init__(f"{path}:{line}: {what}" if line is not None else f"{path}: {what}")
 
 
@@ -239,6 +239,7 @@ SETTINGS: Final[dict[str, Setting]] = {
     "listen": Setting(str, _address, _ALL),
     "address": Setting(str, _address, _ALL),
     "metrics": Setting(str, _address, _ALL),
+    "shards": Setting(int, _between(1, 10_000), ("cluster",)),
     "policy": Setting(str, _policy, ("cluster",)),
     "failures": Setting(int, _between(0, 10), ("cluster",)),
     "heartbeat_ms": Setting(int, _between(5, 60_000), ("cluster",)),
@@ -263,7 +264,8 @@ _KINDS: Final = {str: "a string", int: "a whole number", dict: "a table"}
 class ClusterFile:
     """A configuration file, checked as a whole when it is read. Raises Misconfigured.
 
-    `servers`: the configuration of every server in it, by its role and name.
+    `servers`: the configuration of every server in it, by its role and name. `shards`: how many `logdb cluster up` adds
+    to a new cluster.
     """
 
     def __init__(self, path: Path) -> None:
@@ -283,6 +285,7 @@ class ClusterFile:
                                   "[ordering.NAME], [storage.NAME], [aggregator.NAME] and [mapping.NAME]")  # fmt: skip
         self._cluster = self._checked(("cluster",), tables.get("cluster"))
         self.name: str = self._required(("cluster",), self._cluster, "name")
+        self.shards: int = self._cluster.get("shards", 0)
         named = {role: self._named(role, tables.get(role, {})) for role in _ALL}
         self._security = self._checked(("security",), tables["security"]) if "security" in tables else None
         self._check_addresses(named)

@@ -271,6 +271,7 @@ def test_every_setting_is_one_of_a_server() -> None:
     """A key that no configuration takes would be read and forgotten."""
     fields = {role: set(kind.__dataclass_fields__) for role, kind in ROLES.items()}  # type: ignore[attr-defined]
     fields["security"] = set(Security.__dataclass_fields__)
+    fields["up"] = {"shards"}
     for key, setting in SETTINGS.items():
         for where in setting.where:
             assert any(key in fields[role] for role in ([where] if where in fields else fields)), (key, where)

@@ -1,0 +1,341 @@
+"""`logdb cluster`: a whole cluster as processes of this machine, and changes to one, wherever its servers run."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from . import rendering
+from .failing import FAILED, INTERRUPTED, BadInput, Failure
+from .session import Session, as_json
+
+if TYPE_CHECKING:
+    from logdb.net.operations.changes import Operator
+    from logdb.net.operations.layout import Layout
+    from logdb.net.operations.status import Server, Shard, Status
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+DEFAULT: Final = "cluster"
+POLICIES: Final = ("finalize-and-add", "remove-and-replace", "mask")
+SERVERS: Final = ("server", "role", "address", "process", "shard", "state")
+SHARDS: Final = ("shard", "state", "servers")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def cluster() -> None:
+    """Run a whole cluster as processes of this machine, look at one, and change one.
+
+    The servers of a cluster that runs on this machine have a directory (--dir), with their configuration, data
+    and logs. Of others --endpoints names some servers; they are all found from any of them.
+    """
+    try:
+        import grpc
+        import grpc_health  # noqa: F401 - both are what must be there
+    except ImportError as error:
+        raise Failure(f"{error.name} is not installed: pip install 'logdb[cluster]'", FAILED) from error
+    del grpc
+
+
+def _directory(command: F) -> F:
+    return click.option(
+        "--dir",
+        "path",
+        type=click.Path(path_type=Path),
+        default=DEFAULT,
+        show_default=True,
+        envvar="LOGDB_CLUSTER",
+        metavar="DIR",
+        help="The directory of a cluster on this machine (or the environment variable LOGDB_CLUSTER).",
+    )(command)
+
+
+def _anywhere(command: F) -> F:
+    return _directory(
+        click.option(
+            "--endpoints", metavar="HOST:PORT,...", help="Servers of a cluster, wherever it runs, instead of --dir."
+        )(command)
+    )
+
+
+def _operator(ctx: click.Context, path: Path, endpoints: str | None) -> Operator:
+    """Raises Failure."""
+    from logdb.net.operations.changes import Operator
+    from logdb.net.service.addresses import endpoints_of
+
+    session = ctx.ensure_object(Session)
+    if endpoints is None and session.given:
+        endpoints = session.endpoints
+    if endpoints is None:
+        return Operator((), _layout(path), rendering.progress)
+    try:
+        return Operator(endpoints_of(endpoints), None, rendering.progress)
+    except ValueError as error:
+        raise BadInput(str(error)) from error
+
+
+def _layout(path: Path) -> Layout:
+    """Raises Failure."""
+    from logdb.net.config import Misconfigured
+    from logdb.net.operations.layout import Layout, NotACluster
+
+    try:
+        return Layout(path)
+    except (NotACluster, Misconfigured) as error:
+        raise BadInput(str(error)) from error
+
+
+# ---- up and down
+
+
+@cluster.command()
+@click.option("--shards", type=click.IntRange(1, 100), default=2, show_default=True, help="Shards to begin with.")
+@click.option("--replicas", type=click.IntRange(1, 21), default=2, show_default=True, help="Servers of each shard.")
+@click.option(
+    "--ordering", type=click.Choice(("1", "3", "5")), default="3", show_default=True, help="Ordering replicas."
+)
+@click.option("--mapping", type=click.IntRange(0, 20), default=2, show_default=True, help="Mapping servers.")
+@click.option("--aggregators", type=click.IntRange(0, 50), default=0, show_default=True, help="Aggregators.")
+@click.option("--spares", type=click.IntRange(0, 50), default=0, show_default=True, help="Storage servers in reserve.")
+@click.option(
+    "--policy",
+    type=click.Choice(POLICIES),
+    default=POLICIES[0],
+    show_default=True,
+    help="What is done about a failed storage server.",
+)
+@click.option(
+    "--port", type=click.IntRange(1024, 60_000), default=7401, show_default=True, help="The first port to take."
+)
+@click.option(
+    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="One more key of [cluster] in the file (repeatable)."
+)
+@_directory
+@as_json
+@click.pass_context
+def up(ctx: click.Context, /, path: Path, as_json: bool, **asked: Any) -> None:
+    """Start a cluster on this machine, or what does not run of one that is in DIR already.
+
+    A new DIR gets a configuration (cluster.toml), the servers' data and their logs. If not all of it can be
+    done, no server is left running that did not run before, and `up` may be run again.
+    """
+    from logdb.net.operations.changes import Operator
+    from logdb.net.operations.layout import changing
+
+    with changing(path):
+        layout = _laid_out(ctx, path, asked)
+        operator = Operator((), layout, rendering.progress)
+        try:
+            started = operator.bring_up()
+        except KeyboardInterrupt:
+            message = f"interrupted; no server was left running that did not run before: `up --dir {path}` goes on"
+            raise Failure(message, INTERRUPTED) from None
+    _tell_how_to_connect(path, layout, started, as_json)
+
+
+def _laid_out(ctx: click.Context, path: Path, asked: dict[str, Any]) -> Layout:
+    from logdb.log.scalog.commands import FailurePolicy
+    from logdb.net.operations.layout import FILE, Layout, NotACluster, Shape
+
+    first_port, settings = asked.pop("port"), _settings(asked.pop("settings"))
+    policy = FailurePolicy[asked.pop("policy").upper().replace("-", "_")]
+    shape = Shape(policy=policy, **{**asked, "ordering": int(asked["ordering"])})
+    given = click.core.ParameterSource.COMMANDLINE
+    explicit = {name for name in (*asked, "policy") if ctx.get_parameter_source(name) is given}
+    if (path / FILE).exists():
+        layout = _layout(path)
+        differs = layout.differs(shape, explicit)
+        if differs or settings:
+            raise BadInput(f"the cluster in {path} has {differs or 'its settings already, in ' + FILE}; "
+                           "take another --dir for another cluster")  # fmt: skip
+        return layout
+    try:
+        return Layout.make(path, shape, settings, first_port)
+    except (ValueError, NotACluster) as error:
+        raise BadInput(str(error)) from error
+
+
+def _settings(texts: Sequence[str]) -> dict[str, int | str]:
+    settings: dict[str, int | str] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not key or not equals or '"' in text or "\\" in text:
+            raise BadInput(f"--set takes KEY=VALUE, not {text!r}")
+        settings[key] = int(value) if value.isdecimal() else value
+    return settings
+
+
+def _tell_how_to_connect(path: Path, layout: Layout, started: Sequence[str], as_json: bool) -> None:
+    servers = layout.file.servers
+    endpoints = ",".join(server.address for (role, _), server in servers.items() if role == "ordering")
+    document = {"cluster": layout.file.name, "dir": str(path), "endpoints": endpoints, "started": list(started)}
+    face = "logdb" if any(role == "mapping" for role, _ in servers) else "logdb.log"
+    rendering.answer(as_json, document, f"""\
+ready: cluster {layout.file.name} with {len(servers)} servers, {len(started)} of them started now
+  python      {face}.connect("{endpoints}")
+  shell       export LOGDB_ENDPOINTS={endpoints}
+  what it is  logdb cluster status --dir {path}
+  end it      logdb cluster down --dir {path}""")  # fmt: skip
+
+
+@cluster.command()
+@click.option(
+    "--timeout", type=click.FloatRange(min=0), default=20, show_default=True, metavar="S", help="Wait so long for them."
+)
+@click.option("--kill", is_flag=True, help="Kill (SIGKILL) those that have not ended by then.")
+@_directory
+@as_json
+def down(path: Path, timeout: float, kill: bool, as_json: bool) -> None:
+    """End the servers that run on this machine (SIGTERM) and wait for them; their data stays."""
+    from logdb.net.operations import processes
+    from logdb.net.operations.layout import changing
+
+    layout = _layout(path)
+    servers = list(layout.file.servers.values())
+    with changing(path), rendering.progress("stopping servers") as tick:
+        count = len(processes.running(servers))
+        left = processes.end(servers, tick, patience_s=timeout, kill=kill)
+    if left:
+        raise Failure(f"still running: {', '.join(left)}; `down --kill` kills what does not end", FAILED)
+    document = {"stopped": count, "data": str(path)}
+    sentence = f"stopped {count} server{'s' if count != 1 else ''}; the data is in {path}: `cluster up --dir {path}`"
+    rendering.answer(as_json, document, sentence)
+
+
+# ---- looking
+
+
+@cluster.command()
+@click.option("--watch", is_flag=True, help="Again and again, until Ctrl-C.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(0.1, 3600),
+    default=1.0,
+    show_default=True,
+    metavar="S",
+    help="Time between two looks, over which the rates are taken.",
+)
+@_anywhere
+@as_json
+@click.pass_context
+def status(
+    ctx: click.Context, path: Path, endpoints: str | None, watch: bool, interval: float, as_json: bool
+) -> None:
+    """Show the shards and their servers, the leader, the tail of the log, cuts and records a second, and how
+    far each mapping server lags behind.
+
+    Ends with 3 if there is no leader.
+    """
+    operator = _operator(ctx, path, endpoints)
+    before = operator.status()
+    while True:
+        if before.leader:
+            time.sleep(interval)
+        now = operator.status()
+        if as_json:
+            rendering.emit(now.document(before))
+        else:
+            if watch and sys.stdout.isatty():
+                click.clear()
+            _show(now, before)
+        sys.stdout.flush()
+        if not watch:
+            break
+        if not before.leader:
+            time.sleep(interval)
+        before = now
+    if not now.leader:
+        raise Failure(f"cluster {now.cluster} has no leader of its ordering layer: nothing can be appended", FAILED)
+
+
+def _show(now: Status, before: Status) -> None:
+    """For people."""
+    titles = {server.address: server.title for server in now.servers}
+    leader = titles.get(now.leader, "nobody")
+    cuts, records = now.rates(before)
+    click.echo(f"cluster {now.cluster}: {leader} leads, the tail is {_number(now.tail)}, the oldest record "
+               f"{_number(now.oldest)}, {_number(cuts)} cuts/s, {_number(records)} records/s")  # fmt: skip
+    by_number = {server.number: server for server in now.servers if server.number is not None}
+    rendering.rows(SHARDS, [_shard_row(shard, by_number) for shard in now.shards])
+    rendering.rows(SERVERS, [_server_row(server) for server in now.servers])
+
+
+def _shard_row(shard: Shard, servers: dict[int, Server]) -> tuple[int, str, str]:
+    words = []
+    for number in shard.servers:
+        server = servers[number]
+        note = "silent" if not server.alive else "joining" if number in shard.joining else ""
+        words.append(f"{number}={server.title}" + (f" ({note})" if note else ""))
+    return shard.shard, shard.state, ", ".join(words)
+
+
+def _server_row(server: Server) -> tuple[str, str, str, int | None, str | int, str]:
+    shard = "" if server.shard is None else server.shard or "spare"
+    state = server.state if server.lag is None else f"{server.state}, applied {server.applied}, lag {server.lag}"
+    return server.title, server.role, server.address, server.process, shard, state
+
+
+def _number(value: float | None) -> str:
+    return "not known" if value is None else f"{value:,}"
+
+
+# ---- changes
+
+
+@contextmanager
+def _changing(ctx: click.Context, path: Path, endpoints: str | None) -> Iterator[Operator]:
+    """Who can change the cluster, with its directory held if it has one here."""
+    from logdb.net.operations.layout import changing
+
+    operator = _operator(ctx, path, endpoints)
+    with changing(path) if operator.is_local else nullcontext():
+        yield operator
+
+
+@cluster.command()
+@_anywhere
+@as_json
+@click.pass_context
+def add_shard(ctx: click.Context, path: Path, endpoints: str | None, as_json: bool) -> None:
+    """Add a shard of spare servers. If the cluster runs on this machine, missing spares are started first."""
+    with _changing(ctx, path, endpoints) as operator:
+        shard = operator.add_shard()
+    rendering.answer(as_json, {"shard": shard}, f"shard {shard} takes appends")
+
+
+@cluster.command()
+@click.argument("shard", type=click.IntRange(min=1))
+@click.option(
+    "--grace", type=click.IntRange(min=0), default=0, show_default=True, help="Let so many more cuts go by first."
+)
+@_anywhere
+@as_json
+@click.pass_context
+def finalize_shard(
+    ctx: click.Context, path: Path, endpoints: str | None, shard: int, grace: int, as_json: bool
+) -> None:
+    """Have SHARD take no appends any more. What is in it can be read as before."""
+    with _changing(ctx, path, endpoints) as operator:
+        operator.finalize_shard(shard, grace)
+    rendering.answer(as_json, {"finalized": shard}, f"shard {shard} takes no appends any more")
+
+
+@cluster.command()
+@click.argument("server")
+@_anywhere
+@as_json
+@click.pass_context
+def replace_server(ctx: click.Context, path: Path, endpoints: str | None, server: str, as_json: bool) -> None:
+    """Put a spare server in the place of SERVER: its number, name or address. If the cluster runs on this
+    machine and there is no spare, one is started first.
+    """
+    with _changing(ctx, path, endpoints) as operator:
+        gone, by, shard = operator.replace_server(server)
+    document = {"replaced": gone, "by": by, "shard": shard}
+    rendering.answer(as_json, document, f"server {by} takes the place of server {gone} in shard {shard}")

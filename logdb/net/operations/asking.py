@@ -1,0 +1,63 @@
+"""One question to one server, on a stream of its own: what a client asks of the cluster as a whole, an operator has to
+ask of each server alone."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from typing import Any, Final, NamedTuple
+
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from logdb.errors import LogDBError
+from logdb.log.cores import Address
+from logdb.net.limits import WireError
+from logdb.net.parcels import EXCHANGE, VERSION, Hello, Mail, Role, pack, unpack
+from logdb.net.peers import BROKEN, OPTIONS, aio, explain, shake_hands
+from logdb.net.security.credentials import NONE, Credentials
+
+PATIENCE_S: Final = 2.0
+"""Who has not answered within so long does not."""
+
+
+class Heard(NamedTuple):
+    """What came of it. `hello`: who answered, None: nobody. `serving`: its health. `answer`: None if it gave none.
+    `why`: what was wrong, "" if nothing was."""
+
+    hello: Hello | None
+    serving: bool
+    answer: Any
+    why: str
+
+
+async def ask(address: Address, cluster: str, question: Any = None, *, credentials: Credentials = NONE) -> Heard:
+    """Who is at that address, how it is, and what it answers. `cluster`: it must be of that one, if that is known."""
+    name = f"operator-{secrets.token_hex(8)}"
+    hello, serving = None, False
+    try:
+        async with asyncio.timeout(PATIENCE_S), credentials.channel(address, OPTIONS) as channel:
+            call = channel.stream_stream(EXCHANGE)(metadata=credentials.metadata)
+            try:
+                hello = await shake_hands(Hello(VERSION, cluster, Role.CLIENT, name), call)
+                serving = await _is_serving(channel)
+                answer = None if question is None else await _answer(call, name, hello.address, question)
+            finally:
+                call.cancel()
+    except (LogDBError, *BROKEN, OSError, TimeoutError) as error:
+        return Heard(hello, serving, None, explain(error))
+    return Heard(hello, serving, answer, "" if serving else "it is not ready yet")
+
+
+async def _is_serving(channel: Any) -> bool:
+    health = await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())
+    return bool(health.status == health_pb2.HealthCheckResponse.SERVING)
+
+
+async def _answer(call: Any, name: Address, address: Address, question: Any) -> Any:
+    (parcel,) = pack(name, address, [question])
+    await call.write(parcel)
+    answer = await call.read()
+    mail = None if answer is aio.EOF else unpack(answer)
+    if not isinstance(mail, Mail) or not mail.messages:
+        raise WireError("the stream ended before an answer came")
+    return mail.messages[0]

@@ -1,0 +1,187 @@
+"""Changes of a cluster's shape: shards added and finalized, servers replaced, a whole cluster brought up.
+
+Each can be done again after it was cut short: what is there already is not made twice. Where the cluster's servers run
+on this machine, missing ones are started; elsewhere it is said how many are missing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Final
+
+from logdb.errors import Unavailable
+from logdb.log.scalog import calls
+from logdb.log.scalog import messages as m
+from logdb.net.log_client import Connection, RemoteLog
+from logdb.net.loops import in_shared_loop
+from logdb.net.operations.asking import Heard, ask
+from logdb.net.operations.layout import Layout
+from logdb.net.operations.processes import POLL_S, Started, running
+from logdb.net.operations.status import Known, Status, observe
+from logdb.net.security.credentials import NONE, Credentials
+
+PATIENCE_S: Final = 60.0
+"""So long a change, or spare servers that must make themselves known, may take."""
+CONNECT_S: Final = 5.0
+
+Progress = Callable[[str], AbstractContextManager[Callable[[int, int | None], None]]]
+"""A progress bar of that title."""
+
+
+class Operator:
+    """Works on the cluster that answers at `endpoints`, or whose directory is `layout`; with one, it may start
+    servers. `progress`: shows how far things are. `credentials`: what the servers are shown."""
+
+    def __init__(
+        self, endpoints: Sequence[str], layout: Layout | None, progress: Progress, credentials: Credentials = NONE
+    ) -> None:
+        self._endpoints, self._layout, self._progress, self._credentials = endpoints, layout, progress, credentials
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the cluster has its directory here."""
+        return self._layout is not None
+
+    # ---- looking
+
+    def status(self) -> Status:
+        """What the cluster is doing. Raises Unavailable if nobody answers at the endpoints."""
+        name = self._layout.file.name if self._layout else ""
+        return in_shared_loop(observe(self._known(), name, self._credentials))
+
+    def _known(self) -> list[Known]:
+        if self._layout is None:
+            return [Known(endpoint, "") for endpoint in self._endpoints]
+        servers = self._layout.file.servers.values()
+        processes = running(servers)
+        return [Known(one.address, one.role.value, one.name, processes.get(one.name)) for one in servers]
+
+    # ---- the whole
+
+    def bring_up(self) -> list[str]:
+        """Start what does not run, and add the shards that a new cluster is to have. Returns who was started. If that
+        cannot be done, or Ctrl-C comes, whoever was started is ended again. Raises Unavailable, OSError."""
+        assert self._layout is not None
+        servers = list(self._layout.file.servers.values())
+        missing = [server for server in servers if server.name not in running(servers)]
+        started = Started(self._layout, self._credentials)
+        try:
+            with self._progress("starting servers") as tick:
+                started.start(missing, tick)
+            with self._log() as log, self._progress("adding shards") as tick:
+                self._add_first_shards(log, self._layout, tick)
+        except BaseException:
+            started.end()
+            raise
+        return [server.name for server in missing]
+
+    def _add_first_shards(self, log: RemoteLog, layout: Layout, tick: Callable[[int, int | None], None]) -> None:
+        """Shards are numbered from 1 on and numbers are not used again: so those that were added once are known."""
+        while (made := _view(log).next_shard - 1) < layout.file.shards:
+            tick(made, layout.file.shards)
+            self._spares(log, layout.members_per_shard)
+            log.add_shard()
+        tick(made, made)
+
+    # ---- shards and servers
+
+    def add_shard(self) -> int:
+        """A new shard, of new servers if they run here and there are not enough spares. Raises Unavailable."""
+        with self._log() as log:
+            before = _view(log).next_shard
+            if self._layout is None:
+                return log.add_shard()
+            spares = self._spares_started(log, self._layout.members_per_shard)
+            try:
+                return log.reconfigure(m.AddShard(tuple(spares)))
+            except Unavailable:
+                view = _view(log)  # the cluster was waiting for spares itself, and has taken them
+                if view.next_shard == before or not _of_new_shard(view, before, spares):
+                    raise
+                return view.next_shard - 1
+
+    def finalize_shard(self, shard: int, grace: int) -> None:
+        """Have a shard take no appends any more, after `grace` more cuts. Raises Unavailable."""
+        with self._log() as log:
+            log.finalize_shard(shard, grace)
+
+    def replace_server(self, which: str) -> tuple[int, int, int]:
+        """Put a spare server, a new one if need be, in the place of this one: its number, name or address. Returns
+        (who was replaced, by whom, of which shard). Raises Unavailable, ValueError."""
+        with self._log() as log:
+            shard, server = self._member(_view(log), which)
+            by = 0 if self._layout is None else self._spares_started(log, 1)[0]
+            return server, log.reconfigure(m.ReplaceServer(server, by)), shard
+
+    def _member(self, view: m.View, which: str) -> tuple[int, int]:
+        """(shard, server)"""
+        address = which
+        if self._layout is not None and ("storage", which) in self._layout.file.servers:
+            address = self._layout.file.servers["storage", which].address
+        members = [(shard.shard, member) for shard in view.shards for member in shard.members]
+        for shard, member in members:
+            if which == str(member.server) or address == member.address:
+                return shard, member.server
+        there = ", ".join(f"{member.server} at {member.address}" for _, member in members)
+        raise ValueError(f"{which} is not a server of a shard; there are {there or 'none'}")
+
+    def _log(self) -> RemoteLog:
+        """The cluster's log, for changes. Raises Unavailable."""
+        endpoints = self._endpoints
+        if self._layout is not None:
+            endpoints = [one.address for (role, _), one in self._layout.file.servers.items() if role == "ordering"]
+        return RemoteLog(in_shared_loop(Connection.open(endpoints, CONNECT_S, self._credentials)), PATIENCE_S)
+
+    # ---- spares
+
+    def _spares_started(self, log: RemoteLog, count: int) -> list[int]:
+        """So many spares that are alive; servers that are down, and then new ones, are started if there are fewer."""
+        assert self._layout is not None
+        servers = [one for (role, _), one in self._layout.file.servers.items() if role == "storage"]
+        view = _view(log)
+        members = {member.address for shard in view.shards for member in shard.members}
+        alive = self._alive(view.spares)
+        up = running(servers)
+        idle = [one for one in servers if one.address not in members and one.name not in up]
+        wanted = [one.name for one in idle][: max(0, count - len(alive))]
+        wanted += self._layout.add_storage(count - len(alive) - len(wanted)) if len(alive) + len(wanted) < count else []
+        started = Started(self._layout, self._credentials)
+        try:
+            with self._progress("starting servers") as tick:
+                started.start([self._layout.file.servers["storage", name] for name in wanted], tick)
+            return self._spares(log, count)
+        except BaseException:
+            started.end()
+            raise
+
+    def _spares(self, log: RemoteLog, count: int) -> list[int]:
+        """So many spares that are alive, once they have made themselves known. Raises Unavailable."""
+        deadline = time.monotonic() + PATIENCE_S
+        while len(alive := self._alive(_view(log).spares)) < count:
+            if time.monotonic() > deadline:
+                raise Unavailable(f"{count} spare servers are needed, and {len(alive)} answer")
+            time.sleep(POLL_S)
+        return alive[:count]
+
+    def _ask(self, address: str) -> Coroutine[Any, Any, Heard]:
+        return ask(address, "", credentials=self._credentials)
+
+    def _alive(self, spares: Sequence[m.Member]) -> list[int]:
+        return [spare.server for spare in spares if in_shared_loop(self._ask(spare.address)).serving]
+
+
+def _view(log: RemoteLog) -> m.View:
+    """The newest configuration. Raises Unavailable."""
+    try:
+        view: m.View = log.call(calls.View(), PATIENCE_S)
+    except TimeoutError as error:
+        raise Unavailable(f"no leader of the ordering layer has answered within {PATIENCE_S:g} seconds") from error
+    return view
+
+
+def _of_new_shard(view: m.View, before: int, servers: Sequence[int]) -> bool:
+    """Whether these are servers of a shard that did not exist before."""
+    new = {member.server for shard in view.shards if shard.shard >= before for member in shard.members}
+    return new.issuperset(servers)

@@ -1,0 +1,204 @@
+"""The directory of a cluster whose servers run on this machine, and the cluster file in it.
+
+cluster.toml   the configuration, as `logdb serve` reads it; yours to edit while the servers are down
+LOCK           held by the command that is changing the cluster
+data/NAME/     the directory of a server
+logs/NAME.log  what it says
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import secrets
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from logdb.directories import LOCK, lock, unlock
+from logdb.errors import DatabaseInUse, LogDBError, Unavailable
+from logdb.log.scalog.commands import FailurePolicy
+from logdb.net.config import ClusterFile, Misconfigured, OrderingServerConfig
+
+FILE: Final = "cluster.toml"
+SUSPECT_AFTER_MS: Final = 3_000
+"""Servers that share one machine may have to wait for each other; what a busy machine delays has not failed."""
+
+HEAD: Final = """\
+# Made by `logdb cluster up`. One table for each server, which `logdb serve ROLE --config FILE --name NAME` runs.
+
+[cluster]
+name = "{name}"
+shards = {shards}
+policy = "{policy}"
+failures = {failures}
+"""
+TABLE: Final = """
+[{role}.{name}]
+listen = "{address}"
+"""
+LETTERS: Final = {"ordering": "o", "mapping": "m", "aggregator": "a", "storage": "s"}
+"""Of a server's role: its name is that and a number."""
+
+
+class NotACluster(LogDBError):
+    """The directory is not one of a cluster, or not of the cluster that was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a cluster is made of. `replicas`: servers of a shard; `spares`: storage servers that wait for a shard."""
+
+    shards: int = 2
+    replicas: int = 2
+    ordering: int = 3
+    mapping: int = 2
+    aggregators: int = 0
+    spares: int = 0
+    policy: FailurePolicy = FailurePolicy.FINALIZE_AND_ADD
+
+    @property
+    def failures(self) -> int:
+        """How many a shard survives. Raises ValueError."""
+        if self.policy is not FailurePolicy.MASK:
+            return self.replicas - 1
+        if self.replicas % 2 == 0:
+            raise ValueError(f"a shard that masks failures has an odd number of replicas, not {self.replicas}")
+        return self.replicas // 2
+
+    @property
+    def names(self) -> Iterator[tuple[str, str]]:
+        """(role, name) of every server."""
+        storage = self.shards * self.replicas + self.spares
+        counts = {"ordering": self.ordering, "mapping": self.mapping, "aggregator": self.aggregators}
+        for role, count in {**counts, "storage": storage}.items():
+            yield from ((role, f"{LETTERS[role]}{number}") for number in range(1, count + 1))
+
+
+def policy_name(policy: FailurePolicy) -> str:
+    """As the file has it."""
+    return policy.name.lower().replace("_", "-")
+
+
+class Layout:
+    """The directory of a cluster: `path`, with `file` in it."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises NotACluster, Misconfigured."""
+        self.path = path
+        if not (path / FILE).exists():
+            raise NotACluster(f"there is no cluster in {path}: `logdb cluster up --dir {path}` makes one")
+        self.file = ClusterFile(path / FILE)
+
+    @classmethod
+    def make(cls, path: Path, shape: Shape, settings: Mapping[str, Any], first_port: int) -> Layout:
+        """Lay out a new cluster, all or nothing. `settings`: more keys of [cluster]. Raises NotACluster, Unavailable,
+        ValueError, OSError."""
+        strangers = sorted(entry.name for entry in path.iterdir() if entry.name not in (LOCK, f"{FILE}.tmp"))
+        if strangers:
+            raise NotACluster(f"{path} holds {strangers[0]!r} and no {FILE}; give an empty or a new directory")
+        ports = free_ports(first_port)
+        name = f"{re.sub(r'[^A-Za-z0-9.-]+', '-', path.resolve().name) or 'cluster'}-{secrets.token_hex(3)}"
+        head = HEAD.format(name=name, shards=shape.shards, policy=policy_name(shape.policy), failures=shape.failures)
+        settings = {"suspect_after_ms": SUSPECT_AFTER_MS, **settings}
+        head += "".join(f"{key} = {_toml(value)}\n" for key, value in settings.items())
+        tables = [TABLE.format(role=role, name=name, address=f"127.0.0.1:{next(ports)}") for role, name in shape.names]
+        _write(path / FILE, head + "".join(tables))
+        return cls(path)
+
+    @property
+    def log_path(self) -> Path:
+        """Where the servers' logs are."""
+        return self.path / "logs"
+
+    @property
+    def members_per_shard(self) -> int:
+        """How many servers a shard takes."""
+        ordering = next(config for config in self.file.servers.values() if isinstance(config, OrderingServerConfig))
+        return (2 if ordering.policy is FailurePolicy.MASK else 1) * ordering.failures + 1
+
+    def differs(self, shape: Shape, asked: set[str]) -> str:
+        """What of it that was `asked` for (names of Shape's fields) is not so here, "" if all is."""
+        count = {role: sum(kind == role for kind, _ in self.file.servers) for role in LETTERS}
+        (policy,) = {config.policy for config in self.file.servers.values() if isinstance(config, OrderingServerConfig)}
+        here = {
+            "shards": self.file.shards,
+            "replicas": self.members_per_shard,
+            "ordering": count["ordering"],
+            "mapping": count["mapping"],
+            "aggregators": count["aggregator"],
+            "policy": policy,
+        }
+        for what in sorted(asked & set(here)):
+            wanted, has = getattr(shape, what), here[what]
+            if wanted != has:
+                return f"--{what} {_shown(has)}, not {_shown(wanted)}"
+        return ""
+
+    def add_storage(self, count: int) -> list[str]:
+        """Write so many more storage servers into the file. Returns their names."""
+        there = {name for role, name in self.file.servers if role == "storage"}
+        numbers = (f"s{number}" for number in range(1, 1 << 30))
+        names = [name for name, _ in zip((name for name in numbers if name not in there), range(count), strict=False)]
+        addresses = [server.listen for server in self.file.servers.values()]
+        ports = free_ports(1 + max(int(address.rpartition(":")[2]) for address in addresses))
+        tables = [TABLE.format(role="storage", name=name, address=f"127.0.0.1:{next(ports)}") for name in names]
+        _write(self.path / FILE, (self.path / FILE).read_text() + "".join(tables))
+        self.file = ClusterFile(self.path / FILE)
+        return names
+
+
+@contextmanager
+def changing(path: Path) -> Iterator[None]:
+    """Hold a cluster's directory, which is made if there is none: one command changes it at a time. Raises
+    Unavailable."""
+    try:
+        held = lock(path)
+    except DatabaseInUse as error:
+        raise Unavailable(f"another command is changing the cluster in {path}: {error.holder}") from error
+    try:
+        yield
+    finally:
+        unlock(held)
+
+
+def free_ports(first: int) -> Iterator[int]:
+    """Ports of this machine's loopback address that nobody listens at, from `first` on. Raises Unavailable."""
+    for port in range(first, 1 << 16):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError as error:
+                if error.errno == errno.EADDRINUSE:
+                    continue
+                raise Unavailable(f"port {port} cannot be listened on: {error.strerror}") from error
+        yield port
+    raise Unavailable(f"there are not enough free ports from {first} on")
+
+
+def _write(path: Path, text: str) -> None:
+    """All or nothing. Raises ValueError if the text is no configuration."""
+    staging = path.with_suffix(".toml.tmp")
+    with staging.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    try:
+        ClusterFile(staging)
+    except Misconfigured as error:
+        staging.unlink()
+        raise ValueError(error.what) from error
+    staging.replace(path)
+
+
+def _toml(value: Any) -> str:
+    return str(value) if isinstance(value, int) else f'"{value}"'
+
+
+def _shown(value: Any) -> str:
+    return policy_name(value) if isinstance(value, FailurePolicy) else str(value)

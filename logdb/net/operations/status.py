@@ -1,0 +1,210 @@
+"""What a cluster is doing, as its servers say it themselves: every one is asked, and who is silent is shown as such.
+
+The leader of the ordering layer makes sure that it leads before it tells the tail, and any replica tells the view, so
+a cluster without a leader is shown as far as it is known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from logdb.cluster.messages import Answers, Consistency, Read, Reads, Version
+from logdb.errors import Unavailable
+from logdb.log.cores import SECOND, Address
+from logdb.log.scalog.messages import AskTail, AskView, TailIs, View, ViewIs
+from logdb.net.operations.asking import Heard, ask
+from logdb.net.parcels import Role
+from logdb.net.security.credentials import NONE, Credentials
+
+Asking = Callable[..., Awaitable[Heard]]
+"""`ask`, with this operator's credentials."""
+NOBODY: Final = View(0, (), 1, 1, (), ())
+
+
+class Known(NamedTuple):
+    """A server that is known of before anybody is asked: from a file, with the process that runs it here, if any."""
+
+    address: Address
+    role: str
+    name: str = ""
+    process: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """One server. `name`: as in the file, "" if there is none. `process`: its number on this machine, None: not here.
+    `state`: "leads", "follows", "serves", or why it cannot be spoken to, and then it is not `alive`. Of a storage
+    server: its `number` and its `shard`, 0 for a spare. Of a mapping server: up to where it has `applied` the log, and
+    how many records of the log's tail it lacks (`lag`)."""
+
+    name: str
+    role: str
+    address: Address
+    state: str
+    alive: bool
+    process: int | None = None
+    number: int | None = None
+    shard: int | None = None
+    applied: int | None = None
+    lag: int | None = None
+
+    @property
+    def title(self) -> str:
+        """How people call it."""
+        return self.name or self.address
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One shard. `servers`: the numbers of its members; `joining`: those of them that still copy what was before."""
+
+    shard: int
+    state: str
+    servers: tuple[int, ...]
+    joining: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """All of it, at `time_ns`. `leader`: its address, "" if there is none; without one `tail` and `cut` are None."""
+
+    cluster: str
+    time_ns: int
+    leader: Address
+    tail: int | None
+    oldest: int
+    cut: int | None
+    shards: tuple[Shard, ...]
+    servers: tuple[Server, ...]
+    version: int = field(default=0)
+
+    @property
+    def spares(self) -> tuple[Server, ...]:
+        """Storage servers that wait for a shard."""
+        return tuple(server for server in self.servers if server.shard == 0)
+
+    def document(self, before: Status | None) -> dict[str, Any]:
+        """The same for programs, with the rates since `before`."""
+        cuts, records = self.rates(before)
+        return {**asdict(self), "cuts_per_s": cuts, "records_per_s": records}
+
+    def rates(self, before: Status | None) -> tuple[float | None, float | None]:
+        """(cuts, records) a second since then; None where it is not known."""
+        if before is None:
+            return None, None
+        seconds = max(self.time_ns - before.time_ns, 1) / SECOND
+        return _rate(self.cut, before.cut, seconds), _rate(self.tail, before.tail, seconds)
+
+
+def _rate(now: int | None, before: int | None, seconds: float) -> float | None:
+    return None if now is None or before is None else round((now - before) / seconds, 1)
+
+
+async def observe(known: Iterable[Known], cluster: str = "", credentials: Credentials = NONE) -> Status:
+    """Ask everybody who is known, and whoever they know. Raises Unavailable if nobody answers and there is no file."""
+    asking = partial(ask, credentials=credentials)
+    servers = {server.address: server for server in known}
+    heard = await _ask_all(asking, servers.values(), cluster)
+    found = _found(heard, servers)
+    if found:
+        heard |= await _ask_all(asking, found, cluster)
+        servers |= {server.address: server for server in found}
+    hellos = [answer.hello for answer in heard.values() if answer.hello is not None]
+    if not hellos and not cluster:
+        raise Unavailable("no server answers: " + ", ".join(f"{one} ({it.why})" for one, it in heard.items()))
+    cluster = cluster or hellos[0].cluster
+    replicas = [one for one, it in heard.items() if it.hello is not None and it.hello.role is Role.ORDERING]
+    view = await _view(asking, replicas)
+    more = [server for server in _of_view(view) if server.address not in servers]
+    heard |= await _ask_all(asking, more, cluster)
+    servers |= {server.address: server for server in more}
+    return _status(cluster, servers, heard, view)
+
+
+async def _ask_all(asking: Asking, servers: Iterable[Known], cluster: str) -> dict[Address, Heard]:
+    servers = list(servers)
+    heard = await asyncio.gather(*[asking(server.address, cluster, _question(server.role)) for server in servers])
+    return {server.address: answer for server, answer in zip(servers, heard, strict=True)}
+
+
+def _question(role: str) -> Any:
+    """What a server of that role is asked. "": nothing, since its role is to be learnt first."""
+    if role == Role.ORDERING.value:
+        return AskTail(secrets.randbits(62))
+    if role == Role.MAPPING.value:
+        return Reads((Read(secrets.randbits(62), Consistency.SESSION, 0, Version()),))
+    return None
+
+
+def _found(heard: Mapping[Address, Heard], servers: Mapping[Address, Known]) -> list[Known]:
+    """Who is known to those that have answered, and those of whom only the address was known."""
+    found: dict[Address, str] = {}
+    for address, answer in heard.items():
+        if answer.hello is None:
+            continue
+        found |= dict.fromkeys(answer.hello.ordering, Role.ORDERING.value)
+        found |= dict.fromkeys(answer.hello.mapping, Role.MAPPING.value)
+        if not servers[address].role and answer.hello.role is not None:
+            found[address] = answer.hello.role.value
+    return [
+        Known(address, role)
+        for address, role in found.items()
+        if address not in servers or not servers[address].role
+    ]
+
+
+async def _view(asking: Asking, replicas: Iterable[Address]) -> View:
+    """The newest view of those that the replicas have."""
+    heard = await asyncio.gather(*[asking(address, "", AskView(secrets.randbits(62))) for address in replicas])
+    views = [it.answer.view for it in heard if isinstance(it.answer, ViewIs)]
+    return max(views, key=lambda view: view.version, default=NOBODY)
+
+
+def _of_view(view: View) -> list[Known]:
+    members = [member for shard in view.shards for member in shard.members]
+    return [
+        *[Known(member.address, Role.STORAGE.value) for member in (*members, *view.spares)],
+        *[Known(address, Role.AGGREGATOR.value) for address, _ in view.aggregators],
+    ]
+
+
+def _status(cluster: str, servers: Mapping[Address, Known], heard: Mapping[Address, Heard], view: View) -> Status:
+    tails = {one: it.answer for one, it in heard.items() if isinstance(it.answer, TailIs)}
+    leader, tail = max(tails.items(), key=lambda item: item[1].last, default=("", None))
+    places = {member.address: (member.server, 0) for member in view.spares}
+    places |= {member.address: (member.server, one.shard) for one in view.shards for member in one.members}
+    last = None if tail is None else tail.last
+    return Status(
+        cluster,
+        time.time_ns(),
+        leader,
+        last,
+        view.oldest if tail is None else tail.oldest,
+        None if tail is None else tail.cut,
+        tuple(
+            Shard(one.shard, one.state.value, tuple(member.server for member in one.members), one.joining)
+            for one in view.shards
+        ),
+        tuple(_server(server, heard[one], leader, places.get(one), last) for one, server in servers.items()),
+        view.version,
+    )
+
+
+def _server(known: Known, heard: Heard, leader: Address, place: tuple[int, int] | None, tail: int | None) -> Server:
+    applied = heard.answer.answers[0].version if isinstance(heard.answer, Answers) else None
+    alive = heard.hello is not None and heard.serving
+    if not alive:
+        state = heard.why
+    elif known.role == Role.ORDERING.value:
+        state = "leads" if known.address == leader else "follows"
+    else:
+        state = "serves"
+    number, shard = place if place is not None else (None, None)
+    lag = None if applied is None or tail is None else max(0, tail - applied)
+    return Server(known.name, known.role, known.address, state, alive, known.process, number, shard, applied, lag)

@@ -1,0 +1,232 @@
+"""`logdb cluster` on real processes: up, looked at, changed, damaged, down; one clear line for whatever is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from logdb_cli.commands import cli
+
+import logdb.log
+from logdb.directories import holding_process, lock, unlock
+from logdb.net.operations.layout import FILE, Layout
+from logdb.net.operations.processes import running
+from tests.cli.test_processes import started
+from tests.net.clusters import free_addresses
+
+WAIT_S = 120
+PATIENT = ("--set", "suspect_after_ms=20000", "--set", "straggle_after_ms=60000", "--set", "election_ms=2000")
+"""Nobody dies by being slow."""
+SMALL = ("--shards", 1, "--replicas", 1, "--ordering", 1, "--mapping", 0, *PATIENT)
+
+Run = Callable[..., Any]
+
+
+def port() -> str:
+    return next(free_addresses()).rpartition(":")[2]
+
+
+def call(*args: object, code: int = 0) -> str:
+    """`logdb cluster ...` in this process. Returns what it printed; if it failed, the one line of its error."""
+    done = CliRunner().invoke(cli, ["cluster", *map(str, args)])
+    assert done.exit_code == code, done.stderr
+    if code:
+        assert done.stderr.startswith("error: ")
+        assert done.stderr.count("\n") == 1
+        return done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Iterator[Path]:
+    """A directory whose servers are all gone at the end."""
+    yield tmp_path / "cluster"
+    if (tmp_path / "cluster" / FILE).exists():
+        for process in processes(tmp_path / "cluster").values():
+            os.kill(process, signal.SIGKILL)
+
+
+def processes(path: Path) -> dict[str, int]:
+    return running(Layout(path).file.servers.values())
+
+
+def kill(path: Path, name: str) -> None:
+    """kill -9, and wait until it is gone."""
+    process = processes(path)[name]
+    os.kill(process, signal.SIGKILL)
+    while name in processes(path):
+        pass
+
+
+def status(*where: object) -> Any:
+    return json.loads(call("status", "--json", "--interval", 0.1, *where))
+
+
+def shards(seen: Any) -> dict[int, tuple[str, set[str]]]:
+    """State and names (or addresses) of the members of each shard."""
+    title = {server["number"]: server["name"] or server["address"] for server in seen["servers"]}
+    return {one["shard"]: (one["state"], {title[number] for number in one["servers"]}) for one in seen["shards"]}
+
+
+def test_a_cluster_from_its_beginning_to_its_end(path: Path) -> None:
+    shape = ("--shards", 2, "--replicas", 2, "--ordering", 3, "--mapping", 1, "--aggregators", 1)
+    up = json.loads(call("up", "--json", "--dir", path, "--port", port(), *shape, *PATIENT))
+    assert sorted(up["started"]) == ["a1", "m1", "o1", "o2", "o3", "s1", "s2", "s3", "s4"]
+    assert "0 of them started now" in call("up", "--dir", path, "--shards", 2)
+    with logdb.connect(up["endpoints"]) as db:
+        assert [db.put(b"%d" % number, b"x") for number in range(10)] == list(range(1, 11))
+    seen = status("--dir", path)
+    assert (seen["tail"], seen["oldest"], seen["records_per_s"], len(seen["servers"])) == (10, 1, 0, 9)
+    (mapping,) = (server for server in seen["servers"] if server["role"] == "mapping")
+    assert (mapping["applied"], mapping["lag"]) == (10, 0)
+    assert seen["cut"] >= 1
+    assert all(server["alive"] for server in seen["servers"])
+    assert {server["name"]: server["process"] for server in seen["servers"]} == processes(path)
+    assert sorted(server["state"] for server in seen["servers"] if server["role"] == "ordering") == [
+        "follows", "follows", "leads",
+    ]  # fmt: skip
+    assert {shard: state for shard, (state, _) in shards(seen).items()} == {1: "live", 2: "live"}
+
+    (leader,) = (server["name"] for server in seen["servers"] if server["state"] == "leads")
+    kill(path, leader)
+    assert call("finalize-shard", "--dir", path, 1) == "shard 1 takes no appends any more\n"
+    assert call("add-shard", "--dir", path) == "shard 3 takes appends\n"
+    (gone, _) = sorted(shards(seen)[2][1])
+    answer = json.loads(call("replace-server", "--json", "--dir", path, gone))
+    assert answer["shard"] == 2
+    seen = status("--dir", path)
+    assert shards(seen)[1][0] == "finalized"
+    assert shards(seen)[3] == ("live", {"s5", "s6"})
+    assert "s7" in shards(seen)[2][1]
+    assert gone not in shards(seen)[2][1]
+    (dead,) = (server for server in seen["servers"] if not server["alive"])
+    assert (dead["name"], dead["process"], dead["state"]) == (leader, None, "connection refused")
+
+    assert json.loads(call("up", "--dir", path, "--json"))["started"] == [leader]
+    with logdb.connect(up["endpoints"]) as db:
+        assert db.put(b"10", b"x") == 11
+        assert [key for key, _ in db.scan()] == sorted(b"%d" % number for number in range(11))
+    assert call("down", "--dir", path).startswith("stopped 12 servers; ")
+    assert processes(path) == {}
+    shown = call("status", "--dir", path, code=3)
+    assert "has no leader of its ordering layer: nothing can be appended" in shown
+
+
+def test_a_cluster_that_has_no_directory_here(path: Path) -> None:
+    call("up", "--dir", path, "--port", port(), *SMALL, "--replicas", 2, "--spares", 3)
+    where = ("--endpoints", Layout(path).file.server("storage", "s2").address)
+    seen = status(*where)
+    assert {server["role"] for server in seen["servers"]} == {"ordering", "storage"}
+    assert len(seen["servers"]) == 6
+    assert {server["process"] for server in seen["servers"]} == {None}
+    assert call("add-shard", *where) == "shard 2 takes appends\n"
+    answer = json.loads(call("replace-server", "--json", 1, *where))
+    assert (answer["replaced"], answer["shard"]) == (1, 1)
+    assert call("finalize-shard", 2, "--grace", 3, *where) == "shard 2 takes no appends any more\n"
+    assert "a shard has 2 servers, and there are " in call("add-shard", *where, code=3)
+    assert "shard 7 does not exist" in call("finalize-shard", 7, *where, code=3)
+    assert "s1 is not a server of a shard; there are " in call("replace-server", "s1", *where, code=2)
+    tables = call("status", "--interval", 0.1, *where)
+    assert tables.startswith(f"cluster {seen['cluster']}: ")
+    assert "\n2\tfinalized\t" in tables
+
+
+def test_a_watch_shows_what_is_done(path: Path) -> None:
+    up = json.loads(call("up", "--json", "--dir", path, "--port", port(), *SMALL))
+    watching = started("cluster", "status", "--watch", "--json", "--interval", 0.1, "--dir", path)
+    with logdb.log.connect(up["endpoints"]) as log, watching as watch:
+        assert watch.stdout is not None
+        assert json.loads(watch.stdout.readline())["tail"] == 0
+        log.append([(1, b"x")] * 50)
+        seen: Any = {"tail": 0}
+        while seen["tail"] < 50:
+            seen = json.loads(watch.stdout.readline())
+        assert seen["tail"] == 50
+        assert seen["records_per_s"] > 0
+        assert seen["cuts_per_s"] > 0
+        watch.send_signal(signal.SIGINT)
+        assert watch.wait(WAIT_S) == 130
+
+
+def test_ctrl_c_in_the_middle_of_up_leaves_nobody_running(path: Path) -> None:
+    command = ("cluster", "up", "--dir", path, "--port", port(), *SMALL)
+    with started(*command) as process:
+        while holding_process(path / "data" / "o1") is None:
+            pass
+        process.send_signal(signal.SIGINT)
+        assert process.wait(WAIT_S) == 130
+        assert process.stderr is not None
+        assert process.stderr.read().decode() == (
+            f"error: interrupted; no server was left running that did not run before: `up --dir {path}` goes on\n"
+        )
+    assert processes(path) == {}
+    call(*command[1:4])
+    assert sorted(processes(path)) == ["o1", "s1"]
+
+
+def test_a_port_that_somebody_else_has(path: Path) -> None:
+    call("up", "--dir", path, "--port", port(), *SMALL)
+    call("down", "--dir", path)
+    address = Layout(path).file.server("storage", "s1").listen
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(("127.0.0.1", int(address.rpartition(":")[2])))
+        taken.listen()
+        said = call("up", "--dir", path, code=3)
+    log = path / "logs" / "s1.log"
+    assert said == (
+        f"error: storage s1 did not start: {address} cannot be listened on: Address already in use (see {log})\n"
+    )
+    assert processes(path) == {}
+    call("up", "--dir", path)
+
+
+def test_a_server_that_does_not_end(path: Path) -> None:
+    call("up", "--dir", path, "--port", port(), *SMALL)
+    kill(path, "o1")
+    stopped = processes(path)["s1"]
+    os.kill(stopped, signal.SIGSTOP)
+    said = call("down", "--dir", path, "--timeout", 0.5, code=3)
+    assert said == f"error: still running: storage s1 (process {stopped}); `down --kill` kills what does not end\n"
+    assert call("down", "--dir", path, "--timeout", 0.5, "--kill").startswith("stopped 1 server; ")
+    assert processes(path) == {}
+
+
+def test_what_cannot_be_done_is_said(path: Path, tmp_path: Path) -> None:
+    for command in (["status"], ["down"], ["add-shard"], ["finalize-shard", "1"], ["replace-server", "s1"]):
+        said = call(*command, "--dir", path, code=2)
+        assert said == f"error: there is no cluster in {path}: `logdb cluster up --dir {path}` makes one\n"
+    assert not path.exists()
+    nowhere = next(free_addresses())
+    assert f"no server answers: {nowhere} (connection refused)" in call("status", "--endpoints", nowhere, code=3)
+    assert "'nowhere' is not an address" in call("status", "--endpoints", "nowhere", code=2)
+    assert "/sys/cluster cannot be written: " in call("up", "--dir", "/sys/cluster", code=3)
+    (tmp_path / "file").write_text("")
+    assert "Not a directory" in call("up", "--dir", tmp_path / "file" / "cluster", code=3)
+    assert "an odd number of replicas, not 2" in call("up", "--dir", path, "--policy", "mask", code=2)
+    assert "--set takes KEY=VALUE, not 'x'" in call("up", "--dir", path, "--set", "x", code=2)
+    assert "colour is no key of [cluster]" in call("up", "--dir", path, "--set", "colour=red", "--mapping", 0, code=2)
+    held = lock(path)
+    assert "another command is changing the cluster" in call("up", "--dir", path, code=3)
+    unlock(held)
+
+
+def test_another_shape_is_another_cluster(path: Path) -> None:
+    call("up", "--dir", path, "--port", port(), *SMALL)
+    call("down", "--dir", path)
+    for options, what in {
+        ("--ordering", "3"): "--ordering 1, not 3",
+        ("--policy", "mask"): "--policy finalize-and-add, not mask",
+        ("--set", "election_ms=1"): "its settings already, in cluster.toml",
+    }.items():
+        said = call("up", "--dir", path, *options, code=2)
+        assert said == f"error: the cluster in {path} has {what}; take another --dir for another cluster\n"
+    assert processes(path) == {}
