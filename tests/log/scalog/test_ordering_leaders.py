@@ -104,7 +104,8 @@ def test_the_tail_is_told_by_a_leader_that_has_made_sure() -> None:
     layer = Layer(replicas=3)
     shard = layer.shard("s-1", "s-2").shard
     layer.report(shard, 5, 1)
-    assert layer.send(layer.leader.config.address, AskTail(9)) == [(CLIENT, TailIs(9, 4, 1, layer.state.version, layer.state.cut))]
+    state = layer.state
+    assert layer.send(layer.leader.config.address, AskTail(9)) == [(CLIENT, TailIs(9, 4, 1, state.version, state.cut))]
 
 
 def test_a_deposed_leader_tells_no_tail() -> None:
