@@ -104,7 +104,7 @@ class MetricsPort:
         try:
             self._http, self._thread = start_http_server(int(port), host.strip("[]"), registry, **_tls(server, address))
             if isinstance(self._http.socket, ssl.SSLSocket):
-                self._http.socket.do_handshake_on_connect = False  # so the silent hold up nobody
+                self._http.socket.do_handshake_on_connect = False  # type: ignore[attr-defined]  # silence stops nobody
         except OSError as error:
             raise Unavailable(f"{address} cannot be listened on: {error.strerror or error}") from error
         self.address = f"{host}:{self._http.server_port}"
