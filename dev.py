@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Set up the checkout and run it: needs nothing but Python 3.11 or newer with pip.
 
-    python3 dev.py flights     the tour: a year of flights, bookings, time travel, two Spark exports, what differs
-    python3 dev.py test        everything a contributor must see green: ruff, mypy --strict, all tests
+    python3 dev.py flights       the tour: a year of flights, bookings, time travel, two Spark exports, what differs
+    python3 dev.py marketplace   the shared log by itself, on a cluster: events, shards that come and go, analytics
+    python3 dev.py test          everything a contributor must see green: ruff, mypy --strict, all tests
 
-Both make a virtual environment in .venv (LOGDB_VENV names another place) and install the project with what it needs
-into it; arguments that follow go to the tour or to pytest.
+All make a virtual environment in .venv (LOGDB_VENV names another place) and install the project with what it needs
+into it; arguments that follow go to the example or to pytest.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
 VENV = Path(os.environ.get("LOGDB_VENV", ROOT / ".venv"))
-EXTRAS = {"flights": "flights", "test": "dev"}
+EXTRAS = {"flights": "flights", "marketplace": "cluster", "test": "dev"}
 
 
 def python_with(extra: str) -> str:
@@ -50,8 +51,8 @@ def main(arguments: list[str]) -> None:
     if task not in EXTRAS:
         raise SystemExit(__doc__)
     python = python_with(EXTRAS[task])
-    if task == "flights":
-        run([python, "examples/flights.py", *arguments[1:]])
+    if task != "test":
+        run([python, f"examples/{task}.py", *arguments[1:]])
         return
     run([python, "-m", "ruff", "check", "."])
     run([python, "-m", "mypy"])

@@ -173,7 +173,7 @@ def _settings(texts: Sequence[str]) -> dict[str, int | str]:
 
 def _tell_how_to_connect(path: Path, layout: Layout, started: Sequence[str], as_json: bool) -> None:
     servers = layout.file.servers
-    endpoints = ",".join(server.address for (role, _), server in servers.items() if role == "ordering")
+    endpoints = layout.endpoints
     document = {"cluster": layout.file.name, "dir": str(path), "endpoints": endpoints, "started": list(started)}
     face = "logdb" if any(role == "mapping" for role, _ in servers) else "logdb.log"
     rendering.answer(as_json, document, f"""\

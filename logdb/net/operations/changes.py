@@ -129,9 +129,7 @@ class Operator:
 
     def _log(self) -> RemoteLog:
         """The cluster's log, for changes. Raises Unavailable."""
-        endpoints = self._endpoints
-        if self._layout is not None:
-            endpoints = [one.address for (role, _), one in self._layout.file.servers.items() if role == "ordering"]
+        endpoints = self._endpoints if self._layout is None else self._layout.endpoints
         return RemoteLog(in_shared_loop(Connection.open(endpoints, CONNECT_S, self._credentials)), PATIENCE_S)
 
     # ---- spares

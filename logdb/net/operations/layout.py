@@ -116,6 +116,11 @@ class Layout:
         return self.path / "logs"
 
     @property
+    def endpoints(self) -> str:
+        """Where clients find the cluster."""
+        return ",".join(server.address for (role, _), server in self.file.servers.items() if role == "ordering")
+
+    @property
     def members_per_shard(self) -> int:
         """How many servers a shard takes."""
         ordering = next(config for config in self.file.servers.values() if isinstance(config, OrderingServerConfig))
