@@ -23,7 +23,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from logdb_cli.rendering import progress
 from rich.console import Console
 from rich.table import Table
 
@@ -198,7 +197,7 @@ def own_cluster() -> Iterator[tuple[str, Operator]]:
     """A cluster of this program's own: where it is, and who can change it."""
     with tempfile.TemporaryDirectory(prefix="logdb-marketplace-") as directory:
         layout = Layout.make(Path(directory), Shape(shards=2, replicas=2, ordering=3, mapping=0), {}, 7501)
-        operator = Operator((), layout, progress)
+        operator = Operator((), layout)
         try:
             operator.bring_up()
             yield layout.endpoints, operator
@@ -214,7 +213,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--endpoints", help="servers of a cluster, with spare servers for the shards to come")
     given = parser.parse_args(arguments)
     if given.endpoints:
-        day(given.endpoints, Operator(given.endpoints.split(","), None, progress), given.jobs, given.events)
+        day(given.endpoints, Operator(given.endpoints.split(","), None), given.jobs, given.events)
         return
     with own_cluster() as (endpoints, operator):
         day(endpoints, operator, given.jobs, given.events)

@@ -7,8 +7,8 @@ on this machine, missing ones are started; elsewhere it is said how many are mis
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 
 from logdb.errors import Unavailable
@@ -27,7 +27,14 @@ PATIENCE_S: Final = 60.0
 CONNECT_S: Final = 5.0
 
 Progress = Callable[[str], AbstractContextManager[Callable[[int, int | None], None]]]
-"""A progress bar of that title."""
+"""A progress bar of that title: hears how much is done, and of how much."""
+
+
+@contextmanager
+def silently(title: str) -> Iterator[Callable[[int, int | None], None]]:
+    """None."""
+    yield lambda done, of: None
+
 
 
 class Operator:
@@ -35,7 +42,11 @@ class Operator:
     servers. `progress`: shows how far things are. `credentials`: what the servers are shown."""
 
     def __init__(
-        self, endpoints: Sequence[str], layout: Layout | None, progress: Progress, credentials: Credentials = NONE
+        self,
+        endpoints: Sequence[str],
+        layout: Layout | None,
+        progress: Progress = silently,
+        credentials: Credentials = NONE,
     ) -> None:
         self._endpoints, self._layout, self._progress, self._credentials = endpoints, layout, progress, credentials
 
