@@ -20,6 +20,7 @@ from logdb.log.scalog.messages import (
     Register,
     Report,
     Segment,
+    SessionsAre,
     ShardConfig,
     Update,
     Updates,
@@ -49,6 +50,7 @@ class Membership:
         self._asked = self._asked_others = 0
         self._above = Upward(shard)
         self._joined_at_head: int | None = None
+        self._learned_at = 0
         self._reported: Report | None = None
 
     # ---- starting
@@ -282,6 +284,11 @@ class Membership:
             question = AskPlacements(shard.number, shard.server, shard.chain.head)
             shard.out.append(Send(sender, question))
 
+    def on_sessions(self, message: SessionsAre, sender: Address) -> None:
+        """Learn what another member knows of clients. Who has told may be wiped once this one has joined (SCA-14)."""
+        if self._replication.on_sessions(message):
+            self._learned_at = self._meta.checkpoint()
+
     # ---- reporting
 
     def _report(self) -> None:
@@ -341,7 +348,8 @@ class Membership:
         if config is None or shard.server not in config.joining or self._joined_at_head is None:
             return False
         ends = shard.chain.ends
-        return self._meta.placed >= self._joined_at_head and all(
+        has_links = self._meta.placed >= self._joined_at_head and self._meta.durable >= self._learned_at
+        return has_links and all(
             copy.whole and copy.durable >= ends.get(copy.id, 1) for copy in shard.copies.values()
         )
 

@@ -96,8 +96,9 @@ class Meta:
         if self._bytes > max(self._shard.settings.checkpoint_bytes, self._checkpoint_bytes):
             self.checkpoint()
 
-    def checkpoint(self) -> None:
-        """Write all that counts. When it is durable what is before it goes, in this journal and in the segments."""
+    def checkpoint(self) -> int:
+        """Write all that counts. When it is durable (the journal is up to what this returns) what is before it goes, in
+        this journal and in the segments."""
         shard = self._shard
         chain = shard.chain
         head = {
@@ -121,6 +122,7 @@ class Meta:
         self._unwritten.clear()
         self._written.append((end, chain.head))
         self._checkpoints.append((end, {copy.id: min(copy.base, copy.durable) for copy in shard.copies.values()}))
+        return end
 
     def persisted(self, end: int) -> bool:
         """The journal is durable up to `end`. Returns whether `placed` has moved."""

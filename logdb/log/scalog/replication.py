@@ -259,13 +259,14 @@ class Replication:
             known = copy.sessions.known_before(message.before)
             shard.out.append(Send(sender, SessionsAre(shard.number, copy.id, message.before, *known)))
 
-    def on_sessions(self, message: SessionsAre, sender: Address) -> None:
-        """Learn it."""
+    def on_sessions(self, message: SessionsAre) -> bool:
+        """Learn it. Returns whether it was news."""
         copy = self._shard.copies.get(message.segment)
         if copy is None or message.shard != self._shard.number or copy.whole or message.before != copy.began:
-            return
+            return False
         copy.sessions.merge(message.marks, message.runs)
         copy.whole = True
+        return True
 
     # ---- time passes
 

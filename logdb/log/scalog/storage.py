@@ -100,7 +100,7 @@ class StorageServer:
             Replicate: self._replication.on_replicate,
             Held: self._replication.on_held,
             AskSessions: self._replication.on_ask_sessions,
-            SessionsAre: self._replication.on_sessions,
+            SessionsAre: member.on_sessions,
             You: member.on_you,
             Update: member.on_update,
             Updates: member.on_updates,

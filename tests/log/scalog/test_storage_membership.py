@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
 
 from logdb.log.cores import SECOND, ProtocolViolation
 from logdb.log.scalog.messages import (
     Ask,
+    AskFate,
     AskPlacements,
+    AskSessions,
     CaughtUp,
+    Fate,
     Member,
     NotFound,
     Placed,
@@ -19,6 +24,8 @@ from logdb.log.scalog.messages import (
     Refused,
     Register,
     Report,
+    Segment,
+    SessionsAre,
     ShardState,
     SuspectAggregator,
     Update,
@@ -273,6 +280,40 @@ def test_an_aggregator_that_has_just_begun_does_not_make_a_member_believe_that_i
     newcomer.receive(Update(config.shard, 2, config, (), 0, 0, 1), "aggregator")
     newcomer.wait(2 * SECOND)
     assert not newcomer.take(CaughtUp)
+
+
+def test_a_joining_member_keeps_what_it_was_told_of_clients_before_it_says_that_it_has_all() -> None:
+    """SCA-14: the only one who knew may be replaced at once, and this one die before its next sync (BUGS.md, 12)."""
+    cluster = Cluster(1)
+    cluster.hosts[0].receive(append(1, 3))
+    cluster.run()
+    cluster.order((21, 3))
+    cluster.tell()
+    newcomer = Host("host-1")
+    cluster.hosts.append(newcomer)
+    cluster.oldest = 4
+    cluster.config = cluster.config._replace(
+        epoch=2,
+        members=(*cluster.config.members, Member(12, "host-1")),
+        segments=(Segment(21, 11, 4, 4),),
+        joining=(12,),
+    )
+    with mock.patch.dict(cluster.hosts[0].core._on, {AskSessions: lambda message, sender: None}):
+        newcomer.sync()
+        newcomer.receive(You(newcomer.token, 12, False, cluster.update(config=cluster.config)), ORDERING[0])
+        cluster.tell(config=cluster.config)
+        cluster.wait(SECOND)
+    assert not newcomer.take(CaughtUp)
+    newcomer.sync()
+    newcomer.receive(SessionsAre(1, 21, 4, ((7, 1),), ((7, 1, 3, 1, 1),)), "host-0")
+    newcomer.wait(SECOND)
+    assert not newcomer.take(CaughtUp), "what it was told is not durable"
+    newcomer.sync()
+    newcomer.wait(SECOND)
+    assert newcomer.take(CaughtUp)
+    newcomer.restart()
+    newcomer.receive(AskFate(7, 21, ((1, 4),)))
+    assert newcomer.take(Fate) == [Fate(7, 21, ((1, 3, 1),), ((4, 1),))]
 
 
 def test_a_finalized_shard_still_reports_what_is_placed() -> None:
