@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from logdb.cluster.messages import Answered, Answers, Busy, Consistency, Outcome, Question, Read, Reads
+from logdb.cluster.messages import Answered, Answers, AtTime, Busy, Consistency, Outcome, Question, Read, Reads
 from logdb.log.cores import Address, ProtocolViolation
 from logdb.log.scalog.desk import Alarm, Desk
 
@@ -45,7 +45,8 @@ class Asking:
     def ask(self, question: Question, consistency: Consistency, version: int, told: Told) -> int:
         """Put a question, as of `version` or not before it. Returns its number, by which it can be dropped."""
         number = self._desk.number()
-        least = 0 if consistency == Consistency.SNAPSHOT else max(self.session, version)
+        names_it = consistency == Consistency.SNAPSHOT or isinstance(question, AtTime)
+        least = 0 if names_it else max(self.session, version)
         self.open[number] = Asked(question, consistency, version, least, told)
         self._queue([number], 0)
         return number

@@ -254,6 +254,16 @@ def test_the_oldest_version_is_asked_for_as_of_now() -> None:
     assert client.answers[call] == 3
 
 
+def test_a_time_may_be_before_what_was_seen() -> None:
+    """DBS-4"""
+    client = Client(session=7)
+    call = client.call(calls.AtTime(client.now - SECOND))
+    ((_, read),) = client.reads()
+    client.answer(read.number, 3)
+    assert client.answers[call] == 3
+    assert client.core.session == 7
+
+
 @pytest.mark.parametrize("is_there", [True, False])
 def test_a_record_is_found_wherever_it_stands(is_there: bool) -> None:
     client = Client()
