@@ -12,6 +12,7 @@ import traceback
 from pathlib import Path
 
 from tests.nemesis.network import Network, inside, lacks
+from tests.nemesis.planted import PLANTED
 from tests.nemesis.run import Round, Setting, Tally
 from tests.nemesis.servers import Hosts, Loopback
 
@@ -30,6 +31,7 @@ def main() -> int:
     parser.add_argument("--single", action="store_true", help="a server of one directory instead of a cluster")
     parser.add_argument("--log", action="store_true", help="the shared log alone, without a database")
     parser.add_argument("--loopback", action="store_true", help="no hosts of their own: only faults of processes")
+    parser.add_argument("--planted", choices=sorted(PLANTED), help="a bug in all processes; it should be caught")
     parser.add_argument("--dir", type=Path, help="for data, logs and histories; stays if something is wrong")
     parser.add_argument("--keep", action="store_true", help="keep logs and histories in any case")
     options = parser.parse_args()

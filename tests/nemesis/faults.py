@@ -43,7 +43,7 @@ class Scene:
 
     def while_(self) -> float:
         """Mostly short, now and then longer than it takes to be suspected."""
-        return self.draw.choice((0.3, 0.8, 1.5, 3.0)) * self.draw.uniform(0.7, 1.3)
+        return self.draw.choice((0.3, 0.8, 1.5, 3.0, 6.0)) * self.draw.uniform(0.7, 1.3)
 
 
 # ---- faults of a process

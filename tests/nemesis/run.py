@@ -7,7 +7,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,8 +22,11 @@ from tests.nemesis.history import Entry, load
 from tests.nemesis.judging import End, judge
 from tests.nemesis.logs import check_log, everything
 from tests.nemesis.servers import Loopback, Process, Servers
+from tests.nemesis.workloads import text_of
 from tests.sim.world import Failure
 
+ALIVE = b"alive"
+"""The key that is written when all has been mended."""
 STARTS_S = 120.0
 LIVES_S = 60.0
 """A transaction must have committed so long after everything was mended; a busy machine is slow."""
@@ -43,11 +46,12 @@ class Setting:
     shards: int = 2
     policy: str = "remove-and-replace"
     failures: int = 1
+    planted: str = ""
     clients: int = 2
-    think_ms: float = 40.0
+    think_ms: float = 25.0
     timeout_s: float = 5.0
-    gap_s: float = 1.0
-    at_once: int = 2
+    gap_s: float = 0.8
+    at_once: int = 3
 
     @property
     def roles(self) -> dict[str, str]:
@@ -82,7 +86,9 @@ class Round:
     def __init__(self, ground: Loopback, setting: Setting, seed: int, tally: Tally, say: Callable[[str], None]) -> None:
         self.ground, self.setting, self.tally, self.say = ground, setting, tally, say
         self.draw = random.Random(seed)
-        self.servers = Servers(ground, setting.roles, policy=setting.policy, failures=setting.failures)
+        self.servers = Servers(
+            ground, setting.roles, policy=setting.policy, failures=setting.failures, planted=setting.planted
+        )
         self.scene = Scene(self.servers, self.draw)
         self.problems: list[str] = []
         self._active: dict[str, tuple[float, str, Fault]] = {}
@@ -147,7 +153,7 @@ class Round:
         view = self._view()
         if view is None:
             return False
-        live = [config for config in view.shards if config.state is ShardState.LIVE]
+        live = list(filter(_is_live, view.shards))
         if len(live) < self.setting.shards:
             self._hire_servers(view)
             if len(view.spares) >= self.setting.members:
@@ -318,11 +324,12 @@ class Round:
         if view is None:
             return False
         self._hire_servers(view)
-        live = [config for config in view.shards if config.state is ShardState.LIVE]
+        live = list(filter(_is_live, view.shards))
         choices: list[tuple[str, tuple[Any, ...]]] = []
         if len(view.spares) >= self.setting.members and len(live) < self.setting.shards + 1:
             choices.append(("add shard", (RemoteLog.add_shard,)))
-        if len(live) > 1:
+        fresh = [process for process in self.servers.of("storage") if not process.lives]
+        if len(live) > 1 and len(view.spares) + len(fresh) >= self.setting.members:
             grace = self.draw.choice((0, 0, 10))
             choices.append(("finalize shard", (RemoteLog.finalize_shard, self.draw.choice(live).shard, grace)))
         if live and view.spares and not self._lost:
@@ -357,11 +364,16 @@ class Round:
         clients = [client for client in self.servers.clients.values() if client.running]
         servers = [server for server in self.servers.processes.values() if server.lives]
         ready = all(process.ready for process in [*clients, *servers])
-        return ready and (self._log is None or self._make_shards())
+        return ready and (self._log is None or self._has_shard())
+
+    def _has_shard(self) -> bool:
+        """Where failures finalize shards there may be none left that takes appends."""
+        view = self._view()
+        return view is not None and (any(map(_is_live, view.shards)) or self._make_shards())
 
     def _commits(self, name: str) -> None:
         with logdb.connect(self.servers.address(name), timeout=LIVES_S) as db:
-            db.put(b"alive", name.encode(), label="alive")
+            db.put(ALIVE, name.encode())
 
     def _end_clients(self) -> None:
         for client in [client for client in self.servers.clients.values() if client.running]:
@@ -375,8 +387,8 @@ class Round:
         with logdb.connect(self.servers.endpoints, timeout=LIVES_S) as db:
             settled = {txn: db.outcome(txn) for txn in doubtful}
             version = db.version
-            commits = [(item.version, item.label, dict(item.changes)) for item in db.watch(since=0, timeout=0)]
-            end = End(version, commits, dict(db.at(version=version).scan()), settled)
+            commits = [(item.version, item.label, _shown(item.changes)) for item in db.watch(since=0, timeout=0)]
+            end = End(version, commits, _shown(dict(db.at(version=version).scan())), settled)
         end.states = [self._state_of(process, version) for process in self.servers.of("mapping")]
         return end
 
@@ -387,7 +399,7 @@ class Round:
             process.pause()
         try:
             with logdb.connect(self.servers.address(who.name), timeout=LIVES_S) as db:
-                return dict(db.at(version=version).scan())
+                return _shown(dict(db.at(version=version).scan()))
         finally:
             for process in others:
                 process.resume()
@@ -412,10 +424,17 @@ class Round:
         entries = self._history()
         end = self._end(entries)
         self.tally.commits += len(end.commits)
-        end.commits = [commit for commit in end.commits if b"alive" not in commit[2]]
-        end.state.pop(b"alive", None)
-        for state in end.states:
-            state.pop(b"alive", None)
+        end.commits = [commit for commit in end.commits if commit[2]]
         for problem in judge(entries, end):
             self._report(problem)
         self.say(f"{len(entries)} operations, {len(end.commits)} commits judged")
+
+
+def _is_live(config: ShardConfig) -> bool:
+    return config.state is ShardState.LIVE
+
+
+def _shown(items: Mapping[bytes, Any]) -> dict[bytes, Any]:
+    """As histories have it, without what this nemesis wrote itself."""
+    shown = {key: text_of(key.decode(), value) for key, value in items.items() if key != ALIVE}
+    return {key: None if text is None else text.encode() for key, text in shown.items()}

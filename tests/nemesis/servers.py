@@ -92,11 +92,12 @@ class Hosts(Loopback):
 
 
 class Process:
-    """A server or a client. What it says goes to files beside its data; `lives` counts its starts."""
+    """A server or a client. What it says goes to files beside its data; `lives`: how often it was started."""
 
     def __init__(self, name: str, role: str, command: Sequence[str], path: Path) -> None:
         self.name, self.role, self.command, self.path = name, role, list(command), path
         self.lives = 0
+        self._said_before = 0
         self.paused = False
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -104,6 +105,8 @@ class Process:
         """Start it, and do not wait for anything."""
         assert self._process is None
         self.lives += 1
+        self._file("out").touch()
+        self._said_before = self._file("out").stat().st_size
         with self._file("out").open("ab") as out, self._file("log").open("ab") as log:
             self._process = subprocess.Popen(
                 self.command, stdout=out, stderr=log, cwd=ROOT, env=os.environ | {"LOGDB_TRACEBACK": "1"}
@@ -115,7 +118,7 @@ class Process:
     @property
     def ready(self) -> bool:
         """Whether it has said so in this life."""
-        return self.running and self._file("out").read_bytes().count(b"ready: ") == self.lives
+        return self.running and b"ready: " in self._file("out").read_bytes()[self._said_before :]
 
     @property
     def running(self) -> bool:
@@ -169,8 +172,11 @@ class Process:
 class Servers:
     """All servers of a run by name: one of a directory, or those of a cluster; and their clients."""
 
-    def __init__(self, ground: Loopback, roles: Mapping[str, str], *, policy: str, failures: int) -> None:
+    def __init__(
+        self, ground: Loopback, roles: Mapping[str, str], *, policy: str, failures: int, planted: str = ""
+    ) -> None:
         self.ground, self.path, self.roles = ground, ground.path, dict(roles)
+        self._python = [sys.executable, "-m", *(["tests.nemesis.planted", planted] if planted else [])]
         self.is_cluster = "single" not in self.roles.values()
         self.has_database = not self.is_cluster or "mapping" in self.roles.values()
         self.disks = {name: ground.disk(name) for name, role in self.roles.items() if role != "aggregator"}
@@ -187,7 +193,7 @@ class Servers:
         self._config.write_text("\n".join(lines))
 
     def _server(self, name: str, role: str) -> Process:
-        command = [*self.ground.command(name), sys.executable, "-m", "logdb_cli", "serve"]
+        command = [*self.ground.command(name), *self._python, "logdb_cli", "serve"]
         if self.is_cluster:
             command += [role, "--config", str(self._config), "--name", name]
         else:
@@ -197,7 +203,7 @@ class Servers:
     def client(self, name: str, *, seed: int, timeout_s: float, think_ms: float) -> Process:
         """A client process, at a host of its own."""
         client = Process(name, "client", [
-            *self.ground.command(name.partition("-")[0]), sys.executable, "-m", "tests.nemesis.client",
+            *self.ground.command(name.partition("-")[0]), *self._python, "tests.nemesis.client",
             "--endpoints", self.endpoints, "--history", str(self.history(name)), "--name", name, "--seed", str(seed),
             "--timeout", str(timeout_s), "--think-ms", str(think_ms), *([] if self.has_database else ["--log"]),
         ], self.path)  # fmt: skip

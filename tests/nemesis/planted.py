@@ -1,0 +1,58 @@
+"""Bugs planted on purpose in real servers and clients, to see the nemesis find them.
+
+    python -m tests.nemesis.planted NAME MODULE ARGUMENTS...
+
+runs a module with the bug in it; `python -m tests.nemesis --planted NAME` does so with all servers and clients. The
+simulator's bugs of the database are here too; the others are of what it does not simulate.
+"""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from logdb.log.segments.disk import Disk
+from tests.sim.database.planted import PLANTED as SIMULATED
+
+OWN: dict[str, Callable[[], AbstractContextManager[None]]] = {}
+
+
+def planted(owner: Any, method: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Make a bug of a function that takes the right method and then its arguments."""
+
+    def plant(wrong: Callable[..., Any]) -> Callable[..., Any]:
+        @contextmanager
+        def patched() -> Iterator[None]:
+            right = getattr(owner, method)
+            setattr(owner, method, lambda *arguments, **named: wrong(right, *arguments, **named))
+            try:
+                yield
+            finally:
+                setattr(owner, method, right)
+
+        OWN[wrong.__name__.replace("_", " ")] = patched
+        return wrong
+
+    return plant
+
+
+@planted(Disk, "sync")
+def acknowledge_before_the_sync(right: Any, disk: Disk, fd: int) -> None:
+    """What is written is taken for durable."""
+
+
+PLANTED = {**OWN, **SIMULATED}
+
+
+def main() -> None:
+    _, name, module, *arguments = sys.argv
+    sys.argv = [module, *arguments]
+    with PLANTED[name]():
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()
