@@ -162,9 +162,10 @@ class AggregatorServerConfig(ServerConfig):
 
 @dataclass(frozen=True, slots=True)
 class MappingServerConfig(ServerConfig):
-    """A mapping server. For `keep_decisions` see `cluster.mapping_server.MappingConfig`."""
+    """A mapping server. For what it says of decisions see `cluster.mapping_server.MappingConfig`."""
 
     keep_decisions: int = 10_000
+    decide_ms: int = 10_000
 
     @property
     def role(self) -> Role:
@@ -178,6 +179,7 @@ class MappingServerConfig(ServerConfig):
             log=ClientConfig(address=self.address, ordering=self.ordering),
             peers=tuple(other for other in self.mapping if other != self.address),
             keep_decisions=self.keep_decisions,
+            decide_ns=self.decide_ms * MILLISECOND,
         )
 
 
@@ -251,6 +253,7 @@ SETTINGS: Final[dict[str, Setting]] = {
     "buffer_mib": Setting(int, _between(1, 4_096), ("cluster", "storage")),
     "segment_mib": Setting(int, _between(1, 1_024), ("cluster", "storage")),
     "keep_decisions": Setting(int, _between(1, 10_000_000), ("cluster",)),
+    "decide_ms": Setting(int, _between(10, 3_600_000), ("cluster",)),
     "ca": Setting(str, Path, ("security",)),
     "certificate": Setting(str, str, ("security",)),
     "key": Setting(str, str, ("security",)),

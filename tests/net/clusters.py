@@ -23,6 +23,8 @@ from logdb.net.server import Server
 HEARTBEAT_MS = 25
 SUSPECT_AFTER_MS = 20_000
 """Nobody dies in these clusters, and a machine may be busy."""
+DECIDE_MS = 3_600_000
+"""No record comes into the log but what the test writes."""
 
 
 def free_addresses() -> Iterator[str]:
@@ -76,7 +78,7 @@ class Cluster:
         for number, address in zip(range(1, storage + 1), addresses, strict=False):
             self.configs[f"s{number}"] = StorageServerConfig(**self._common(f"s{number}", address), **times)
         for number, address in enumerate(self.mapping, 1):
-            self.configs[f"m{number}"] = MappingServerConfig(**self._common(f"m{number}", address))
+            self.configs[f"m{number}"] = MappingServerConfig(**self._common(f"m{number}", address), decide_ms=DECIDE_MS)
         self.servers: dict[str, Server] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
 

@@ -33,6 +33,7 @@ cut_interval_ms = 1
 snapshot_mib = 8
 segment_mib = 16
 keep_decisions = 5
+decide_ms = 70
 
 [ordering.o1]
 listen = "127.0.0.1:7401"
@@ -118,6 +119,7 @@ def test_cores_get_what_is_configured(tmp_path: Path) -> None:
     mapping = file.server("mapping", "m2").core()
     assert (mapping.address, mapping.log.address) == 2 * ("node2.example:7432",)
     assert (mapping.peers, mapping.keep_decisions) == (("127.0.0.1:7431",), 5)
+    assert mapping.decide_ns == 70 * MILLISECOND
     assert mapping.log.ordering == ordering.replicas
 
 
