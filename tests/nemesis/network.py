@@ -7,8 +7,10 @@ waits, up to a bound. All of it lives in a network namespace of the process that
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
@@ -35,7 +37,11 @@ def inside(arguments: Sequence[str]) -> int | None:
         _prepare()
         return None
     command = ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", sys.executable]
-    return subprocess.run([*command, *arguments], env=os.environ | {INSIDE: "1"}, check=False).returncode
+    with subprocess.Popen([*command, *arguments], env=os.environ | {INSIDE: "1"}) as child:
+        signal.signal(signal.SIGTERM, lambda *_: child.kill())
+        with contextlib.suppress(KeyboardInterrupt):  # the child has heard it as well
+            child.wait()
+    return child.returncode
 
 
 def _prepare() -> None:

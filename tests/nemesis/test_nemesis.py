@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.nemesis.run import Round, Setting, Tally
 from tests.nemesis.servers import Loopback
 
+SINGLE = Setting(ordering=0, think_ms=10, gap_s=0.3)
+SMALL = Setting(aggregators=0, storage=3, reserve=4, shards=1, clients=1, think_ms=10, gap_s=0.3)
 
-def test_kills_and_pauses_of_a_single_server(tmp_path: Path) -> None:
+
+@pytest.mark.parametrize("setting", [SINGLE, SMALL], ids=["a single server", "a small cluster"])
+def test_kills_and_pauses(setting: Setting, tmp_path: Path) -> None:
     tally = Tally()
-    setting = Setting(ordering=0, clients=2, think_ms=10, gap_s=0.3)
-    Round(Loopback(tmp_path), setting, seed=4, tally=tally, say=print).run(faults=5)
+    Round(Loopback(tmp_path), setting, seed=4, tally=tally, say=print).run(faults=6)
     assert tally.problems == []
-    assert sum(tally.faults.values()) == 5
+    assert sum(tally.faults.values()) == 6
     assert tally.commits > 20
