@@ -1,11 +1,11 @@
 """Spark over LogDB: the data source `logdb`, and snapshots exported as Parquet.
 
-    from spark_export import register, session
+from spark_export import register, session
 
-    spark = session()                                    # or: register(spark) for a session of your own
-    spark.read.format("logdb").option("versionAsOf", 42).load("data")
+spark = session()                                    # or: register(spark) for a session of your own
+spark.read.format("logdb").option("versionAsOf", 42).load("data")
 
-    export_snapshot("data", "flights-at-42", version=42)
+export_snapshot("data", "flights-at-42", version=42)
 """
 
 from spark_export.export import Exported, ExportFailed, export_snapshot, verify_export

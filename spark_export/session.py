@@ -61,8 +61,9 @@ def session(*, cores: int | None = None, memory: str = "2g", name: str = "logdb"
 
 
 def register(spark: SparkSession) -> SparkSession:
-    """Make `spark.read.format("logdb")` known to a session, which is returned."""
+    """Make `spark.read.format("logdb")` known to a session, which is returned, with filters pushed down to it."""
     from spark_export.source import LogDBSource
 
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     spark.dataSource.register(LogDBSource)
     return spark

@@ -1,4 +1,4 @@
-"""The Spark data source `logdb`: one version of a database directory as a DataFrame.
+"""The Spark data source `logdb`: a database directory as DataFrames, read from the files of its log.
 
     spark.read.format("logdb").option("versionAsOf", 42).option("prefix", "flight/").load("data")
 
@@ -10,159 +10,257 @@ however often it is used, whatever is written or compacted meanwhile. The files 
 and the directory is next read by one (`logdb.embedded.plan`). The executors read the log themselves (`runs`), so they
 must see the directory; partitions are key ranges in order.
 
+    spark.read.format("logdb").option("readChangeFeed", "true").option("startingVersion", 42).load("data")
+
+A row is a key that a transaction wrote: `key`, `value` (null where it was deleted), `_change_type` (insert, update,
+delete), `_commit_version`, `_commit_timestamp`, as `db.watch` tells it; partitions are stretches of the log
+(`changes`).
+
+    spark.readStream.format("logdb").option("readChangeFeed", "true").load("data")
+
+The same as a stream (`stream`). Without readChangeFeed a stream has `key`, `value`, `version`, which costs less: nobody
+needs to know what was there before.
+
+Filters on the key or the version (comparisons with a constant) are pushed down in batches: keys out of range are
+dropped as they are decoded, and segments of other versions are not read. `register` turns that on in the session
+(`spark.sql.python.filterPushdown.enabled`).
+
 Options:
 
-path            the directory
-versionAsOf     the version (default: the newest)
-timestampAsOf   instead: the version at that time, ISO 8601 (UTC if it names no zone) or seconds since the epoch
-prefix          only keys that begin with this text (as UTF-8)
-prefixHex       only keys that begin with these bytes, in hexadecimal
-partitionBytes  bytes of log for each partition (default: 64 MiB)
-snapshot        instead of all of the above but the prefix and partitionBytes: the folder of a pinned snapshot
+path               the directory
+versionAsOf        the version (default: the newest)
+timestampAsOf      instead: the version at that time, ISO 8601 (UTC if it names no zone) or seconds since the epoch
+readChangeFeed     true: changes
+startingVersion    the first version whose changes are wanted; for streams also latest (the default) or oldest
+endingVersion      the last one (default: the newest)
+oldValues          true: changes have a column `old_value`, what the key held before
+maxRowsPerTrigger  a batch of a stream has at most so many rows, but one transaction at least
+prefix             only keys that begin with this text (as UTF-8); prefixHex: with these bytes, in hexadecimal
+startKey           only keys from this one on; startKeyHex in hexadecimal
+endKey             only keys before this one; endKeyHex in hexadecimal
+codec              json: values are JSON objects, as `logdb import` makes them, and their fields are columns: those that
+                   `.schema(...)` names, or else those that the first 1,000 values have
+partitionBytes     bytes of log for each partition (default: 128 MiB)
+snapshot           instead of path and version: the folder of a pinned snapshot
+
+`.schema(...)` chooses columns, and may ask for key and value as STRING (`columns`).
 """
 
 from __future__ import annotations
 
-import datetime as dt
-import os
+import contextlib
 from collections.abc import Iterator, Mapping
+from itertools import islice, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+import pyarrow.compute as pc
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 
-from logdb import moments
-from logdb.embedded.plan import Owner, Plan, load, pin, process_owner
+import logdb
+from logdb.embedded.plan import Plan, load, pin
+from logdb.errors import LogDBError
+from spark_export import changes
+from spark_export.changes import Changes
+from spark_export.columns import CODECS, SAMPLED_VALUES, Asked, asked, inferred
+from spark_export.decoding import KeyRange
 from spark_export.failure import reporting
-from spark_export.runs import Runs
+from spark_export.filters import Bounds
+from spark_export.options import Options, application
+from spark_export.runs import ROWS, STRETCH_BYTES, Runs
+from spark_export.stream import LATEST, OLDEST, LogDBStreamReader
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.types import StructType
 
-PARTITION_BYTES: Final = 64 << 20
-OPTIONS: Final = ("path", "versionAsOf", "timestampAsOf", "prefix", "prefixHex", "partitionBytes", "snapshot")
-SCHEMA: Final = "key BINARY, value BINARY, version LONG"
+RANGE: Final = ("prefix", "prefixHex", "startKey", "startKeyHex", "endKey", "endKeyHex")
+EVERYWHERE: Final = ("path", *RANGE, "codec", "partitionBytes", "readChangeFeed")
+SNAPSHOT: Final = (*EVERYWHERE, "versionAsOf", "timestampAsOf", "snapshot", "startingVersion", "maxRowsPerTrigger")
+CHANGES: Final = (*EVERYWHERE, "startingVersion", "endingVersion", "oldValues", "maxRowsPerTrigger")
+COLUMNS: Final = dict(zip(ROWS.names, ROWS.types, strict=True))
 
 
 class LogDBSource(DataSource):
-    """`spark.read.format("logdb")`. Raises ValueError for a wrong option, and as `logdb.embedded.plan.pin`."""
+    """`spark.read.format("logdb")` and `spark.readStream.format("logdb")`.
+
+    Raises ValueError for a wrong option, and as `logdb.embedded.plan.pin`.
+    """
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(dict(options))
-        given = _checked(options)
-        self.prefix = _prefix(given)
-        self.partition_bytes = _number(given, "partitionBytes", PARTITION_BYTES, least=1)
-        self.plan = _plan(given)
+        self._is_feed = Options(options, (*SNAPSHOT, *CHANGES)).flag("readChangeFeed")
+        self._given = given = Options(options, CHANGES if self._is_feed else SNAPSHOT)
+        self._keys = given.keys()
+        self._codec = given.choice("codec", CODECS)
+        self._stretch_bytes = given.number("partitionBytes", least=1) or STRETCH_BYTES
+        self._with_old = given.flag("oldValues")
+        self._since = _since(given)
+        given.number("endingVersion", least=0)
+        self._most_rows = given.number("maxRowsPerTrigger", least=1)
+        self._fixed: Plan | None = None
 
     @classmethod
     def name(cls) -> str:
         return "logdb"
 
     def schema(self) -> str:
-        return SCHEMA
+        if not self._is_feed:
+            self._plan()
+        content = self._value_columns()
+        if not self._is_feed:
+            return f"key BINARY, {content}, version LONG"
+        old = ", old_value BINARY" if self._with_old else ""
+        feed = "_change_type STRING, _commit_version LONG, _commit_timestamp TIMESTAMP"
+        return f"key BINARY, {content}{old}, {feed}"
 
-    def reader(self, schema: object) -> LogDBReader:
-        return LogDBReader(Runs(self.plan, self.prefix), self.partition_bytes)
+    def reader(self, schema: StructType) -> DataSourceReader:
+        self._refuse("maxRowsPerTrigger", "it is for streams")
+        plan = self._plan()
+        columns = asked(schema, self._columns(), self._codec)
+        if self._is_feed:
+            return ChangesReader(plan, self._keys, columns, self._stretch_bytes)
+        self._refuse("startingVersion", "it goes with readChangeFeed, or a stream")
+        return SnapshotReader(plan, self._keys, columns, self._stretch_bytes)
+
+    def streamReader(self, schema: StructType) -> LogDBStreamReader:  # noqa: N802
+        for name in ("versionAsOf", "timestampAsOf", "snapshot", "endingVersion"):
+            self._refuse(name, "a stream begins at startingVersion and has no end")
+        if self._fixed is not None:
+            self._fixed.close()
+        columns = asked(schema, self._columns(), self._codec)
+        since = LATEST if self._since is None else self._since
+        path, size = self._given.path(), self._stretch_bytes
+        return LogDBStreamReader(path, self._keys, columns, since, self._most_rows, size)
+
+    def _columns(self) -> dict[str, pa.DataType]:
+        if not self._is_feed:
+            return COLUMNS
+        old = {changes.OLD_VALUE: changes.COLUMNS["value"]} if self._with_old else {}
+        return {**changes.COLUMNS, **old}
+
+    def _refuse(self, name: str, why: str) -> None:
+        if name in self._given:
+            raise ValueError(f"{name} does not go with this: {why}")
+
+    # ---- the version that `load()` fixes
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What Spark takes along at the end of `load()`, so that every use of the DataFrame has the same version.
+
+        A stream has no such version, and only what is asked next tells that this is none: it hears of errors then.
+        """
+        with contextlib.suppress(LogDBError, ValueError):
+            self._plan()
+        return self.__dict__
+
+    def _plan(self) -> Plan:
+        if self._fixed is None:
+            self._fixed = self._pinned()
+        return self._fixed
+
+    def _pinned(self) -> Plan:
+        given = self._given
+        snapshot = given.text("snapshot")
+        if snapshot is not None:
+            return load(Path(snapshot))
+        path, owner = given.path(), application()
+        if self._is_feed:
+            if not isinstance(self._since, int):
+                raise ValueError("changes need a startingVersion")
+            until = given.number("endingVersion", least=0)
+            return pin(path, version=until, since=self._since, owner=owner)
+        version, time_ns = given.number("versionAsOf", least=0), given.time_ns("timestampAsOf")
+        return pin(path, version=version, time_ns=time_ns, owner=owner)
+
+    def _value_columns(self) -> str:
+        if self._codec is None:
+            return "value BINARY"
+        low, high = self._keys
+        with logdb.open(self._given.path(), read_only=True) as db:
+            view = db.at(self._plan().version) if not self._is_feed else db.at(db.version)
+            rows = list(islice(view.scan(start=low, end=high), SAMPLED_VALUES))
+        columns = inferred([value for _, value in rows], [key for key, _ in rows])
+        if not columns:
+            raise ValueError("there are no values to learn the columns from: name them with .schema(...)")
+        return columns
 
 
-class KeyRange(InputPartition):
-    """The keys from `low` to before `high` (None: no bound), the partition `number`."""
+class Range(InputPartition):
+    """The partition `number`: some keys."""
 
-    def __init__(self, number: int, low: bytes | None, high: bytes | None) -> None:
+    def __init__(self, number: int, keys: KeyRange) -> None:
         super().__init__(number)
-        self.number, self.low, self.high = number, low, high
+        self.number, self.keys = number, keys
 
 
-class LogDBReader(DataSourceReader):
+class SnapshotReader(DataSourceReader):
     """Reads one snapshot, by key range."""
 
-    def __init__(self, runs: Runs, partition_bytes: int) -> None:
-        self._runs, self._partition_bytes = runs, partition_bytes
+    def __init__(self, plan: Plan, keys: KeyRange, columns: Asked, stretch_bytes: int) -> None:
+        self._plan, self._columns, self._stretch_bytes = plan, columns, stretch_bytes
+        self._bounds = Bounds(keys, 0, plan.version)
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802
+        self._bounds, left = self._bounds.narrowed(filters, "version")
+        return left
 
     def partitions(self) -> list[InputPartition]:
-        plan, prefix = self._runs.plan, self._runs.prefix
-        sample = [key for key in plan.sample if key.startswith(prefix)]
-        wanted = -(-sum(part.size for part in plan.parts) // self._partition_bytes)
-        count = max(1, min(wanted, len(sample)))
-        bounds = [None, *(sample[number * len(sample) // count] for number in range(1, count)), None]
-        return [KeyRange(number, bounds[number], bounds[number + 1]) for number in range(count)]
+        stretches = self._runs().stretches
+        wanted = -(-sum(stretch.size for stretch in stretches) // self._stretch_bytes)
+        return [Range(number, keys) for number, keys in enumerate(divided(self._plan, self._bounds.keys, wanted))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, KeyRange)
-        with reporting(Path(self._runs.plan.folder)):
-            self._runs.make(begin_with=partition.number)
-            yield from self._runs.merge(partition.low, partition.high)
+        assert isinstance(partition, Range)
+        with reporting(Path(self._plan.folder)):
+            runs, bounds = self._runs(), self._bounds
+            runs.make(begin_with=partition.number)
+            for batch in runs.merge(partition.keys, fetch=self._columns.needs_values):
+                if bounds.most < self._plan.version:
+                    batch = batch.filter(pc.less_equal(batch.column("version"), bounds.most))
+                yield self._columns.batch(dict(zip(ROWS.names, batch.columns, strict=True)))
+
+    def _runs(self) -> Runs:
+        bounds, size = self._bounds, self._stretch_bytes
+        return Runs(self._plan, bounds.keys, newer_than=bounds.least - 1, stretch_bytes=size)
 
 
-def _checked(options: Mapping[str, str]) -> dict[str, str]:
-    """The options by the names that they have here: Spark does not mind their case."""
-    names = {name.lower(): name for name in OPTIONS}
-    given = {}
-    for name, value in options.items():
-        if name.lower() not in names:
-            raise ValueError(f"the data source logdb has no option {name!r}; it has {', '.join(OPTIONS)}")
-        given[names[name.lower()]] = value
-    for one, other in (("versionAsOf", "timestampAsOf"), ("prefix", "prefixHex"), ("path", "snapshot")):
-        if one in given and other in given:
-            raise ValueError(f"give {one} or {other}, but not both")
-    for name in ("versionAsOf", "timestampAsOf"):
-        if name in given and "snapshot" in given:
-            raise ValueError(f"a pinned snapshot has its version: give {name} or snapshot, but not both")
-    return given
+class ChangesReader(DataSourceReader):
+    """Reads the changes of a range of versions, by stretch of the log."""
+
+    def __init__(self, plan: Plan, keys: KeyRange, columns: Asked, stretch_bytes: int) -> None:
+        assert plan.since is not None
+        self._plan, self._columns, self._stretch_bytes = plan, columns, stretch_bytes
+        self._bounds = Bounds(keys, plan.since + 1, plan.version)
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802
+        self._bounds, left = self._bounds.narrowed(filters, "_commit_version")
+        return left
+
+    def partitions(self) -> list[InputPartition]:
+        return [Range(number, self._bounds.keys) for number in range(len(self._changes().stretches))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if isinstance(partition, Range):  # where there are no changes, Spark makes a partition of its own
+            with reporting(Path(self._plan.folder)):
+                yield from self._changes().read(partition.number)
+
+    def _changes(self) -> Changes:
+        keys, least, most = self._bounds
+        return Changes(self._plan, keys, least - 1, most, self._columns, self._stretch_bytes)
 
 
-def _plan(given: Mapping[str, str]) -> Plan:
-    if "snapshot" in given:
-        return load(Path(given["snapshot"]))
-    if "path" not in given:
-        raise ValueError('the data source logdb needs a directory: .load("data") or .option("path", "data")')
-    version = _number(given, "versionAsOf", 0, least=0) if "versionAsOf" in given else None
-    time_ns = _nanoseconds(given["timestampAsOf"]) if "timestampAsOf" in given else None
-    return pin(Path(given["path"]), version=version, time_ns=time_ns, owner=application())
+def divided(plan: Plan, keys: KeyRange, wanted: int) -> list[KeyRange]:
+    """A range of keys in as many ranges of about the same size, or as near to that as the plan's sample allows."""
+    inner = [key for key in plan.sample if keys.low < key and (keys.high is None or key < keys.high)]
+    count = max(1, min(wanted, len(inner)))
+    bounds = [keys.low, *(inner[number * len(inner) // count] for number in range(1, count)), keys.high]
+    return [KeyRange(low or b"", high) for low, high in pairwise(bounds)]
 
 
-def _prefix(given: Mapping[str, str]) -> bytes:
-    try:
-        return bytes.fromhex(given["prefixHex"]) if "prefixHex" in given else given.get("prefix", "").encode()
-    except ValueError:
-        raise ValueError(f"prefixHex must be hexadecimal digits, not {given['prefixHex']!r}") from None
-
-
-def _number(given: Mapping[str, str], name: str, default: int, *, least: int) -> int:
-    text = given.get(name, str(default))
-    if not (text.isascii() and text.isdecimal() and int(text) >= least):
-        raise ValueError(f"{name} must be a whole number from {least} on, not {text!r}")
-    return int(text)
-
-
-def _nanoseconds(text: str) -> int:
-    try:
-        return round(float(text) * 1e6) * 1_000
-    except (ValueError, OverflowError):
-        pass
-    try:
-        time = dt.datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError(
-            f"timestampAsOf must be a time like 2024-05-01T12:00:00Z or seconds since the epoch, not {text!r}"
-        ) from None
-    if time.tzinfo is None:
-        time = time.replace(tzinfo=dt.UTC)
-    return moments.nanoseconds(time)
-
-
-def application() -> Owner:
-    """The process of this Spark application: the JVM above the worker that Spark plans in, else this process."""
-    pid = os.getpid()
-    while pid > 1:
-        name, parent = _process(pid)
-        if name == "java":
-            return process_owner(pid)
-        pid = parent
-    return process_owner(os.getpid())
-
-
-def _process(pid: int) -> tuple[str, int]:
-    """(name, parent)"""
-    head, _, tail = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
-    return head.partition("(")[2], int(tail.split()[1])
+def _since(given: Options) -> int | str | None:
+    """The version after which changes begin; LATEST, OLDEST or None."""
+    if given.text("startingVersion") in (LATEST, OLDEST):
+        return given.text("startingVersion")
+    first = given.number("startingVersion", least=0)
+    return None if first is None else max(first - 1, 0)

@@ -28,6 +28,7 @@ from logdb.embedded.compactor import Compacted, compact
 from logdb.embedded.directory import Directory
 from logdb.embedded.feed import Feed
 from logdb.embedded.follower import follow
+from logdb.embedded.holds import held
 from logdb.errors import (
     ConflictError,
     Corruption,
@@ -688,8 +689,8 @@ class EmbeddedHost:
         return self._checkpointer is not None and self._checkpointer.is_behind
 
     def compact(self, before: int | None, progress: Callable[[int], None] | None = None) -> Compacted:
-        """Drop what only reads before `before` (None: the newest version) could see, as far as pins and readers of
-        this process let it.
+        """Drop what only reads before `before` (None: the newest version) could see, as far as pins, readers of this
+        process and what other processes hold let it.
         """
         newest = self.version()
         before = newest if before is None else before
@@ -697,18 +698,23 @@ class EmbeddedHost:
             self._refuse_write()
         with self._one_compaction:
             self.at(before)
-            self._compacting_to = before
+            self._compacting_to = floor = before
             try:
-                floor = min([self.coordinator.oldest_needed(before), *list(self._leases.values())])
-                self._compacting_to = floor
-                if floor <= self.coordinator.floor:
-                    left = self.log.left_by_trim(self.log.oldest())
-                    return Compacted(self.coordinator.floor, 0, left, left)
-                return compact(self, floor, progress)
+                with self._held_elsewhere() as others:
+                    needed = self.coordinator.oldest_needed(before)
+                    floor = min([needed, *list(self._leases.values()), *others])
+                    self._compacting_to = floor
+                    if floor <= self.coordinator.floor:
+                        left = self.log.left_by_trim(self.log.oldest())
+                        return Compacted(self.coordinator.floor, 0, left, left)
+                    return compact(self, floor, progress)
             except Exception as error:
                 raise self._explained(error, floor) from error
             finally:
                 self._compacting_to = 0
+
+    def _held_elsewhere(self) -> contextlib.AbstractContextManager[list[int]]:
+        return contextlib.nullcontext([]) if self.directory is None else held(self.directory.path)
 
     def close(self) -> None:
         """Make durable what was ordered and release everything. Raises OutcomeUnknown if that fails."""

@@ -1,7 +1,7 @@
 """A snapshot laid out for readers that have no database open: which bytes of the log hold it, kept from being trimmed.
 
-`pin` opens the directory read-only beside its writer, which need not know of it, and makes a folder of its own in
-`DIR/exports/`: a hard link to each store file that the snapshot needs, the commits of each that were aborted, and
+`pin` opens the directory read-only beside its writer, which need not know of it, and makes a folder of its own
+(`holds`): a hard link to each store file that the snapshot needs, the commits of each that were aborted, and
 `plan.json`. Compaction unlinks files and never changes durable bytes, so whoever reads the links reads the version as
 it was planned, until the plan is closed. A plan whose owner has died is swept by the next one.
 
@@ -16,30 +16,25 @@ import contextlib
 import json
 import os
 import shutil
-import socket
-import time
-import uuid
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any, Final, NamedTuple
 
+from logdb.embedded.holds import Owner, make_folder, process_owner, remove_folder, sweep
 from logdb.embedded.host import EmbeddedHost
 from logdb.errors import Corruption, NotADatabase, Unavailable
 from logdb.log import LocalLog
 from logdb.log.contract import LogRecord
 from logdb.store.records import COMMIT, DECISION, RELOCATION, decode_commit, decode_decision, decode_relocation
 
-FOLDER: Final = "exports"
 PLAN: Final = "plan.json"
 FORMAT: Final = 1
 SAMPLES: Final = 2_000
 SAMPLES_OF_A_RECORD: Final = 8
 SAMPLED_BYTES: Final = 64 << 20
 ATTEMPTS: Final = 20
-FOREIGN_PLAN_S: Final = 7 * 86_400
-"""A plan made by another machine, of which nobody here can tell whether it lives, is swept when it is this old."""
 
 
 class Part(NamedTuple):
@@ -55,17 +50,10 @@ class Part(NamedTuple):
     size: int
 
 
-class Owner(NamedTuple):
-    """The process that a plan lives as long as; `started` tells it from a later one with its number."""
-
-    host: str
-    pid: int
-    started: int
-
-
 class Plan(NamedTuple):
     """The snapshot `version` of the database in `path`.
 
+    `since`: the commits after this version are in the plan too, each of them (None: only what is live at `version`).
     `time`: when that version was written, ns since the epoch (None: unknown, it was compacted or is 0). `floor`: the
     oldest version that could be read when it was planned. `sample`: some of its keys, in order, to divide it by.
     """
@@ -74,6 +62,7 @@ class Plan(NamedTuple):
     folder: str
     log_id: bytes
     version: int
+    since: int | None
     time: int | None
     floor: int
     parts: tuple[Part, ...]
@@ -85,9 +74,7 @@ class Plan(NamedTuple):
 
     def close(self) -> None:
         """Give the files up. Closing twice is harmless."""
-        shutil.rmtree(self.folder, ignore_errors=True)
-        with contextlib.suppress(OSError):  # others have plans there
-            os.rmdir(os.path.dirname(self.folder))
+        remove_folder(Path(self.folder))
 
     def __enter__(self) -> Plan:
         return self
@@ -96,25 +83,45 @@ class Plan(NamedTuple):
         self.close()
 
 
-def pin(path: Path, *, version: int | None = None, time_ns: int | None = None, owner: Owner | None = None) -> Plan:
+def pin(
+    path: Path,
+    *,
+    version: int | None = None,
+    time_ns: int | None = None,
+    since: int | None = None,
+    owner: Owner | None = None,
+) -> Plan:
     """Plan the snapshot at a version or a point in time (default: the newest), and keep its files until it is closed.
 
-    `owner`: whose end ends the plan too if it is not closed (default: this process). Raises VersionTrimmed,
-    FutureVersion, NotADatabase, Corruption, Unavailable (the folder cannot be made).
+    `since`: plan the changes after that version too. `owner`: whose end ends the plan if it is not closed (default:
+    this process). Raises VersionTrimmed, FutureVersion, NotADatabase, Corruption, Unavailable (the folder cannot be
+    made), ValueError (`since` comes after the version).
     """
     path = path.absolute()
     sweep(path)
     for attempt in range(ATTEMPTS):
-        host = EmbeddedHost.open(path, read_only=True, create=False)
         try:
-            at = host.version() if version is None and time_ns is None else _resolved(host, version, time_ns)
-            return _make(path, host, at, owner or process_owner(os.getpid()))
+            with contextlib.closing(EmbeddedHost.open(path, read_only=True, create=False)) as host:
+                return pin_at(host, version=version, time_ns=time_ns, since=since, owner=owner)
         except FileNotFoundError:  # a compaction trimmed the log between the two; what it left is as good
             if attempt == ATTEMPTS - 1:
                 raise
-        finally:
-            host.close()
     raise AssertionError("unreachable")
+
+
+def pin_at(
+    host: EmbeddedHost,
+    *,
+    version: int | None = None,
+    time_ns: int | None = None,
+    since: int | None = None,
+    owner: Owner | None = None,
+) -> Plan:
+    """As `pin`, of a database that is open. Raises FileNotFoundError too: open it again, the log has been trimmed."""
+    at = host.version() if version is None and time_ns is None else _resolved(host, version, time_ns)
+    if since is not None and host.at(since) > at:
+        raise ValueError(f"there are no changes after version {since} up to version {at}")
+    return _make(host, at, since, owner or process_owner(os.getpid()))
 
 
 def load(folder: Path) -> Plan:
@@ -128,48 +135,12 @@ def load(folder: Path) -> Plan:
         str(folder),
         bytes.fromhex(fields["log"]),
         fields["version"],
+        fields["since"],
         fields["time"],
         fields["floor"],
         tuple(Part(*part) for part in fields["parts"]),
         tuple(map(bytes.fromhex, fields["sample"])),
     )
-
-
-def sweep(path: Path) -> int:
-    """Remove the plans whose owners are gone. Returns how many."""
-    swept = 0
-    for folder in (path / FOLDER).glob("*"):
-        if not _is_alive(folder):
-            shutil.rmtree(folder, ignore_errors=True)
-            swept += 1
-    return swept
-
-
-def process_owner(pid: int) -> Owner:
-    """The process `pid` of this machine."""
-    return Owner(socket.gethostname(), pid, _started(pid))
-
-
-def _is_alive(folder: Path) -> bool:
-    host, _, rest = folder.name.partition("~")
-    pid, _, started = rest.partition("~")
-    if host != socket.gethostname():
-        with contextlib.suppress(OSError):
-            return time.time() - folder.stat().st_mtime < FOREIGN_PLAN_S
-        return True
-    try:
-        return _started(int(pid)) == int(started.partition("~")[0])
-    except (ValueError, ProcessLookupError):
-        return False
-
-
-def _started(pid: int) -> int:
-    """When a process of this machine started, in ticks since boot. Raises ProcessLookupError."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        raise ProcessLookupError(pid) from None
-    return int(fields[19])
 
 
 def _resolved(host: EmbeddedHost, version: int | None, time_ns: int | None) -> int:
@@ -181,21 +152,13 @@ def _resolved(host: EmbeddedHost, version: int | None, time_ns: int | None) -> i
     return host.at_time(time_ns)
 
 
-def _make(path: Path, host: EmbeddedHost, version: int, owner: Owner) -> Plan:
+def _make(host: EmbeddedHost, version: int, since: int | None, owner: Owner) -> Plan:
     log, floor = host.log, host.coordinator.floor
     assert isinstance(log, LocalLog)
     first = log.left_by_trim(log.oldest())
     # A finished compaction may have trimmed versions that only its copies, written later, still hold.
     end = max(version, host.coordinator.compacted_at) + 1
-    folder = path / FOLDER / f"{owner.host}~{owner.pid}~{owner.started}~{uuid.uuid4().hex}"
-    try:
-        folder.mkdir(parents=True)
-    except FileNotFoundError:  # another plan was the last one, and took the folder away when it was closed
-        raise
-    except OSError as error:
-        raise Unavailable(
-            f"{folder.parent} cannot be made ({error.strerror}); reading a snapshot needs it to keep the files in use"
-        ) from error
+    folder = make_folder(Path(host.path), owner)
     try:
         aborted = [*_aborted_before_floor(host, first), *host.coordinator.ledger.aborted_between(floor - 1, version)]
         parts = []
@@ -206,7 +169,8 @@ def _make(path: Path, host: EmbeddedHost, version: int, owner: Owner) -> Plan:
             (folder / f"{file.name}.aborted").write_bytes(mine.tobytes())
             parts.append(Part(file.name, str(file), part_first, part_end, link.stat().st_size))
         when = host.time_of(version) if version else None
-        plan = Plan(str(path), str(folder), host.log_id, version, when, floor, tuple(parts), _sample(host, first, end))
+        sample = _sample(host, first, end)
+        plan = Plan(host.path, str(folder), host.log_id, version, since, when, floor, tuple(parts), sample)
         _save(plan, folder)
         return plan
     except FileNotFoundError:
@@ -226,6 +190,7 @@ def _save(plan: Plan, folder: Path) -> None:
         "path": plan.path,
         "log": plan.log_id.hex(),
         "version": plan.version,
+        "since": plan.since,
         "time": plan.time,
         "floor": plan.floor,
         "parts": plan.parts,

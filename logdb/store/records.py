@@ -23,6 +23,10 @@ DECISION: Final = 3
 RELOCATION: Final = 4
 COMPACTION: Final = 5
 PIN: Final = 6
+BEGINNING: Final = 7
+PART: Final = 8
+ENDING: Final = 9
+"""The last three are of a compaction in a cluster (`cluster/cleaning.py`)."""
 
 # The names without an underscore are for who decodes many records at once (spark_export/decoding.py).
 FORMAT: Final = 1

@@ -9,9 +9,13 @@ from random import Random
 import logdb
 from logdb import Database
 from logdb.embedded.plan import Plan, pin
+from logdb.store.ranges import after_prefix
+from spark_export.decoding import KeyRange
 from spark_export.runs import Runs
 
 KEYS = 120
+STRETCH_BYTES = 100_000
+"""So that a database of small segments has several stretches, of one or two segments."""
 
 
 def write(db: Database, rng: Random, steps: int) -> list[int]:
@@ -58,12 +62,12 @@ def value(rng: Random) -> bytes:
 
 def rows(plan: Plan, prefix: bytes = b"", bounds: tuple[bytes | None, ...] = (None, None)) -> list[tuple[bytes, bytes]]:
     """(key, value) of the plan's snapshot, read without Spark, range by range between the bounds."""
-    runs = Runs(plan, prefix)
+    runs = Runs(plan, KeyRange(prefix, after_prefix(prefix)), stretch_bytes=STRETCH_BYTES)
     runs.make(0)
     return [
         (row["key"], row["value"])
         for low, high in pairwise(bounds)
-        for batch in runs.merge(low, high)
+        for batch in runs.merge(KeyRange(low or b"", high))
         for row in batch.to_pylist()
     ]
 

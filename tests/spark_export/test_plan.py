@@ -15,7 +15,8 @@ import pytest
 import logdb
 from logdb import Database
 from logdb.embedded.compactor import _relocate
-from logdb.embedded.plan import Owner, load, pin, process_owner, sweep
+from logdb.embedded.holds import Owner, process_owner, sweep
+from logdb.embedded.plan import load, pin
 from logdb.inspection import verify
 from logdb.log import LocalLog
 from logdb.log.contract import Trimmed

@@ -13,8 +13,9 @@ import pytest
 
 import logdb
 from logdb import Database
-from logdb.embedded.plan import Part, Plan, pin
-from spark_export.runs import BATCH_BYTES, Runs, made_bytes
+from logdb.embedded.plan import Plan, pin
+from spark_export.decoding import EVERYTHING
+from spark_export.runs import BATCH_BYTES, Runs, Stretch, made_bytes
 from tests.spark_export import histories
 
 OpenSmall = Callable[..., Database]
@@ -53,9 +54,9 @@ def test_an_empty_database_and_version_0(open_small: OpenSmall) -> None:
 
 def test_the_version_of_each_row(busy: Database) -> None:
     with pin(Path(busy.path)) as plan:
-        runs = Runs(plan, b"")
+        runs = Runs(plan)
         runs.make(0)
-        for batch in runs.merge(None, None):
+        for batch in runs.merge(EVERYTHING):
             for row in batch.to_pylist():
                 assert row["version"] == next(busy.history(row["key"])).version
 
@@ -66,9 +67,9 @@ def test_large_values_come_in_batches_of_bounded_size(tmp_path: Path) -> None:
         for key, value in large.items():
             db.put(key, value)
         with pin(tmp_path / "db") as plan:
-            runs = Runs(plan, b"")
+            runs = Runs(plan)
             runs.make(0)
-            batches = list(runs.merge(None, None))
+            batches = list(runs.merge(EVERYTHING))
     assert max(batch.nbytes for batch in batches) < 2 * BATCH_BYTES
     rows = [row for batch in batches for row in batch.to_pylist()]
     assert {row["key"]: row["value"] for row in rows} == large
@@ -78,23 +79,23 @@ def test_tasks_at_the_same_time_make_each_run_once(busy: Database, monkeypatch: 
     made = []
     write = Runs._write
 
-    def counted(self: Runs, part: Part, file: Path) -> None:
-        made.append(part)
-        write(self, part, file)
+    def counted(self: Runs, stretch: Stretch, file: Path) -> None:
+        made.append(stretch)
+        write(self, stretch, file)
 
     monkeypatch.setattr(Runs, "_write", counted)
     with pin(Path(busy.path)) as plan, ThreadPoolExecutor(4) as threads:
-        list(threads.map(lambda number: Runs(plan, b"").make(number), range(8)))
-        assert sorted(made) == sorted(plan.parts)
+        list(threads.map(lambda number: Runs(plan, stretch_bytes=1).make(number), range(8)))
+        assert sorted(made) == [((part,),) for part in plan.parts]
         assert made_bytes(plan) == sum(part.size for part in plan.parts)
 
 
 def test_a_run_whose_maker_died_is_made_by_the_next_task(busy: Database) -> None:
     with pin(Path(busy.path)) as plan:
-        runs = Runs(plan, b"")
+        runs = Runs(plan, stretch_bytes=histories.STRETCH_BYTES)
         folder = runs._folder
         folder.mkdir()
-        run = runs._file(plan.parts[0])
+        run = runs._file(runs.stretches[0])
         script = (
             "import fcntl, sys; file = open(sys.argv[1], 'w'); fcntl.flock(file, fcntl.LOCK_EX);"
             " print('locked', flush=True); input()"

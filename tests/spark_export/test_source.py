@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -11,9 +13,11 @@ from typing import Any
 
 import pytest
 
+import logdb
 from logdb import Database
 from logdb.embedded.plan import pin
 from tests.spark_export import histories
+from tests.spark_export.test_changes import FEED, watched
 
 OpenSmall = Callable[..., Database]
 
@@ -46,6 +50,76 @@ def test_every_way_to_name_a_snapshot(spark: Any, open_small: OpenSmall) -> None
     with pin(Path(db.path), version=middle) as plan:
         pinned = spark.read.format("logdb").option("snapshot", plan.folder).load()
         assert collected(pinned) == list(db.at(middle).scan())
+
+
+def test_columns_filters_and_typed_values(spark: Any, open_small: OpenSmall) -> None:
+    db = open_small()
+    db.multi_put({b"f/%d" % number: json.dumps({"n": number, "carrier": "UA"}).encode() for number in range(9)})
+    version = db.put(b"f/5", b'{"n": 55}')
+    flights = spark.read.format("logdb").option("codec", "json").load(db.path, startKey="f/2")
+    assert flights.columns == ["key", "n", "carrier", "version"]
+    last = flights.where("key >= cast('f/4' as binary) and key <> cast('f/7' as binary)").where(f"version < {version}")
+    assert [row.n for row in last.collect()] == [4, 6, 8]
+    as_text = spark.read.format("logdb").option("codec", "json").schema("key STRING, n INT").load(db.path)
+    assert as_text.where("key like 'f/%' and n > 6").collect() == [("f/5", 55), ("f/7", 7), ("f/8", 8)]
+    plan = as_text.where("key > 'f/5'")._jdf.queryExecution().executedPlan().toString()
+    assert "Filter" not in plan
+    with pytest.raises(Exception, match=r"ValueError: the field 'n' of key b'f/6' should be int32, not 'many'"):
+        db.put(b"f/6", b'{"n": "many"}')
+        spark.read.format("logdb").option("codec", "json").schema("n INT").load(db.path).collect()
+
+
+def test_changes_in_a_batch(spark: Any, open_small: OpenSmall) -> None:
+    db = open_small()
+    versions = histories.write(db, Random(27), 200)
+    frame = spark.read.format("logdb").options(**FEED).option("startingVersion", versions[50] + 1).load(db.path)
+    expected = watched(db, versions[50], db.version)
+    histories.write(db, Random(28), 50)
+    db.compact()
+    assert frame.columns == list(expected[0])
+    assert sorted(tuple(row) for row in frame.collect()) == sorted(tuple(row.values()) for row in expected)
+    found = dict(frame.where(f"_commit_version <= {versions[100]}").groupBy("_change_type").count().collect())
+    assert found == Counter(row["_change_type"] for row in expected if row["_commit_version"] <= versions[100])
+
+
+def test_a_stream_goes_on_from_its_checkpoint(spark: Any, tmp_path: Path) -> None:
+    """A process writes and compacts all the time; each of its transactions writes one number under 40 keys."""
+    path, checkpoint = tmp_path / "db", str(tmp_path / "checkpoint")
+    command = [sys.executable, "-m", "tests.spark_export.busy_writer", str(path)]
+    rows: dict[int, dict[int, list[Any]]] = {}
+
+    def take(batch: Any, number: int) -> None:
+        rows[number] = {}
+        for row in batch.collect():
+            rows[number].setdefault(row["_commit_version"], []).append(row)
+
+    def run() -> None:
+        stream = spark.readStream.format("logdb").options(readChangeFeed="true", maxRowsPerTrigger=8_000)
+        query = stream.option("startingVersion", "oldest").load(str(path)).writeStream.foreachBatch(take)
+        query = query.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+        query.awaitTermination()
+
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == b"ready\n"
+        run()
+        writer.communicate()
+        assert writer.returncode == 0
+    with logdb.open(path) as db:
+        reached = max(max(batch) for batch in rows.values())
+        db.pin("query", reached)
+        db.compact()
+        for number in range(3):
+            db.multi_put({b"k%02d" % at: b"after %d" % number for at in range(40)})
+    run()
+    commits = [commit for number in sorted(rows) for commit in rows[number].items()]
+    assert [version for version, _ in commits] == sorted(version for version, _ in commits)
+    values = [{row["value"] for row in found} for _, found in commits]
+    assert all(len(found) == 40 and len(some) == 1 for (_, found), some in zip(commits, values, strict=True))
+    numbers = [int(bytes(some.pop())[:9]) for some in values[:-3]]
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    assert [bytes(some.pop()) for some in values[-3:]] == [b"after 0", b"after 1", b"after 2"]
+    assert {row["_change_type"] for _, found in commits[1:] for row in found} == {"update"}
 
 
 def test_a_frame_is_one_snapshot_whatever_happens_after_load(spark: Any, open_small: OpenSmall) -> None:

@@ -1,0 +1,147 @@
+"""What other processes need of a database directory, kept from compaction: folders in `DIR/exports/`, one for each
+need.
+
+A folder's name says whose it is, `host~pid~started~unique`, and a process that has died needs nothing: `sweep` removes
+what it has left. Two things can stand in a folder. *Links* to store files (`plan`): compaction unlinks files and never
+changes durable bytes, so the writer need not know of them. *A hold*, a file with a version (`Hold`): compaction does
+not pass it, which is for those who will want the log that is still to be written, so that there is nothing to link yet.
+
+While somebody takes a hold nobody decides how far to compact, and the other way round: both lock (flock) the log's
+folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import socket
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from logdb.errors import Unavailable
+
+FOLDER: Final = "exports"
+FOREIGN_S: Final = 7 * 86_400
+"""What another machine needs, of which nobody here can tell whether it lives, is swept when it is this old."""
+_HOLD: Final = "hold"
+_LOG: Final = "log"
+
+
+class Owner(NamedTuple):
+    """The process that a need lives as long as; `started` tells it from a later one with its number."""
+
+    host: str
+    pid: int
+    started: int
+
+
+def process_owner(pid: int) -> Owner:
+    """The process `pid` of this machine."""
+    return Owner(socket.gethostname(), pid, _started(pid))
+
+
+def make_folder(path: Path, owner: Owner) -> Path:
+    """A new folder for a need of `owner`'s. Raises FileNotFoundError if another one was closed meanwhile: try again;
+    Unavailable.
+    """
+    folder = path / FOLDER / f"{owner.host}~{owner.pid}~{owner.started}~{uuid.uuid4().hex}"
+    try:
+        folder.mkdir(parents=True)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise Unavailable(
+            f"{folder.parent} cannot be made ({error.strerror}); reading needs it to keep the files in use"
+        ) from error
+    return folder
+
+
+def remove_folder(folder: Path) -> None:
+    """Need nothing any more. Twice is harmless."""
+    shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.suppress(OSError):  # others have folders there
+        os.rmdir(folder.parent)
+
+
+def sweep(path: Path) -> int:
+    """Remove the folders whose owners are gone. Returns how many."""
+    swept = 0
+    for folder in (path / FOLDER).glob("*"):
+        if not _is_alive(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+            swept += 1
+    return swept
+
+
+class Hold:
+    """Compaction does not pass `version` while this is held. Move it forward with `move`, end it with `close`."""
+
+    def __init__(self, path: Path, version: int, owner: Owner) -> None:
+        """Waits for a compaction under way, so the caller looks only afterwards whether `version` is still there."""
+        while True:
+            with _locked(path, fcntl.LOCK_SH):
+                try:
+                    self._folder = make_folder(path, owner)
+                    self.move(version)
+                    return
+                except FileNotFoundError:
+                    continue
+
+    def move(self, version: int) -> None:
+        """Hold another version."""
+        staging = self._folder / f"{_HOLD}.tmp"
+        staging.write_text(str(version))
+        os.replace(staging, self._folder / _HOLD)
+
+    def close(self) -> None:
+        """Hold nothing any more. Twice is harmless."""
+        remove_folder(self._folder)
+
+
+@contextlib.contextmanager
+def held(path: Path) -> Iterator[list[int]]:
+    """The versions that processes hold. Nobody takes another hold before the block ends."""
+    with _locked(path, fcntl.LOCK_EX):
+        found = []
+        for file in (path / FOLDER).glob(f"*/{_HOLD}"):
+            with contextlib.suppress(FileNotFoundError):
+                if _is_alive(file.parent):
+                    found.append(int(file.read_text()))
+        yield found
+
+
+@contextlib.contextmanager
+def _locked(path: Path, kind: int) -> Iterator[None]:
+    fd = os.open(path / _LOG, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, kind)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _is_alive(folder: Path) -> bool:
+    host, _, rest = folder.name.partition("~")
+    pid, _, started = rest.partition("~")
+    if host != socket.gethostname():
+        with contextlib.suppress(OSError):
+            return time.time() - folder.stat().st_mtime < FOREIGN_S
+        return True
+    try:
+        return _started(int(pid)) == int(started.partition("~")[0])
+    except (ValueError, ProcessLookupError):
+        return False
+
+
+def _started(pid: int) -> int:
+    """When a process of this machine started, in ticks since boot. Raises ProcessLookupError."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        raise ProcessLookupError(pid) from None
+    return int(fields[19])

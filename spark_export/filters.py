@@ -1,0 +1,93 @@
+"""Filters that Spark pushes down: bounds on the key and on the version, which spare reading what they leave out.
+
+A filter that a bound says exactly is Spark's no longer; a list of keys becomes the range that holds them all and is
+checked by Spark once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from pyspark.sql.datasource import (
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+    StringStartsWith,
+)
+
+from logdb.store.ranges import after_prefix
+from spark_export.decoding import KeyRange
+
+Comparison = EqualTo | GreaterThan | GreaterThanOrEqual | LessThan | LessThanOrEqual | In
+NEVER_NULL: Final = ("key", "version", "_change_type", "_commit_version", "_commit_timestamp")
+
+
+class Bounds(NamedTuple):
+    """The keys, and the versions from `least` to `most`, that can still be wanted."""
+
+    keys: KeyRange
+    least: int
+    most: int
+
+    def narrowed(self, filters: Iterable[Filter], version: str) -> tuple[Bounds, list[Filter]]:
+        """What filters leave, where `version` is the column of versions; and those that Spark still has to apply."""
+        bounds, left = self, list[Filter]()
+        for one in filters:
+            match one:
+                case IsNotNull(attribute=(name,)) if name in NEVER_NULL:
+                    pass
+                case EqualTo() | GreaterThan() | GreaterThanOrEqual() | LessThan() | LessThanOrEqual() | In():
+                    narrowed = bounds._by_key(one) if one.attribute == ("key",) else None
+                    if one.attribute == (version,):
+                        narrowed = bounds._by_version(one)
+                    bounds = narrowed or bounds
+                    if narrowed is None or isinstance(one, In):
+                        left.append(one)
+                case StringStartsWith(attribute=("key",), value=str(prefix)):
+                    start = prefix.encode()
+                    bounds = bounds._replace(keys=bounds.keys.within(start, after_prefix(start)))
+                case _:
+                    left.append(one)
+        return bounds, left
+
+    def _by_key(self, one: Comparison) -> Bounds | None:
+        asked = one.value if isinstance(one, In) else (one.value,)
+        if not asked or not all(isinstance(key, bytes | bytearray | str) for key in asked):
+            return None
+        keys = [key.encode() if isinstance(key, str) else bytes(key) for key in asked]
+        low, high = min(keys), max(keys)
+        match one:
+            case GreaterThan():
+                keys_left = self.keys.within(low + b"\0", None)
+            case GreaterThanOrEqual():
+                keys_left = self.keys.within(low, None)
+            case LessThan():
+                keys_left = self.keys.within(b"", high)
+            case LessThanOrEqual():
+                keys_left = self.keys.within(b"", high + b"\0")
+            case _:
+                keys_left = self.keys.within(low, high + b"\0")
+        return self._replace(keys=keys_left)
+
+    def _by_version(self, one: Comparison) -> Bounds | None:
+        versions = one.value if isinstance(one, In) else (one.value,)
+        if not versions or not all(type(version) is int for version in versions):
+            return None
+        low, high = min(versions), max(versions)
+        match one:
+            case GreaterThan():
+                return self._replace(least=max(self.least, low + 1))
+            case GreaterThanOrEqual():
+                return self._replace(least=max(self.least, low))
+            case LessThan():
+                return self._replace(most=min(self.most, high - 1))
+            case LessThanOrEqual():
+                return self._replace(most=min(self.most, high))
+            case _:
+                return self._replace(least=max(self.least, low), most=min(self.most, high))

@@ -1,0 +1,140 @@
+"""What the options of the data source `logdb` say, checked, each wrong one with an error that names it.
+
+Spark does not mind the case of an option's name and hands all values over as text.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from logdb import moments
+from logdb.embedded.holds import Owner, process_owner
+from logdb.errors import KeyTooLarge
+from logdb.store.limits import MAX_KEY_BYTES
+from logdb.store.ranges import MAX_BOUND_BYTES, after_prefix
+from spark_export.decoding import EVERYTHING, KeyRange
+
+EXCLUSIVE: Final = (
+    ("versionAsOf", "timestampAsOf"),
+    ("prefix", "prefixHex"),
+    ("startKey", "startKeyHex"),
+    ("endKey", "endKeyHex"),
+    ("path", "snapshot"),
+    ("snapshot", "versionAsOf"),
+    ("snapshot", "timestampAsOf"),
+)
+
+
+class Options:
+    """The options given, by the names that they have in `known`. Raises ValueError for any other."""
+
+    def __init__(self, options: Mapping[str, str], known: tuple[str, ...]) -> None:
+        names = {name.lower(): name for name in known}
+        self._given: dict[str, str] = {}
+        for name, value in options.items():
+            if name.lower() not in names:
+                raise ValueError(f"the data source logdb has no option {name!r} here; it has {', '.join(known)}")
+            self._given[names[name.lower()]] = value
+        for one, other in EXCLUSIVE:
+            if one in self._given and other in self._given:
+                raise ValueError(f"give {one} or {other}, but not both")
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._given
+
+    def text(self, name: str, default: str | None = None) -> str | None:
+        """An option as it was given."""
+        return self._given.get(name, default)
+
+    def path(self) -> Path:
+        """The directory. Raises ValueError."""
+        if "path" not in self._given:
+            raise ValueError('the data source logdb needs a directory: .load("data") or .option("path", "data")')
+        return Path(self._given["path"])
+
+    def number(self, name: str, *, least: int) -> int | None:
+        """A whole number, None if there is none. Raises ValueError."""
+        text = self._given.get(name)
+        if text is None:
+            return None
+        if not (text.isascii() and text.isdecimal() and int(text) >= least):
+            raise ValueError(f"{name} must be a whole number from {least} on, not {text!r}")
+        return int(text)
+
+    def flag(self, name: str) -> bool:
+        """Whether an option is true. Raises ValueError."""
+        text = self._given.get(name, "false").lower()
+        if text not in ("true", "false"):
+            raise ValueError(f"{name} must be true or false, not {text!r}")
+        return text == "true"
+
+    def choice(self, name: str, values: tuple[str, ...]) -> str | None:
+        """One of some values. Raises ValueError."""
+        text = self._given.get(name)
+        if text is not None and text not in values:
+            raise ValueError(f"{name} must be {' or '.join(values)}, not {text!r}")
+        return text
+
+    def time_ns(self, name: str) -> int | None:
+        """A time, in ns since the epoch. Raises ValueError."""
+        text = self._given.get(name)
+        return None if text is None else _nanoseconds(name, text)
+
+    def key(self, name: str) -> bytes | None:
+        """A key given as text, or under the name with Hex in hexadecimal. Raises ValueError, KeyTooLarge."""
+        text, digits = self._given.get(name), self._given.get(f"{name}Hex")
+        try:
+            key = text.encode() if text is not None else None if digits is None else bytes.fromhex(digits)
+        except ValueError:
+            raise ValueError(f"{name}Hex must be hexadecimal digits, not {digits!r}") from None
+        if key is not None and len(key) > MAX_BOUND_BYTES:
+            raise KeyTooLarge(len(key), MAX_KEY_BYTES, f", as {name},")
+        return key
+
+    def keys(self) -> KeyRange:
+        """The range of keys that prefix, startKey and endKey together leave. Raises as `key`."""
+        prefix, start, end = self.key("prefix") or b"", self.key("startKey") or b"", self.key("endKey")
+        keys = EVERYTHING.within(prefix, after_prefix(prefix)).within(start, end)
+        if end is not None and end < start:
+            raise ValueError(f"endKey {self._shown('endKey')} comes before startKey {self._shown('startKey')}")
+        return keys
+
+    def _shown(self, name: str) -> str:
+        return repr(self._given.get(name, self._given.get(f"{name}Hex")))
+
+
+def _nanoseconds(name: str, text: str) -> int:
+    try:
+        return round(float(text) * 1e6) * 1_000
+    except (ValueError, OverflowError):
+        pass
+    try:
+        time = dt.datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(
+            f"{name} must be a time like 2024-05-01T12:00:00Z or seconds since the epoch, not {text!r}"
+        ) from None
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=dt.UTC)
+    return moments.nanoseconds(time)
+
+
+def application() -> Owner:
+    """The process of this Spark application: the JVM above the worker that Spark plans in, else this process."""
+    pid = os.getpid()
+    while pid > 1:
+        name, parent = _process(pid)
+        if name == "java":
+            return process_owner(pid)
+        pid = parent
+    return process_owner(os.getpid())
+
+
+def _process(pid: int) -> tuple[str, int]:
+    """(name, parent)"""
+    head, _, tail = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
+    return head.partition("(")[2], int(tail.split()[1])

@@ -1,0 +1,66 @@
+"""Drives the data source as Spark does, with all its pickling, in this process and without a JVM."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from pyspark.sql.datasource import Filter
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from spark_export.source import LogDBSource
+
+TYPES: dict[str, DataType] = {
+    "BINARY": BinaryType(),
+    "BIGINT": LongType(),
+    "BOOLEAN": BooleanType(),
+    "DATE": DateType(),
+    "DOUBLE": DoubleType(),
+    "INT": IntegerType(),
+    "LONG": LongType(),
+    "STRING": StringType(),
+    "TIMESTAMP": TimestampType(),
+}
+
+
+def struct(ddl: str) -> StructType:
+    """The schema that simple DDL means; parsing it is the JVM's work otherwise."""
+    schema = StructType()
+    for column in ddl.split(", "):
+        name, kind = column.split(" ")
+        schema.add(name.strip("`"), TYPES[kind])
+    return schema
+
+
+def read(path: str, schema: str | None = None, filters: Iterable[Filter] = (), **options: str) -> list[dict[str, Any]]:
+    """The rows of a query whose filters are all pushed down, partition by partition."""
+    return [row for part in partitions(path, schema, filters, **options) for row in part]
+
+
+def partitions(
+    path: str, schema: str | None = None, filters: Iterable[Filter] = (), **options: str
+) -> Iterator[list[dict[str, Any]]]:
+    """The rows of each partition, as they come."""
+    source = pickle.loads(pickle.dumps(LogDBSource({"path": path, **options})))
+    asked = struct(schema or source.schema())
+    reader = source.reader(asked)
+    reader.pushFilters(list(filters))
+    planned = reader.partitions()
+    reader = pickle.loads(pickle.dumps(reader))
+    for partition in planned:
+        batches = list(reader.read(pickle.loads(pickle.dumps(partition))))
+        assert all(batch.schema == to_arrow_schema(asked, timezone="UTC") for batch in batches)
+        yield [row for batch in batches for row in batch.to_pylist()]

@@ -1,0 +1,165 @@
+"""Streams, driven as Spark drives them: offsets, batches, restarts, and what is kept from compaction meanwhile."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
+
+import logdb
+from logdb import Database
+from logdb.embedded.holds import Hold, Owner, process_owner
+from spark_export.source import LogDBSource
+from spark_export.stream import LogDBStreamReader, Offset
+from tests.spark_export import histories, planning
+from tests.spark_export.test_changes import FEED, watched
+
+OpenSmall = Callable[..., Database]
+
+
+class Query:
+    """What Spark does with a reader: `checkpoint` is the offset of the last batch that it has committed."""
+
+    def __init__(self, path: str, checkpoint: Offset | None = None, **options: str) -> None:
+        given = {"path": path, **FEED, **options}
+        source = pickle.loads(pickle.dumps(LogDBSource(given)))
+        self._asked = planning.struct(source.schema())
+        self.reader: LogDBStreamReader = source.streamReader(self._asked)
+        self.executors = pickle.dumps(self.reader)
+        self.checkpoint = checkpoint or self.reader.initialOffset()
+
+    def batch(self, *, commit: bool = True, end: Offset | None = None) -> list[dict[str, Any]]:
+        """The rows of the next batch, up to the newest version or to `end`."""
+        end = end or self.reader.latestOffset(self.checkpoint, self.reader.getDefaultReadLimit())
+        rows = self.rows(self.checkpoint, end)
+        if commit:
+            self.reader.commit(end)
+            self.checkpoint = end
+        return rows
+
+    def rows(self, start: Offset, end: Offset) -> list[dict[str, Any]]:
+        """The rows of a range."""
+        reader = pickle.loads(self.executors)
+        planned = pickle.loads(pickle.dumps(self.reader.partitions(start, end)))
+        return [row for part in planned for batch in reader.read(part) for row in batch.to_pylist()]
+
+
+def test_batches_follow_each_other_through_compactions_and_restarts(open_small: OpenSmall) -> None:
+    db, rng = open_small(), Random(1)
+    query = Query(db.path, startingVersion="oldest")
+    seen: list[dict[str, Any]] = []
+    for step in range(6):
+        held = query.checkpoint["version"]
+        histories.write(db, rng, 80)
+        expected = watched(db, held, db.version)
+        db.compact()
+        assert db.oldest_version == held
+        rows = query.batch(commit=step != 3)
+        if step == 3:  # the query dies after it has planned a batch, and is started again before the next compaction
+            end, checkpoint = query.reader.reportLatestOffset(), query.checkpoint
+            db.pin("query", held)
+            query.reader.stop()
+            db.compact()
+            query = Query(db.path, checkpoint, startingVersion="1")
+            db.unpin("query")
+            assert query.batch(end=end) == rows
+        seen += rows
+        assert rows == expected
+    assert len(seen) > 500
+    query.reader.stop()
+    assert not (Path(db.path) / "exports").exists()
+    db.compact(db.put(b"k", b"v"))
+    assert db.oldest_version > query.checkpoint["version"]
+
+
+def test_a_batch_has_no_more_rows_than_asked_but_one_transaction(open_small: OpenSmall) -> None:
+    db = open_small()
+    versions = [db.multi_put({b"k%d" % key: b"v" * 100 for key in range(count)}) for count in (2, 2, 7, 1, 1)]
+    query = Query(db.path, startingVersion="1", maxRowsPerTrigger="4")
+    assert [len(query.batch()) for _ in range(4)] == [4, 7, 2, 0]
+    assert query.checkpoint == {"version": versions[-1]}
+    start = {"version": 0}
+    assert query.reader.latestOffset(start, ReadAllAvailable()) == {"version": versions[-1]}
+    assert query.reader.latestOffset(start, ReadMaxRows(1)) == {"version": versions[0]}
+    assert query.reader.latestOffset(start, ReadMaxBytes(600)) == {"version": versions[1]}
+    assert query.reader.reportLatestOffset() == {"version": versions[-1]}
+    query.reader.stop()
+
+
+def test_available_now_ends_where_it_began(open_small: OpenSmall) -> None:
+    db = open_small()
+    first = db.put(b"a", b"1")
+    query = Query(db.path, startingVersion="oldest")
+    query.reader.prepareForTriggerAvailableNow()
+    db.put(b"b", b"2")
+    assert [row["key"] for row in query.batch()] == [b"a"]
+    assert query.batch() == []
+    assert query.checkpoint == {"version": first}
+    query.reader.stop()
+
+
+def test_where_a_stream_begins(open_small: OpenSmall) -> None:
+    db = open_small()
+    db.put(b"a", b"1")
+    second = db.put(b"b", b"2")
+    begun = {name: Query(db.path, **options) for name, options in BEGINNINGS.items()}
+    db.put(b"c", b"3")
+    found = {name: [row["key"] for row in query.batch()] for name, query in begun.items()}
+    assert found == {"latest": [b"c"], "by default": [b"c"], "oldest": [b"a", b"b", b"c"], "second": [b"b", b"c"]}
+    for query in begun.values():
+        query.reader.stop()
+    db.compact()
+    with pytest.raises(logdb.VersionTrimmed):
+        Query(db.path, startingVersion=str(second))
+    with pytest.raises(logdb.FutureVersion):
+        Query(db.path, startingVersion="99")
+    late = Query(db.path, {"version": second})
+    with pytest.raises(logdb.VersionTrimmed, match=f"version {second} was compacted away"):
+        late.batch()
+    with pytest.raises(ValueError, match="endingVersion does not go with this: a stream begins at startingVersion"):
+        Query(db.path, endingVersion="5")
+    with pytest.raises(ValueError, match="versionAsOf does not go with this"):
+        LogDBSource({"path": db.path, "versionAsOf": str(db.version)}).streamReader(planning.struct("key BINARY"))
+
+
+BEGINNINGS = {
+    "latest": {"startingVersion": "latest"},
+    "by default": {},
+    "oldest": {"startingVersion": "oldest"},
+    "second": {"startingVersion": "2"},
+}
+
+
+def test_without_types_a_stream_has_the_columns_of_a_snapshot(open_small: OpenSmall) -> None:
+    db = open_small()
+    source = LogDBSource({"path": db.path, "startingVersion": "oldest"})
+    asked = planning.struct(source.schema())
+    query = Query(db.path)
+    query.reader = source.streamReader(asked)
+    query.executors = pickle.dumps(query.reader)
+    start = query.reader.initialOffset()
+    written, deleted = db.put(b"a", b"1" * 9_000), db.delete(b"a")
+    assert query.rows(start, {"version": deleted}) == [
+        {"key": b"a", "value": b"1" * 9_000, "version": written},
+        {"key": b"a", "value": None, "version": deleted},
+    ]
+    query.reader.stop()
+
+
+def test_who_has_died_holds_nothing(open_small: OpenSmall) -> None:
+    db = open_small()
+    for number in range(5):
+        db.put(b"k", b"%d" % number)
+    me = process_owner(1)
+    hold = Hold(Path(db.path), 3, me)
+    Hold(Path(db.path), 2, Owner(me.host, me.pid, me.started + 1))
+    assert db.compact().floor == 3
+    hold.move(4)
+    assert db.compact().floor == 4
+    hold.close()
+    assert db.compact().floor > 4
