@@ -173,13 +173,13 @@ def _settings(texts: Sequence[str]) -> dict[str, int | str]:
 
 def _tell_how_to_connect(path: Path, layout: Layout, started: Sequence[str], as_json: bool) -> None:
     servers = layout.file.servers
-    endpoints = layout.endpoints
-    document = {"cluster": layout.file.name, "dir": str(path), "endpoints": endpoints, "started": list(started)}
+    where = layout.endpoints
+    document = {"cluster": layout.file.name, "dir": str(path), "endpoints": where, "started": list(started)}
     face = "logdb" if any(role == "mapping" for role, _ in servers) else "logdb.log"
     rendering.answer(as_json, document, f"""\
 ready: cluster {layout.file.name} with {len(servers)} servers, {len(started)} of them started now
-  python      {face}.connect("{endpoints}")
-  shell       export LOGDB_ENDPOINTS={endpoints}
+  python      {face}.connect("{where}")
+  shell       export LOGDB_ENDPOINTS=$(logdb cluster endpoints --dir {path})
   what it is  logdb cluster status --dir {path}
   end it      logdb cluster down --dir {path}""")  # fmt: skip
 
@@ -209,6 +209,13 @@ def down(path: Path, timeout: float, kill: bool, as_json: bool) -> None:
 
 
 # ---- looking
+
+
+@cluster.command()
+@_directory
+def endpoints(path: Path) -> None:
+    """Print where clients find the cluster: what LOGDB_ENDPOINTS, --endpoints and logdb.connect take."""
+    click.echo(_layout(path).endpoints)
 
 
 @cluster.command()

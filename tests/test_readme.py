@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
@@ -37,6 +38,28 @@ def test_commands_in_the_readme_run(tmp_path: Path) -> None:
             timeout=60,
         )
         assert done.returncode == 0, f"{command}: {done.stderr}"
+
+
+def test_shell_scripts_in_the_readme_run(tmp_path: Path) -> None:
+    """Each block of bash, up to its end or the first command that fails; whatever it starts, it ends."""
+    scripts = [code for language, code in BLOCKS if language == "bash"]
+    assert scripts
+    (tmp_path / "logdb").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m logdb_cli "$@"\n')
+    (tmp_path / "logdb").chmod(0o755)
+    surroundings = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    for number, script in enumerate(scripts):
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", script],
+            cwd=directory,
+            env=surroundings,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        subprocess.run([tmp_path / "logdb", "cluster", "down", "--kill"], cwd=directory, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_files_that_the_readme_names_exist() -> None:

@@ -80,6 +80,7 @@ def test_a_cluster_from_its_beginning_to_its_end(path: Path) -> None:
     shape = ("--shards", 2, "--replicas", 2, "--ordering", 3, "--mapping", 1, "--aggregators", 1)
     up = json.loads(call("up", "--json", "--dir", path, "--port", port(), *shape, *PATIENT))
     assert sorted(up["started"]) == ["a1", "m1", "o1", "o2", "o3", "s1", "s2", "s3", "s4"]
+    assert call("endpoints", "--dir", path) == up["endpoints"] + "\n"
     assert "0 of them started now" in call("up", "--dir", path, "--shards", 2)
     with logdb.connect(up["endpoints"]) as db:
         assert [db.put(b"%d" % number, b"x") for number in range(10)] == list(range(1, 11))
@@ -118,6 +119,17 @@ def test_a_cluster_from_its_beginning_to_its_end(path: Path) -> None:
     assert processes(path) == {}
     shown = call("status", "--dir", path, code=3)
     assert "has no leader of its ordering layer: nothing can be appended" in shown
+
+
+def test_a_shard_for_one_that_failed(path: Path) -> None:
+    """The cluster itself takes the first spares that there are, for the shard that it owes."""
+    hasty = ("--shards", 1, "--replicas", 2, "--ordering", 1, "--mapping", 0, "--set", "suspect_after_ms=500")
+    call("up", "--dir", path, "--port", port(), *hasty)
+    kill(path, "s1")
+    while shards(status("--dir", path))[1][0] != "finalized":
+        pass
+    assert call("add-shard", "--dir", path).endswith(" takes appends\n")
+    assert 2 in shards(status("--dir", path))
 
 
 def test_a_cluster_that_has_no_directory_here(path: Path) -> None:
@@ -201,7 +213,7 @@ def test_a_server_that_does_not_end(path: Path) -> None:
 
 
 def test_what_cannot_be_done_is_said(path: Path, tmp_path: Path) -> None:
-    for command in (["status"], ["down"], ["add-shard"], ["finalize-shard", "1"], ["replace-server", "s1"]):
+    for command in (["status"], ["down"], ["endpoints"], ["add-shard"], ["finalize-shard", "1"], ["replace-server", "s1"]):
         said = call(*command, "--dir", path, code=2)
         assert said == f"error: there is no cluster in {path}: `logdb cluster up --dir {path}` makes one\n"
     assert not path.exists()

@@ -36,6 +36,13 @@ def silently(title: str) -> Iterator[Callable[[int, int | None], None]]:
     yield lambda done, of: None
 
 
+Enough = Callable[[m.View], bool]
+
+
+def never(view: m.View) -> bool:
+    """Nothing is enough."""
+    return False
+
 
 class Operator:
     """Works on the cluster that answers at `endpoints`, or whose directory is `layout`; with one, it may start
@@ -104,14 +111,15 @@ class Operator:
             before = _view(log).next_shard
             if self._layout is None:
                 return log.add_shard()
-            spares = self._spares_started(log, self._layout.members_per_shard)
+            size = self._layout.members_per_shard
+            spares = self._spares_started(log, size, lambda view: view.next_shard > before)
             try:
-                return log.reconfigure(m.AddShard(tuple(spares)))
+                if len(spares) == size:
+                    return log.reconfigure(m.AddShard(tuple(spares)))
             except Unavailable:
-                view = _view(log)  # the cluster was waiting for spares itself, and has taken them
-                if view.next_shard == before or not _of_new_shard(view, before, spares):
+                if _view(log).next_shard == before:
                     raise
-                return view.next_shard - 1
+            return _view(log).next_shard - 1  # it was waiting for servers itself, and has taken them
 
     def finalize_shard(self, shard: int, grace: int) -> None:
         """Have a shard take no appends any more, after `grace` more cuts. Raises Unavailable."""
@@ -145,8 +153,8 @@ class Operator:
 
     # ---- spares
 
-    def _spares_started(self, log: RemoteLog, count: int) -> list[int]:
-        """So many spares that are alive; servers that are down, and then new ones, are started if there are fewer."""
+    def _spares_started(self, log: RemoteLog, count: int, enough: Enough = never) -> list[int]:
+        """The same; servers that are down, and then new ones, are started if there are fewer."""
         assert self._layout is not None
         servers = [one for (role, _), one in self._layout.file.servers.items() if role == "storage"]
         view = _view(log)
@@ -160,19 +168,23 @@ class Operator:
         try:
             with self._progress("starting servers") as tick:
                 started.start([self._layout.file.servers["storage", name] for name in wanted], tick)
-            return self._spares(log, count)
+            return self._spares(log, count, enough)
         except BaseException:
             started.end()
             raise
 
-    def _spares(self, log: RemoteLog, count: int) -> list[int]:
-        """So many spares that are alive, once they have made themselves known. Raises Unavailable."""
+    def _spares(self, log: RemoteLog, count: int, enough: Enough = never) -> list[int]:
+        """So many spares that are alive, once they have made themselves known; fewer if the view is `enough`. Raises
+        Unavailable."""
         deadline = time.monotonic() + PATIENCE_S
-        while len(alive := self._alive(_view(log).spares)) < count:
+        while True:
+            view = _view(log)
+            alive = self._alive(view.spares)
+            if len(alive) >= count or enough(view):
+                return alive[:count]
             if time.monotonic() > deadline:
                 raise Unavailable(f"{count} spare servers are needed, and {len(alive)} answer")
             time.sleep(POLL_S)
-        return alive[:count]
 
     def _ask(self, address: str) -> Coroutine[Any, Any, Heard]:
         return ask(address, "", credentials=self._credentials)
@@ -188,9 +200,3 @@ def _view(log: RemoteLog) -> m.View:
     except TimeoutError as error:
         raise Unavailable(f"no leader of the ordering layer has answered within {PATIENCE_S:g} seconds") from error
     return view
-
-
-def _of_new_shard(view: m.View, before: int, servers: Sequence[int]) -> bool:
-    """Whether these are servers of a shard that did not exist before."""
-    new = {member.server for shard in view.shards if shard.shard >= before for member in shard.members}
-    return new.issuperset(servers)
