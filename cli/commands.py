@@ -32,11 +32,11 @@ def cli(ctx: click.Context) -> None:
 
     The database is a directory: `logdb --db DIR COMMAND`, `logdb COMMAND --db DIR`, or LOGDB_DB in the
     environment. Commands that only read also run while another process writes. Or servers answer for it:
-    --endpoints HOST:PORT, or LOGDB_ENDPOINTS, with a token from LOGDB_TOKEN if they want one. Keys and values are UTF-8
+    --endpoints HOST:PORT, or LOGDB_ENDPOINTS, with the token in LOGDB_TOKEN if they want one. Keys and values are UTF-8
     text, or hexadecimal with --hex; a value `-` is read from the standard input, `@PATH` from a file.
     """
     session = ctx.ensure_object(Session)
-    if "LOGDB_TOKEN" in os.environ:
+    if os.environ.get("LOGDB_TOKEN"):
         session.shown.setdefault("token", os.environ["LOGDB_TOKEN"])
 
 

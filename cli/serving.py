@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import sys
+from pathlib import Path
 from typing import Final
 
 import click
@@ -13,6 +15,7 @@ from .rendering import progress
 from .session import Session, database
 
 LEVELS: Final = ("debug", "info", "warning", "error")
+FILE: Final = click.Path(path_type=Path, dir_okay=False)
 
 
 @click.group(invoke_without_command=True)
@@ -30,26 +33,32 @@ LEVELS: Final = ("debug", "info", "warning", "error")
     show_default=True,
     help="What is told on stderr, and whatever is worse.",
 )
-@database
+@click.option("--certificate", type=FILE, metavar="FILE", help="The server's certificate (PEM), which makes it TLS.")
+@click.option("--certificate-key", "key", type=FILE, metavar="FILE", help="Its key, if in another file.")
+@click.option("--ca", type=FILE, metavar="FILE", help="Every client must show a certificate of this CA.")
+@click.option("--tokens", type=FILE, metavar="FILE", help="Who may do what: the file that `logdb token` writes.")
+@functools.partial(database, shows=False)
 @click.pass_context
-def serve(ctx: click.Context, listen: str, log_level: str) -> None:
+def serve(ctx: click.Context, /, listen: str, log_level: str, **files: Path | None) -> None:
     """Serve the database in a directory to `logdb.connect` and to commands with --endpoints.
 
     One line tells when it is ready. SIGTERM or Ctrl-C stop it: it answers what it has taken, and closes the
-    database. There is no TLS and no authentication yet, so it listens at this machine's loopback addresses only.
+    database. At addresses that are not this machine's own it listens only with a certificate, and tokens or
+    the CA of its clients' certificates.
     """
     if ctx.invoked_subcommand is not None:
         return
     session = ctx.ensure_object(Session)
     path = session.directory
     try:
-        from logdb.net.service.process import checked_listen
+        from logdb.net.security.gate import Security
+        from logdb.net.service.process import checked_gate
         from logdb.net.service.process import serve as serve_directory
     except ImportError as error:
         missing = f"a server needs more than is installed ({error.name}): pip install 'logdb[cluster]'"
         raise Failure(missing, FAILED) from error
     try:
-        checked_listen(listen)
+        gate = checked_gate(listen, Security(**files))
     except ValueError as error:
         raise BadInput(str(error)) from error
     logging.basicConfig(
@@ -58,4 +67,6 @@ def serve(ctx: click.Context, listen: str, log_level: str) -> None:
         format="%(asctime)s %(levelname)s %(name)s %(message)s",
     )
     with progress("replaying the log", "records") as tick:
-        serve_directory(path, listen, ready=lambda address: click.echo(f"ready: {path} at {address}"), progress=tick)
+        serve_directory(
+            path, listen, gate, ready=lambda address: click.echo(f"ready: {path} at {address}"), progress=tick
+        )

@@ -9,9 +9,9 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -56,12 +56,14 @@ class Reads(Protocol):
 @dataclass
 class Session:
     """`path`: what `--db` says, `endpoints`: what `--endpoints` says, at most one of them; `given`: not by the
-    environment, which gives way. `shell_db`: open while a shell runs; `transaction`: begun in it.
+    environment, which gives way. `shown`: to servers, the arguments of `logdb.connect` that say who asks. `shell_db`:
+    open while a shell runs; `transaction`: begun in it.
     """
 
     path: Path | None = None
     endpoints: str | None = None
     given: bool = False
+    shown: dict[str, Any] = field(default_factory=dict)
     shell_db: Database | None = None
     transaction: Transaction | None = None
 
@@ -91,7 +93,7 @@ class Session:
             return
         if self.endpoints is not None:
             try:
-                db = logdb.connect(self.endpoints)
+                db = logdb.connect(self.endpoints, **self.shown)
             except ValueError as error:
                 raise BadInput(str(error)) from error
             except ModuleNotFoundError as error:
@@ -141,10 +143,51 @@ def _moment_time(ctx: click.Context, param: click.Parameter, value: str | None) 
         raise click.BadParameter(f"{value!r} is not an ISO time such as 2024-05-01T12:30:00+02:00") from None
 
 
-def database(command: F, *, environment: bool = False) -> F:
-    """The options `--db` and `--endpoints`; only the group looks at the environment, lest it outweighs what
-    the group was given.
+SHOWN: Final = {
+    "ca": "Connect by TLS to servers with a certificate of this CA (PEM)",
+    "certificate": "Show this certificate to servers that ask for one (PEM)",
+    "certificate_key": "The key of --certificate, if that is another file",
+    "token_file": "A file with the token that servers want",
+}
+"""What one shows to servers. All commands take these options, the group tells of them."""
+
+
+def _show(ctx: click.Context, param: click.Parameter, value: Path | None) -> None:
+    session = ctx.ensure_object(Session)
+    if value is None:
+        return
+    if param.name != "token_file":
+        session.shown[str(param.name)] = value
+        return
+    try:
+        session.shown["token"] = value.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{value} cannot be read: {getattr(error, 'strerror', 'it is no text')}") from error
+
+
+def _showing(command: F, environment: bool) -> F:
+    for name, what in reversed(SHOWN.items()):
+        variable = "LOGDB_" + name.upper()
+        option = click.option(
+            "--" + name.replace("_", "-"),
+            type=click.Path(path_type=Path, dir_okay=False),
+            metavar="FILE",
+            envvar=variable if environment else None,
+            callback=_show,
+            expose_value=False,
+            hidden=not environment,
+            help=f"{what} (or the environment variable {variable}).",
+        )
+        command = option(command)
+    return command
+
+
+def database(command: F, *, environment: bool = False, shows: bool = True) -> F:
+    """The options `--db` and `--endpoints`, and what `shows` who asks; only the group looks at the environment, lest it
+    outweighs what the group was given.
     """
+    if shows:
+        command = _showing(command, environment)
     command = click.option(
         "--endpoints",
         metavar="HOST:PORT,...",

@@ -68,13 +68,19 @@ async def connect(
     timeout: float = opening.TIMEOUT_S,
     placement: Placement | None = None,
     session: int | None = None,
+    ca: str | PathLike[str] | None = None,
+    certificate: str | PathLike[str] | None = None,
+    certificate_key: str | PathLike[str] | None = None,
+    token: str | None = None,
 ) -> Database:
     """As `logdb.connect`."""
     with opening.cluster_needed():
         from logdb.net.connecting import connect
+        from logdb.net.security.credentials import credentials
         from logdb.net.service.addresses import endpoints_of
     addresses, timeout_s = endpoints_of(endpoints), opening.checked_timeout(timeout)
-    return Database(await connect(addresses, timeout_s, placement, opening.checked_session(session)))
+    shown = credentials(ca=ca, certificate=certificate, certificate_key=certificate_key, token=token)
+    return Database(await connect(addresses, timeout_s, placement, opening.checked_session(session), shown))
 
 
 def _close_unclaimed(opened: asyncio.Future[EmbeddedHost]) -> None:

@@ -42,6 +42,10 @@ def connect(
     timeout: float = TIMEOUT_S,
     placement: Placement | None = None,
     session: int | None = None,
+    ca: str | PathLike[str] | None = None,
+    certificate: str | PathLike[str] | None = None,
+    certificate_key: str | PathLike[str] | None = None,
+    token: str | None = None,
 ) -> Database:
     """The database that servers answer for, with the same verbs: "HOST:PORT", several with commas between, or a list.
 
@@ -54,14 +58,20 @@ def connect(
     whatever this client has seen; without it they see every commit that anybody has been told of, which is one more
     question to the log.
 
-    Raises Unavailable, ProtocolMismatch.
+    `ca`: a file with the certificates of whom to believe (PEM), which makes it TLS. `certificate` and
+    `certificate_key`: what to show to a server that asks for it; without the latter it is in the same file. `token`:
+    what gives the right to read, to write, or to everything.
+
+    Raises Unavailable, AccessDenied, ProtocolMismatch; ValueError for certificates that cannot be used.
     """
     with cluster_needed():
         from logdb.net.blocking import BlockingHost
         from logdb.net.connecting import connect
+        from logdb.net.security.credentials import credentials
         from logdb.net.service.addresses import endpoints_of
     addresses, timeout_s = endpoints_of(endpoints), checked_timeout(timeout)
-    return Database(BlockingHost.open(connect(addresses, timeout_s, placement, checked_session(session))))
+    shown = credentials(ca=ca, certificate=certificate, certificate_key=certificate_key, token=token)
+    return Database(BlockingHost.open(connect(addresses, timeout_s, placement, checked_session(session), shown)))
 
 
 @contextlib.contextmanager
@@ -70,7 +80,7 @@ def cluster_needed() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] not in ("grpc", "google", "grpc_health"):
+        if error.name is None or error.name.partition(".")[0] not in ("grpc", "google", "grpc_health", "cryptography"):
             raise
         raise ModuleNotFoundError(
             "servers and their clients need gRPC: pip install 'logdb[cluster]'", name=error.name

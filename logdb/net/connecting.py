@@ -16,6 +16,7 @@ from logdb.net.discovery import ask, client_hello, discover
 from logdb.net.limits import WireError
 from logdb.net.parcels import Hello
 from logdb.net.peers import BROKEN, Refused
+from logdb.net.security.credentials import NONE, Credentials
 from logdb.net.service.client import RemoteHost
 
 LOOK_S: Final = 3.0
@@ -23,25 +24,32 @@ LOOK_S: Final = 3.0
 
 
 async def connect(
-    endpoints: Sequence[Address], timeout_s: float, placement: Placement | None = None, session: int | None = None
+    endpoints: Sequence[Address],
+    timeout_s: float,
+    placement: Placement | None = None,
+    session: int | None = None,
+    credentials: Credentials = NONE,
 ) -> AsyncHost:
-    """The database that is behind the first of these that answers. Raises Unavailable, ProtocolMismatch, ValueError."""
-    node = await _node_of_cluster(endpoints, timeout_s)
+    """The database that is behind the first of these that answers. Raises Unavailable, AccessDenied, ProtocolMismatch,
+    ValueError."""
+    node = await _node_of_cluster(endpoints, timeout_s, credentials)
     if node is not None:
-        nodes = await _nodes(node, timeout_s)
+        nodes = await _nodes(node, timeout_s, credentials)
         return ClusterHost(",".join(endpoints), nodes, timeout_s, placement, session)
     if placement is not None:
         raise ValueError(f"{','.join(endpoints)} is one server, so there is no shard on which to place anything")
-    return await RemoteHost.connect(endpoints, timeout_s, session)
+    return await RemoteHost.connect(endpoints, timeout_s, session, credentials)
 
 
-async def _node_of_cluster(endpoints: Sequence[Address], timeout_s: float) -> Hello | None:
+async def _node_of_cluster(
+    endpoints: Sequence[Address], timeout_s: float, credentials: Credentials
+) -> Hello | None:
     """The first node of a cluster that answers, None if another kind of server does, or nobody: its own client will say
-    why. Raises Refused."""
+    why. Raises Refused, AccessDenied, ValueError."""
     for endpoint in endpoints:
         try:
             async with asyncio.timeout(min(LOOK_S, timeout_s)):
-                return await ask(endpoint, client_hello())
+                return await ask(endpoint, client_hello(), credentials)
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.UNIMPLEMENTED:
                 return None
@@ -50,13 +58,13 @@ async def _node_of_cluster(endpoints: Sequence[Address], timeout_s: float) -> He
     return None
 
 
-async def _nodes(node: Hello, timeout_s: float) -> Nodes:
+async def _nodes(node: Hello, timeout_s: float, credentials: Credentials) -> Nodes:
     """All that clients talk to; the ordering replicas know the mapping servers, if a node does not."""
     if not node.mapping and node.ordering:
-        node = await discover(node.ordering, client_hello(node.cluster), timeout_s)
+        node = await discover(node.ordering, client_hello(node.cluster), timeout_s, credentials)
     if not node.mapping:
         raise Refused(
             f"{node.address} belongs to the cluster {node.cluster!r}, which has no mapping servers and is a log, no "
             "database: use logdb.log.connect"
         )
-    return Nodes(node.cluster, node.ordering, node.mapping)
+    return Nodes(node.cluster, node.ordering, node.mapping, credentials, node.right)

@@ -10,7 +10,7 @@ from typing import Final
 from logdb.errors import Unavailable
 from logdb.log.cores import Address
 from logdb.net.parcels import EXCHANGE, VERSION, Hello, Role
-from logdb.net.peers import BROKEN, OPTIONS, explain, shake_hands
+from logdb.net.peers import BROKEN, OPTIONS, explain, shake_hands, tls_reason
 from logdb.net.security.credentials import NONE, Credentials
 
 PAUSE_S: Final = 0.1
@@ -31,13 +31,17 @@ async def discover(
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout
     while True:
-        silent = []
+        silent, hopeless = [], True
         for address in addresses:
             try:
                 async with asyncio.timeout(max(0.01, min(ANSWER_S, deadline - loop.time()))):
                     return await ask(address, mine, credentials)
             except (*BROKEN, OSError, TimeoutError) as error:
-                silent.append(f"{address} ({explain(error)})")
+                why = await tls_reason(address, error, credentials)
+                hopeless = hopeless and bool(why)
+                silent.append(f"{address} ({why or explain(error)})")
+        if hopeless:
+            raise Unavailable(f"no server can be talked to: {', '.join(silent)}")
         if loop.time() + PAUSE_S >= deadline:
             raise Unavailable(f"no server answers within {timeout:g} seconds: {', '.join(silent)}")
         await asyncio.sleep(PAUSE_S)

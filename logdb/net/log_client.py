@@ -220,12 +220,12 @@ async def connect_async(
     timeout: float | None = TIMEOUT_S,
     ca: AnyPath | None = None,
     certificate: AnyPath | None = None,
-    key: AnyPath | None = None,
+    certificate_key: AnyPath | None = None,
     token: str | None = None,
 ) -> AsyncRemoteLog:
     """The log of the cluster that one of these servers belongs to; with TLS, a certificate and a token as for
     `logdb.connect`. Raises Unavailable, AccessDenied, ValueError."""
-    shown = credentials(ca=ca, certificate=certificate, key=key, token=token)
+    shown = credentials(ca=ca, certificate=certificate, certificate_key=certificate_key, token=token)
     return AsyncRemoteLog(await Connection.open(addresses, TIMEOUT_S if timeout is None else timeout, shown), timeout)
 
 
@@ -364,10 +364,10 @@ def connect(
     timeout: float | None = TIMEOUT_S,
     ca: AnyPath | None = None,
     certificate: AnyPath | None = None,
-    key: AnyPath | None = None,
+    certificate_key: AnyPath | None = None,
     token: str | None = None,
 ) -> RemoteLog:
     """As `connect_async`."""
-    shown = credentials(ca=ca, certificate=certificate, key=key, token=token)
+    shown = credentials(ca=ca, certificate=certificate, certificate_key=certificate_key, token=token)
     opening = Connection.open(addresses, TIMEOUT_S if timeout is None else timeout, shown)
     return RemoteLog(in_shared_loop(opening), timeout)

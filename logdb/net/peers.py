@@ -27,6 +27,7 @@ from logdb.log.cores import Address
 from logdb.net.limits import MAX_PARCEL_BYTES, PARCEL_BYTES, WireError
 from logdb.net.parcels import EXCHANGE, Hello, Mail, Refusal, Role, pack, pack_hello, pack_refusal, unpack, why_not
 from logdb.net.security.credentials import NONE, Credentials
+from logdb.net.security.explaining import why_no_tls
 from logdb.net.security.gate import Gate, Grant
 from logdb.net.security.needs import BRINGS, NEEDS
 from logdb.net.security.nodes import NodeGate
@@ -260,7 +261,8 @@ class Peers:
                 if isinstance(error, AccessDenied):
                     self.denied(error)
             except (*BROKEN, WireError, OSError, TimeoutError, ValueError) as error:
-                self._not_reached(peer, explain(error))
+                why = "" if peer.failing else await tls_reason(peer.address, error, self._credentials)
+                self._not_reached(peer, why or explain(error))
             if time() - begun > HANDSHAKE_S:
                 pause = FIRST_PAUSE_S
             await asyncio.sleep(pause * (0.5 + random.random() / 2))
@@ -417,6 +419,13 @@ def _check_free(address: str) -> None:
             probe.bind(where)
     except OSError as error:
         raise Unavailable(f"{address} cannot be listened on: {error.strerror or error}") from error
+
+
+async def tls_reason(address: Address, error: Exception, credentials: Credentials) -> str:
+    """What about TLS has made an attempt to reach somebody fail, "" if nothing has."""
+    if not isinstance(error, aio.AioRpcError) or error.code() is not grpc.StatusCode.UNAVAILABLE:
+        return ""
+    return await why_no_tls(address, str(error.details()), credentials)
 
 
 def explain(error: Exception) -> str:

@@ -99,8 +99,8 @@ def test_a_server_starts_and_stops(tmp_path: Path, number: int) -> None:
 
 def test_where_a_server_does_not_listen(tmp_path: Path, endpoint: str) -> None:
     for address, why in (
-        ("0.0.0.0:7400", "no TLS and no authentication yet"),
-        ("somewhere.example:7400", "no TLS and no authentication yet"),
+        ("0.0.0.0:7400", "give the server a certificate and key"),
+        ("somewhere.example:7400", "give the server a certificate and key"),
         ("nonsense", "is not an address"),
     ):
         assert why in ask("serve", "--db", tmp_path / "db", "--listen", address, code=2)

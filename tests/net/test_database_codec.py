@@ -40,6 +40,7 @@ ERRORS = [
     errors.NotADatabase("no"),
     errors.UnsupportedFormat("/a", 2, 1),
     errors.ProtocolMismatch("a:1", 2, "9", 1, "8"),
+    errors.AccessDenied("no"),
     errors.Corruption("/a\udc80", None, "torn"),
     errors.Corruption("/a", 12, "torn"),
     TransactionOver("over"),

@@ -24,6 +24,8 @@ from logdb.net.database.feed import ClusterFeed
 from logdb.net.host import Build
 from logdb.net.hosted_client import HostedClient, given
 from logdb.net.limits import MAX_POSITION, MAX_RECORD_BYTES
+from logdb.net.security.access import Right
+from logdb.net.security.credentials import NONE, Credentials
 from logdb.store.limits import check_label
 from logdb.store.mapping import Rows
 from logdb.store.records import Condition, TxnId
@@ -42,11 +44,13 @@ Ask = Callable[[Any, int | None], Awaitable[Any]]
 
 
 class Nodes(NamedTuple):
-    """What has to be known of a cluster."""
+    """What has to be known of a cluster, what is shown to it, and what it lets this client do."""
 
     cluster: str
     ordering: tuple[Address, ...]
     mapping: tuple[Address, ...]
+    credentials: Credentials = NONE
+    right: Right = Right.ADMIN
 
 
 class ClusterHost:
@@ -78,7 +82,7 @@ class ClusterHost:
             )
             return lambda journals, rng: DatabaseClient(config, journals, rng)
 
-        self._client = HostedClient(nodes.cluster, build, self._over)
+        self._client = HostedClient(nodes.cluster, build, self._over, nodes.credentials, nodes.right)
 
     def _over(self, failure: BaseException | None) -> LogDBError:
         if failure is None:

@@ -41,16 +41,18 @@ class Hello(_message.Message):
     def __init__(self, protocol: _Optional[int] = ..., release: _Optional[str] = ..., client: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., database: _Optional[bytes] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("protocol", "release", "database", "refusal")
+    __slots__ = ("protocol", "release", "database", "refusal", "denied")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     RELEASE_FIELD_NUMBER: _ClassVar[int]
     DATABASE_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    DENIED_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     release: str
     database: bytes
     refusal: str
-    def __init__(self, protocol: _Optional[int] = ..., release: _Optional[str] = ..., database: _Optional[bytes] = ..., refusal: _Optional[str] = ...) -> None: ...
+    denied: str
+    def __init__(self, protocol: _Optional[int] = ..., release: _Optional[str] = ..., database: _Optional[bytes] = ..., refusal: _Optional[str] = ..., denied: _Optional[str] = ...) -> None: ...
 
 class Request(_message.Message):
     __slots__ = ("id", "get", "write", "multi_get", "begin", "commit", "end", "scan", "history", "at", "outcome", "watch", "pin", "unpin", "facts", "compact", "checkpoint")

@@ -54,22 +54,25 @@ def credentials(
     *,
     ca: AnyPath | None = None,
     certificate: AnyPath | None = None,
-    key: AnyPath | None = None,
+    certificate_key: AnyPath | None = None,
     token: str | None = None,
 ) -> Credentials:
-    """Read what the paths name. `key` None: it is in the file of the certificate. Raises ValueError, TypeError."""
+    """Read what the paths name; without `certificate_key` it is in the file of the certificate.
+
+    Raises ValueError, TypeError.
+    """
     if token is not None and not isinstance(token, str):
         raise TypeError(f"token must be a str, not {type(token).__name__}")
     if token is not None and not (token.isascii() and token.isprintable() and token and " " not in token):
         raise ValueError("a token consists of printable ASCII characters without blanks")
-    if certificate is None and key is not None:
+    if certificate is None and certificate_key is not None:
         raise ValueError("a key is of no use without its certificate")
     if ca is None and certificate is not None:
         raise ValueError("a certificate is shown with TLS only: name the CA of the server's certificate as well (ca)")
     trusted = None if ca is None else ca_of(ca)
     if certificate is None:
         return Credentials(trusted, token=token or "")
-    return Credentials(trusted, *pair_of(certificate, key), token or "", str(certificate))
+    return Credentials(trusted, *pair_of(certificate, certificate_key), token or "", str(certificate))
 
 
 def ca_of(path: AnyPath) -> bytes:

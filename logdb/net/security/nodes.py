@@ -63,8 +63,10 @@ def guarded(security: Security | None, listen: str, names: Mapping[str, str]) ->
     files = security or Security()
     try:
         files.check(listen)
-        shown = NONE if security is None else credentials(ca=files.ca, certificate=files.certificate, key=files.key)
-        return NodeGate(Gate(files), names), shown
+        gate = NodeGate(Gate(files), names)
+        if security is None:
+            return gate, NONE
+        return gate, credentials(ca=files.ca, certificate=files.certificate, certificate_key=files.key)
     except ValueError as error:
         raise Insecure(str(error)) from error
 

@@ -14,6 +14,7 @@ from logdb.errors import DatabaseClosed, FutureVersion
 from logdb.hosts import Progress
 from logdb.net.limits import WireError
 from logdb.net.proto import database_pb2 as pb
+from logdb.net.security.credentials import NONE, Credentials
 from logdb.net.service.codec import (
     change_from,
     conditions_to,
@@ -43,20 +44,23 @@ class RemoteHost:
 
     read_only = False
 
-    def __init__(self, endpoints: Sequence[str], timeout_s: float) -> None:
+    def __init__(self, endpoints: Sequence[str], timeout_s: float, credentials: Credentials = NONE) -> None:
         self.path = ",".join(endpoints)
         self._client = secrets.randbits(63) + 1
         self._sequence = 0
         self._lease = 0
         self._held: dict[object, tuple[int, int]] = {}
         self._feeds: set[RemoteFeed] = set()
-        self.connection = Connection(endpoints, timeout_s, self._client)
+        self.connection = Connection(endpoints, timeout_s, self._client, credentials)
         self.connection.restored = self._restored
 
     @classmethod
-    async def connect(cls, endpoints: Sequence[str], timeout_s: float, session: int | None = None) -> RemoteHost:
-        """Reach one of the servers; nothing before version `session` is read. Raises Unavailable, ProtocolMismatch."""
-        host = cls(endpoints, timeout_s)
+    async def connect(
+        cls, endpoints: Sequence[str], timeout_s: float, session: int | None = None, credentials: Credentials = NONE
+    ) -> RemoteHost:
+        """Reach one of the servers; nothing before version `session` is read. Raises Unavailable, AccessDenied,
+        ProtocolMismatch."""
+        host = cls(endpoints, timeout_s, credentials)
         host.connection.seen = session or 0
         await host.connection.open()
         return host

@@ -14,9 +14,11 @@ from typing import Any, Final
 
 import grpc
 
-from logdb.errors import DatabaseClosed, LogDBError, OutcomeUnknown, ProtocolMismatch, Unavailable
+from logdb.errors import AccessDenied, DatabaseClosed, LogDBError, OutcomeUnknown, ProtocolMismatch, Unavailable
 from logdb.net.limits import WireError
 from logdb.net.proto import database_pb2 as pb
+from logdb.net.security.credentials import NONE, Credentials
+from logdb.net.security.explaining import why_no_tls
 from logdb.net.service.codec import (
     BATCH_BYTES,
     MESSAGE_OPTIONS,
@@ -82,8 +84,11 @@ class Connection:
     begins.
     """
 
-    def __init__(self, endpoints: Sequence[str], timeout_s: float, client: int) -> None:
+    def __init__(
+        self, endpoints: Sequence[str], timeout_s: float, client: int, credentials: Credentials = NONE
+    ) -> None:
         self.endpoints, self.timeout_s, self._client = endpoints, timeout_s, client
+        self._credentials = credentials
         self.seen = 0
         self.closed = False
         self.restored: Callable[[], list[pb.Request]] = list
@@ -133,7 +138,7 @@ class Connection:
     # ---- opening and closing
 
     async def open(self) -> None:
-        """Reach one of the servers. Raises Unavailable, ProtocolMismatch."""
+        """Reach one of the servers. Raises Unavailable, AccessDenied, ProtocolMismatch, ValueError."""
         reasons = []
         for endpoint in self.endpoints:
             try:
@@ -163,7 +168,7 @@ class Connection:
     # ---- streams
 
     async def _reach(self, endpoint: str) -> tuple[str, Any, Any]:
-        """(endpoint, channel, stream) after the handshake. Raises Lost, ProtocolMismatch.
+        """(endpoint, channel, stream) after the handshake. Raises Lost, AccessDenied, ProtocolMismatch.
 
         A server that ends the stream while the first message leaves makes gRPC forget why it did: ask again.
         """
@@ -175,9 +180,9 @@ class Connection:
         raise Lost(f"{endpoint} ends every stream at once: it is no LogDB server, or is just stopping")
 
     async def _open(self, endpoint: str) -> tuple[str, Any, Any]:
-        channel: Any = grpc.aio.insecure_channel(endpoint, options=CHANNEL_OPTIONS)
+        channel: Any = self._credentials.channel(endpoint, CHANNEL_OPTIONS)
         try:
-            stream = channel.stream_stream(METHOD)()  # messages as bytes
+            stream = channel.stream_stream(METHOD)(metadata=self._credentials.metadata)  # messages as bytes
             hello = pb.Hello(
                 protocol=PROTOCOL,
                 release=RELEASE,
@@ -200,7 +205,8 @@ class Connection:
             await channel.close()
             if error.code() is grpc.StatusCode.INTERNAL:
                 raise EndedAtOnce from None
-            raise Lost(f"{endpoint} {_reason(error.code(), error.details())}") from None
+            why = await why_no_tls(endpoint, str(error.details()), self._credentials)
+            raise Lost(f"{endpoint} {why or _reason(error.code(), error.details())}") from None
         except (WireError, asyncio.InvalidStateError) as error:
             await channel.close()
             raise Lost(f"{endpoint} is no LogDB server: {error}") from None
@@ -212,6 +218,8 @@ class Connection:
     def _check(self, endpoint: str, welcome: pb.Welcome) -> None:
         if welcome.protocol != PROTOCOL:
             raise ProtocolMismatch(endpoint, welcome.protocol, welcome.release, PROTOCOL, RELEASE)
+        if welcome.denied:
+            raise AccessDenied(f"{endpoint} denies access: {welcome.denied}")
         if welcome.refusal:
             raise Lost(f"{endpoint} has another database than the one that was connected to")
 
@@ -233,7 +241,7 @@ class Connection:
                 turn += 1
                 try:
                     endpoint, channel, stream = await self._reach(self.endpoints[turn % len(self.endpoints)])
-                except (Lost, ProtocolMismatch) as error:
+                except (Lost, AccessDenied, ProtocolMismatch) as error:
                     self._why = str(error)
                 else:
                     pause_s = SHORTEST_PAUSE_S

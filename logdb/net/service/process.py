@@ -12,40 +12,42 @@ from pathlib import Path
 
 from logdb.embedded import EmbeddedHost
 from logdb.embedded.coroutines import CoroutineHost
-from logdb.net.service.addresses import is_loopback, parsed
+from logdb.net.security.gate import Gate, Security
+from logdb.net.service.addresses import parsed
 from logdb.net.service.server import Server
 
 log = logging.getLogger(__name__)
 
 
-def checked_listen(address: str) -> str:
-    """An address at which a server may listen. Raises ValueError."""
-    if not is_loopback(address):
-        raise ValueError(
-            f"{address} can be reached from other machines, and there is no TLS and no authentication yet:"
-            " listen at a loopback address such as 127.0.0.1:7400"
-        )
-    return address
+def checked_gate(listen: str, security: Security) -> Gate:
+    """Who is let in by a server that listens there. Raises ValueError: also if that is more than it should be."""
+    security.check(listen)
+    return Gate(security)
 
 
 def serve(
-    path: Path, listen: str, *, ready: Callable[[str], None], progress: Callable[[int, int], None] | None = None
+    path: Path,
+    listen: str,
+    gate: Gate,
+    *,
+    ready: Callable[[str], None],
+    progress: Callable[[int, int], None] | None = None,
 ) -> None:
     """Serve the database in a directory until SIGTERM or SIGINT. `ready` hears the address, `progress` of the replay.
 
-    Raises as `logdb.open`, ValueError, Unavailable.
+    Raises as `logdb.open`, Unavailable.
     """
-    asyncio.run(_serve(path, checked_listen(listen), ready, progress))
+    asyncio.run(_serve(path, listen, gate, ready, progress))
 
 
 async def _serve(
-    path: Path, listen: str, ready: Callable[[str], None], progress: Callable[[int, int], None] | None
+    path: Path, listen: str, gate: Gate, ready: Callable[[str], None], progress: Callable[[int, int], None] | None
 ) -> None:
     with _told_to_stop() as told:
         opening = functools.partial(EmbeddedHost.open, path, read_only=False, create=True, progress=progress)
         host = CoroutineHost(await asyncio.to_thread(opening))
         try:
-            server = Server(host)
+            server = Server(host, gate)
             port = await server.start(listen)
             address = f"{listen.rpartition(':')[0]}:{port}" if not parsed(listen)[1] else listen
             log.info("serving %s at %s", path, address)

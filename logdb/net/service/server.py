@@ -12,9 +12,10 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from logdb.embedded.coroutines import CoroutineHost
-from logdb.errors import Unavailable
+from logdb.errors import AccessDenied, Unavailable
 from logdb.net.limits import WireError
 from logdb.net.proto import database_pb2 as pb
+from logdb.net.security.gate import Gate
 from logdb.net.service.addresses import parsed
 from logdb.net.service.codec import MESSAGE_OPTIONS, METHOD, PROTOCOL, RELEASE, requests_of
 from logdb.net.service.session import Advanced, Session
@@ -42,10 +43,11 @@ def _try_to_bind(address: str) -> None:
 
 
 class Server:
-    """Serves the database of `host` at an address. `start` before anything else, `stop` at the end."""
+    """Serves the database of `host` at an address to those whom `gate` lets in. `start` before anything else, `stop` at
+    the end."""
 
-    def __init__(self, host: CoroutineHost) -> None:
-        self._host = host
+    def __init__(self, host: CoroutineHost, gate: Gate | None = None) -> None:
+        self._host, self._gate = host, gate or Gate()
         self._advanced = Advanced()
         self._turns = Turns()
         self._database = host.host.log_id or secrets.token_bytes(16)
@@ -62,14 +64,11 @@ class Server:
     async def start(self, address: str) -> int:
         """Listen at `address` (HOST:PORT; port 0: any that is free). Returns the port. Raises Unavailable."""
         _try_to_bind(address)
-        try:
-            port = self._server.add_insecure_port(address)
-        except RuntimeError as error:
-            raise Unavailable(f"cannot listen at {address}: {error}") from error
+        port = self._gate.add_port(self._server, address)
         await self._server.start()
         for name in ("", SERVICE):
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
-        return int(port)
+        return port
 
     async def stop(self) -> None:
         """Take nothing more, answer what was taken, end all streams. The database stays open."""
@@ -102,6 +101,13 @@ class Server:
         if not isinstance(raw, bytes):
             return None
         hello = requests_of(raw).hello
+        try:
+            grant = self._gate.admit(context)
+        except AccessDenied as error:
+            log.warning("%s was denied access: %s", context.peer(), error)
+            welcome = pb.Welcome(protocol=PROTOCOL, release=RELEASE, refusal="access", denied=str(error))
+            await context.write(pb.Responses(welcome=welcome).SerializeToString())
+            return None
         refusal = ""
         if hello.protocol != PROTOCOL:
             refusal = "protocol"
@@ -114,6 +120,6 @@ class Server:
         if refusal:
             log.warning("%s was refused: its %s is another (LogDB %s)", context.peer(), refusal, hello.release)
             return None
-        log.info("%s is here (LogDB %s)", context.peer(), hello.release)
-        timeout_s = hello.timeout_ms / 1000
-        return Session(self._host, self._advanced, self._turns, self._sessions, context, hello.client, timeout_s)
+        log.info("%s is here (LogDB %s) %s", context.peer(), hello.release, grant.who)
+        shared = self._host, self._advanced, self._turns, self._sessions
+        return Session(*shared, context, hello.client, hello.timeout_ms / 1000, grant)

@@ -16,9 +16,11 @@ from typing import Any, Final, Protocol
 
 from logdb.embedded.coroutines import CoroutineHost
 from logdb.embedded.feed import Feed
-from logdb.errors import DatabaseClosed, FutureVersion, LogDBError, OutcomeUnknown, Unavailable
+from logdb.errors import AccessDenied, DatabaseClosed, FutureVersion, LogDBError, OutcomeUnknown, Unavailable
 from logdb.net.limits import WireError
 from logdb.net.proto import database_pb2 as pb
+from logdb.net.security.access import Right
+from logdb.net.security.gate import Grant, lacking
 from logdb.net.service.codec import (
     BATCH_BYTES,
     PAGE_BYTES,
@@ -30,6 +32,7 @@ from logdb.net.service.codec import (
     requests_of,
     values_to,
 )
+from logdb.net.service.rights import NEEDS
 from logdb.net.service.turns import Turns
 from logdb.store.limits import check_key, check_label, check_pin
 from logdb.store.ranges import key_range
@@ -43,6 +46,9 @@ WAITING_BYTES: Final = 16 << 20
 LONGEST_WATCH_S: Final = 30.0
 PAUSE_S: Final = 0.002
 """So often it is looked whether a version that a client has seen is readable here: on one server it always is."""
+
+
+Verb = Callable[[pb.Request, Any], pb.Response | None]
 
 
 class Stream(Protocol):
@@ -63,7 +69,7 @@ class Written:
 
 class Session:
     """`client`: whose transactions come over the stream; `timeout_s`: how long it waits for an answer; `sessions`: all
-    that the server has."""
+    that the server has; `grant`: what it may do."""
 
     def __init__(
         self,
@@ -74,6 +80,7 @@ class Session:
         stream: Stream,
         client: int,
         timeout_s: float,
+        grant: Grant,
     ) -> None:
         self._coroutines, self._host, self._advanced, self._stream = host, host.host, advanced, stream
         self._turns, self._sessions = turns, sessions
@@ -89,7 +96,8 @@ class Session:
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
         self.draining = asyncio.Event()
-        self._verbs: dict[str, Callable[[pb.Request, Any], pb.Response | None]] = {
+        self._grant = grant
+        self._all_verbs: dict[str, Verb] = {
             "get": self._get,
             "write": self._write,
             "multi_get": self._multi_get,
@@ -107,6 +115,30 @@ class Session:
             "compact": self._compact,
             "checkpoint": self._checkpoint,
         }
+        self._allow(grant.right)
+
+    # ---- rights
+
+    def _allow(self, right: Right) -> None:
+        self._right = right
+        self._verbs = {
+            name: verb if NEEDS[name] <= right else self._refuse for name, verb in self._all_verbs.items()
+        }
+        if right == Right.READ:
+            self._verbs["commit"] = self._commit_of_reader
+
+    def _refuse(self, request: pb.Request, _: Any) -> pb.Response | None:
+        raise self._denied(NEEDS[request.WhichOneof("verb") or "end"])
+
+    def _denied(self, needed: Right) -> AccessDenied:
+        log.warning("%s was denied: it has %s and needs %s", self._grant.who, self._right.shown, needed.shown)
+        return AccessDenied(lacking(repr(self._grant.who), self._right, needed))
+
+    def _commit_of_reader(self, request: pb.Request, commit: pb.Commit) -> pb.Response | None:
+        if commit.sequence:
+            self._release(commit.lease)
+            raise self._denied(Right.WRITE)
+        return self._commit(request, commit)
 
     # ---- the stream
 
@@ -183,6 +215,9 @@ class Session:
         self._answer(pb.Response(id=request, failure=failure_to(error)))
 
     async def _take(self, batch: pb.Requests) -> None:
+        right = self._grant.right
+        if right is not self._right:
+            self._allow(right)
         if batch.seen > self._host.version():
             await self._readable(batch.seen)
         behind = batch.seen > self._host.version()

@@ -1,0 +1,21 @@
+"""Which right each verb of the service needs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from logdb.net.proto import database_pb2 as pb
+from logdb.net.security.access import Right
+
+_OTHER_THAN_READ: Final = {
+    "end": Right.NONE,
+    "write": Right.WRITE,
+    "pin": Right.WRITE,
+    "unpin": Right.WRITE,
+    "compact": Right.ADMIN,
+    "checkpoint": Right.ADMIN,
+}
+
+_VERBS: Final = pb.Request.DESCRIPTOR.oneofs_by_name["verb"].fields
+NEEDS: Final = {verb.name: _OTHER_THAN_READ.get(verb.name, Right.READ) for verb in _VERBS}
+"""Of a commit: `Right.READ`, if it only ends a transaction that has read."""
