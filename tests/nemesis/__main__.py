@@ -16,6 +16,7 @@ from tests.nemesis.planted import PLANTED
 from tests.nemesis.run import Round, Setting, Tally
 from tests.nemesis.servers import Hosts, Loopback
 
+SMALL = {"ordering": 1, "aggregators": 0, "storage": 4, "reserve": 8, "shards": 1}
 POLICIES = ("remove-and-replace", "mask", "finalize-and-add")
 
 
@@ -30,6 +31,7 @@ def main() -> int:
     parser.add_argument("--policy", choices=POLICIES, help="what is done about failed servers (default: in turn)")
     parser.add_argument("--single", action="store_true", help="a server of one directory instead of a cluster")
     parser.add_argument("--log", action="store_true", help="the shared log alone, without a database")
+    parser.add_argument("--small", action="store_true", help="one ordering replica, one shard, no aggregator")
     parser.add_argument("--loopback", action="store_true", help="no hosts of their own: only faults of processes")
     parser.add_argument("--planted", choices=sorted(PLANTED), help="a bug in all processes; it should be caught")
     parser.add_argument("--dir", type=Path, help="for data, logs and histories; stays if something is wrong")
@@ -58,9 +60,9 @@ def run(options: argparse.Namespace) -> int:
         number += 1
         path = folder / f"round-{number}"
         path.mkdir(parents=True)
-        setting = Setting(
-            policy=policy, **({"ordering": 0} if options.single else {"mapping": 0} if options.log else {})
-        )
+        sizes = SMALL if options.small else {}
+        sizes |= {"ordering": 0} if options.single else {"mapping": 0} if options.log else {}
+        setting = Setting(policy=policy, planted=options.planted or "", **sizes)
         ground = Loopback(path) if network is None else Hosts(path, network)
         left = options.faults - sum(tally.faults.values())
 

@@ -1,7 +1,7 @@
 """The faults: each is done to somebody, lasts a while and is undone.
 
 A fault is a generator: it does its harm, yields how many seconds it lasts, and then undoes it. Who has one is not given
-another meanwhile, since undoing one would undo the other as well.
+another meanwhile, since undoing one would undo the other as well; and who has one of `ALONE` is alone with it.
 """
 
 from __future__ import annotations
@@ -103,6 +103,25 @@ def lose_power(scene: Scene, who: Process) -> Fault:
     who.start()
 
 
+def black_out(scene: Scene, who: Process) -> Fault:
+    """All servers of a role, or all of all, lose their power at the same moment: what was acknowledged is on disks."""
+    everybody = scene.draw.random() < 0.5
+    dark = [p for p in scene.servers.processes.values() if p.running and (everybody or p.role == who.role)]
+    for process in dark:
+        disk = scene.servers.disks.get(process.name)
+        if disk is not None:
+            disk.cut_power()
+    for process in dark:
+        process.kill()
+    yield 0.5
+    for process in dark:
+        disk = scene.servers.disks.get(process.name)
+        if disk is not None:
+            disk.restart()
+        process.start()
+    yield 1.0
+
+
 def fail_disk(scene: Scene, who: Process) -> Fault:
     """Its disk fails under it: writes and syncs end with EIO. It must end itself, and may start when the disk works."""
     disk = scene.servers.disks[who.name]
@@ -184,6 +203,7 @@ PROCESS_FAULTS: dict[Callable[[Scene, Process], Fault], tuple[int, tuple[str, ..
 }
 GROUND_FAULTS: dict[Callable[[Scene, Process], Fault], tuple[int, tuple[str, ...]]] = {
     lose_power: (4, (*WITH_DISK, "mapping")),
+    black_out: (1, WITH_DISK),
     fail_disk: (2, (*WITH_DISK, "mapping")),
     fill_disk: (3, (*WITH_DISK, "mapping")),
     isolate: (3, SERVERS),
@@ -193,3 +213,4 @@ GROUND_FAULTS: dict[Callable[[Scene, Process], Fault], tuple[int, tuple[str, ...
     delay_packets: (2, SERVERS),
 }
 """Weights, and the roles that it may hit."""
+ALONE = (black_out,)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import random
 import threading
 import time
@@ -17,7 +18,8 @@ from logdb.errors import LogDBError
 from logdb.log.contract import LogFailed
 from logdb.log.scalog.messages import ShardConfig, ShardState, View
 from logdb.net.log_client import RemoteLog
-from tests.nemesis.faults import GROUND_FAULTS, PROCESS_FAULTS, SERVERS, Fault, Scene, Wrong
+from tests.nemesis.faults import ALONE, GROUND_FAULTS, PROCESS_FAULTS, SERVERS, Fault, Scene, Wrong
+from tests.nemesis.following import Follower
 from tests.nemesis.history import Entry, load
 from tests.nemesis.judging import End, judge
 from tests.nemesis.logs import check_log, everything
@@ -93,6 +95,7 @@ class Round:
         self.problems: list[str] = []
         self._active: dict[str, tuple[float, str, Fault]] = {}
         self._log: RemoteLog | None = None
+        self._follower: Follower | None = None
         self._change: threading.Thread | None = None
         self._lost: set[int] = set()
         self._clients = 0
@@ -107,6 +110,8 @@ class Round:
             self._judge() if self.servers.has_database else self._judge_log()
         finally:
             self.tally.problems += self.problems
+            if self._follower is not None:
+                self._follower.stop()
             if self._log is not None:
                 self._log.close()
             self.servers.close()
@@ -123,6 +128,8 @@ class Round:
         if self.servers.is_cluster:
             self._log = logdb.log.connect(self.servers.ordering, timeout=5.0)
             self._wait(self._make_shards, STARTS_S, "shards are made")
+        if self.servers.has_database:
+            self._follower = Follower(self.servers.endpoints)
         for _ in range(self.setting.clients):
             self._hire_client()
         self._wait(lambda: any(map(self._wrote, self.servers.clients)), STARTS_S, "a client writes")
@@ -157,7 +164,8 @@ class Round:
         if len(live) < self.setting.shards:
             self._hire_servers(view)
             if len(view.spares) >= self.setting.members:
-                self._reconfigure(RemoteLog.add_shard)
+                with contextlib.suppress(*STRAY):
+                    self._log.add_shard()
             return False
         return True
 
@@ -167,13 +175,6 @@ class Round:
         with contextlib.suppress(*STRAY):
             return self._log.configuration()
         return None
-
-    def _reconfigure(self, change: Callable[..., Any], *arguments: Any) -> bool:
-        assert self._log is not None
-        with contextlib.suppress(*STRAY):
-            change(self._log, *arguments)
-            return True
-        return False
 
     def _hire_servers(self, view: View) -> None:
         """Start storage servers that have never run, if spares are scarce."""
@@ -200,12 +201,18 @@ class Round:
         while done < faults or self._active:
             self._undo(time.monotonic())
             self._look_after()
-            if done < faults and len(self._active) < self.setting.at_once and time.monotonic() >= next_at:
+            if done < faults and self._has_room() and time.monotonic() >= next_at:
                 done += self._begin()
                 next_at = time.monotonic() + self.draw.expovariate(1 / self.setting.gap_s)
             time.sleep(0.05)
         if self._change is not None:
             self._change.join()
+
+    def _has_room(self) -> bool:
+        names = [kind.__name__ for kind in ALONE]
+        return len(self._active) < self.setting.at_once and all(
+            what not in names for _, what, _ in self._active.values()
+        )
 
     def _undo(self, now: float) -> None:
         for name, (until, what, fault) in list(self._active.items()):
@@ -236,8 +243,8 @@ class Round:
         """Begin one fault, or have the cluster changed. Returns 1 if it did."""
         kinds = {**PROCESS_FAULTS, **(GROUND_FAULTS if self.ground.network is not None else {})}
         weights = [weight for weight, _ in kinds.values()]
-        choices: list[Any] = [*kinds, self._kill_client, *([self._reconfigure_something] if self._log else [])]
-        (kind,) = self.draw.choices(choices, [*weights, 2, *([5] if self._log else [])])
+        choices: list[Any] = [*kinds, self._kill_client, self._change_something]
+        (kind,) = self.draw.choices(choices, [*weights, 2, 5])
         if kind not in kinds:
             return int(kind())
         candidates = [p for p in self.servers.processes.values()
@@ -248,6 +255,8 @@ class Round:
             return 0
         role = self.draw.choice(roles)
         victim = self._victim(role, by_role[role])
+        if self._active and kind in ALONE:
+            return 0
         if self._is_careful(role, kind.__name__) or (kind.__name__ == "wipe" and not self._wipes(victim)):
             return 0
         fault = kind(self.scene, victim)
@@ -316,37 +325,54 @@ class Round:
 
     # ---- changes
 
-    def _reconfigure_something(self) -> bool:
-        """Shards come and go, and servers are replaced, in a thread of its own: it may take as long as faults last."""
+    def _change_something(self) -> bool:
+        """Shards come and go, servers are replaced, the past is forgotten: in a thread, as it may take long."""
         if self._change is not None and self._change.is_alive():
             return False
+        choices: list[tuple[str, Callable[[], Any]]] = []
         view = self._view()
-        if view is None:
-            return False
-        self._hire_servers(view)
-        live = list(filter(_is_live, view.shards))
-        choices: list[tuple[str, tuple[Any, ...]]] = []
-        if len(view.spares) >= self.setting.members and len(live) < self.setting.shards + 1:
-            choices.append(("add shard", (RemoteLog.add_shard,)))
-        fresh = [process for process in self.servers.of("storage") if not process.lives]
-        if len(live) > 1 and len(view.spares) + len(fresh) >= self.setting.members:
-            grace = self.draw.choice((0, 0, 10))
-            choices.append(("finalize shard", (RemoteLog.finalize_shard, self.draw.choice(live).shard, grace)))
-        if live and view.spares and not self._lost:
-            member = self.draw.choice(self.draw.choice(live).members)
-            choices.append(("replace server", (RemoteLog.replace_server, member.server)))
+        if view is not None:
+            choices += self._reconfigurations(view)
+        if self._follower is not None and self._follower.seen:
+            seen = self._follower.seen
+            choices.append(("compact", functools.partial(self._compact, self.draw.choice(seen[-100:]).version)))
         if not choices:
             return False
         what, change = self.draw.choice(choices)
 
         def carry_out() -> None:
-            done = self._reconfigure(*change)
-            self.tally.faults[what if done else f"{what}, in vain", "cluster"] += 1
+            try:
+                change()
+            except STRAY as error:
+                self.say(f"{what}, in vain: {error}")
+                self.tally.faults[f"{what}, in vain", "cluster"] += 1
+            else:
+                self.tally.faults[what, "cluster"] += 1
 
         self.say(what)
         self._change = threading.Thread(target=carry_out, daemon=True)
         self._change.start()
         return True
+
+    def _compact(self, before: int) -> None:
+        with logdb.connect(self.servers.endpoints, timeout=5.0) as db:
+            db.compact(before=before)
+
+    def _reconfigurations(self, view: View) -> list[tuple[str, Callable[[], Any]]]:
+        assert self._log is not None
+        self._hire_servers(view)
+        live = list(filter(_is_live, view.shards))
+        fresh = [process for process in self.servers.of("storage") if not process.lives]
+        choices: list[tuple[str, Callable[[], Any]]] = []
+        if len(view.spares) >= self.setting.members and len(live) < self.setting.shards + 1:
+            choices.append(("add shard", self._log.add_shard))
+        if len(live) > 1 and len(view.spares) + len(fresh) >= self.setting.members:
+            shard, grace = self.draw.choice(live).shard, self.draw.choice((0, 0, 10))
+            choices.append(("finalize shard", functools.partial(self._log.finalize_shard, shard, grace)))
+        if live and view.spares and not self._lost:
+            member = self.draw.choice(self.draw.choice(live).members)
+            choices.append(("replace server", functools.partial(self._log.replace_server, member.server)))
+        return choices
 
     # ---- the end
 
@@ -384,11 +410,18 @@ class Round:
     def _end(self, entries: list[Entry]) -> End:
         """The database says its last word."""
         doubtful = [entry.txn for entry in entries if entry.status == "info" and entry.txn]
+        assert self._follower is not None
         with logdb.connect(self.servers.endpoints, timeout=LIVES_S) as db:
             settled = {txn: db.outcome(txn) for txn in doubtful}
-            version = db.version
-            commits = [(item.version, item.label, _shown(item.changes)) for item in db.watch(since=0, timeout=0)]
-            end = End(version, commits, _shown(dict(db.at(version=version).scan())), settled)
+            version, oldest = db.version, db.oldest_version
+            told = list(db.watch(since=oldest, timeout=0))
+            state = _shown(dict(db.at(version=version).scan()))
+        if not self._follower.reach(told[-1].version, LIVES_S):
+            self._report(f"the feed of {self._follower.version} does not go on: {self._follower.failure}")
+        elif [seen for seen in self._follower.seen if oldest < seen.version <= told[-1].version] != told:
+            self._report("the feed that was followed differs from the one that is there")
+        commits = [(change.version, change.label, _shown(change.changes)) for change in self._follower.seen]
+        end = End(version, commits, state, settled)
         end.states = [self._state_of(process, version) for process in self.servers.of("mapping")]
         return end
 

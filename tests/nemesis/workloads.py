@@ -14,7 +14,7 @@ from typing import Any
 
 import logdb
 import logdb.aio
-from logdb.errors import ConflictError, LogDBError, OutcomeUnknown, Unavailable
+from logdb.errors import ConflictError, LogDBError, OutcomeUnknown, Unavailable, VersionTrimmed
 from tests.nemesis.history import Ops, Recorder, elements_of
 
 ACCOUNTS = [f"account {number}" for number in range(5)]
@@ -24,7 +24,7 @@ LISTS = 4
 LIST_LENGTH = 20
 """When a client has appended so much to each list, it goes on with others."""
 
-WEIGHTS = {"append": 12, "transfer": 10, "cas": 8, "put": 3, "read": 8, "get": 5, "scan": 3, "past": 3, "outcome": 4}
+WEIGHTS = {"append": 12, "transfer": 10, "cas": 8, "put": 6, "read": 8, "get": 5, "scan": 3, "past": 3, "outcome": 4}
 
 
 def balance_of(value: str | None) -> int:
@@ -132,8 +132,8 @@ class Doing:
         except OutcomeUnknown as error:
             self._txn_id = error.txn_id
             return "info", {"error": "OutcomeUnknown", "text": str(error)}
-        except Unavailable as error:
-            return "fail", {"error": "Unavailable", "text": str(error)}
+        except (Unavailable, VersionTrimmed) as error:
+            return "fail", {"error": type(error).__name__, "text": str(error)}
         except LogDBError as error:
             return "info", {"error": type(error).__name__, "text": str(error)}
         return "ok", {}
