@@ -22,7 +22,7 @@ from logdb.net.server import Server
 
 HEARTBEAT_MS = 25
 SUSPECT_AFTER_MS = 20_000
-"""Nobody dies in these clusters, and a machine may be busy."""
+"""Nobody dies in most of these clusters, and a machine may be busy."""
 DECIDE_MS = 3_600_000
 """No record comes into the log but what the test writes."""
 
@@ -44,7 +44,7 @@ def free_addresses() -> Iterator[str]:
 
 
 class Cluster:
-    """Servers by name: o1, ..., a1, ..., s1, ..., m1, ... All methods but the coroutines may be called by any thread."""
+    """Servers by name: o1, ..., a1, ..., s1, ..., m1, ... Methods that are no coroutines may be called by any thread."""
 
     def __init__(
         self,
@@ -56,6 +56,7 @@ class Cluster:
         mapping: int = 0,
         failures: int = 0,
         policy: FailurePolicy = FailurePolicy.FINALIZE_AND_ADD,
+        suspect_after_ms: int = SUSPECT_AFTER_MS,
     ) -> None:
         self.path, self.members = path, (2 if policy is FailurePolicy.MASK else 1) * failures + 1
         addresses = free_addresses()
@@ -68,11 +69,11 @@ class Cluster:
                 policy=policy,
                 failures=failures,
                 heartbeat_ms=HEARTBEAT_MS,
-                suspect_after_ms=SUSPECT_AFTER_MS,
-                straggle_after_ms=2 * SUSPECT_AFTER_MS,
+                suspect_after_ms=suspect_after_ms,
+                straggle_after_ms=2 * suspect_after_ms,
                 election_ms=10 * HEARTBEAT_MS,
             )
-        times = {"heartbeat_ms": HEARTBEAT_MS, "suspect_after_ms": SUSPECT_AFTER_MS}
+        times = {"heartbeat_ms": HEARTBEAT_MS, "suspect_after_ms": suspect_after_ms}
         for number, address in zip(range(1, aggregators + 1), addresses, strict=False):
             self.configs[f"a{number}"] = AggregatorServerConfig(**self._common(f"a{number}", address), **times)
         for number, address in zip(range(1, storage + 1), addresses, strict=False):

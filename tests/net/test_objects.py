@@ -1,0 +1,127 @@
+"""vScalog (dissertation section 3.4.3): an object lives on one shard, is read there from any replica, and stays there.
+
+Some values are small, which a mapping server has, and some large, which stand on the shard alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import logdb
+from logdb.log.contract import NotOfThisShard
+from logdb.log.scalog.commands import FailurePolicy
+from logdb.log.scalog.messages import Member
+from logdb.net.log_client import RemoteLog
+from logdb.net.loops import in_shared_loop
+from logdb.store.records import COMMIT, VALUE, Place, decode_commit
+from tests.net.clusters import Cluster
+
+Value = bytes | None
+KEY, OTHER = b"cart/7", b"user/7"
+VERSIONS: list[Value] = [b"small", b"large " * 2_000, None, b"x" * 4_097, b"newest" * 1_000]
+
+
+@pytest.fixture
+def clusters(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
+    """Makes clusters that tolerate the failure of one server of a shard, and have a mapping server."""
+    made = []
+
+    def make(shards: int, **shape: Any) -> Cluster:
+        made.append(Cluster(tmp_path, aggregators=0, mapping=1, failures=1, **shape))
+        made[-1].start(shards)
+        return made[-1]
+
+    yield make
+    for cluster in made:
+        cluster.close()
+
+
+def connect(cluster: Cluster) -> logdb.Database:
+    placement = logdb.ByPrefix({b"cart/": 1, b"user/": 2})
+    return logdb.connect(cluster.ordering, placement=placement, timeout=60)
+
+
+def write(db: logdb.Database, key: bytes = KEY) -> list[tuple[int, Value]]:
+    """Give an object its versions; its history, newest first."""
+    return [(db.delete(key) if value is None else db.put(key, value), value) for value in VERSIONS][::-1]
+
+
+def members(log: RemoteLog, shard: int) -> tuple[Member, ...]:
+    return next(config.members for config in log.configuration().shards if config.shard == shard)
+
+
+def names(cluster: Cluster, log: RemoteLog, shard: int) -> list[str]:
+    return [cluster.name_of(member.address) for member in members(log, shard)]
+
+
+def stop(cluster: Cluster, *servers: str) -> None:
+    for name in servers:
+        in_shared_loop(cluster.end(name))
+
+
+def test_all_records_of_an_object_stand_on_its_shard(clusters: Callable[..., Cluster]) -> None:
+    cluster = clusters(2, storage=4)
+    with connect(cluster) as db, cluster.connect() as log:
+        for key, shard in ((KEY, 1), (OTHER, 2)):
+            for version, value in write(db, key):
+                commit = log.read_record(version, shard)
+                assert commit.tag == COMMIT
+                with pytest.raises(NotOfThisShard):
+                    log.read_record(version, 3 - shard)
+                stored = decode_commit(commit.payload).writes[key]
+                if isinstance(stored, Place):
+                    assert log.read_record(stored.gsn, shard)[2:] == (VALUE, value)
+                else:
+                    assert stored == value
+
+
+def test_an_object_is_read_from_any_replica_of_its_shard_alone(clusters: Callable[..., Cluster]) -> None:
+    cluster = clusters(2, storage=4)
+    with connect(cluster) as db, cluster.connect() as log:
+        history = write(db)
+        write(db, OTHER)
+        stop(cluster, *names(cluster, log, 2))
+        one, other = names(cluster, log, 1)
+        for away in (one, other):
+            stop(cluster, away)
+            assert list(db.history(KEY)) == history
+            assert db[KEY] == VERSIONS[-1]
+            assert [db.at(version).get(KEY) for version, _ in history] == [value for _, value in history]
+            in_shared_loop(cluster.begin(away))
+        with logdb.connect(cluster.ordering, timeout=1) as impatient, pytest.raises(logdb.Unavailable):
+            impatient.get(OTHER)
+
+
+def test_an_object_stays_through_remove_and_replace(clusters: Callable[..., Cluster]) -> None:
+    cluster = clusters(1, storage=4, policy=FailurePolicy.REMOVE_AND_REPLACE)
+    with connect(cluster) as db, cluster.connect() as log:
+        history = write(db)
+        old = members(log, 1)
+        for member in old:
+            stop(cluster, cluster.name_of(member.address))
+            log.replace_server(member.server)
+            history = write(db) + history
+            while log.configuration().shards[0].joining:
+                cluster.check()
+        assert not set(members(log, 1)) & set(old)
+        assert {log.read_record(version, 1).tag for version, _ in history} == {COMMIT}
+        for name in names(cluster, log, 1):
+            stop(cluster, name)
+            assert list(db.history(KEY)) == history
+            in_shared_loop(cluster.begin(name))
+
+
+def test_an_object_stays_when_failures_are_masked(clusters: Callable[..., Cluster]) -> None:
+    cluster = clusters(1, storage=3, policy=FailurePolicy.MASK, suspect_after_ms=500)
+    with connect(cluster) as db, cluster.connect() as log:
+        history = write(db)
+        for name in names(cluster, log, 1):
+            stop(cluster, name)
+            history = write(db) + history
+            assert list(db.history(KEY)) == history
+            in_shared_loop(cluster.begin(name))
+        assert {log.read_record(version, 1).tag for version, _ in history} == {COMMIT}
