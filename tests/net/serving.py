@@ -8,6 +8,7 @@ import logdb
 import logdb.aio
 from logdb.embedded import EmbeddedHost
 from logdb.embedded.coroutines import CoroutineHost
+from logdb.net.security.gate import Gate
 from logdb.net.service.server import Server
 from tests.conformance.on_asyncio import BlockingDatabase, Loop
 
@@ -15,8 +16,8 @@ from tests.conformance.on_asyncio import BlockingDatabase, Loop
 class Served:
     """The database in a directory (None: in memory), served until `stop`; `start` again takes the same port."""
 
-    def __init__(self, path: Path | None) -> None:
-        self.path = path
+    def __init__(self, path: Path | None, gate: Gate | None = None) -> None:
+        self.path, self.gate = path, gate
         self.loop = Loop()
         self.port = 0
         self.start()
@@ -32,7 +33,7 @@ class Served:
             else:
                 host = EmbeddedHost.open(self.path, read_only=False, create=True)
             self.host = CoroutineHost(host)
-            self.server = Server(self.host)
+            self.server = Server(self.host, self.gate)
             self.port = await self.server.start(self.address)
 
         self.loop.run(started())
