@@ -44,7 +44,7 @@ def free_addresses() -> Iterator[str]:
 
 
 class Cluster:
-    """Servers by name: o1, ..., a1, ..., s1, ..., m1, ... Methods that are no coroutines may be called by any thread."""
+    """Servers by name: o1, ..., a1, ..., s1, ..., m1, ... Any thread may call the methods that are no coroutines."""
 
     def __init__(
         self,

@@ -68,7 +68,7 @@ class ClusterHost:
         self.path, self.timeout_s = path, timeout_s
         self.closed = False
         self._newest = calls.LINEARIZABLE if session is None else calls.SESSION
-        self._committing: set[asyncio.Task[calls.Committed]] = set()
+        self._committing: set[asyncio.Future[Any]] = set()
         self._feeds: set[ClusterFeed] = set()
 
         def build(address: Address) -> Build:
@@ -101,10 +101,13 @@ class ClusterHost:
 
     async def call(self, request: Any) -> Any:
         """What a call comes to within the time that a call may take. Raises LogDBError."""
+        return self._told(await self.put(request, self.timeout_s))
+
+    def _told(self, result: Any) -> Any:
         try:
-            return given(await self.put(request, self.timeout_s))
-        except (TimeoutError, LogFailed) as error:
-            raise Unavailable(f"{self.path} has not answered within {self.timeout_s:g} s: {error}") from error
+            return given(result)
+        except (TimeoutError, LogFailed, Unavailable) as error:
+            raise Unavailable(f"{self.path} ({self.timeout_s:g} s): {error}") from error
 
     async def read(self, request: Any, at: int | None) -> Any:
         """A call that reads, as of a version; None: the newest. Raises VersionTrimmed, FutureVersion, Unavailable."""
@@ -242,12 +245,13 @@ class ClusterHost:
 
     async def _commit(self, request: calls.Commit) -> calls.Committed:
         """To its end, even if who asked goes away: `close` waits for it. Feeds that have begun know where first."""
-        for feed in list(self._feeds):
+        for feed in [feed for feed in self._feeds if not feed.is_placed]:
             await feed.placed()
-        task = asyncio.ensure_future(self.call(request))
-        self._committing.add(task)
-        task.add_done_callback(self._committing.discard)
-        return await asyncio.shield(task)
+        committing = self.put(request, self.timeout_s)
+        self._committing.add(committing)
+        committing.add_done_callback(self._committing.discard)
+        committed: calls.Committed = self._told(await asyncio.shield(committing))
+        return committed
 
     async def outcome(self, txn_id: TxnId) -> Outcome:
         """How a transaction ended; NOT_FOUND may still change, while its client may be sending it."""

@@ -68,8 +68,13 @@ class ClusterFeed:
         except TimeoutError:
             raise self._cannot_follow("no server has answered in time") from None
 
+    @property
+    def is_placed(self) -> bool:
+        """Whether it is known from where on it runs, or that it does not."""
+        return self._beginning.done()
+
     async def placed(self) -> None:
-        """Return when it is known from where on it runs, or that it does not."""
+        """Return when it is."""
         await asyncio.wait((self._beginning,))
 
     async def begun(self) -> None:
