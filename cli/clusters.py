@@ -13,17 +13,19 @@ import click
 
 from . import rendering
 from .failing import FAILED, INTERRUPTED, BadInput, Failure
-from .session import Session, as_json
+from .session import Session, as_json, showing
 
 if TYPE_CHECKING:
     from logdb.net.operations.changes import Operator
     from logdb.net.operations.layout import Layout
     from logdb.net.operations.status import Server, Shard, Status
+    from logdb.net.security.credentials import Credentials
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT: Final = "cluster"
 POLICIES: Final = ("finalize-and-add", "remove-and-replace", "mask")
+ROLES: Final = ("ordering", "storage", "aggregator", "mapping")
 SERVERS: Final = ("server", "role", "address", "process", "shard", "state")
 SHARDS: Final = ("shard", "state", "servers")
 
@@ -57,11 +59,11 @@ def _directory(command: F) -> F:
 
 
 def _anywhere(command: F) -> F:
-    return _directory(
+    return showing(_directory(
         click.option(
             "--endpoints", metavar="HOST:PORT,...", help="Servers of a cluster, wherever it runs, instead of --dir."
         )(command)
-    )
+    ))  # fmt: skip
 
 
 def _operator(ctx: click.Context, path: Path, endpoints: str | None) -> Operator:
@@ -73,9 +75,19 @@ def _operator(ctx: click.Context, path: Path, endpoints: str | None) -> Operator
     if endpoints is None and session.given:
         endpoints = session.endpoints
     if endpoints is None:
-        return Operator((), _layout(path), rendering.progress)
+        return Operator((), _layout(path), rendering.progress, _shown(session))
     try:
-        return Operator(endpoints_of(endpoints), None, rendering.progress)
+        return Operator(endpoints_of(endpoints), None, rendering.progress, _shown(session))
+    except ValueError as error:
+        raise BadInput(str(error)) from error
+
+
+def _shown(session: Session) -> Credentials:
+    """Raises Failure."""
+    from logdb.net.security.credentials import credentials
+
+    try:
+        return credentials(**session.shown)
     except ValueError as error:
         raise BadInput(str(error)) from error
 
@@ -117,6 +129,7 @@ def _layout(path: Path) -> Layout:
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="One more key of [cluster] in the file (repeatable)."
 )
 @_directory
+@showing
 @as_json
 @click.pass_context
 def up(ctx: click.Context, /, path: Path, as_json: bool, **asked: Any) -> None:
@@ -128,11 +141,11 @@ def up(ctx: click.Context, /, path: Path, as_json: bool, **asked: Any) -> None:
     from logdb.net.operations.changes import Operator
     from logdb.net.operations.layout import changing
 
+    shown = _shown(ctx.ensure_object(Session))
     with changing(path):
         layout = _laid_out(ctx, path, asked)
-        operator = Operator((), layout, rendering.progress)
         try:
-            started = operator.bring_up()
+            started = Operator((), layout, rendering.progress, shown).bring_up()
         except KeyboardInterrupt:
             message = f"interrupted; no server was left running that did not run before: `up --dir {path}` goes on"
             raise Failure(message, INTERRUPTED) from None
@@ -209,6 +222,43 @@ def down(path: Path, timeout: float, kill: bool, as_json: bool) -> None:
 
 
 # ---- looking
+
+
+@cluster.command()
+@click.argument("role", type=click.Choice(ROLES))
+@click.option("--name", required=True, metavar="NAME", help="Which one: its table is [ROLE.NAME].")
+@click.option(
+    "--config",
+    "path",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The cluster's configuration (TOML); the server's own certificate is shown, if it has one.",
+)
+@click.option(
+    "--wait", type=click.FloatRange(min=0), default=0, metavar="S", help="Give it so many seconds to become ready."
+)
+def health(role: str, name: str, path: Path, wait: float) -> None:
+    """Tell whether one server takes requests, for probes of Kubernetes and units of systemd: 0 if it does,
+    else 3.
+    """
+    from logdb.net.config import ClusterFile, Misconfigured
+    from logdb.net.loops import in_shared_loop
+    from logdb.net.operations import asking
+    from logdb.net.security.credentials import NONE, credentials
+
+    try:
+        server = ClusterFile(path).server(role, name)
+        tls = server.security
+        shown = NONE if tls is None else credentials(ca=tls.ca, certificate=tls.certificate, certificate_key=tls.key)
+    except (Misconfigured, ValueError) as error:
+        raise BadInput(str(error)) from error
+    deadline = time.monotonic() + wait
+    while why := in_shared_loop(asking.health(server.address, shown)):
+        if time.monotonic() >= deadline:
+            raise Failure(f"{role} {name} at {server.address} does not serve: {why}", FAILED)
+        time.sleep(0.2)
+    click.echo(f"{role} {name} serves")
 
 
 @cluster.command()

@@ -165,7 +165,8 @@ def _show(ctx: click.Context, param: click.Parameter, value: Path | None) -> Non
         raise BadInput(f"{value} cannot be read: {getattr(error, 'strerror', 'it is no text')}") from error
 
 
-def _showing(command: F, environment: bool) -> F:
+def showing(command: F, environment: bool = False) -> F:
+    """The options that say who asks; `environment`: with variables that say it as well."""
     for name, what in reversed(SHOWN.items()):
         variable = "LOGDB_" + name.upper()
         option = click.option(
@@ -187,7 +188,7 @@ def database(command: F, *, environment: bool = False, shows: bool = True) -> F:
     outweighs what the group was given.
     """
     if shows:
-        command = _showing(command, environment)
+        command = showing(command, environment)
     command = click.option(
         "--endpoints",
         metavar="HOST:PORT,...",

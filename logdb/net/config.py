@@ -368,8 +368,8 @@ class ClusterFile:
             for name, table in tables.items():
                 mine = {
                     ("address", table["address"]): "address",
-                    ("address", table["listen"]): "listen",
-                    ("address", table.get("metrics")): "metrics",
+                    ("address", _place(table["listen"], table["address"])): "listen",
+                    ("address", _place(table.get("metrics"), table["address"])): "metrics",
                     ("data", table["data"]): "data",
                 }
                 for what, key in mine.items():
@@ -441,6 +441,13 @@ class ClusterFile:
                 return begin
             begin = count + 1
         return self._line(key[:-1]) if len(key) > 1 else None
+
+
+def _place(listen: Address | None, address: Address) -> Address | None:
+    """Where that is: to listen at all addresses of a machine is to listen at the one by which others find it."""
+    if listen is None or parsed(listen)[0] not in ("0.0.0.0", "::"):
+        return listen
+    return f"{address.rpartition(':')[0]}:{parsed(listen)[1]}"
 
 
 def _try(what: Callable[[str], Any], text: str) -> Any:

@@ -96,6 +96,9 @@ def test_a_cluster_from_its_beginning_to_its_end(path: Path) -> None:
     ]  # fmt: skip
     assert {shard: state for shard, (state, _) in shards(seen).items()} == {1: "live", 2: "live"}
 
+    asked = ("--name", "s4", "--config", path / FILE)
+    assert call("health", "storage", *asked) == "storage s4 serves\n"
+
     (leader,) = (server["name"] for server in seen["servers"] if server["state"] == "leads")
     kill(path, leader)
     assert call("finalize-shard", "--dir", path, 1) == "shard 1 takes no appends any more\n"
@@ -117,6 +120,8 @@ def test_a_cluster_from_its_beginning_to_its_end(path: Path) -> None:
         assert [key for key, _ in db.scan()] == sorted(b"%d" % number for number in range(11))
     assert call("down", "--dir", path).startswith("stopped 12 servers; ")
     assert processes(path) == {}
+    assert call("health", "storage", *asked, "--wait", 0.1, code=3).endswith(" does not serve: connection refused\n")
+    assert "has no table [storage.s9]; there are s1, " in call("health", "storage", "--name", "s9", *asked[2:], code=2)
     shown = call("status", "--dir", path, code=3)
     assert "has no leader of its ordering layer: nothing can be appended" in shown
 

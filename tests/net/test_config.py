@@ -269,6 +269,17 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         ClusterFile(tmp_path / "bytes.toml")
 
 
+def test_all_addresses_of_a_machine(tmp_path: Path) -> None:
+    """Servers of several machines may listen at 0.0.0.0 and one port each; two of one machine may not."""
+    head = LEAST + '\n[security]\nca = "a"\ncertificate = "b"\nkey = "c"\n'
+    table = '\n[storage.{}]\nlisten = "0.0.0.0:7400"\naddress = "{}:{}"\nmetrics = "[::]:9400"\n'
+    apart = head + table.format("s1", "db1", 7400) + table.format("s2", "db2", 7400)
+    assert len(ClusterFile(written(tmp_path, apart)).servers) == 3
+    together = head + table.format("s1", "db1", 7400) + table.format("s2", "db1", 7401)
+    with pytest.raises(Misconfigured, match=r"db1:7400 is already taken by \[storage.s1\]"):
+        ClusterFile(written(tmp_path, together))
+
+
 def test_every_setting_is_one_of_a_server() -> None:
     """A key that no configuration takes would be read and forgotten."""
     fields = {role: set(kind.__dataclass_fields__) for role, kind in ROLES.items()}  # type: ignore[attr-defined]

@@ -48,6 +48,15 @@ async def ask(address: Address, cluster: str, question: Any = None, *, credentia
     return Heard(hello, serving, answer, "" if serving else "it is not ready yet")
 
 
+async def health(address: Address, credentials: Credentials) -> str:
+    """Why the server there does not serve, "" if it does. Who it is, is not asked."""
+    try:
+        async with asyncio.timeout(PATIENCE_S), credentials.channel(address, OPTIONS) as channel:
+            return "" if await _is_serving(channel) else "it is not ready yet"
+    except (LogDBError, *BROKEN, OSError, TimeoutError) as error:
+        return explain(error)
+
+
 async def _is_serving(channel: Any) -> bool:
     health = await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())
     return bool(health.status == health_pb2.HealthCheckResponse.SERVING)
