@@ -160,6 +160,7 @@ class Cluster:
             policy=shape.policy,
             f=shape.f,
             heartbeat_ns=unit,
+            quiet_ns=unit // 4,
             suspect_after_ns=4 * unit,
             straggle_after_ns=12 * unit,
             snapshot_bytes=shape.snapshot_bytes,

@@ -5,7 +5,8 @@ one fell is either chosen, and then in the state, or reported again.
 
 A cut is made as soon as something new is durable on a quorum and no cut is in flight, so under load cuts follow one
 another without a pause, and each takes what has come meanwhile; an idle log makes none. When commands have been
-applied, every shard that takes appends hears of it in one update, however many they were.
+applied, every shard that they concern hears of it in one update, however many they were. The others need to know only
+how far the log has got, for who reads there, and hear that less often.
 """
 
 from __future__ import annotations
@@ -46,9 +47,10 @@ class OrderingConfig:
     it has f + 1 members, or 2f + 1 where failures are masked. They are the log's, not the replica's: a leader puts
     its own into the replicated state. `interval_ns`: the least time between two cuts (0: order as soon as the
     last cut is chosen); `finalizing_interval_ns`: the same, and the time between empty cuts, while a shard is
-    finalizing. `heartbeat_ns`: every shard hears from the leader so often. `suspect_after_ns`, `straggle_after_ns`:
-    how long a member may be silent, or behind the others. `snapshot_bytes`: the state is saved, and the commands
-    before it go, when these have become so long (and eight times as long as the last saved state).
+    finalizing. `heartbeat_ns`: every shard hears from the leader so often. `quiet_ns`: a shard for which a cut had
+    nothing hears of it this long after the last time at the latest, if cuts go on. `suspect_after_ns`,
+    `straggle_after_ns`: how long a member may be silent, or behind the others. `snapshot_bytes`: the state is saved,
+    and the commands before it go, when these have become so long (and eight times as long as the last saved state).
     """
 
     address: Address
@@ -58,6 +60,7 @@ class OrderingConfig:
     interval_ns: int = 0
     finalizing_interval_ns: int = MILLISECOND
     heartbeat_ns: int = 100 * MILLISECOND
+    quiet_ns: int = 25 * MILLISECOND
     suspect_after_ns: int = SECOND
     straggle_after_ns: int = 5 * SECOND
     snapshot_bytes: int = 4 << 20
@@ -88,7 +91,7 @@ class Leader:
         self.fresh = Applied()
         self.told_cut = state.cut
         self._told_version = self._routed_version = -1
-        self._told_at = self._cut_at = now
+        self._told_all_at = self._cut_at = now
         self._cut_timer = 0
         self._spare_heard: dict[int, int] = {}
         self._asked: dict[Hashable, bytes] = {}
@@ -230,8 +233,8 @@ class Leader:
             self._heartbeat(now)
 
     def _heartbeat(self, now: int) -> None:
-        if now - self._told_at >= self.config.heartbeat_ns // 2:
-            self._told_at = now
+        if now - self._told_all_at >= self.config.heartbeat_ns // 2:
+            self._told_all_at = now
             self._tell_all()
         if now - self.watch.looked >= self.config.suspect_after_ns // 4:
             watched = (shard.config() for shard in self.state.shards.values() if shard.reports_to == ROOT)
@@ -275,8 +278,10 @@ class Leader:
         if self._routed_version != state.version:
             self._route()
         if fresh.cut:
-            self._tell_cut(told, fresh.configs)
-            self._told_at = now
+            everybody = now - self._told_all_at >= self.config.quiet_ns
+            if everybody:
+                self._told_all_at = now
+            self._tell_cut(told, fresh.configs, everybody=everybody)
         else:
             out += [Send(child, Updates(state.version, ())) for child, _ in self._children]
         self._told_version = state.version
@@ -289,11 +294,11 @@ class Leader:
             message = You(state.servers[server].token, server, False, update)
             self.out.append(Send(address, message))
 
-    def _tell_cut(self, told: int, but: set[int]) -> None:
+    def _tell_cut(self, told: int, but: set[int], *, everybody: bool) -> None:
         state, out = self.state, self.out
         version, last, oldest = state.version, state.last, state.oldest
         for shard, addresses in self._direct:
-            if shard.id not in but:
+            if shard.id not in but and (everybody or shard.head > told):
                 links = new_links(shard, told)
                 update = Update(shard.id, shard.epoch, None, links, shard.head, last, oldest)
                 updates = Updates(version, (update,))
@@ -312,7 +317,7 @@ class Leader:
         state = self.state
         if self._routed_version != state.version:
             self._route()
-        self._tell_cut(state.cut, set())
+        self._tell_cut(state.cut, set(), everybody=True)
         for shard in state.shards.values():
             if shard.state is ShardState.FINALIZED and shard.links:
                 update = Update(shard.id, shard.epoch, None, (), shard.head, state.last, state.oldest)

@@ -317,12 +317,12 @@ class Membership:
         if copy is None or end <= copy.durable:
             return
         copy.durable = min(end, copy.end)
+        # What others wait for leaves first: of a primary its records, of a backup its report.
+        if copy.primary == shard.server and copy.sealed is None:
+            self._replication.on_durable(copy)
         if copy.sealed is None:
             self._report()
-        if copy.primary == shard.server:
-            if copy.sealed is None:
-                self._replication.on_durable(copy)
-        else:
+        if copy.primary != shard.server:
             self._replication.on_backup_durable(copy)
 
     def on_tick(self) -> None:

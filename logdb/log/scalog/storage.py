@@ -65,7 +65,7 @@ class StorageConfig:
     ask_ns: int = 200 * MILLISECOND
     suspect_after_ns: int = SECOND
     resend_ns: int = 100 * MILLISECOND
-    meta_ns: int = 20 * MILLISECOND
+    meta_ns: int = 100 * MILLISECOND
     buffer_bytes: int = 16 << 20
     batch_bytes: int = 1 << 20
     window_bytes: int = 8 << 20

@@ -40,9 +40,25 @@ def test_every_member_gets_the_link_and_the_newest_gsn() -> None:
 def test_a_shard_for_which_the_cut_had_nothing_gets_the_newest_gsn_alone() -> None:
     layer = Layer()
     busy, idle = layer.shard("s-1", "s-2"), layer.shard("s-3", "s-4")
+    layer.run(40)
     layer.report(busy.shard, 4, 1)
     (update,) = layer.sent(Updates, idle.members[0].address)[-1].updates
     assert (update.links, update.head, update.last) == ((), 0, 3)
+
+
+def test_a_shard_for_which_cuts_have_nothing_is_not_told_of_each() -> None:
+    layer = Layer()
+    busy, idle = layer.shard("s-1", "s-2"), layer.shard("s-3", "s-4")
+    layer.run(40)
+    layer.outside.clear()
+    for end in range(2, 12):
+        layer.report(busy.shard, end, 1)
+        layer.run(5)
+    assert len(layer.sent(Updates, busy.members[0].address)) >= 10
+    told = [message.updates[0].last for message in layer.sent(Updates, idle.members[0].address)]
+    assert told == [1, 6]
+    layer.run(150)
+    assert layer.sent(Updates, idle.members[0].address)[-1].updates[0].last == 10
 
 
 def test_an_idle_log_makes_no_cuts() -> None:

@@ -47,7 +47,7 @@ BUDGETS: dict[str, dict[str, int]] = {
 
 def ordering(address: Address, journals: Mapping[str, Journal]) -> OrderingReplica:
     """A replica of the ordering layer."""
-    return OrderingReplica(OrderingConfig(address, REPLICAS), journals, Random(address))
+    return OrderingReplica(OrderingConfig(address, REPLICAS, quiet_ns=0), journals, Random(address))
 
 
 def storage(address: Address, journals: Mapping[str, Journal]) -> StorageServer:
