@@ -113,7 +113,8 @@ def served_run(quick: bool, as_json: bool, scratch: Path | None, to: Path | None
     from benchmarks import served
 
     with tempfile.TemporaryDirectory(dir=scratch) as directory, Console(stderr=True).status("") as status:
-        results = served.measure(Path(directory), served.QUICK if quick else served.FULL, status.update)
+        scale = served.QUICK if quick else served.FULL
+        results = served.measure(served.SERVERS, Path(directory), scale, status.update)
     if as_json:
         click.echo(json.dumps(results.as_json()))
     else:
@@ -123,6 +124,35 @@ def served_run(quick: bool, as_json: bool, scratch: Path | None, to: Path | None
             click.echo(f"{name} is not installed, and was left out")
     if to is not None:
         served.write(results, to)
+
+
+@main.command("cluster")
+@click.argument("parts", nargs=-1, type=click.Choice(["served", "cost", "hops", "leader", "shards"]))
+@click.option("--quick", is_flag=True, help="To see that it runs. The figures mean nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
+@click.option("--dir", "scratch", type=click.Path(path_type=Path), help="Where to put the journals (on a real disk).")
+@click.option("--to", type=click.Path(path_type=Path), help="Where to write cluster-PART.json, .md and .png.")
+def cluster_run(parts: tuple[str, ...], quick: bool, as_json: bool, scratch: Path | None, to: Path | None) -> None:
+    """The database on a cluster in processes of its own: all PARTS, or those that are named.
+
+    served: against etcd and Redis. cost: CPU time of each role. hops: the latency of a commit. leader, shards:
+    throughput over time while the ordering leader is killed, and shards are added and finalized.
+    """
+    from benchmarks import cluster
+
+    results = {}
+    terminal = Console()
+    for part in parts or cluster.PARTS:
+        _, measure = cluster.PARTS[part]
+        with tempfile.TemporaryDirectory(dir=scratch) as directory, Console(stderr=True).status("") as status:
+            found = measure(Path(directory), quick, status.update)
+        results[part] = found.as_json()
+        if not as_json:
+            terminal.print(found.table(), width=terminal.width if terminal.is_terminal else 140)
+        if to is not None:
+            cluster.write(part, found, to)
+    if as_json:
+        click.echo(json.dumps(results))
 
 
 @main.command("log-cluster")

@@ -7,43 +7,23 @@ time is what the operating system has counted for each process, gRPC's own threa
 from __future__ import annotations
 
 import os
-import socket
-import subprocess
-import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median, quantiles
 from typing import NamedTuple
 
 from rich.table import Table
 
+from benchmarks.clusters import ROLES, Cluster, Shape, cpu_s
 from logdb.log import connect
-
-TICKS_S = os.sysconf("SC_CLK_TCK")
-READY_S = 30
-ROLES = ("ordering", "storage", "aggregator")
-
-
-class Shape(NamedTuple):
-    """How many processes of each role; the storage servers form shards of `failures` + 1."""
-
-    ordering: int = 1
-    storage: int = 1
-    aggregator: int = 0
-    failures: int = 0
-
-    @property
-    def shards(self) -> int:
-        """How many there will be."""
-        return self.storage // (self.failures + 1)
-
 
 SHAPES = {
     "one of each": Shape(),
     "1 shard of 2, 1 ordering replica": Shape(storage=2, failures=1),
-    "2 shards of 2, 3 ordering replicas, 1 aggregator": Shape(ordering=3, storage=4, aggregator=1, failures=1),
+    "2 shards of 2, 3 ordering replicas, 1 aggregator": Shape(
+        ordering=3, storage=4, aggregator=1, failures=1, shards=2
+    ),
 }
 
 
@@ -59,61 +39,10 @@ class ClusterFigure(NamedTuple):
     cpu_us: dict[str, float]
 
 
-@contextmanager
-def running(path: Path, shape: Shape) -> Iterator[tuple[str, dict[str, list[int]]]]:
-    """The cluster's processes. Gives an address of it, and the process ids by role."""
-    names = [(role, f"{role[0]}{number}") for role in ROLES for number in range(1, getattr(shape, role) + 1)]
-    lines = ["[cluster]", 'name = "benchmark"', f"failures = {shape.failures}"]
-    addresses = {}
-    with ExitStack() as held:
-        for role, name in names:
-            probe = held.enter_context(socket.create_server(("127.0.0.1", 0)))
-            addresses[name] = f"127.0.0.1:{probe.getsockname()[1]}"
-            lines += [f"[{role}.{name}]", f'listen = "{addresses[name]}"']
-    config = path / "cluster.toml"
-    config.write_text("\n".join(lines) + "\n")
-    processes: list[tuple[str, subprocess.Popen[str]]] = []
-    try:
-        for role, name in names:
-            command = [sys.executable, "-m", "logdb_cli", "serve", role, "--config", str(config), "--name", name]
-            errors = (path / f"{name}.log").open("w")
-            processes.append((role, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)))
-        for _, process in processes:
-            assert process.stdout is not None
-            if not process.stdout.readline().startswith("ready"):
-                raise RuntimeError(f"a server did not start; see the logs in {path}")
-        yield (
-            addresses["o1"],
-            {
-                role: [process.pid for kind, process in processes if kind == role]
-                for role in ROLES
-                if getattr(shape, role)
-            },
-        )
-    finally:
-        for _, process in processes:
-            process.terminate()
-        for _, process in processes:
-            process.communicate()
-
-
-def cpu_s(pids: list[int]) -> float:
-    """What these processes have used."""
-    fields = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
-    return sum(int(field[11]) + int(field[12]) for field in fields) / TICKS_S
-
-
 def measure(path: Path, name: str, seconds: float = 3.0, record_bytes: int = 100) -> list[ClusterFigure]:
     """Batches of 1 and of 100 records, each for so many seconds, on the cluster of `SHAPES` with that name."""
-    shape = SHAPES[name]
-    path.mkdir(parents=True, exist_ok=True)
-    with running(path, shape) as (address, pids), connect(address) as log:
-        deadline = time.monotonic() + READY_S
-        while len(log.configuration().spares) < shape.storage and time.monotonic() < deadline:
-            time.sleep(0.05)
-        for _ in range(shape.shards):
-            log.add_shard()
-        pids = {**pids, "client": [os.getpid()]}
+    with Cluster(path, SHAPES[name]) as cluster, connect(cluster.endpoints) as log:
+        pids = {**cluster.pids(), "client": [os.getpid()]}
         found = []
         for records in (1, 100):
             batch = [(1, bytes(record_bytes))] * records
@@ -133,7 +62,7 @@ def measure(path: Path, name: str, seconds: float = 3.0, record_bytes: int = 100
 
 def table(figures: Sequence[ClusterFigure]) -> Table:
     """For people. The last columns are CPU us for each record."""
-    columns = (*ROLES, "client")
+    columns = (*[role for role in ROLES if role != "mapping"], "client")
     shown = Table("cluster", "records", "appends/s", "records/s", "median ms", "p99 ms", *columns, box=None)
     for name, records, rate, middle, p99, cpu_us in figures:
         rates = [str(records), f"{rate:,.0f}", f"{rate * records:,.0f}", f"{middle:.2f}", f"{p99:.2f}"]

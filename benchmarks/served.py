@@ -1,4 +1,4 @@
-"""The single-node server against etcd and Redis; the clients are coroutines of one process, on the same machine.
+"""Servers against etcd and Redis; the clients are coroutines of one process, on the same machine.
 
 The servers have their turns in every round, so that drift of the machine hits all alike; one at a time is at work.
 """
@@ -76,21 +76,25 @@ class Measured(NamedTuple):
 
 
 class Results(NamedTuple):
-    """`absent`: the servers that are not installed."""
+    """`absent`: the servers that are not installed. `ours`: whose ratio to the others is told; `targets` of that."""
 
     measured: list[Measured]
     absent: list[str]
+    ours: str = LogDB.name
+    targets: Mapping[tuple[str, int, str], float] = TARGETS
 
     def rows(self) -> list[tuple[str, int, str, Spread, Spread | None, float | None]]:
         """(workload, clients, server, its rate, LogDB's ratio to it round by round, what that is to be)."""
-        ours = {(each.workload, each.clients): each.rates for each in self.measured if each.server == LogDB.name}
+        ours = {(each.workload, each.clients): each.rates for each in self.measured if each.server == self.ours}
         rows = []
         for workload, clients, server, rates in self.measured:
             ratio = None
-            if server != LogDB.name:
+            if server != self.ours:
                 pairs = zip(ours[workload, clients], rates, strict=True)
                 ratio = spread([mine / theirs for mine, theirs in pairs])
-            rows.append((workload, clients, server, spread(rates), ratio, TARGETS.get((workload, clients, server))))
+            rows.append(
+                (workload, clients, server, spread(rates), ratio, self.targets.get((workload, clients, server)))
+            )
         return rows
 
     def cells(self) -> list[tuple[str, ...]]:
@@ -104,14 +108,19 @@ class Results(NamedTuple):
                 "" if ratio is None else f"{ratio.median:.2f} ({ratio.least:.2f} to {ratio.most:.2f})",
                 "" if target is None else f"at least {target:g}",
                 "" if target is None or ratio is None else ("yes" if ratio.median >= target else "NO"),
-            )
+            )[: len(self.headings)]
             for workload, clients, server, rate, ratio, target in self.rows()
         ]
+
+    @property
+    def headings(self) -> tuple[str, ...]:
+        """Of the columns."""
+        return HEADINGS if self.targets else HEADINGS[:5]
 
     def table(self) -> Table:
         """For a terminal."""
         table = Table(title="Servers")
-        for heading in HEADINGS:
+        for heading in self.headings:
             table.add_column(heading, justify="right" if heading in ("Clients", "Operations/s") else "left")
         for cells in self.cells():
             table.add_row(*cells)
@@ -125,14 +134,23 @@ class Results(NamedTuple):
 HEADINGS = ("Measured", "Clients", "Server", "Operations/s", "LogDB's ratio to it", "Target", "Met")
 
 
-def measure(directory: Path, scale: Scale, tell: Callable[[str], object]) -> Results:
-    """All servers that are installed, in `directory`, which should be on a real disk."""
-    return asyncio.run(_measure(directory, scale, tell))
+def measure(
+    servers: Sequence[type[Server]],
+    directory: Path,
+    scale: Scale,
+    tell: Callable[[str], object],
+    targets: Mapping[tuple[str, int, str], float] = TARGETS,
+) -> Results:
+    """Those of the servers that are installed, the first of which is ours, in `directory`: on a real disk."""
+    installed = [kind() for kind in servers if is_installed(kind.program)]
+    absent = [kind.name for kind in servers if not is_installed(kind.program)]
+    measured = asyncio.run(_measure(installed, directory, scale, tell))
+    return Results(measured, absent, servers[0].name, targets)
 
 
-async def _measure(directory: Path, scale: Scale, tell: Callable[[str], object]) -> Results:
-    installed = [kind() for kind in SERVERS if is_installed(kind.program)]
-    absent = [kind.name for kind in SERVERS if not is_installed(kind.program)]
+async def _measure(
+    installed: Sequence[Server], directory: Path, scale: Scale, tell: Callable[[str], object]
+) -> list[Measured]:
     rng = random.Random(20130101)
     keys = [b"key-%012d" % number for number in range(scale.keys)]
     value = rng.randbytes(VALUE_BYTES - COUNTER_BYTES)
@@ -158,7 +176,7 @@ async def _measure(directory: Path, scale: Scale, tell: Callable[[str], object])
                         if turn >= 0:  # the round before the first one only warms up
                             rates[server.name].append(rate)
                 measured += [Measured(workload, count, name, rounds) for name, rounds in rates.items()]
-        return Results(measured, absent)
+        return measured
     finally:
         for server in started:
             await server.stop()
@@ -187,14 +205,20 @@ def write(results: Results, to: Path) -> None:
     """served.json, .md and .png."""
     to.mkdir(parents=True, exist_ok=True)
     (to / "served.json").write_text(json.dumps(results.as_json()) + "\n")
-    lines = ["| " + " | ".join(HEADINGS) + " |", "|---" * len(HEADINGS) + "|"]
+    (to / "served.md").write_text(f"# The single-node server against its peers\n\n{markdown(results)}")
+    plot(results, to / "served.png")
+
+
+def markdown(results: Results) -> str:
+    """The table."""
+    lines = ["| " + " | ".join(results.headings) + " |", "|---" * len(results.headings) + "|"]
     lines += ["| " + " | ".join(cells) + " |" for cells in results.cells()]
     lines += [f"{name} was not installed." for name in results.absent]
-    (to / "served.md").write_text("# The single-node server against its peers\n\n" + "\n".join(lines) + "\n")
-    _plot(results, to / "served.png")
+    return "\n".join(lines) + "\n"
 
 
-def _plot(results: Results, to: Path) -> None:
+def plot(results: Results, to: Path) -> None:
+    """All workloads, rate over clients."""
     import matplotlib as mpl
 
     mpl.use("Agg")

@@ -5,7 +5,6 @@ The few messages of the API that are needed are described here instead of being 
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -54,16 +53,19 @@ class Etcd:
 
     name: ClassVar[str] = "etcd"
     program: ClassVar[str] = "etcd"
-    _process: subprocess.Popen[bytes]
+    members: ClassVar[int] = 1
 
     async def start(self, directory: Path) -> None:
-        ours, peers = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
-        options = {"data-dir": directory, "listen-client-urls": ours, "advertise-client-urls": ours}
-        options |= {"listen-peer-urls": peers, "initial-advertise-peer-urls": peers}
-        options |= {"initial-cluster": f"default={peers}", "log-level": "error"}
-        words = [f"--{name}={value}" for name, value in options.items()]
-        self._process = launched([self.program, *words])
-        self._channel: Any = grpc.aio.insecure_channel(ours.removeprefix("http://"))
+        ours, peers = ([f"http://127.0.0.1:{free_port()}" for _ in range(self.members)] for _ in range(2))
+        everybody = ",".join([f"m{at}={url}" for at, url in enumerate(peers)])
+        self._processes = []
+        for at, (mine, peer) in enumerate(zip(ours, peers, strict=True)):
+            options = {"data-dir": directory / str(at), "listen-client-urls": mine, "advertise-client-urls": mine}
+            options |= {"listen-peer-urls": peer, "initial-advertise-peer-urls": peer}
+            options |= {"initial-cluster": everybody, "name": f"m{at}", "log-level": "error"}
+            words = [f"--{name}={value}" for name, value in options.items()]
+            self._processes.append(launched([self.program, *words]))
+        self._channel: Any = grpc.aio.insecure_channel(ours[0].removeprefix("http://"))
         self._types = types = _messages()
 
         def stub(verb: str, asked: str, answer: str) -> Any:
@@ -76,7 +78,7 @@ class Etcd:
         self._put = stub("Put", "PutRequest", "PutResponse")
         self._range = stub("Range", "RangeRequest", "RangeResponse")
         self._txn = stub("Txn", "TxnRequest", "TxnResponse")
-        await answering(lambda: self.put(b"probe", b""), self._process)
+        await answering(lambda: self.put(b"probe", b""), self._processes[0])
 
     def client(self) -> Etcd:
         return self
@@ -106,4 +108,12 @@ class Etcd:
 
     async def stop(self) -> None:
         await self._channel.close()
-        ended(self._process)
+        for process in self._processes:
+            ended(process)
+
+
+class EtcdCluster(Etcd):
+    """Three of them. The client speaks to one, whoever leads."""
+
+    name: ClassVar[str] = "etcd, 3 nodes"
+    members: ClassVar[int] = 3

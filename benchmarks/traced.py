@@ -1,0 +1,79 @@
+"""A server of a cluster that notes when its messages leave and come and when its journals are flushed.
+
+`python -m benchmarks.traced DIRECTORY ROLE ... --name NAME` is `logdb serve ROLE ... --name NAME`; when it ends, its
+notes are in DIRECTORY/NAME.notes, one in each line.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import runpy
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from logdb.log.journals import Journals, Taken
+from logdb.net.host import Host
+from logdb.net.peers import Peers
+
+MOST_NOTES: Final = 200_000
+
+
+class Note(NamedTuple):
+    """Something happened at `at` (ns; the clock is the same for all processes of a machine).
+
+    `what`: "sent" or "came", a message of `kind` to or from `whom`; "flushes" or "flushed".
+    """
+
+    at: int
+    what: str
+    whom: str = ""
+    kind: str = ""
+
+
+@contextlib.contextmanager
+def noted() -> Iterator[deque[Note]]:
+    """The notes of this process, as they are taken."""
+    notes: deque[Note] = deque(maxlen=MOST_NOTES)
+    send, receive, flush = Peers.send, Host.receive, Journals.flush
+    clock = time.monotonic_ns
+
+    def noted_send(self: Peers, to: str, message: Any) -> None:
+        notes.append(Note(clock(), "sent", to, type(message).__name__))
+        send(self, to, message)
+
+    def noted_receive(self: Host, sender: str, messages: Sequence[Any]) -> None:
+        now = clock()
+        notes.extend([Note(now, "came", sender, type(message).__name__) for message in messages])
+        receive(self, sender, messages)
+
+    def noted_flush(self: Journals, taken: Taken) -> None:
+        notes.append(Note(clock(), "flushes"))
+        flush(self, taken)
+        notes.append(Note(clock(), "flushed"))
+
+    Peers.send, Host.receive, Journals.flush = noted_send, noted_receive, noted_flush  # type: ignore[method-assign]
+    try:
+        yield notes
+    finally:
+        Peers.send, Host.receive, Journals.flush = send, receive, flush  # type: ignore[method-assign]
+
+
+def read(path: Path) -> list[Note]:
+    """What a server has noted."""
+    return [Note(*json.loads(line)) for line in path.read_text().splitlines()]
+
+
+if __name__ == "__main__":
+    directory = sys.argv[1]
+    sys.argv[1] = "serve"
+    taking = noted()
+    notes = taking.__enter__()
+    path = Path(directory, f"{sys.argv[-1]}.notes")
+    atexit.register(lambda: path.write_text("".join([json.dumps(note) + "\n" for note in notes])))
+    runpy.run_module("logdb_cli", run_name="__main__")
