@@ -7,7 +7,7 @@ or will be appended; any other commit with OutcomeUnknown.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple
 
 from logdb.cluster.messages import Consistency
@@ -176,7 +176,33 @@ class Settle(NamedTuple):
     deadline: int | None = None
 
 
+class Hold(NamedTuple):
+    """Ask that `version` stay readable while something is read at it; `holder` is whatever the application knows that
+    by, and version 0 ends it. -> None, at once. It is a courtesy: who was late is told VersionTrimmed when it reads."""
+
+    holder: Hashable
+    version: int
+
+
+class Compact(NamedTuple):
+    """Drop what only reads before `before`, a version, could see, as far as pins and what clients hold let it.
+    -> Compacted. FutureVersion, VersionTrimmed; Unavailable: do it again, what was begun is then brought to its end."""
+
+    before: int
+    deadline: int | None = None
+
+
+class Compacted(NamedTuple):
+    """What a compaction did: the oldest version left, the versions copied, the oldest record in the log before and
+    after."""
+
+    floor: int
+    copied: int
+    oldest_before: int
+    oldest_after: int
+
+
 Read = Get | Scan | History | Version | Oldest | AtTime | RecordAt | Pins | Aborted | Outcome
-Request = Read | NewId | Commit | Settle | Pin
+Request = Read | NewId | Commit | Settle | Pin | Hold | Compact
 FOLLOWING = (log.Subscribe, log.Next, log.Close, log.Read)
 """Calls of the log's own client that this one takes too: for who follows the log itself, with `Aborted` beside it."""

@@ -16,6 +16,7 @@ from logdb.cluster.calls import Commit, Committed, Settle
 from logdb.cluster.line import LogLine
 from logdb.cluster.messages import Await, Decided, Verdicts, Wait
 from logdb.cluster.placement import Placement, placed
+from logdb.cluster.upkeep import Holds
 from logdb.errors import OutcomeUnknown, TransactionTooLarge, Unavailable
 from logdb.log.contract import LogFailed, Record
 from logdb.log.cores import Address
@@ -35,7 +36,7 @@ record of the same id after it."""
 @dataclass(slots=True)
 class Committing:
     """A commit under way. Of its copies, `under_way` are not known to be in the log, `refused` will never be, and of
-    `doubtful` nobody knows. `gsn`: where one stands."""
+    `doubtful` nobody knows. `gsn`: where one stands. `is_blind`: it has read nothing."""
 
     call: int
     txn: TxnId
@@ -49,6 +50,7 @@ class Committing:
     asked: Address = ""
     is_late: bool = False
     is_over: bool = False
+    is_blind: bool = False
     why: Exception | None = None
     nag: Alarm = field(default_factory=lambda: Alarm(_nothing))
     hedge: Alarm = field(default_factory=lambda: Alarm(_nothing))
@@ -70,10 +72,11 @@ class Commits:
         hedge_ns: int,
         copies: int,
         most_bytes: int,
+        holds: Holds,
     ) -> None:
         self._desk, self._line, self._asking = desk, line, asking
         self._placement, self._hedge_ns, self._copies = placement, hedge_ns, copies
-        self._most_bytes = most_bytes
+        self._most_bytes, self._holds = most_bytes, holds
         self._sequence = 0
         self._fresh: set[TxnId] = set()
         self.open: dict[TxnId, list[Committing]] = {}
@@ -97,6 +100,7 @@ class Commits:
             return Committed(txn, decided.version, decided.verdict, decided.winner)
 
         committing = self._begin(call, txn, request.deadline, finish)
+        committing.is_blind = not (request.reads or request.ranges)
         if txn in self._fresh:
             self._fresh.remove(txn)
         else:  # it may have been sent before, by an earlier call or an earlier client
@@ -143,6 +147,7 @@ class Commits:
                 writes: dict[bytes, Value] = dict(request.writes)
                 for key, value, gsn, shard in zip(large, values, result.gsns, result.shards, strict=True):
                     writes[key] = Place(gsn, shard, len(value), digest(value))
+                self._holds.hold(committing.txn, min(result.gsns))
                 self._seal(committing, request, writes)
             elif isinstance(result, LogFailed) and not committing.is_late:
                 self._desk.set(Alarm(again), self._desk.now + self._desk.backoff(3))
@@ -253,13 +258,17 @@ class Commits:
             if decided.version:
                 self._asking.saw(decided.version)
             for committing in list(self.open.get(txn, ())):
-                if decided.verdict.reason is Reason.DUPLICATE:
+                if decided.verdict.reason is Reason.TOO_OLD and committing.is_blind:
+                    overtaken = "a compaction was faster than its large values; nothing was committed, send it again"
+                    self._end(committing, Unavailable(overtaken))
+                elif decided.verdict.reason is Reason.DUPLICATE:
                     self._end(committing, OutcomeUnknown(str(txn), "what was written so long ago was compacted away"))
                 else:
                     self._end(committing, committing.finish(decided))
 
     def _end(self, committing: Committing, result: Any) -> None:
         committing.is_over = True
+        self._holds.hold(committing.txn, 0)
         committing.nag.at = committing.hedge.at = None
         waiting = self.open[committing.txn]
         waiting.remove(committing)

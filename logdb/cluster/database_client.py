@@ -17,6 +17,7 @@ from logdb.cluster.committing import Commits
 from logdb.cluster.line import TIMER, LogLine
 from logdb.cluster.placement import ByObject, Placement
 from logdb.cluster.reading import Readings
+from logdb.cluster.upkeep import HOLD_NS, Compactions, Holds
 from logdb.log.cores import SECOND, Address, Call, Effect, Event, Journal, Received, Timer
 from logdb.log.scalog.client import ClientConfig
 from logdb.log.scalog.desk import Desk
@@ -29,6 +30,7 @@ class DatabaseConfig:
     gives the time-outs. `placement`: where objects live. `hedge_ns`: a commit record that is not in the log after so
     long is appended once more, `copies` times at most, unless its shard was named. `keys_per_read`: of one question.
     `session`: a version that it is not to be shown the past of. `transaction_bytes`: the longest commit record.
+    `hold_ns`: so often it tells what it holds.
     """
 
     address: Address
@@ -40,6 +42,7 @@ class DatabaseConfig:
     keys_per_read: int = 500
     session: int = 0
     transaction_bytes: int = MAX_TRANSACTION_BYTES
+    hold_ns: int = HOLD_NS
 
 
 class DatabaseClient:
@@ -55,8 +58,10 @@ class DatabaseClient:
         self._line = LogLine(replace(config.log, policy=ByObject(config.log.policy)), rng, desk)
         self._asking = asking = Asking(desk, config.servers)
         asking.saw(config.session)
+        holds = Holds(desk, config.servers, config.hold_ns)
+        compactions = Compactions(desk, asking)
         self._commits = Commits(
-            desk, self._line, asking, config.placement, config.hedge_ns, config.copies, config.transaction_bytes
+            desk, self._line, asking, config.placement, config.hedge_ns, config.copies, config.transaction_bytes, holds
         )
         readings = Readings(desk, self._line, asking, config.keys_per_read)
         self._calls: dict[type, Callable[[int, Any], None]] = {
@@ -74,14 +79,19 @@ class DatabaseClient:
             calls.NewId: self._new_id,
             calls.Commit: self._commits.commit,
             calls.Settle: self._commits.settle,
+            calls.Hold: self._hold,
+            calls.Compact: compactions.compact,
             **dict.fromkeys(calls.FOLLOWING, self._of_the_log),
         }
         own: dict[type, Callable[[Any, Address], None]] = {
             messages.Answers: self._asking.answers,
             messages.Busy: self._asking.busy,
             messages.Verdicts: self._commits.verdicts,
+            messages.Compacting: compactions.told,
+            messages.Compacted: compactions.told,
         }
         self._messages = own
+        self._holds = holds
 
     @property
     def session(self) -> int:
@@ -122,6 +132,11 @@ class DatabaseClient:
     def _of_the_log(self, call: int, request: Any) -> None:
         self._desk.open(call, None, lambda: None)
         self._line.call(request, lambda result: self._desk.answer(call, result))
+
+    def _hold(self, call: int, request: calls.Hold) -> None:
+        self._desk.open(call, None, lambda: None)
+        self._holds.hold(request.holder, request.version)
+        self._desk.answer(call, None)
 
     def _new_id(self, call: int, request: calls.NewId) -> None:
         self._desk.open(call, None, lambda: None)

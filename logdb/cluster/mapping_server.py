@@ -7,12 +7,13 @@ empty one, which takes a checkpoint from another or replays. PROTOCOL.md says wh
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 from random import Random
 from typing import Any, NamedTuple
 
 from logdb.cluster.answering import answer, bytes_of
+from logdb.cluster.compactor import Compactor
 from logdb.cluster.line import TIMER, LogLine
 from logdb.cluster.messages import (
     Answered,
@@ -23,9 +24,11 @@ from logdb.cluster.messages import (
     Below,
     Beyond,
     Busy,
+    Compact,
     Consistency,
     Cursor,
     Decided,
+    Hold,
     Nothing,
     Outcome,
     Part,
@@ -35,7 +38,10 @@ from logdb.cluster.messages import (
     Slice,
     Verdicts,
 )
+from logdb.cluster.placement import ByObject
+from logdb.cluster.rebuilding import Rebuilding
 from logdb.cluster.replica import FOLLOWED, Replica
+from logdb.cluster.upkeep import HOLD_NS
 from logdb.log.contract import Batch, Trimmed
 from logdb.log.cores import SECOND, Address, Effect, Event, Journal, ProtocolViolation, Received, Send, Stop, Timer
 from logdb.log.scalog import calls
@@ -52,7 +58,9 @@ class MappingConfig:
     `peers`: other mapping servers, from one of which it takes a checkpoint when it begins with nothing; it asks each
     `join_attempts` times before it replays the log instead. `answer_bytes`: of one message, and of a page of a range.
     `patience_ns`: what could not be answered for so long is forgotten. `decide_ns`: a decision record is due so long
-    after the last look. `keep_decisions`: so many recent decisions can be explained.
+    after the last look. `keep_decisions`: so many recent decisions can be explained. `gather_ns`: a compaction waits so
+    long for what clients hold, which is remembered for `lease_ns`; it takes what another server has begun for given up
+    when nothing more of it has come for `takeover_ns`.
     """
 
     address: Address
@@ -63,6 +71,9 @@ class MappingConfig:
     patience_ns: int = 10 * SECOND
     decide_ns: int = 10 * SECOND
     keep_decisions: int = 10_000
+    gather_ns: int = 3 * HOLD_NS
+    lease_ns: int = 5 * SECOND
+    takeover_ns: int = 2 * SECOND
 
 
 class Waiting(NamedTuple):
@@ -86,14 +97,15 @@ class MappingServer:
         self.config = config
         self.replica = Replica(key_map, config.keep_decisions)
         self._desk = desk = Desk(config.log, rng)
-        self._line = LogLine(config.log, rng, desk)
+        self._line = LogLine(replace(config.log, policy=ByObject(config.log.policy)), rng, desk)
+        self._compactor = Compactor(config, desk, self._line, self.replica)
         self._questions = Questions(desk)
         self.tail = self.answered = self.told = 0
         self._subscription = 0
         self._turn = rng.randrange(8)
         self._joined: list[Part] | None = None
         self._floor = 0
-        self._needs_checkpoint = False
+        self._oldest = 0
         # Reads: those for which the tail is being asked, those that came after, those that wait for a version.
         self._asked: list[Waiting] = []
         self._unasked: list[Waiting] = []
@@ -108,6 +120,8 @@ class MappingServer:
         self._messages: dict[type, Callable[[Any, Address], None]] = {
             Reads: self._reads,
             Await: self._await,
+            Hold: self._compactor.hold,
+            Compact: self._compact,
             AskSlice: self._give_slice,
             Slice: self._slice,
             Nothing: self._slice,
@@ -191,14 +205,18 @@ class MappingServer:
         for txn in self.replica.apply(result):
             if txn in self._waits:
                 self._tell(txn)
+        self._compactor.look()
         self._serve_waiting()
         self._next()
 
     def _fell_behind(self, why: Any) -> None:
         """The log cannot be followed from here: what comes next was trimmed, or cannot be read by anybody."""
-        if isinstance(why, Trimmed) and self.config.peers and not self.replica.applied:
-            self._needs_checkpoint = True
+        if isinstance(why, Trimmed) and not self.replica.applied:
+            self._oldest = why.oldest
+        if self._oldest and self.config.peers:
             self._join()
+        elif isinstance(why, Trimmed) and not self.replica.applied:
+            self._rebuild()
         else:
             self._desk.out.append(Stop(f"it cannot follow the log: {why}", wipe=isinstance(why, Trimmed)))
 
@@ -206,6 +224,7 @@ class MappingServer:
         """Tell what was aborted since the last decision record. That two servers do so at once does no harm."""
         desk, decide_ns = self._desk, self.config.decide_ns
         desk.set(self._decide, desk.now + decide_ns // 2 + desk.rng.randrange(decide_ns) + 1)
+        self._compactor.tidy()
         decision = self.replica.coordinator.undeclared()
         if decision.aborted and not self._is_declaring:
             self._is_declaring = True
@@ -335,6 +354,13 @@ class MappingServer:
                 del self._waits[txn]
         self._look_after()
 
+    # ---- compaction
+
+    def _compact(self, message: Compact, sender: Address) -> None:
+        """Who still has to get a checkpoint says nothing: another one is asked."""
+        if self._joined is None:
+            self._compactor.compact(message, sender)
+
     # ---- checkpoints
 
     def _give_slice(self, message: AskSlice, sender: Address) -> None:
@@ -390,19 +416,27 @@ class MappingServer:
         if slice_.next is not None:
             self._ask_slice(slice_.version, slice_.next)
             return
-        self.replica.install(slice_.version, self._joined)
+        self._install(slice_.version, self._joined)
+
+    def _install(self, version: int, parts: list[Part]) -> None:
+        self.replica.install(version, parts)
         self._joined = None
         self._follow()
         for txn in list(self._waits):
             self._tell(txn)
 
     def _give_up(self) -> None:
-        """Nobody has a checkpoint: replay the log, if it is whole, else ask on."""
-        if self._needs_checkpoint:
-            self._join()
+        """Nobody has a checkpoint: the log has it all."""
+        if self._oldest:
+            self._rebuild()
         else:
             self._joined = None
             self._follow()
+
+    def _rebuild(self) -> None:
+        """The log's beginning was trimmed: what a compaction has written stands for it."""
+        self._joined = []
+        Rebuilding(self._line, self._oldest, self._install, self._fell_behind)
 
     def check_invariants(self) -> None:
         """DBS-1 to DBS-3 and DBS-9, as far as they can be seen from here in no time."""

@@ -229,6 +229,43 @@ class Verdicts(NamedTuple):
     verdicts: tuple[Decided, ...]
 
 
+# ---- compaction
+
+
+class Hold(NamedTuple):
+    """Client to all servers: please let nothing be compacted away that a read at `version` or later needs; 0: no more.
+    It is forgotten after a while, so who goes on reading says it again."""
+
+    version: int
+
+
+class Compact(NamedTuple):
+    """Client to server: have what only reads before `before` could see dropped, and tell what came of it. Said again
+    until it is done, also to another server, which then finishes what the first one has begun."""
+
+    request: int
+    before: int
+
+
+class Compacting(NamedTuple):
+    """Server to client: it is under way, and so many versions have been copied."""
+
+    request: int
+    copied: int
+
+
+class Compacted(NamedTuple):
+    """Server to client: the oldest version left, how many were copied, the oldest record of the log before and after.
+    `why`: what kept it from being done, "" if nothing did."""
+
+    request: int
+    floor: int
+    copied: int
+    oldest_before: int
+    oldest_after: int
+    why: str
+
+
 # ---- checkpoints from server to server
 
 
@@ -321,4 +358,17 @@ class Nothing(NamedTuple):
     request: int
 
 
-Message = Reads | Answers | Busy | Await | Verdicts | AskSlice | Slice | Nothing
+Message = (
+    Reads
+    | Answers
+    | Busy
+    | Await
+    | Verdicts
+    | Hold
+    | Compact
+    | Compacting
+    | Compacted
+    | AskSlice
+    | Slice
+    | Nothing
+)

@@ -7,18 +7,24 @@ decisions: it is a function of the log prefix too, so that all servers give the 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Any
+from struct import Struct
+from typing import Any, Final
 
+from logdb.cluster.cleaning import decode_beginning, decode_ending, decode_part
 from logdb.cluster.messages import Cursor as At
 from logdb.cluster.messages import Decided, HeadRows, LedgerRows, MapRow, MapRows, Part, RecentRow, RecentRows, Section
 from logdb.log.contract import Batch, LogRecord
 from logdb.log.cores import ProtocolViolation
 from logdb.store.mapping import KeyMap
 from logdb.store.records import (
+    BEGINNING,
     COMMIT,
     COMPACTION,
     DECISION,
+    ENDING,
+    PART,
     VALUE,
     MalformedRecord,
     Place,
@@ -36,6 +42,10 @@ FOLLOWED = frozenset(range(1, 256)) - {VALUE}
 
 KEYS_AT_ONCE = 500
 """So many keys of the map are looked up before a part of a checkpoint is measured."""
+
+CLEANING_ROW: Final = b"b"
+_CLEANING: Final = Struct("<QQQ")
+StateRows = list[tuple[bytes, bytes]]
 
 FORGOTTEN = Verdict(Reason.DUPLICATE)
 UNEXPLAINED = Verdict(Reason.CONFLICT)
@@ -59,16 +69,22 @@ class Replica:
 
     `recent`: GSN -> (label, None) of a commit that has one, or (label of the winner, verdict) of one that was not
     applied: the last `keep` of them.
+
+    `begun`: the BEGINNING of the compaction under way, 0 if there is none; `begun_by`: who appended it, as it says;
+    `begun_with`: the head and the recent decisions just after it; `parts`: so many have come. `ended`: the last
+    compaction that was brought to its end. `cleaned`: nothing needs what stands in the log before it (DBS-12).
     """
 
     def __init__(self, key_map: KeyMap | None, keep: int) -> None:
         self.coordinator = Coordinator(KeyMap(Places(), None) if key_map is None else key_map)
         self.map = self.coordinator.map
         self.recent: OrderedDict[int, tuple[str, Verdict | None]] = OrderedDict()
+        self.begun = self.begun_by = self.parts = self.ended = self.cleaned = 0
+        self.begun_with: tuple[StateRows, list[RecentRow]] = [], []
         self._keep = keep
         checkpoint = self.map.checkpoint
         if checkpoint is not None:
-            self.coordinator.restore(checkpoint.covers, checkpoint.state)
+            self._restore(checkpoint.covers, checkpoint.state)
 
     @property
     def applied(self) -> int:
@@ -94,6 +110,9 @@ class Replica:
                     elif verdict.reason is not Reason.DUPLICATE:
                         self._note(gsn, self.recent.get(verdict.version, ("",))[0], verdict)
                     decided.append(TxnId(commit.client, commit.sequence))
+                elif tag in (BEGINNING, PART, ENDING):
+                    self._clean(gsn, tag, payload)
+                    coordinator.pass_to(gsn)
                 else:
                     if tag == DECISION:
                         self._compare(gsn, payload)
@@ -118,6 +137,47 @@ class Replica:
         if through >= gsn or list(own) != [aborted for aborted in told if aborted >= floor]:
             raise ProtocolViolation(f"DBS-8: the decision record at {gsn} says {told} aborted, not {list(own)}")
 
+    # ---- compaction
+
+    def _clean(self, gsn: int, tag: int, payload: bytes) -> None:
+        if tag == BEGINNING:
+            self._begin(gsn, *decode_beginning(payload))
+        elif tag == PART:
+            began, part = decode_part(payload)
+            if began != self.begun:
+                return
+            self.parts += 1
+            if isinstance(part, MapRows):
+                for key, version, value, _ in part.rows:
+                    if isinstance(value, Place) and self.map.version(key, version) == version:
+                        self.map.replace(key, version, value)
+        elif decode_ending(payload) == self.begun:
+            self.begun, self.ended, self.cleaned = 0, self.begun, self.coordinator.floor
+            if self.map.checkpoint is None:
+                self.map.active.prune(self.cleaned)
+
+    def _begin(self, gsn: int, by: int, before: int) -> None:
+        """From here on nobody reads before the floor, and nothing commits upon it. Another compaction that was under
+        way is over (DBS-11)."""
+        coordinator = self.coordinator
+        floor = coordinator.oldest_needed(min(before, gsn - 1))
+        if floor > coordinator.floor:
+            coordinator.floor = coordinator.reach = floor
+            coordinator.ledger.trim(floor, coordinator.ledger.last_before(floor))
+        self.begun, self.begun_by, self.parts = gsn, by, 0
+        coordinator.pass_to(gsn)
+        self.begun_with = self.head(), [RecentRow(at, *what) for at, what in self.recent.items()]
+
+    def head(self) -> StateRows:
+        """All that is neither of the map nor of the ledger nor recent, as rows for a checkpoint."""
+        cleaning = _CLEANING.pack(self.begun, self.coordinator.reach, self.cleaned)
+        return [*self.coordinator.head(), (CLEANING_ROW, cleaning)]
+
+    def _restore(self, covers: int, state: Callable[[bytes], StateRows]) -> None:
+        self.coordinator.restore(covers, state)
+        for _, raw in state(CLEANING_ROW):
+            self.begun, self.coordinator.reach, self.cleaned = _CLEANING.unpack(raw)
+
     # ---- transactions
 
     def decided(self, txn: TxnId) -> Decided | None:
@@ -137,7 +197,7 @@ class Replica:
     def slice(self, version: int, cursor: At | None, most_bytes: int) -> tuple[Part, At | None]:
         """Rows of the checkpoint at `version`, of one section, about `most_bytes` of them; and where to go on."""
         if cursor is None:
-            return HeadRows(tuple(self.coordinator.head())), At(Section.MAP, b"")
+            return HeadRows(tuple(self.head())), At(Section.MAP, b"")
         if cursor.section == Section.MAP:
             rows, on = self._map_rows(version, cursor, most_bytes)
             return MapRows(tuple(rows)), on or At(Section.LEDGER, b"")
@@ -154,13 +214,23 @@ class Replica:
         while keys := self.map.keys_from(start, KEYS_AT_ONCE):
             for key in keys:
                 at = min(version, below - 1) if below and key == start else version
-                for row in self.map.versions(key, at):
-                    rows.append(MapRow(key, *row))
-                    size += len(key) + 40 + (len(row[1]) if row[1].__class__ is bytes else 0)
+                for row in self._visible(key, at):
+                    rows.append(row)
+                    size += len(key) + 40 + (len(row.value) if row.value.__class__ is bytes else 0)
                     if size >= most_bytes:
-                        return rows, At(Section.MAP, key, row[0])
+                        return rows, At(Section.MAP, key, row.version)
             start, below = keys[-1] + b"\0", 0
         return rows, None
+
+    def _visible(self, key: bytes, at: int) -> Iterator[MapRow]:
+        """The versions of a key that a read at the floor or later can see: whatever else is still in the map is not of
+        the state."""
+        floor = self.coordinator.floor
+        for version, value, copy in self.map.versions(key, at):
+            if version > floor or value is not None:
+                yield MapRow(key, version, value, copy)
+            if version <= floor:
+                return
 
     def _recent_rows(self, version: int, after: int, most_bytes: int) -> tuple[Part, At | None]:
         rows, size = [], 0
@@ -187,7 +257,7 @@ class Replica:
             if isinstance(part, RecentRows):
                 for gsn, label, verdict in part.rows:
                     self._note(gsn, label, verdict)
-        self.coordinator.restore(
+        self._restore(
             version, lambda prefix: [(key[len(prefix) :], raw) for key, raw in state if key.startswith(prefix)]
         )
 
@@ -203,6 +273,7 @@ class Replica:
 
     def check_invariants(self) -> None:
         self.coordinator.check_marks()
+        assert self.cleaned <= self.coordinator.floor, "DBS-12"
         assert len(self.recent) <= self._keep, "too much is remembered"
 
 

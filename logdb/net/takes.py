@@ -64,6 +64,6 @@ TAKES: Final[dict[Role, frozenset[type]]] = {
     ),
     Role.AGGREGATOR: frozenset({m.Report, m.Tally, m.Updates, m.ViewIs}),
     Role.MAPPING: _LOG_CLIENT
-    | {mapping.Reads, mapping.Await, mapping.AskSlice, mapping.Slice, mapping.Nothing},
-    Role.CLIENT: _LOG_CLIENT | {mapping.Answers, mapping.Busy, mapping.Verdicts},
+    | {mapping.Reads, mapping.Await, mapping.Hold, mapping.Compact, mapping.AskSlice, mapping.Slice, mapping.Nothing},
+    Role.CLIENT: _LOG_CLIENT | {mapping.Answers, mapping.Busy, mapping.Verdicts, mapping.Compacting, mapping.Compacted},
 }

@@ -82,6 +82,15 @@ class KeyMap:
                 self.active.insert(key, version, value)
             self.active.move(key, version, gsn, value)
 
+    def replace(self, key: bytes, version: int, value: Value) -> None:
+        """Put another value in the place of a version that is here, whatever layer it is in."""
+        at = LAST_VERSION
+        while (entry := self.entry(key, at)) is not None and entry[0] > version:
+            if not self.active.has(key, entry[0]):  # no layer may hide a newer version
+                self.active.insert(key, entry[0], entry[1])
+            at = entry[0] - 1
+        self.active.insert(key, version, value)
+
     # ---- points
 
     def entry(self, key: bytes, at: int) -> Entry | None:

@@ -31,6 +31,7 @@ from logdb.store.records import (
     Decision,
     Place,
     TxnId,
+    Value,
     decode_commit,
     decode_compaction,
     decode_decision,
@@ -67,18 +68,30 @@ class Outcome(NamedTuple):
         return self.status is Status.COMMITTED
 
 
+def floor_of(head: Iterable[tuple[bytes, bytes]]) -> int:
+    """The floor, as `Coordinator.head` tells it."""
+    return next((int(_U64.unpack(raw)[0]) for row, raw in head if row == _FLOOR_ROW), 0)
+
+
+def _is_before(value: Value, reach: int) -> bool:
+    return isinstance(value, Place) and value.gsn < reach
+
+
 class UnknownRecord(ValueError):
     """A record of a kind that this version does not know."""
 
 
 class Coordinator:
-    """Decides over `key_map`. `applied` is the GSN of the last record delivered."""
+    """Decides over `key_map`. `applied` is the GSN of the last record delivered. `floor`: the oldest version that can
+    be read. `reach`: a value that stands before it may be gone, so nothing that refers to one commits any more (in a
+    cluster)."""
 
     def __init__(self, key_map: KeyMap) -> None:
         self.map = key_map
         self.ledger = Ledger()
         self.applied = 0
         self.floor = 0
+        self.reach = 0
         self.compacted_at = 0
         self.decided_through = 0
         self.pins: dict[str, int] = {}
@@ -104,6 +117,8 @@ class Coordinator:
                 if value.__class__ is Place:
                     verdict = validate(commit, gsn, self.floor, self.map)
                     break
+        if self.reach and verdict is COMMITTED and any(_is_before(value, self.reach) for value in writes.values()):
+            verdict = Verdict(Reason.TOO_OLD)
         if verdict is COMMITTED:
             self.map.apply(gsn, writes)
         else:

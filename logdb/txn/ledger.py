@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from struct import Struct
 
 _RUN_KEY = Struct(">QQ")
@@ -21,6 +21,11 @@ ABORTED_ROWS = b"a"
 RUN_ROWS = b"t"
 FORGOTTEN_ROWS = b"s"
 StateRow = tuple[bytes, bytes | None]
+
+
+def aborted_of(rows: Iterable[tuple[bytes, bytes]]) -> list[int]:
+    """The GSNs that were not applied, as `Ledger.rows` tells them."""
+    return [_GSN.unpack(row[1:])[0] for row, _ in rows if row[:1] == ABORTED_ROWS]
 
 
 class Session:

@@ -12,7 +12,7 @@ from logdb.cluster import messages
 from logdb.cluster.database_client import DatabaseClient, DatabaseConfig
 from logdb.cluster.mapping_server import MappingConfig, MappingServer
 from logdb.cluster.messages import Consistency, Read, Reads
-from logdb.log.contract import Batch, LogRecord, Record
+from logdb.log.contract import Batch, LogRecord, Record, Trimmed
 from logdb.log.cores import SECOND, Answer, Call, Effect, Received, Send, SetTimer, Stop, Timer
 from logdb.log.scalog import calls as log
 from logdb.log.scalog.client import ClientConfig
@@ -131,8 +131,98 @@ class Node:
         at = next(at for at, (request, _) in enumerate(self.line.asked) if isinstance(request, kind))
         _, then = self.line.asked.pop(at)
         then(result)
+        self.flush()
+
+    def flush(self) -> None:
+        """Perform what the core wants since the log has answered."""
         effects = self.core._effects() if isinstance(self.core, MappingServer) else self.core._desk.effects()
         self._perform(effects)
+
+    @property
+    def address(self) -> str:
+        return self.core.config.address
+
+
+class Log:
+    """A shared log of one shard, which the test plays to any number of nodes at once. Records are numbered from 1;
+    those before `oldest` are gone. `step` answers one call of a node, `run` all of all nodes, and messages between
+    nodes reach them, until nobody asks for anything but more of the log."""
+
+    def __init__(self, *records: Record) -> None:
+        self.records = list(records)
+        self.oldest = 1
+        self.trims: list[int] = []
+        self._feeds: dict[int, tuple[int, frozenset[int]]] = {}
+
+    def add(self, *records: Record) -> int:
+        """Appended by somebody. Returns the last GSN."""
+        self.records += records
+        return len(self.records)
+
+    def _answer(self, request: Any) -> Any:
+        """None: nothing yet."""
+        tail = len(self.records)
+        if isinstance(request, log.Append):
+            gsns = [self.add(tuple(record)) for record in request.records]  # type: ignore[arg-type]
+            return log.Done(gsns, [1] * len(gsns))
+        if isinstance(request, log.Tail):
+            return tail
+        if isinstance(request, log.Oldest):
+            return self.oldest
+        if isinstance(request, log.Trim):
+            self.trims.append(request.gsn)
+            self.oldest = max(self.oldest, request.gsn)
+            return self.oldest
+        if isinstance(request, log.Read):
+            if request.gsn < self.oldest:
+                return Trimmed(request.gsn, self.oldest)
+            return LogRecord(request.gsn, request.gsn * 10, *self.records[request.gsn - 1])
+        if isinstance(request, log.Subscribe):
+            if request.gsn < self.oldest:
+                return Trimmed(request.gsn, self.oldest)
+            number = len(self._feeds) + 1
+            self._feeds[number] = request.gsn, request.tags or frozenset(range(1, 256))
+            return number
+        if isinstance(request, log.Next):
+            first, tags = self._feeds[request.subscription]
+            if first < self.oldest:
+                return Trimmed(first, self.oldest)
+            if first > tail:
+                return None
+            self._feeds[request.subscription] = tail + 1, tags
+            rest = [(gsn, self.records[gsn - 1]) for gsn in range(first, tail + 1)]
+            return Batch(first, tail + 1, [LogRecord(gsn, gsn * 10, *it) for gsn, it in rest if it[0] in tags])
+        assert isinstance(request, log.Close), request
+        return ()
+
+    def step(self, node: Node) -> bool:
+        """Answer the oldest call of a node that can be answered. Returns whether there was one."""
+        for at, (request, then) in enumerate(node.line.asked):
+            result = self._answer(request)
+            if result is not None:
+                del node.line.asked[at]
+                then(result)
+                node.flush()
+                return True
+        return False
+
+    def run(self, *nodes: Node) -> None:
+        """Until all are quiet."""
+        by_address = {node.address: node for node in nodes}
+        busy = True
+        while busy:
+            busy = False
+            for node in nodes:
+                while node.stopped is None and self.step(node):
+                    busy = True
+                node.wait()
+                sent, node.sent = node.sent, []
+                for to, message in sent:
+                    if to in by_address:
+                        by_address[to].give(node.address, message)
+                        busy = True
+                    else:
+                        node.sent.append((to, message))
 
 
 class Server(Node):
@@ -140,12 +230,14 @@ class Server(Node):
 
     core: MappingServer
 
-    def __init__(self, *records: Record, **config: Any) -> None:
-        settings = replace(MappingConfig("m1", log_config("m1")), **config)
+    def __init__(self, *records: Record, on: Log | None = None, name: str = "m1", seed: int = 1, **config: Any) -> None:
+        settings = replace(MappingConfig(name, log_config(name)), **config)
         with mock.patch("logdb.cluster.mapping_server.LogLine", Line):
-            super().__init__(MappingServer(settings, {}, random.Random(1)))
+            super().__init__(MappingServer(settings, {}, random.Random(seed)))
         self.reads = 0
-        if not settings.peers:
+        if on is not None:
+            on.run(self)
+        elif not settings.peers:
             self.subscribed()
         if records:
             self.show(*records)

@@ -345,6 +345,44 @@ class Verdicts(_message.Message):
     verdicts: _containers.RepeatedCompositeFieldContainer[Decided]
     def __init__(self, verdicts: _Optional[_Iterable[_Union[Decided, _Mapping]]] = ...) -> None: ...
 
+class Hold(_message.Message):
+    __slots__ = ("version",)
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    def __init__(self, version: _Optional[int] = ...) -> None: ...
+
+class Compact(_message.Message):
+    __slots__ = ("request", "before")
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    request: int
+    before: int
+    def __init__(self, request: _Optional[int] = ..., before: _Optional[int] = ...) -> None: ...
+
+class Compacting(_message.Message):
+    __slots__ = ("request", "copied")
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    COPIED_FIELD_NUMBER: _ClassVar[int]
+    request: int
+    copied: int
+    def __init__(self, request: _Optional[int] = ..., copied: _Optional[int] = ...) -> None: ...
+
+class Compacted(_message.Message):
+    __slots__ = ("request", "floor", "copied", "oldest_before", "oldest_after", "why")
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    FLOOR_FIELD_NUMBER: _ClassVar[int]
+    COPIED_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_AFTER_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    request: int
+    floor: int
+    copied: int
+    oldest_before: int
+    oldest_after: int
+    why: str
+    def __init__(self, request: _Optional[int] = ..., floor: _Optional[int] = ..., copied: _Optional[int] = ..., oldest_before: _Optional[int] = ..., oldest_after: _Optional[int] = ..., why: _Optional[str] = ...) -> None: ...
+
 class Cursor(_message.Message):
     __slots__ = ("section", "after", "below")
     class Section(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):

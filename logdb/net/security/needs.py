@@ -18,11 +18,13 @@ NEEDS: Final[dict[type, Right]] = {
     m.Pull: Right.READ,
     m.Read: Right.READ,
     mapping.Reads: Right.READ,
+    mapping.Hold: Right.READ,
     m.Append: Right.WRITE,
     m.AskFate: Right.WRITE,
     m.Suspect: Right.WRITE,
     mapping.Await: Right.WRITE,
     m.Change: Right.ADMIN,
+    mapping.Compact: Right.ADMIN,
 }
 
 BRINGS: Final[dict[Right, frozenset[type]]] = {
@@ -34,6 +36,7 @@ CALLS_NEED: Final[dict[type, Right]] = {
     log.Append: Right.WRITE,
     log.Trim: Right.ADMIN,
     log.Reconfigure: Right.ADMIN,
+    database.Compact: Right.ADMIN,
     database.Commit: Right.WRITE,
     database.Pin: Right.WRITE,
     database.Settle: Right.WRITE,

@@ -1,0 +1,274 @@
+"""What a mapping server does to compact the log (PROTOCOL.md, "Compaction").
+
+It writes a checkpoint into the log: what is live at the floor and stands before it, and all state that is not of the
+map. Then the log may begin at the floor. Only the newest BEGINNING counts, so a server that was taken for dead, and is
+not, does no harm (DBS-11); whoever finds what another one has begun, and hears no more of it, begins again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from enum import Enum
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from logdb.cluster.cleaning import Beginning, encode_beginning, encode_ending, encode_part
+from logdb.cluster.line import LogLine
+from logdb.cluster.messages import (
+    Compact,
+    Compacted,
+    Compacting,
+    HeadRows,
+    Hold,
+    LedgerRows,
+    MapRow,
+    MapRows,
+    Part,
+    RecentRows,
+)
+from logdb.cluster.placement import placed
+from logdb.cluster.replica import KEYS_AT_ONCE, Replica
+from logdb.errors import Corruption
+from logdb.log.cores import Address
+from logdb.log.scalog import calls
+from logdb.log.scalog.desk import Alarm, Desk
+from logdb.store.records import BEGINNING, ENDING, PART, VALUE, Place
+
+if TYPE_CHECKING:
+    from logdb.cluster.mapping_server import MappingConfig
+
+PART_BYTES: Final = 64 << 10
+ROWS_AT_ONCE: Final = 1_000
+"""Of a part: about so many bytes, or rows of the ledger and of recent decisions."""
+
+Steps = Generator[Any, Any, None]
+"""Yields calls to the log and is sent their results; None: let others have their turn."""
+
+
+class Phase(Enum):
+    """Where a compaction stands."""
+
+    IDLE = "nothing is asked for"
+    GATHERING = "clients have time to say what they hold, and others to finish what they have begun"
+    BEGINNING = "its BEGINNING is on its way"
+    COPYING = "the log gets its parts, and their ENDING"
+    TRIMMING = "the log's beginning goes"
+
+
+class Compactor:
+    """One compaction at a time. `copied`: versions of the one under way, or of the last."""
+
+    def __init__(self, config: MappingConfig, desk: Desk, line: LogLine, replica: Replica) -> None:
+        self._config, self._desk, self._line, self._replica = config, desk, line, replica
+        self.phase = Phase.IDLE
+        self.copied = 0
+        self._wanted: dict[tuple[Address, int], int] = {}
+        self._holds: dict[Address, tuple[int, int]] = {}
+        self._target = self._oldest_before = self._trimmed = 0
+        self._run = 0
+        self._began = self._stands = 0
+        self._steps: Steps | None = None
+        self._alarm = Alarm(lambda: None)
+        # What was last seen of a compaction under way, and when.
+        self._seen = 0, 0
+        self._heard = 0
+
+    # ---- what clients say
+
+    def hold(self, message: Hold, sender: Address) -> None:
+        if message.version:
+            self._holds[sender] = message.version, self._desk.now
+        else:
+            self._holds.pop(sender, None)
+
+    def compact(self, message: Compact, sender: Address) -> None:
+        self._wanted[sender, message.request] = message.before
+        self._desk.send(sender, Compacting(message.request, self.copied))
+        if self.phase is Phase.IDLE:
+            self._gather()
+
+    def _held(self) -> list[int]:
+        """The versions that clients still hold."""
+        since = self._desk.now - self._config.lease_ns
+        self._holds = {address: hold for address, hold in self._holds.items() if hold[1] >= since}
+        return [version for version, _ in self._holds.values()]
+
+    # ---- phases
+
+    def _enter(self, phase: Phase) -> None:
+        """Answers and alarms of the phase before mean nothing any more."""
+        self.phase = phase
+        self._run += 1
+        self._alarm.at = None
+
+    def _later(self, wait_ns: int, what: Any, *given: Any) -> None:
+        """Do it after a while, unless another phase has begun."""
+        self._alarm.at = None
+        self._alarm = Alarm(lambda: what(*given))
+        self._desk.set(self._alarm, self._desk.now + wait_ns)
+
+    def _call(self, request: Any, then: Any) -> None:
+        """Ask the log. What fails is asked again: nothing that is appended twice does harm."""
+        run = self._run
+
+        def answered(result: Any) -> None:
+            if run != self._run:
+                return
+            if isinstance(result, Corruption):
+                self._fail(str(result))
+            elif isinstance(result, Exception):
+                self._later(self._desk.backoff(3), self._call, request, then)
+            else:
+                then(result)
+
+        self._line.call(request, answered)
+
+    def _gather(self) -> None:
+        self._enter(Phase.GATHERING)
+        self.copied = 0
+        self._target = max(self._wanted.values())
+        self._call(calls.Oldest(), self._wait)
+
+    def _wait(self, oldest: int) -> None:
+        self._oldest_before = oldest
+        self._later(self._config.gather_ns, self._begin)
+
+    def _begin(self) -> None:
+        replica, config = self._replica, self._config
+        before = min([self._target, *self._held()])
+        if replica.applied < self._target:
+            self._later(config.gather_ns, self._begin)
+        elif replica.coordinator.oldest_needed(before) <= replica.cleaned:
+            self._trim()
+        elif replica.begun and self._desk.now < self._heard + config.takeover_ns:
+            self._later(config.gather_ns, self._begin)
+        else:
+            self._enter(Phase.BEGINNING)
+            self._stands = 0
+            record = BEGINNING, encode_beginning(Beginning(self._desk.client, before))
+            self._call(calls.Append((record,)), self._has_begun)
+
+    def _has_begun(self, done: calls.Done) -> None:
+        self._stands = done.gsns[0]
+        self.look()
+
+    def look(self) -> None:
+        """The replica has gone on in the log."""
+        replica = self._replica
+        if (replica.begun, replica.parts) != self._seen:
+            self._seen, self._heard = (replica.begun, replica.parts), self._desk.now
+        if self.phase is Phase.COPYING and replica.begun != self._began:
+            if replica.ended == self._began:
+                self._trim()
+                return
+            self._enter(Phase.BEGINNING)
+        if self.phase is Phase.BEGINNING:
+            if replica.begun and replica.begun_by == self._desk.client:
+                self._copy(replica.begun)
+            elif self._stands and replica.applied >= self._stands:
+                self._gather()
+
+    def _copy(self, began: int) -> None:
+        self._enter(Phase.COPYING)
+        self.copied = 0
+        self._began = began
+        self._steps = self._parts(began, self._replica.coordinator.floor)
+        self._step(None)
+
+    def _step(self, result: Any) -> None:
+        assert self._steps is not None
+        try:
+            request = self._steps.send(result)
+        except StopIteration:
+            return
+        if request is None:
+            self._later(0, self._step, None)
+        else:
+            self._call(request, self._step)
+
+    def _trim(self) -> None:
+        """Whatever is not needed goes, also what somebody else has left there."""
+        self._enter(Phase.TRIMMING)
+        cleaned = self._replica.cleaned
+        if cleaned <= self._trimmed:
+            self._call(calls.Oldest(), self._finish)
+            return
+
+        def trimmed(oldest: int) -> None:
+            self._trimmed = cleaned
+            self._finish(oldest)
+
+        self._call(calls.Trim(cleaned), trimmed)
+
+    def _finish(self, oldest: int) -> None:
+        self._answer(oldest, "")
+
+    def _fail(self, why: str) -> None:
+        self._answer(self._oldest_before, why)
+
+    def _answer(self, oldest: int, why: str) -> None:
+        floor = self._replica.coordinator.floor
+        for (address, request), before in list(self._wanted.items()):
+            if before <= self._target or why:
+                del self._wanted[address, request]
+                told = Compacted(request, floor, self.copied, self._oldest_before, oldest, why)
+                self._desk.send(address, told)
+        if self._wanted:
+            self._gather()
+        else:
+            self._enter(Phase.IDLE)
+
+    def tidy(self) -> None:
+        """Now and then: a server that was killed may have left something to trim."""
+        if self.phase is Phase.IDLE and self._replica.cleaned > self._trimmed:
+            self._target = 0
+            self._trim()
+
+    # ---- what is written
+
+    def _parts(self, began: int, floor: int) -> Steps:
+        head, recent = self._replica.begun_with
+        yield from self._map_parts(began, floor)
+        yield self._part(HeadRows(tuple(head)))
+        for first in range(0, len(recent), ROWS_AT_ONCE):
+            yield self._part(RecentRows(tuple(recent[first : first + ROWS_AT_ONCE])))
+        after = b""
+        while rows := tuple(islice(self._replica.coordinator.ledger.rows(after, began), ROWS_AT_ONCE)):
+            yield self._part(LedgerRows(rows))
+            after = rows[-1][0]
+        yield calls.Append(((ENDING, encode_ending(began)),))
+
+    def _part(self, part: Part) -> calls.Append:
+        return calls.Append(((PART, encode_part(self._began, part)),))
+
+    def _map_parts(self, began: int, floor: int) -> Steps:
+        rows: list[MapRow] = []
+        size, start = 0, b""
+        while keys := self._replica.map.keys_from(start, KEYS_AT_ONCE):
+            for row in self._needed(keys, began, floor):
+                value = row.value
+                if isinstance(value, Place) and value.gsn < floor:
+                    record = yield calls.Read(value.gsn, value.shard)
+                    done = yield calls.Append((placed(VALUE, record.payload, value.shard),))
+                    row = row._replace(value=value._replace(gsn=done.gsns[0], shard=done.shards[0]))
+                rows.append(row)
+                self.copied += 1
+                size += len(row.key) + (len(row.value) if isinstance(row.value, bytes) else 64)
+                if size >= PART_BYTES:
+                    yield self._part(MapRows(tuple(rows)))
+                    rows, size = [], 0
+            start = keys[-1] + b"\0"
+            yield None
+        if rows:
+            yield self._part(MapRows(tuple(rows)))
+
+    def _needed(self, keys: list[bytes], began: int, floor: int) -> Iterator[MapRow]:
+        """What of these keys a log that begins with `floor` would lack: versions that are live there and stand before
+        it, and values before it of versions after it."""
+        for key in keys:
+            for version, value, _ in self._replica.map.versions(key, began):
+                lost = isinstance(value, Place) and value.gsn < floor
+                if lost or (version < floor and value is not None):
+                    yield MapRow(key, version, value, 0)
+                if version <= floor:
+                    break

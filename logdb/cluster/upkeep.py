@@ -1,0 +1,102 @@
+"""What a client asks of the whole database: that versions stay readable while it reads, and that others may go."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any, Final
+
+from logdb.cluster import calls
+from logdb.cluster.asking import Asking
+from logdb.cluster.messages import Below, Beyond, Compact, Compacted, Compacting, Hold, Version
+from logdb.errors import FutureVersion, Unavailable, VersionTrimmed
+from logdb.log.cores import MILLISECOND, Address
+from logdb.log.scalog.desk import Alarm, Desk, Questions
+
+HOLD_NS: Final = 100 * MILLISECOND
+"""So often a client tells what it holds."""
+
+
+class Holds:
+    """The versions that this client needs. The oldest is told to all servers, again and again while there is one; what
+    is let go of before it was told costs nothing."""
+
+    def __init__(self, desk: Desk, servers: tuple[Address, ...], hold_ns: int) -> None:
+        self._desk, self._servers, self._hold_ns = desk, servers, hold_ns
+        self._held: dict[Hashable, int] = {}
+        self._told = 0
+        self._tell = Alarm(self._tell_all)
+
+    def hold(self, holder: Hashable, version: int) -> None:
+        """Version 0: no more."""
+        if version:
+            self._held[holder] = version
+            if self._tell.at is None:
+                self._desk.set(self._tell, self._desk.now + self._hold_ns)
+        else:
+            self._held.pop(holder, None)
+
+    def _tell_all(self) -> None:
+        oldest = min(self._held.values(), default=0)
+        if oldest or self._told:
+            for server in self._servers:
+                self._desk.send(server, Hold(oldest))
+            self._desk.set(self._tell, self._desk.now + self._hold_ns)
+        self._told = oldest
+
+
+class Compactions:
+    """The compactions that this client has asked for: said again to a server as long as that answers, else to
+    another."""
+
+    def __init__(self, desk: Desk, asking: Asking) -> None:
+        self._desk, self._asking = desk, asking
+        self._questions = Questions(desk)
+
+    def compact(self, call: int, request: calls.Compact) -> None:
+        """The version must be readable; then a server is asked until it is done."""
+        desk = self._desk
+        asked, number = 0, desk.number()
+
+        def expired() -> None:
+            self._asking.drop(asked)
+            self._questions.drop(number)
+            desk.answer(call, Unavailable("the compaction was not over before the deadline; do it again"))
+
+        def readable(_: int, result: Any) -> None:
+            if isinstance(result, Below):
+                desk.answer(call, VersionTrimmed(request.before, result.oldest))
+            elif isinstance(result, Beyond):
+                desk.answer(call, FutureVersion(request.before, result.newest))
+            elif desk.is_open(call):
+                self._ask(call, number, request.before)
+
+        desk.open(call, request.deadline, expired)
+        asked = self._asking.ask(Version(), calls.SNAPSHOT, request.before, readable)
+
+    def _ask(self, call: int, number: int, before: int) -> None:
+        desk, asking = self._desk, self._asking
+        unanswered = 0
+
+        def where(_: int) -> Address:
+            nonlocal unanswered
+            if unanswered:
+                asking.leave(asking.server)
+            unanswered += 1
+            return asking.server
+
+        def answered(message: Compacting | Compacted, _: Address) -> int | None:
+            nonlocal unanswered
+            if isinstance(message, Compacting):
+                unanswered = 0
+                return desk.config.answer_timeout_ns
+            result: Any = calls.Compacted(*message[1:5])
+            if message.why:
+                result = Unavailable(f"the compaction has failed: {message.why}")
+            desk.answer(call, result)
+            return None
+
+        self._questions.ask(number, Compact(number, before), where, answered)
+
+    def told(self, message: Compacting | Compacted, sender: Address) -> None:
+        """What a server says of one."""
+        self._questions.answer(message.request, message, sender)

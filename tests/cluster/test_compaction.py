@@ -1,0 +1,424 @@
+"""Compaction in a cluster: what is dropped, what stays, and that a trimmed log still says it all (PROTOCOL.md)."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import logdb
+from logdb.cluster import calls
+from logdb.cluster.cleaning import (
+    Beginning,
+    decode_beginning,
+    decode_ending,
+    decode_part,
+    encode_beginning,
+    encode_ending,
+    encode_part,
+)
+from logdb.cluster.messages import (
+    Below,
+    Beyond,
+    Compact,
+    Compacted,
+    Compacting,
+    Get,
+    HeadRows,
+    History,
+    Hold,
+    LedgerRows,
+    MapRow,
+    MapRows,
+    RecentRow,
+    RecentRows,
+    Scan,
+)
+from logdb.errors import FutureVersion, Unavailable, VersionTrimmed
+from logdb.log.cores import SECOND
+from logdb.store.records import (
+    BEGINNING,
+    ENDING,
+    PART,
+    PIN,
+    VALUE,
+    MalformedRecord,
+    Place,
+    TxnId,
+    digest,
+    encode_pin,
+)
+from logdb.txn.validation import Reason, Verdict
+from tests.cluster.stage import SNAPSHOT, Client, Log, Server, commit
+from tests.cluster.test_mapping_server import LARGE, some_history
+
+PLACE = Place(5, 1, len(LARGE), digest(LARGE))
+
+
+def compacted(log: Log, *servers: Server, before: int, number: int = 1) -> Compacted:
+    """Ask the first server, and let time pass until it has answered."""
+    servers[0].give("client", Compact(number, before))
+    told = finished(log, *servers)
+    assert told.request == number
+    return told
+
+
+def finished(log: Log, *servers: Server, most: int = 200) -> Compacted:
+    for _ in range(most):
+        log.run(*servers)
+        found = servers[0].take(Compacted)
+        if found:
+            assert all(told == found[0] for told in found)
+            return found[0][1]
+        for server in servers:
+            server.wait(SECOND // 10)
+    raise AssertionError("it does not end")
+
+
+def write(draw: random.Random, log: Log, number: int) -> None:
+    """Somebody appends a transaction of any fate, perhaps with a large value, or pins something."""
+    tail, key = len(log.records), b"key %d" % draw.randrange(12)
+    kind = draw.randrange(10)
+    if kind == 0:
+        log.add((VALUE, LARGE))
+        log.add(commit(number, {key: PLACE._replace(gsn=tail + 1)}))
+    elif kind == 1:
+        log.add(commit(draw.randrange(1, number + 1), {key: None}))
+    elif kind == 2:
+        log.add((PIN, encode_pin("pin", draw.choice((0, max(tail - 5, 1))))))
+    elif kind in (3, 4):
+        snapshot = max(tail - draw.randrange(1, 30), 0)
+        log.add(commit(number, {key: b"read"}, client=3, reads=[key], snapshot=snapshot, label=f"label {number}"))
+    elif kind == 5:
+        log.add(commit(number, {key: None}, client=4, conditions=[logdb.exists(key)]))
+    else:
+        log.add(commit(number, {key: b"%d" % number, b"last": b"%d" % number}))
+
+
+def kinds(log: Log) -> list[int]:
+    return [tag for tag, _ in log.records]
+
+
+def until(kind: int, log: Log, server: Server) -> None:
+    """The server goes on until the log has such a record, and not further."""
+    while kind not in kinds(log):
+        if not log.step(server):
+            server.wait(SECOND // 10)
+
+
+# ---- what is left
+
+
+def test_what_is_live_at_the_floor_stays_and_what_only_older_reads_could_see_goes() -> None:
+    log = Log(
+        commit(1, {b"kept": b"1", b"changed": b"1", b"deleted": b"1"}),
+        commit(2, {b"changed": b"2"}),
+        commit(3, {b"deleted": None}),
+        commit(4, {b"later": b"4"}),
+    )
+    server = Server(on=log)
+    assert compacted(log, server, before=3) == Compacted(1, 3, 2, 1, 3, "")
+    assert log.trims == [3]
+    assert kinds(log)[4:] == [BEGINNING, PART, PART, PART, ENDING]
+    keys = (b"kept", b"changed", b"deleted", b"later")
+    assert server.ask(Get(keys)).entries == ((1, b"1"), (2, b"2"), (0, None), (4, b"4"))
+    assert server.ask(Get(keys), SNAPSHOT, 3).entries == ((1, b"1"), (2, b"2"), (0, None), (0, None))
+    assert server.ask(Get(keys), SNAPSHOT, 2) == Below(3)
+    assert server.ask(History(b"changed", 9)).versions == ((2, b"2"),)
+
+
+def test_large_values_are_copied_whichever_side_of_the_floor_their_commit_stands_on() -> None:
+    before, after = PLACE._replace(gsn=1), PLACE._replace(gsn=2)
+    log = Log(
+        (VALUE, LARGE),
+        (VALUE, LARGE),
+        commit(1, {b"before": before}),
+        commit(2, {}),
+        commit(3, {b"after": after}),
+    )
+    server = Server(on=log)
+    assert compacted(log, server, before=4).oldest_after == 4
+    found = server.ask(Get((b"before", b"after"))).entries
+    assert [version for version, _ in found] == [3, 5]
+    for _, value in found:
+        assert isinstance(value, Place)
+        assert value.gsn > 5
+        assert log.records[value.gsn - 1] == (VALUE, LARGE)
+
+
+def test_a_commit_that_refers_to_what_was_dropped_is_not_applied() -> None:
+    """DBS-11: its value may be gone."""
+    log = Log((VALUE, LARGE), commit(1, {}), commit(2, {}))
+    server = Server(on=log)
+    compacted(log, server, before=3)
+    log.add(commit(3, {b"k": PLACE._replace(gsn=1)}), commit(4, {b"k": PLACE._replace(gsn=3)}))
+    log.run(server)
+    replica = server.core.replica
+    assert replica.decided(TxnId(1, 3)).verdict.reason is Reason.TOO_OLD  # type: ignore[union-attr]
+    assert replica.decided(TxnId(1, 4)).verdict.committed  # type: ignore[union-attr]
+
+
+def test_nothing_commits_upon_what_cannot_be_read_any_more() -> None:
+    """DBS-11: from the BEGINNING on, not only from the ENDING."""
+    log = Log(commit(1, {b"k": b"1"}), commit(2, {b"k": b"2"}))
+    server = Server(on=log)
+    log.add((BEGINNING, encode_beginning(Beginning(7, 2))))
+    log.add(commit(3, {b"a": b""}, snapshot=1, reads=[b"other"]), commit(4, {b"a": b""}, snapshot=2, reads=[b"other"]))
+    log.run(server)
+    verdicts = [server.core.replica.decided(TxnId(1, number)).verdict.reason for number in (3, 4)]  # type: ignore[union-attr]
+    assert verdicts == [Reason.TOO_OLD, Reason.COMMITTED]
+
+
+def test_pins_and_what_clients_hold_are_kept() -> None:
+    log = Log(*[commit(number, {b"k": b"%d" % number}) for number in range(1, 9)], (PIN, encode_pin("kept", 6)))
+    server = Server(on=log)
+    server.give("reader", Hold(4))
+    server.give("gone", Hold(2))
+    server.wait(4 * SECOND)
+    server.give("reader", Hold(4))
+    server.wait(2 * SECOND)
+    assert compacted(log, server, before=9).floor == 4, "who is silent is forgotten"
+    server.give("reader", Hold(0))
+    assert compacted(log, server, before=9, number=2).floor == 6
+    log.add((PIN, encode_pin("kept", 0)))
+    assert compacted(log, server, before=9, number=3).floor == 9
+    assert log.oldest == 9
+
+
+def test_a_pin_that_comes_before_the_beginning_is_kept_and_a_later_one_is_refused() -> None:
+    log = Log(*[commit(number, {b"k": b"%d" % number}) for number in range(1, 6)])
+    server = Server(on=log)
+    log.add((PIN, encode_pin("first", 3)), (BEGINNING, encode_beginning(Beginning(7, 5))), (PIN, encode_pin("late", 2)))
+    log.run(server)
+    assert server.core.replica.coordinator.floor == 3
+    assert server.core.replica.coordinator.pins == {"first": 3}
+
+
+def test_nothing_to_drop_is_nothing_to_write() -> None:
+    log = Log(*[commit(number, {b"k": b"%d" % number}) for number in range(1, 6)])
+    server = Server(on=log)
+    compacted(log, server, before=3)
+    length = len(log.records)
+    assert compacted(log, server, before=2, number=2) == Compacted(2, 3, 0, 3, 3, "")
+    assert len(log.records) == length
+
+
+# ---- the trimmed log says it all
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_who_has_nothing_gets_all_from_the_trimmed_log_to_the_last_bit(seed: int) -> None:
+    """DBS-1, DBS-12: after one compaction, and after another."""
+    draw, log, written = random.Random(seed), Log(), 0
+    server = Server(on=log)
+    for number in (1, 2, 3):
+        for _ in range(50):
+            write(draw, log, written := written + 1)
+        log.run(server)
+        server.wait(20 * SECOND)  # it appends a decision record
+        log.run(server)
+        server.give("client", Compact(number, draw.randrange(log.oldest, len(log.records) + 1)))
+        server.wait(SECOND)
+        steps = 0
+        while log.step(server):  # others write meanwhile
+            if draw.random() < 0.5 and (steps := steps + 1) < 30:
+                write(draw, log, written := written + 1)
+            server.wait()
+        finished(log, server)
+        write(draw, log, written := written + 1)
+        log.run(server)
+        fresh = Server(on=log)
+        assert fresh.applied == server.applied
+        assert fresh.core.replica.image() == server.core.replica.image()
+        floor = server.core.replica.coordinator.floor
+        for version in (floor, server.applied):
+            question = Scan(None, None, False, 99)
+            assert fresh.ask(question, SNAPSHOT, version) == server.ask(question, SNAPSHOT, version)
+    assert log.oldest > 1
+
+
+def test_a_replay_of_the_whole_log_is_the_same_as_who_compacted() -> None:
+    """DBS-1"""
+    log = Log(*some_history(3, 100))
+    server = Server(on=log)
+    compacted(log, server, before=70)
+    whole = Server(on=Log(*log.records))
+    assert whole.core.replica.image() == server.core.replica.image()
+
+
+def test_who_lacks_what_was_trimmed_and_finds_no_compaction_stops() -> None:
+    log = Log(*some_history(3, 20))
+    log.oldest = 9
+    server = Server(on=log)
+    assert server.stopped is not None
+    assert "holds no compaction" in server.stopped.why
+    assert not server.stopped.wipe
+
+
+# ---- somebody dies
+
+
+@pytest.mark.parametrize("steps", range(1, 14))
+def test_another_server_brings_to_its_end_what_one_has_begun(steps: int) -> None:
+    """Wherever the first one dies. What it has written is of no harm."""
+    log = Log(*some_history(4, 60))
+    first, second = Server(on=log), Server(on=log, name="m2", seed=2)
+    first.give("client", Compact(1, 50))
+    first.wait(SECOND)
+    for _ in range(steps):
+        log.step(first)
+        first.wait()
+    second.give("client", Compact(1, 50))
+    told = finished(log, second)
+    assert told.floor == log.oldest == 24
+    fresh = Server(on=log)
+    assert fresh.core.replica.image() == second.core.replica.image()
+
+
+def test_a_server_that_was_taken_for_dead_does_no_harm() -> None:
+    """DBS-11: what it copies too late would revive what was deleted since."""
+    log = Log(commit(1, {b"k": b"old"}), commit(2, {}))
+    slow, other = Server(on=log), Server(on=log, name="m2", seed=2)
+    slow.give("client", Compact(1, 2))
+    until(BEGINNING, log, slow)
+    log.add(commit(3, {b"k": None}), commit(4, {}))
+    floor = len(log.records)
+    assert compacted(log, other, before=floor).floor == floor
+    log.oldest, late = 1, len(log.records)  # the trim is on its way
+    log.add((PART, encode_part(3, MapRows((MapRow(b"k", 1, b"old", 0),)))), (ENDING, encode_ending(3)))
+    assert finished(log, slow, other).floor == floor, "it ends by what the other one has done"
+    assert log.oldest == floor
+    assert PART in kinds(log)[late:]
+    for server in (slow, other, Server(on=log)):
+        assert server.ask(Get((b"k",))).entries == ((0, None),)
+        assert server.core.replica.image() == other.core.replica.image()
+
+
+def test_who_is_so_slow_that_what_it_needs_was_trimmed_begins_anew() -> None:
+    log = Log(*some_history(4, 60))
+    slow, other = Server(on=log), Server(on=log, name="m2", seed=2)
+    log.add(commit(99, {}), commit(100, {}))
+    compacted(log, other, before=24)
+    log.oldest = 62
+    log.run(slow)
+    assert slow.stopped is not None
+    assert slow.stopped.wipe
+
+
+def test_what_was_left_to_trim_is_trimmed_by_whoever_looks() -> None:
+    log = Log(*some_history(4, 60))
+    first = Server(on=log)
+    first.give("client", Compact(1, 50))
+    until(ENDING, log, first)
+    assert log.oldest == 1
+    second = Server(on=log, name="m2", seed=2)
+    second.wait(20 * SECOND)
+    log.run(second)
+    assert log.oldest == 24
+
+
+# ---- the client
+
+
+def test_a_client_asks_until_it_is_done() -> None:
+    client = Client()
+    call = client.call(calls.Compact(9))
+    ((to, read),) = client.reads()
+    assert read.version == 9
+    client.answer(read.number, 9)
+    to, asked = client.one(Compact)
+    assert (to, asked.before) == ("m1", 9)
+    for _ in range(3):
+        client.give("m1", Compacting(asked.request, 1))
+        client.wait(SECOND)
+        assert ("m1", asked) in client.take(Compact), "a server that answers is asked again"
+    client.wait(SECOND)
+    assert "m2" in [to for to, _ in client.take(Compact)], "one that is silent is not"
+    client.give("m2", Compacted(asked.request, 8, 3, 1, 8, ""))
+    assert client.answers[call] == calls.Compacted(8, 3, 1, 8)
+
+
+def test_a_compaction_that_cannot_be() -> None:
+    client = Client()
+    answers = {}
+    for result, error in ((Below(5), VersionTrimmed), (Beyond(3), FutureVersion)):
+        call = client.call(calls.Compact(4))
+        ((_, read),) = client.reads()
+        client.answer(read.number, 0, result)
+        answers[call] = error
+    for call, error in answers.items():
+        assert isinstance(client.answers[call], error)
+    late = client.call(calls.Compact(4, client.now + SECOND))
+    client.wait(2 * SECOND)
+    assert isinstance(client.answers[late], Unavailable)
+
+
+def test_what_is_held_for_long_is_told_to_all_servers_and_what_is_not_costs_nothing() -> None:
+    client = Client()
+    for _ in range(5):
+        assert client.answers[client.call(calls.Hold("short", 9))] is None
+        client.call(calls.Hold("short", 0))
+        client.wait(SECOND // 100)
+    client.wait(SECOND)
+    assert not client.take(Hold)
+    client.call(calls.Hold("one", 9))
+    client.call(calls.Hold("two", 7))
+    client.wait(SECOND // 5)
+    assert {(to, hold.version) for to, hold in client.take(Hold)} == {("m1", 7), ("m2", 7)}
+    client.call(calls.Hold("two", 0))
+    client.wait(SECOND // 5)
+    assert {hold.version for _, hold in client.take(Hold)} == {9}
+    client.call(calls.Hold("one", 0))
+    client.wait(SECOND // 5)
+    assert {hold.version for _, hold in client.take(Hold)} == {0}
+    client.wait(SECOND)
+    assert not client.take(Hold)
+
+
+# ---- the records
+
+VERDICT = Verdict(Reason.CONFLICT, b"key", 7, True, (1, 3), 0)
+PARTS = [
+    HeadRows(((b"f", b"12345678"), (b"p\xff", b""))),
+    MapRows((MapRow(b"k", 9, b"v", 0), MapRow(b"k", 8, None, 0), MapRow(b"l", 7, PLACE, 0))),
+    LedgerRows(((b"a", b""),)),
+    RecentRows((RecentRow(3, "label é", None), RecentRow(4, "", VERDICT))),
+]
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: type(part).__name__)
+def test_a_part_is_what_was_written(part: object) -> None:
+    payload = encode_part(77, part)  # type: ignore[arg-type]
+    assert decode_part(payload) == (77, part)
+    for end in range(len(payload)):
+        with pytest.raises(MalformedRecord):
+            decode_part(payload[:end])
+
+
+def test_beginnings_and_endings_are_what_was_written() -> None:
+    assert decode_beginning(encode_beginning(Beginning(1 << 63, 7))) == Beginning(1 << 63, 7)
+    assert decode_ending(encode_ending(9)) == 9
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=80))
+def test_noise_is_no_record(payload: bytes) -> None:
+    for decode in (decode_beginning, decode_ending, decode_part):
+        try:
+            decode(payload)
+        except MalformedRecord:
+            continue
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(PARTS), st.data())
+def test_a_damaged_part_is_refused_or_whole(part: object, data: st.DataObject) -> None:
+    payload = bytearray(encode_part(77, part))  # type: ignore[arg-type]
+    payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        decode_part(bytes(payload))
+    except MalformedRecord:
+        return
+
