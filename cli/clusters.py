@@ -356,13 +356,19 @@ def _changing(ctx: click.Context, path: Path, endpoints: str | None) -> Iterator
 
 
 @cluster.command()
+@click.option(
+    "--servers",
+    default="",
+    metavar="SERVER,...",
+    help="Of these spare servers, by number, name or address: so that they are on machines that fail apart.",
+)
 @_anywhere
 @as_json
 @click.pass_context
-def add_shard(ctx: click.Context, path: Path, endpoints: str | None, as_json: bool) -> None:
+def add_shard(ctx: click.Context, path: Path, endpoints: str | None, servers: str, as_json: bool) -> None:
     """Add a shard of spare servers. If the cluster runs on this machine, missing spares are started first."""
     with _changing(ctx, path, endpoints) as operator:
-        shard = operator.add_shard()
+        shard = operator.add_shard([server.strip() for server in servers.split(",") if server.strip()])
     rendering.answer(as_json, {"shard": shard}, f"shard {shard} takes appends")
 
 

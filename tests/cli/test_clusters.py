@@ -144,7 +144,10 @@ def test_a_cluster_that_has_no_directory_here(path: Path) -> None:
     assert {server["role"] for server in seen["servers"]} == {"ordering", "storage"}
     assert len(seen["servers"]) == 6
     assert {server["process"] for server in seen["servers"]} == {None}
-    assert call("add-shard", *where) == "shard 2 takes appends\n"
+    (*_, one, other) = (server["address"] for server in seen["servers"] if server["shard"] == 0)
+    assert call("add-shard", "--servers", f"{one}, {other}", *where) == "shard 2 takes appends\n"
+    assert shards(status(*where))[2] == ("live", {one, other})
+    assert f"{one} is not a spare server; there are " in call("add-shard", "--servers", one, *where, code=2)
     answer = json.loads(call("replace-server", "--json", 1, *where))
     assert (answer["replaced"], answer["shard"]) == (1, 1)
     assert call("finalize-shard", 2, "--grace", 3, *where) == "shard 2 takes no appends any more\n"
@@ -218,8 +221,8 @@ def test_a_server_that_does_not_end(path: Path) -> None:
 
 
 def test_what_cannot_be_done_is_said(path: Path, tmp_path: Path) -> None:
-    for command in (["status"], ["down"], ["endpoints"], ["add-shard"], ["finalize-shard", "1"], ["replace-server", "s1"]):
-        said = call(*command, "--dir", path, code=2)
+    for command in ("status", "down", "endpoints", "add-shard", "finalize-shard 1", "replace-server s1"):
+        said = call(*command.split(), "--dir", path, code=2)
         assert said == f"error: there is no cluster in {path}: `logdb cluster up --dir {path}` makes one\n"
     assert not path.exists()
     nowhere = next(free_addresses())

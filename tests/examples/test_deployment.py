@@ -82,6 +82,16 @@ def test_a_unit_does_not_start_again_what_must_not() -> None:
 
 def test_three_machines_of_which_one_may_fail() -> None:
     file = ClusterFile(SYSTEMD / "cluster.toml")
+    storage = [server.address for (role, _), server in file.servers.items() if role == "storage"]
+    for line in re.findall(r"^# +(logdb cluster add-shard .*)$", file.path.read_text(), re.MULTILINE):
+        path, given = options(shlex.split(line)[1:])
+        members = given["servers"].split(",")
+        assert path == ["cluster", "add-shard"]
+        assert set(members) <= set(storage)
+        assert len({member.rpartition(":")[0] for member in members}) == 2
+        storage = [address for address in storage if address not in members]
+    assert len(storage) == 2
+    assert len({address.rpartition(":")[0] for address in storage}) == 2
     machines = {server.address.rpartition(":")[0] for server in file.servers.values()}
     assert len(machines) == 3
     for machine in machines:

@@ -105,9 +105,12 @@ class Operator:
 
     # ---- shards and servers
 
-    def add_shard(self) -> int:
-        """A new shard, of new servers if they run here and there are not enough spares. Raises Unavailable."""
+    def add_shard(self, servers: Sequence[str] = ()) -> int:
+        """A new shard of these spares (numbers, names or addresses), or of any; and of new ones if they run here and
+        there are not enough. Raises Unavailable, ValueError."""
         with self._log() as log:
+            if servers:
+                return log.reconfigure(m.AddShard(tuple(self._chosen(log, servers))))
             before = _view(log).next_shard
             if self._layout is None:
                 return log.add_shard()
@@ -136,15 +139,17 @@ class Operator:
 
     def _member(self, view: m.View, which: str) -> tuple[int, int]:
         """(shard, server)"""
-        address = which
-        if self._layout is not None and ("storage", which) in self._layout.file.servers:
-            address = self._layout.file.servers["storage", which].address
         members = [(shard.shard, member) for shard in view.shards for member in shard.members]
         for shard, member in members:
-            if which == str(member.server) or address == member.address:
+            if self._is(member, which):
                 return shard, member.server
-        there = ", ".join(f"{member.server} at {member.address}" for _, member in members)
-        raise ValueError(f"{which} is not a server of a shard; there are {there or 'none'}")
+        raise ValueError(f"{which} is not a server of a shard; there are {_listed([member for _, member in members])}")
+
+    def _is(self, member: m.Member, which: str) -> bool:
+        """Whether somebody means this server by its number, name or address."""
+        if self._layout is not None and ("storage", which) in self._layout.file.servers:
+            return member.address == self._layout.file.servers["storage", which].address
+        return which in (str(member.server), member.address)
 
     def _log(self) -> RemoteLog:
         """The cluster's log, for changes. Raises Unavailable."""
@@ -152,6 +157,19 @@ class Operator:
         return RemoteLog(in_shared_loop(Connection.open(endpoints, CONNECT_S, self._credentials)), PATIENCE_S)
 
     # ---- spares
+
+    def _chosen(self, log: RemoteLog, which: Sequence[str]) -> list[int]:
+        """These spares, once they have made themselves known. Raises ValueError."""
+        deadline = time.monotonic() + CONNECT_S
+        while True:
+            spares = _view(log).spares
+            found = {one: spare.server for one in which for spare in spares if self._is(spare, one)}
+            missing = [one for one in which if one not in found]
+            if not missing:
+                return list(found.values())
+            if time.monotonic() > deadline:
+                raise ValueError(f"{missing[0]} is not a spare server; there are {_listed(spares)}")
+            time.sleep(POLL_S)
 
     def _spares_started(self, log: RemoteLog, count: int, enough: Enough = never) -> list[int]:
         """The same; servers that are down, and then new ones, are started if there are fewer."""
@@ -200,3 +218,7 @@ def _view(log: RemoteLog) -> m.View:
     except TimeoutError as error:
         raise Unavailable(f"no leader of the ordering layer has answered within {PATIENCE_S:g} seconds") from error
     return view
+
+
+def _listed(members: Sequence[m.Member]) -> str:
+    return ", ".join(f"{member.server} at {member.address}" for member in members) or "none"
