@@ -189,6 +189,8 @@ def why_not(mine: Hello, theirs: Hello) -> str:
         return f"{theirs.address} has a role that {mine.address} does not know"
     if not theirs.address:
         return f"a node ({theirs.role.value}) came to {mine.address} without an address"
+    if theirs.role is Role.CLIENT and ":" in theirs.address:
+        return f"a client came to {mine.address} under the address of a server, {theirs.address}"
     if theirs.cluster != mine.cluster and not any(it.role is Role.CLIENT and not it.cluster for it in (mine, theirs)):
         return (
             f"{theirs.address} is of cluster {theirs.cluster!r}, {mine.address} is of cluster {mine.cluster!r}: "
