@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import datetime as dt
+import importlib
 import json
 import math
 import string
@@ -25,6 +27,7 @@ from .sinks import published, write_csv, write_fields, write_json_lines, write_j
 from .sources import FORMATS, Row, Source, format_of, open_source
 
 BATCH_BYTES: Final = 8 << 20
+EXPORTED_FORMATS: Final = (*FORMATS, "delta")
 EXPORTED_COLUMNS: Final = {"key", "value", "version"}
 
 Entry = Callable[[int, Row], tuple[bytes, bytes]]
@@ -78,9 +81,17 @@ def import_(
 
     Rows go in by transactions of --batch rows. After Ctrl-C or an error all whole batches are in, and the
     message says with which --skip to go on.
+
+    A directory that `logdb export` has written with Spark is imported into an empty database: as it was, or
+    from a history transaction by transaction. After Ctrl-C the same command goes on.
     """
     if key_columns is not None and key_template is not None:
         raise click.UsageError("give --key or --key-template, but not both")
+    if key_columns is None and key_template is None and _is_export(file):
+        if prefix or skip:
+            raise click.UsageError("an export is imported as it is: without --prefix and --skip")
+        _import_export(session, file, batch, label, as_json)
+        return
     kind = kind or format_of(file)
     if kind is None:
         raise click.UsageError(f"what is in {file}? give --format {'|'.join(FORMATS)}")
@@ -98,6 +109,33 @@ def import_(
         {"rows": rows, "version": version},
         f"{rows:,} rows imported, version {version}" if rows else "no rows to import",
     )
+
+
+def _is_export(file: str) -> bool:
+    manifest = Path(file) / "_manifest.json"
+    with contextlib.suppress(OSError, ValueError):
+        return "format" in json.loads(manifest.read_bytes())
+    return False
+
+
+def _import_export(session: Session, file: str, batch: int, label: str, as_json: bool) -> None:
+    restoring = _spark_export("restoring", f"{file} is an export of Spark's")
+    with session.open(read_only=False, create=True) as db, rendering.progress("importing", "rows") as tick:
+        rows = restoring.import_export(db, file, batch_rows=batch, label=label, progress=tick)
+        version = db.version
+    rendering.answer(
+        as_json, {"rows": rows, "version": version}, f"{rows:,} rows imported, version {version}"
+    )
+
+
+def _spark_export(module: str, why: str) -> Any:
+    """A module of `spark_export`. Raises Failure with what to install."""
+    try:
+        return importlib.import_module(f"spark_export.{module}")
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] not in ("pyspark", "pyarrow", "pandas", "numpy"):
+            raise
+        raise Failure(f"{why}: pip install 'logdb[spark]'", FAILED) from error
 
 
 class Import:
@@ -265,7 +303,7 @@ _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), de
     "--to", required=True, metavar="PATH", help="The file to write; for Spark's Parquet a new directory."
 )
 @click.option(
-    "--format", "kind", type=click.Choice(FORMATS), help="The format (default: by the suffix of PATH)."
+    "--format", "kind", type=click.Choice(EXPORTED_FORMATS), help="The format (default: by the suffix of PATH)."
 )
 @click.option("--prefix", metavar="P", help="Only keys that begin with P.")
 @click.option(
@@ -273,6 +311,8 @@ _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), de
     is_flag=True,
     help="The values are JSON objects: write their fields (CSV) or themselves (jsonl).",
 )
+@click.option("--base", metavar="DIR", help="An earlier export by Spark: read only what has changed since.")
+@click.option("--history", is_flag=True, help="With Spark: also every change since the oldest version left.")
 @click.option("--force", is_flag=True, help="Replace the file if it exists.")
 @moment
 @as_json
@@ -284,6 +324,8 @@ def export(
     kind: str | None,
     prefix: str | None,
     json_values: bool,
+    base: str | None,
+    history: bool,
     force: bool,
     at: int | None,
     at_time: dt.datetime | None,
@@ -295,19 +337,27 @@ def export(
     "..."} in JSON. A suffix .gz compresses. --json-values undoes `import --key`: the rows come out as they
     went in, keys are not written. PATH with the suffix .parquet is one file, any other PATH with --format
     parquet is a new directory that Spark writes, with a manifest. The file appears whole or not at all.
+
+    --format delta makes the directory a Delta table, or gives one that it has made its next version. An
+    export by Spark that was killed goes on when it is run again, at the version that it had begun with.
     """
     kind = kind or format_of(to)
     if kind is None:
-        raise click.UsageError(f"what is {to} to be? give --format {'|'.join(FORMATS)}")
-    if kind == "parquet" and json_values:
+        raise click.UsageError(f"what is {to} to be? give --format {'|'.join(EXPORTED_FORMATS)}")
+    if kind in ("parquet", "delta") and json_values:
         raise click.UsageError("--json-values goes with csv and jsonl")
     when, begin = (
         moment_of(at, at_time),
         None if prefix is None else prefix.encode("utf-8", "surrogateescape"),
     )
     path = Path(to)
-    if kind == "parquet" and path.suffix != ".parquet":
-        keys, version = _export_with_spark(session, path, when, begin)
+    if kind == "delta" or (kind == "parquet" and path.suffix != ".parquet"):
+        if history and (base is not None or kind == "delta"):
+            raise click.UsageError("--history goes with --format parquet, without --base")
+        options = {"prefix": begin, "base": base, "history": history, "format": kind}
+        keys, version = _export_with_spark(session, path, when, options)
+    elif base is not None or history:
+        raise click.UsageError("--base and --history go with a directory that Spark writes")
     else:
         _check_target(path, force)
         with session.open(read_only=True) as db:
@@ -334,22 +384,17 @@ def export(
     )
 
 
-def _export_with_spark(session: Session, path: Path, when: Moment, prefix: bytes | None) -> tuple[int, int]:
-    """(keys, version)"""
+def _export_with_spark(
+    session: Session, path: Path, when: Moment, options: dict[str, Any]
+) -> tuple[int, int]:
+    """(rows, version)"""
     with session.open(read_only=True) as db:
-        version = snapshot(db, when).version
-    try:
-        from spark_export.export import export_snapshot
-    except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] not in ("pyspark", "pyarrow", "pandas"):
-            raise
-        raise Failure(
-            f"Spark writes a directory of Parquet files: pip install 'logdb[spark]' (or one file: {path}.parquet)",
-            FAILED,
-        ) from error
+        version = None if when == Moment(None, None) else snapshot(db, when).version
+    why = f"Spark writes a directory of Parquet files (one file would be {path}.parquet)"
+    spark = _spark_export("export", why)
     with rendering.progress("exporting with Spark", "bytes", is_bytes=True) as tick:
-        exported = export_snapshot(session.directory, path, version=version, prefix=prefix, progress=tick)
-    return exported.rows, version
+        exported = spark.export_snapshot(session.directory, path, version=version, progress=tick, **options)
+    return exported.rows, exported.version
 
 
 def _check_target(path: Path, force: bool) -> None:

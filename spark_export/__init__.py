@@ -1,4 +1,4 @@
-"""Spark over LogDB: the data source `logdb`, and snapshots exported as Parquet.
+"""Spark over LogDB: the data source `logdb`, and exports as Parquet or Delta, which come back as a database.
 
 from spark_export import register, session
 
@@ -8,7 +8,9 @@ spark.read.format("logdb").option("versionAsOf", 42).load("data")
 export_snapshot("data", "flights-at-42", version=42)
 """
 
-from spark_export.export import Exported, ExportFailed, export_snapshot, verify_export
+from spark_export.export import export_snapshot
+from spark_export.manifest import Exported, ExportFailed, verify_export
+from spark_export.restoring import import_export
 from spark_export.session import register, session
 
-__all__ = ["ExportFailed", "Exported", "export_snapshot", "register", "session", "verify_export"]
+__all__ = ["ExportFailed", "Exported", "export_snapshot", "import_export", "register", "session", "verify_export"]

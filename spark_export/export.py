@@ -1,10 +1,24 @@
-"""Exporting a snapshot as Parquet: all of it or nothing, with a manifest that proves what it holds.
+"""Exporting as Parquet or as a Delta table: all of it or nothing, with a manifest that proves what it holds.
 
-    TO/_manifest.json      version, time, rows, schema, and of each file the rows, bytes and SHA-256
+    TO/_manifest.json      what is here (`manifest`)
     TO/part-00000.parquet  key, value, version; zstd; sorted by key, the next file goes on where this one ends
+    TO/changes-...         of a history: key, value, _commit_version, _commit_timestamp, in the order of the log
 
-The files are written into a staging directory beside TO, which is locked (flock) while it is used, made durable, and
-published by one rename. Whatever an export that died has left there, the next one to the same place clears away.
+The files are written by Spark's executors (`parts`) into a staging directory beside TO, which is locked (flock) while
+it is used, and published by one rename. An export that was killed leaves the files that it had finished there, and the
+next one to the same place with the same arguments goes on with them, at the version that it had begun with.
+
+*Incremental*: with `base`, an earlier export of the same keys, only the log after its version is read. Each file of the
+base is merged with what has changed in its range of keys; a file in whose range nothing has changed is linked.
+
+*Delta*: a new directory becomes a Delta table as well, of version 1. One that is there gets another version with what
+has changed since its last one: files whose keys have changed are replaced. Each version carries the version of the
+database as an application transaction, so doing it again does nothing.
+
+*What protects the version*: the links of the plan (`logdb.embedded.plan`). A reader of a fixed version needs durable
+bytes of the log, which never change, and the list of what had aborted, which is beside the links; so compaction may go
+on, drop the version and unlink the files, and the job does not notice. No pin is needed, and a job that is stuck holds
+nothing back but disk space.
 """
 
 from __future__ import annotations
@@ -12,49 +26,57 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import fcntl
-import hashlib
 import json
 import os
 import shutil
 import threading
-import uuid
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import pyarrow.parquet as pq
-
+import logdb
 from logdb import moments
 from logdb.embedded.plan import Plan, pin
-from logdb.errors import Corruption, LogDBError, Unavailable
+from logdb.errors import VersionTrimmed
+from logdb.store.ranges import after_prefix
+from spark_export import delta
+from spark_export.decoding import KeyRange
 from spark_export.failure import reported
-from spark_export.runs import made_bytes
+from spark_export.manifest import (
+    MANIFEST,
+    Exported,
+    ExportFailed,
+    File,
+    Manifest,
+    database_name,
+    newest_manifest,
+    sync,
+    write_manifest,
+)
+from spark_export.parts import HistoryTask, Task, history
+from spark_export.runs import STRETCH_BYTES, Runs, made_bytes
 from spark_export.session import session
+from spark_export.source import divided
 
-FORMAT: Final = 1
-MANIFEST: Final = "_manifest.json"
-PARTITION_BYTES: Final = 64 << 20
-"""Of log, for each file."""
+FORMATS: Final = ("parquet", "delta")
 POLL_S: Final = 0.2
-_SCHEMA: Final = (("key", "binary"), ("value", "binary"), ("version", "int64"))
+_JOB: Final = "_job.json"
 
 Progress = Callable[[int, int], None]
 """Hears (bytes of the log read, of how many)."""
 
 
-class Exported(NamedTuple):
-    """An export. `time`: when its version was written (UTC), None if that is unknown. `bytes`: of its files."""
+class Job(NamedTuple):
+    """What an export is to do, as the one that was killed has left it for the next.
 
+    `asked`: the arguments. `bounds`: where the ranges of keys begin and end, in hexadecimal, None: no bound.
+    """
+
+    asked: dict[str, Any]
     version: int
-    time: dt.datetime | None
-    rows: int
-    files: int
-    bytes: int
-
-
-class ExportFailed(LogDBError):
-    """The export was not published, or what stands there is no export. Nothing that was there has been touched."""
+    since: int | None
+    bounds: list[str | None]
 
 
 def export_snapshot(
@@ -64,54 +86,59 @@ def export_snapshot(
     version: int | None = None,
     timestamp: dt.datetime | None = None,
     prefix: bytes | None = None,
+    base: str | os.PathLike[str] | None = None,
+    history: bool = False,
+    format: str = "parquet",
+    file_bytes: int = STRETCH_BYTES,
     progress: Progress | None = None,
 ) -> Exported:
-    """Write the snapshot of a database at a version or a time (default: the newest) to the new directory `to`.
+    """Write the snapshot of a database at a version or a time (default: the newest) to the directory `to`.
+
+    `base`: an earlier export, to read only what has changed since. `history`: also every change since the oldest
+    version left, for `import_export`. `format`: parquet, or delta, for which `to` may be a table that an earlier export
+    has made. `file_bytes`: of log, for each file.
 
     Works while the database is in use. Runs on the Spark session of this process, which is made if there is none.
-    Raises ExportFailed (`to` is not empty, Spark failed), VersionTrimmed, FutureVersion, Corruption, NotADatabase,
-    Unavailable.
+    Raises ExportFailed (`to` is not empty, the base is of something else, Spark failed), VersionTrimmed, FutureVersion,
+    Corruption, NotADatabase, Unavailable.
     """
-    target = Path(to).absolute()
-    _check_target(target)
-    time_ns = None if timestamp is None else nanoseconds(timestamp)
-    with pin(Path(path), version=version, time_ns=time_ns) as plan, _staging(target) as staging:
-        with _watched(plan, progress):
-            _run(plan, prefix or b"", staging / "spark")
-        files = _collect(staging)
-        exported = _write_manifest(plan, prefix, files, staging)
-        for file in [*staging.iterdir(), staging]:
-            _sync(file)
-        try:
-            os.rename(staging, target)
-        except OSError as error:
-            raise ExportFailed(f"{target} cannot take the export ({error.strerror}); give a new directory") from error
-        _sync(target.parent)
-    return exported
-
-
-def verify_export(to: str | os.PathLike[str]) -> Exported:
-    """Check that every file of an export is there, whole and listed. Raises ExportFailed, Corruption."""
-    directory = Path(to)
-    manifest = _manifest(directory)
-    listed = {file["name"]: file for file in manifest["files"]}
-    strangers = {file.name for file in directory.glob("*.parquet")} - listed.keys()
-    if strangers:
-        raise Corruption(directory / min(strangers), None, "the manifest does not list it")
-    for name, wanted in listed.items():
-        file = directory / name
-        try:
-            found = _describe(file)
-        except FileNotFoundError:
-            raise Corruption(file, None, "the manifest lists it and it is gone") from None
-        except (OSError, ValueError) as error:
-            raise Corruption(file, None, f"it cannot be read ({error})") from error
-        for field in ("bytes", "sha256", "rows"):
-            if found[field] != wanted[field]:
-                raise Corruption(
-                    file, None, f"its {field} should be {wanted[field]} by the manifest, not {found[field]}"
-                )
-    return _exported(manifest)
+    if format not in FORMATS:
+        raise ValueError(f"format must be {' or '.join(FORMATS)}, not {format!r}")
+    if history and (base is not None or format == "delta"):
+        raise ValueError("a history is exported in full, as parquet")
+    target, source = Path(to).absolute(), Path(path).absolute()
+    table = delta.Table.at(target) if format == "delta" else None
+    if table is not None and base is not None:
+        raise ValueError(f"{target} is a Delta table already: it goes on from its own last version, without a base")
+    if table is None:
+        _check_target(target)
+    begin = table.manifest() if table is not None else None if base is None else newest_manifest(Path(base))
+    asked: dict[str, Any] = {
+        "version": version,
+        "time_ns": None if timestamp is None else nanoseconds(timestamp),
+        "prefix": None if prefix is None else prefix.hex(),
+        "base": None if begin is None else [str(target if base is None else Path(base).absolute()), begin.version],
+        "history": history,
+        "format": format,
+    }
+    with _staging(target) as staging:
+        left, plan = _planned(source, asked, begin, staging)
+        with plan:
+            if begin is not None:
+                _check_base(begin, plan, prefix, Path(base or target))
+            keys = KeyRange(prefix or b"", after_prefix(prefix or b""))
+            job = left or _begun(staging, asked, plan, keys, begin, file_bytes)
+            if table is not None and begin is not None and begin.version == plan.version:
+                return begin.exported()
+            with _watched(plan, progress):
+                files = _written(plan, job, keys, begin, Path(base or target), staging, file_bytes, table is not None)
+            since, name = plan.since if history else None, database_name(plan.log_id)
+            manifest = Manifest(name, plan.version, plan.time, since, None if prefix is None else prefix.hex(), files)
+        if table is not None:
+            table.advance(manifest, staging)
+            return manifest.exported()
+        _publish(manifest, staging, target, format)
+    return manifest.exported()
 
 
 def nanoseconds(time: dt.datetime) -> int:
@@ -133,14 +160,146 @@ def _check_target(target: Path) -> None:
         raise ExportFailed(f"{target.parent} does not exist; make it first")
 
 
+def _check_base(begin: Manifest, plan: Plan, prefix: bytes | None, base: Path) -> None:
+    if begin.database != database_name(plan.log_id):
+        raise ExportFailed(f"{base} is an export of another database ({begin.database})")
+    if begin.prefix != (None if prefix is None else prefix.hex()):
+        raise ExportFailed(f"{base} is an export of other keys: the prefix must be the same")
+    if begin.since is not None:
+        raise ExportFailed(f"{base} is the export of a history; give one of a snapshot")
+
+
+def _planned(path: Path, asked: dict[str, Any], begin: Manifest | None, staging: Path) -> tuple[Job | None, Plan]:
+    """The job to go on with, if there is one whose version can still be read, and the plan."""
+    left = _left(staging, asked)
+    if left is not None:
+        try:
+            return left, pin(path, version=left.version, since=left.since)
+        except VersionTrimmed:
+            if asked["version"] is not None or asked["time_ns"] is not None:
+                raise
+            _clear(staging)
+    return None, _pinned(path, asked, begin)
+
+
+def _pinned(path: Path, asked: dict[str, Any], begin: Manifest | None) -> Plan:
+    version, time_ns = asked["version"], asked["time_ns"]
+    since = None if begin is None else begin.version
+    if begin is not None and version is not None and version < begin.version:
+        raise ExportFailed(f"the base is of version {begin.version}, later than {version}")
+    while True:
+        if asked["history"]:
+            with logdb.open(path, read_only=True) as db:
+                since = db.oldest_version
+        try:
+            return pin(path, version=version, time_ns=time_ns, since=since)
+        except VersionTrimmed as error:  # a history begins where the log does, which a compaction may just have moved
+            if since is None or not asked["history"] or error.version != since:
+                raise
+
+
+def _left(staging: Path, asked: dict[str, Any]) -> Job | None:
+    """What an export with the same arguments has begun; whatever else stands there is cleared away."""
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        left = Job(**json.loads((staging / _JOB).read_bytes()))
+        if left.asked == asked:
+            return left
+    _clear(staging)
+    return None
+
+
+def _clear(staging: Path) -> None:
+    for entry in staging.iterdir():
+        shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+
+
+def _begun(
+    staging: Path, asked: dict[str, Any], plan: Plan, keys: KeyRange, begin: Manifest | None, file_bytes: int
+) -> Job:
+    if begin is None:
+        is_empty = asked["history"] and plan.since == 0
+        wanted = 1 if is_empty else -(-sum(part.size for part in plan.parts) // file_bytes)
+        ranges = divided(plan, keys, wanted)
+    else:
+        ranges = [file.keys for file in begin.files]
+    bounds = [some.low.hex() for some in ranges] + [None if keys.high is None else keys.high.hex()]
+    job = Job(asked, plan.version, plan.since, bounds)
+    temporary = staging / f"{_JOB}.tmp"
+    temporary.write_text(json.dumps(job._asdict()))
+    os.replace(temporary, staging / _JOB)
+    return job
+
+
+def _written(
+    plan: Plan,
+    job: Job,
+    keys: KeyRange,
+    begin: Manifest | None,
+    base: Path,
+    staging: Path,
+    file_bytes: int,
+    keeps: bool,
+) -> tuple[File, ...]:
+    """Have the executors write all files. Raises ExportFailed, Corruption."""
+    tag = f"{plan.version}-" if job.asked["format"] == "delta" else ""
+    tasks: list[Task | HistoryTask] = []
+    if job.asked["history"]:
+        assert plan.since is not None
+        feed = history(plan, keys, plan.since, file_bytes)
+        numbers = range(len(feed.stretches))
+        tasks += [HistoryTask(f"changes-{number:05d}.parquet", str(staging), feed, number) for number in numbers]
+        runs = Runs(plan._replace(version=plan.since), keys, stretch_bytes=file_bytes)
+    else:
+        newer_than = -1 if begin is None else begin.version
+        runs = Runs(plan, keys, newer_than=newer_than, stretch_bytes=file_bytes)
+    bounds = [None if bound is None else bytes.fromhex(bound) for bound in job.bounds]
+    for number, (low, high) in enumerate(pairwise(bounds)):
+        of = None if begin is None else (str(base), begin.files[number], keeps)
+        some = KeyRange(low or b"", high)
+        tasks.append(Task(f"part-{tag}{number:05d}.parquet", str(staging), some, runs, number, of))
+    return tuple(_run(plan, tasks))
+
+
+def _run(plan: Plan, tasks: Sequence[Task | HistoryTask]) -> list[File]:
+    context = session().sparkContext
+    try:
+        return context.parallelize(tasks, len(tasks)).map(lambda task: task.run()).collect()
+    except Exception as error:
+        failure = reported(Path(plan.folder))
+        if failure is None:
+            raise ExportFailed(f"Spark could not write the export: {_cause(error)}") from error
+        raise failure from None
+
+
+def _cause(error: Exception) -> str:
+    """The line of an error of Spark's that says what went wrong in Python."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    named = [line for line in lines if ": " in line and line.split(":")[0].endswith(("Error", "Exception"))]
+    return (named or lines or [type(error).__name__])[-1 if named else 0].strip()
+
+
+def _publish(manifest: Manifest, staging: Path, target: Path, format: str) -> None:
+    for note in [*staging.glob("*.json"), *staging.glob("*.tmp")]:
+        note.unlink()
+    write_manifest(staging / MANIFEST, manifest)
+    if format == "delta":
+        delta.create(staging, manifest)
+    for entry in staging.iterdir():
+        sync(entry)
+    sync(staging)
+    try:
+        os.rename(staging, target)
+    except OSError as error:
+        raise ExportFailed(f"{target} cannot take the export ({error.strerror}); give a new directory") from error
+    sync(target.parent)
+
+
 @contextlib.contextmanager
 def _staging(target: Path) -> Iterator[Path]:
-    """An empty directory beside `target`, locked, and removed unless it was renamed."""
+    """A directory beside `target`, locked, and removed unless it was renamed; an export that is killed leaves it."""
     staging = target.parent / f".{target.name}.staging"
     lock = _lock(staging, target)
     try:
-        for left in staging.iterdir():
-            shutil.rmtree(left) if left.is_dir() else left.unlink()
         yield staging
     finally:
         if _is_same(staging, lock):
@@ -174,18 +333,6 @@ def _is_same(staging: Path, lock: int) -> bool:
         return False
 
 
-def _run(plan: Plan, prefix: bytes, to: Path) -> None:
-    rows = session().read.format("logdb").option("snapshot", plan.folder).option("prefixHex", prefix.hex())
-    rows = rows.option("partitionBytes", PARTITION_BYTES)
-    try:
-        rows.load().write.option("compression", "zstd").parquet(str(to))
-    except Exception as error:
-        failure = reported(Path(plan.folder))
-        if failure is None:
-            raise ExportFailed(f"Spark could not write the export: {str(error).strip().splitlines()[0]}") from error
-        raise failure from None
-
-
 @contextlib.contextmanager
 def _watched(plan: Plan, progress: Progress | None) -> Iterator[None]:
     """Tells `progress` how far the job is, from a thread of its own."""
@@ -207,69 +354,3 @@ def _watched(plan: Plan, progress: Progress | None) -> Iterator[None]:
         ended.set()
         thread.join()
     progress(total, total)
-
-
-def _collect(staging: Path) -> list[dict[str, Any]]:
-    """Take the Parquet files, in order, out of what Spark has written, and describe them."""
-    written = sorted((staging / "spark").glob("part-*.parquet"))
-    full = [file for file in written if pq.read_metadata(file).num_rows] or written[:1]
-    files = []
-    for number, file in enumerate(full):
-        files.append(staging / f"part-{number:05d}.parquet")
-        os.rename(file, files[-1])
-    shutil.rmtree(staging / "spark")
-    with ThreadPoolExecutor(os.cpu_count()) as threads:
-        return list(threads.map(_describe, files))
-
-
-def _describe(file: Path) -> dict[str, Any]:
-    with file.open("rb") as content:
-        checksum = hashlib.file_digest(content, "sha256").hexdigest()
-    rows = pq.read_metadata(file).num_rows
-    return {"name": file.name, "rows": rows, "bytes": file.stat().st_size, "sha256": checksum}
-
-
-def _write_manifest(plan: Plan, prefix: bytes | None, files: list[dict[str, Any]], staging: Path) -> Exported:
-    time = None if plan.time is None else moments.moment(plan.time)
-    manifest = {
-        "format": FORMAT,
-        "database": str(uuid.UUID(bytes=plan.log_id)),
-        "version": plan.version,
-        "time": None if time is None else time.isoformat(),
-        "time_ns": plan.time,
-        "prefix": None if prefix is None else prefix.hex(),
-        "rows": sum(file["rows"] for file in files),
-        "schema": [{"name": name, "type": kind} for name, kind in _SCHEMA],
-        "files": files,
-    }
-    (staging / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
-    return _exported(manifest)
-
-
-def _manifest(directory: Path) -> dict[str, Any]:
-    file = directory / MANIFEST
-    try:
-        manifest = json.loads(file.read_bytes())
-    except (FileNotFoundError, NotADirectoryError):
-        raise ExportFailed(f"{directory} is not an export of LogDB (it has no {MANIFEST})") from None
-    except ValueError as error:
-        raise Corruption(file, None, f"it is no JSON ({error})") from error
-    if not isinstance(manifest, dict) or not isinstance(manifest.get("format"), int):
-        raise Corruption(file, None, "it does not say its format")
-    if manifest["format"] > FORMAT:
-        raise Unavailable(f"{file} has format {manifest['format']}, this LogDB reads up to {FORMAT}; upgrade LogDB")
-    return manifest
-
-
-def _exported(manifest: dict[str, Any]) -> Exported:
-    time = None if manifest["time"] is None else dt.datetime.fromisoformat(manifest["time"])
-    files = manifest["files"]
-    return Exported(manifest["version"], time, manifest["rows"], len(files), sum(file["bytes"] for file in files))
-
-
-def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

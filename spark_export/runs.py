@@ -118,21 +118,29 @@ class Runs:
         runs = (read_run(self._file(stretch)) for stretch in self.stretches)
         return newest(run.filter(pc.is_in(run.column("key"), value_set=keys)) for run in runs)
 
+    def newest_in(self, keys: KeyRange) -> pa.Table:
+        """What the runs hold of a range of keys: rows of `RUN`, deleted keys included, in key order."""
+        rows = newest(sliced(read_run(self._file(stretch)), keys) for stretch in self.stretches)
+        return rows.filter(pc.greater(rows.column("version"), self.newer_than))
+
     def merge(self, keys: KeyRange, *, fetch: bool = True) -> Iterator[pa.RecordBatch]:
         """The live rows in a range of keys, in key order, as batches of `ROWS`; the large values only if `fetch`.
 
         Raises Corruption.
         """
-        rows = newest(sliced(read_run(self._file(stretch)), keys) for stretch in self.stretches)
-        is_new = pc.greater(rows.column("version"), self.newer_than)
-        rows = rows.filter(pc.and_(pc.is_valid(rows.column("value")), is_new))
-        values = LargeValues(self.plan)
-        for batch in bounded(rows):
-            content = batch.column("value")
-            if fetch:
-                content = values.fill(content, batch.column("large"))
-            columns = [batch.column("key").cast(pa.binary()), content.cast(pa.binary()), batch.column("version")]
-            yield pa.record_batch(columns, schema=ROWS)
+        rows = self.newest_in(keys)
+        yield from shown(self.plan, rows.filter(pc.is_valid(rows.column("value"))), fetch=fetch)
+
+
+def shown(plan: Plan, rows: pa.Table, *, fetch: bool = True, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+    """Rows of `RUN` that are live as batches of `ROWS`, with their large values if `fetch`. Raises Corruption."""
+    values = LargeValues(plan)
+    for batch in bounded(rows, batch_rows):
+        content = batch.column("value")
+        if fetch:
+            content = values.fill(content, batch.column("large"))
+        columns = [batch.column("key").cast(pa.binary()), content.cast(pa.binary()), batch.column("version")]
+        yield pa.record_batch(columns, schema=ROWS)
 
 
 def once(file: Path, write: Callable[[Path], None], *, wait: bool) -> None:
@@ -214,9 +222,9 @@ def sliced(run: pa.Table, keys: KeyRange) -> pa.Table:
     return run.slice(start, end - start)
 
 
-def bounded(rows: pa.Table) -> Iterator[pa.RecordBatch]:
+def bounded(rows: pa.Table, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
     """Rows of `RUN` in batches that a Spark task can hold once the large values are fetched."""
-    for some in rows.to_batches(max_chunksize=BATCH_ROWS):
+    for some in rows.to_batches(max_chunksize=batch_rows):
         sizes = _value_bytes(some)
         if sizes.sum() <= BATCH_BYTES:
             yield some

@@ -309,7 +309,7 @@ def test_without_spark_the_message_says_what_to_install(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run("put", "k", "v")
-    for name in [name for name in sys.modules if name.startswith("spark_export")]:
+    for name in [name for name in sys.modules if name.split(".")[0] in ("spark_export", "pyspark")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "pyspark", None)
     result = run("export", "--to", tmp_path / "out", "--format", "parquet", "--at", 1, code=3)
@@ -323,7 +323,7 @@ def test_a_parquet_directory_is_written_by_spark(
     asked: dict[str, object] = {}
 
     def export_snapshot(path: Path, to: Path, **options: object) -> object:
-        from spark_export.export import Exported
+        from spark_export import Exported
 
         asked.update(options, path=path, to=to)
         return Exported(version=1, time=None, rows=1, files=1, bytes=1)
@@ -334,7 +334,31 @@ def test_a_parquet_directory_is_written_by_spark(
     result = run("export", "--at", 1, "--prefix", "k", "--to", tmp_path / "out", "--format", "parquet")
     assert result.stdout == f"1 keys of version 1 exported to {tmp_path / 'out'}\n"
     assert asked.pop("progress")
-    assert asked == {"path": db, "to": tmp_path / "out", "version": 1, "prefix": b"k"}
+    options = {"base": None, "history": False, "format": "parquet"}
+    assert asked == {"path": db, "to": tmp_path / "out", "version": 1, "prefix": b"k", **options}
+    run("export", "--to", tmp_path / "table", "--format", "delta", "--base", tmp_path / "out")
+    assert asked.pop("progress")
+    options = {"base": str(tmp_path / "out"), "history": False, "format": "delta"}
+    assert asked == {"path": db, "to": tmp_path / "table", "version": None, "prefix": None, **options}
+    for wrong in (["--history", "--base", "b"], ["--history", "--format", "delta"]):
+        assert "--history goes with" in run("export", "--to", "x", "--format", "parquet", *wrong, code=2).stderr
+    assert "that Spark writes" in run("export", "--to", "x.csv", "--history", code=2).stderr
+
+
+def test_an_export_of_a_history_comes_back(run: Run, db: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its tasks run in this process."""
+    from spark_export import export
+
+    monkeypatch.setattr(export, "_run", lambda plan, tasks: [task.run() for task in tasks])
+    run("put", "k", "1")
+    run("put", "k", "2")
+    result = run("export", "--to", tmp_path / "out", "--format", "parquet", "--history")
+    assert result.stdout == f"2 keys of version 2 exported to {tmp_path / 'out'}\n"
+    assert "without --prefix" in run("import", tmp_path / "out", "--prefix", "p", code=2).stderr
+    assert "is not empty" in run("import", tmp_path / "out", code=3).stderr
+    run("import", "--db", tmp_path / "back", tmp_path / "out")
+    with logdb.open(tmp_path / "back", read_only=True) as back:
+        assert [entry.value for entry in back.history(b"k")] == [b"2", b"1"]
 
 
 def test_a_directory_of_parquet_files_is_imported(run: Run, db: Path, tmp_path: Path) -> None:

@@ -1,4 +1,7 @@
-"""Exports: equal to the scan, checked by their manifest, published whole or not at all."""
+"""Exports: equal to the scan, checked by their manifest, published whole or not at all.
+
+Most run their tasks in this process, pickled as Spark would; a few really on Spark.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +9,53 @@ import datetime as dt
 import fcntl
 import json
 import os
-from collections.abc import Callable
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
 import logdb
 from logdb import Database
-from spark_export import ExportFailed, export, export_snapshot, verify_export
+from logdb.embedded.plan import Plan
+from spark_export import ExportFailed, export, export_snapshot, import_export, verify_export
+from spark_export.manifest import File
+from spark_export.parts import HistoryTask, Task
 from tests.spark_export import histories
 
 OpenSmall = Callable[..., Database]
+FILE_BYTES = 100_000
+
+
+@pytest.fixture
+def tasks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Runs the tasks of exports in this process; their names, as they are run."""
+    ran: list[str] = []
+
+    def run(plan: Plan, some: Sequence[Task | HistoryTask]) -> list[File]:
+        found = {}
+        for task in sorted(some, key=lambda task: task.number, reverse=True):
+            ran.append(task.name)
+            found[task.name] = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(task)).run()))
+        return [found[task.name] for task in some]
+
+    monkeypatch.setattr(export, "_run", run)
+    return ran
 
 
 def exported_rows(to: Path) -> list[tuple[bytes, bytes, int]]:
     """Every row, in the order of the files."""
-    return [tuple(row.values()) for file in sorted(to.glob("*.parquet")) for row in pq.read_table(file).to_pylist()]
+    files = sorted(to.glob("part-*.parquet"))
+    return [tuple(row.values()) for file in files for row in pq.read_table(file).to_pylist()]
 
 
 def scanned_rows(db: Database, version: int) -> list[tuple[bytes, bytes, int]]:
@@ -33,7 +64,7 @@ def scanned_rows(db: Database, version: int) -> list[tuple[bytes, bytes, int]]:
     return [(key, value, next(at.history(key)).version) for key, value in at.scan()]
 
 
-@pytest.mark.usefixtures("spark")
+@pytest.mark.usefixtures("tasks")
 @pytest.mark.parametrize("seed", range(3))
 def test_an_export_equals_the_scan(open_small: OpenSmall, tmp_path: Path, seed: int) -> None:
     rng = Random(seed)
@@ -55,16 +86,13 @@ def test_an_export_equals_the_scan(open_small: OpenSmall, tmp_path: Path, seed: 
     assert not (Path(db.path) / "exports").exists()
 
 
-def test_by_time_and_prefix_in_several_files(
-    spark: Any, open_small: OpenSmall, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(export, "PARTITION_BYTES", 100_000)
+def test_on_spark_by_time_and_prefix_in_several_files(spark: Any, open_small: OpenSmall, tmp_path: Path) -> None:
     db = open_small()
     versions = histories.write(db, Random(5), 300)
     time = db.time_of(versions[200])
     assert time is not None
     time += dt.timedelta(microseconds=1)
-    result = export_snapshot(db.path, tmp_path / "out", timestamp=time, prefix=b"b/")
+    result = export_snapshot(db.path, tmp_path / "out", timestamp=time, prefix=b"b/", file_bytes=FILE_BYTES)
     assert result.files > 1
     assert [row[:2] for row in exported_rows(tmp_path / "out")] == list(db.at(time=time).scan(prefix=b"b/"))
     assert spark.read.parquet(str(tmp_path / "out")).count() == result.rows
@@ -74,7 +102,7 @@ def test_by_time_and_prefix_in_several_files(
     assert [column["name"] for column in manifest["schema"]] == ["key", "value", "version"]
 
 
-@pytest.mark.usefixtures("spark")
+@pytest.mark.usefixtures("tasks")
 def test_an_empty_snapshot(open_small: OpenSmall, tmp_path: Path) -> None:
     db = open_small()
     result = export_snapshot(db.path, tmp_path / "out")
@@ -83,7 +111,7 @@ def test_an_empty_snapshot(open_small: OpenSmall, tmp_path: Path) -> None:
     assert pq.read_table(tmp_path / "out" / "part-00000.parquet").column_names == ["key", "value", "version"]
 
 
-@pytest.mark.usefixtures("spark")
+@pytest.mark.usefixtures("tasks")
 def test_verify_finds_what_was_changed(open_small: OpenSmall, tmp_path: Path) -> None:
     db, to = open_small(), tmp_path / "out"
     histories.write(db, Random(6), 40)
@@ -105,17 +133,18 @@ def test_verify_finds_what_was_changed(open_small: OpenSmall, tmp_path: Path) ->
         verify_export(tmp_path)
 
 
-@pytest.mark.usefixtures("spark")
+@pytest.mark.usefixtures("tasks")
 def test_nothing_is_published_that_is_not_whole(
     open_small: OpenSmall, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever an export that died has left beside the target, the next one clears away."""
+    """Whatever an export of something else that died has left beside the target, the next one clears away."""
     db, to, staging = open_small(), tmp_path / "out", tmp_path / ".out.staging"
     histories.write(db, Random(7), 40)
     (staging / "spark" / "_temporary").mkdir(parents=True)
-    (staging / "part-00099.parquet").write_bytes(b"half")
+    (staging / "part-00000.parquet").write_bytes(b"half")
+    (staging / "part-00000.parquet.json").write_text("[]")
     with monkeypatch.context() as patched:
-        patched.setattr(export, "_write_manifest", stopped)
+        patched.setattr(export, "write_manifest", stopped)
         with pytest.raises(KeyboardInterrupt):
             export_snapshot(db.path, to)
     assert [entry.name for entry in tmp_path.iterdir()] == ["db"]
@@ -129,6 +158,7 @@ def test_nothing_is_published_that_is_not_whole(
     to.mkdir()
     export_snapshot(db.path, to)
     assert [row[:2] for row in exported_rows(to)] == list(db.scan())
+    assert sorted(entry.name for entry in to.iterdir()) == ["_manifest.json", "part-00000.parquet"]
 
 
 def stopped(*_: object) -> None:
@@ -170,7 +200,208 @@ def test_damage_found_by_a_task_is_the_error_of_the_export(open_small: OpenSmall
         file.seek(6_000)
         file.write(bytes([byte[0] ^ 8]))
     with pytest.raises(logdb.Corruption) as caught:
-        export_snapshot(db.path, tmp_path / "out", version=version)
+        export_snapshot(db.path, tmp_path / "out", version=version, file_bytes=FILE_BYTES)
     assert caught.value.path == str(segment)
     assert caught.value.offset is not None
     assert [entry.name for entry in tmp_path.iterdir()] == ["db"]
+
+
+# ---- incremental
+
+
+@pytest.mark.usefixtures("tasks")
+@pytest.mark.parametrize("seed", range(2))
+def test_an_incremental_export_is_what_a_full_one_is(open_small: OpenSmall, tmp_path: Path, seed: int) -> None:
+    rng = Random(seed)
+    db = open_small()
+    histories.write(db, rng, 250)
+    base = tmp_path / "base"
+    export_snapshot(db.path, base, file_bytes=FILE_BYTES)
+    db.compact(db.put(b"k", b"v"))
+    export_snapshot(db.path, base := tmp_path / "again", file_bytes=FILE_BYTES)
+    for number in range(3):
+        versions = histories.write(db, rng, 60)
+        db.compact(min(version for version in versions if version > db.oldest_version) - 1 if number == 1 else None)
+        if number == 1:
+            continue
+        to = tmp_path / f"out-{number}"
+        if db.oldest_version > json.loads((base / "_manifest.json").read_text())["version"]:
+            with pytest.raises(logdb.VersionTrimmed):
+                export_snapshot(db.path, to, base=base)
+            export_snapshot(db.path, base := to)
+            continue
+        result = export_snapshot(db.path, to, base=base)
+        assert exported_rows(to) == scanned_rows(db, db.version)
+        assert verify_export(to) == result
+        base = to
+
+
+def test_files_whose_keys_have_not_changed_are_linked(open_small: OpenSmall, tmp_path: Path, tasks: list[str]) -> None:
+    db = open_small()
+    histories.write(db, Random(2), 300)
+    export_snapshot(db.path, tmp_path / "base", file_bytes=FILE_BYTES)
+    written = len(tasks)
+    assert written > 2
+    version = db.multi_put({b"a/000": b"new", b"a/002": None})
+    export_snapshot(db.path, tmp_path / "out", base=tmp_path / "base", version=version)
+    assert exported_rows(tmp_path / "out") == scanned_rows(db, version)
+    assert len(tasks) == 2 * written
+    same = [file.name for file in (tmp_path / "out").iterdir() if file.stat().st_nlink == 2]
+    assert len(same) == written - 1
+    prefixed = tmp_path / "prefixed"
+    export_snapshot(db.path, prefixed, prefix=b"b/", base=None)
+    other = open_small("other")
+    for base, path, options, message in (
+        (prefixed, db.path, {}, "is an export of other keys: the prefix must be the same"),
+        (tmp_path / "base", other.path, {}, "is an export of another database"),
+        (tmp_path / "out", db.path, {"version": version - 1}, f"the base is of version {version}, later than"),
+        (tmp_path, db.path, {}, "is not an export of LogDB"),
+    ):
+        other.put(b"k", b"v")
+        while other.version < db.version:
+            other.put(b"k", b"v")
+        with pytest.raises(ExportFailed, match=message):
+            export_snapshot(path, tmp_path / "never", base=base, **options)
+    damaged = next((tmp_path / "base").glob("part-*"))
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    with pytest.raises(logdb.Corruption, match=damaged.name):
+        export_snapshot(db.path, tmp_path / "never", base=tmp_path / "base")
+
+
+# ---- killed and begun again
+
+
+def test_an_export_that_was_killed_goes_on(open_small: OpenSmall, tmp_path: Path, tasks: list[str]) -> None:
+    """It is killed by what it has written: SIGKILL when the second file is there."""
+    db = open_small()
+    histories.write(db, Random(3), 300)
+    expected = scanned_rows(db, version := db.version)
+    script = (
+        "import os, signal, sys, tests.spark_export.test_export as t; from spark_export import export, parts;"
+        "described, made = parts._described, []\n"
+        "def dying(file, description):\n"
+        "    described(file, description); made.append(file)\n"
+        "    if len(made) == 2: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    return description\n"
+        "parts._described = dying\n"
+        "export._run = lambda plan, tasks: [task.run() for task in tasks]\n"
+        f"export.export_snapshot(sys.argv[1], sys.argv[2], file_bytes={FILE_BYTES})"
+    )
+    to, staging = tmp_path / "out", tmp_path / ".out.staging"
+    done = subprocess.run([sys.executable, "-c", script, db.path, str(to)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    left = {file.name: file.stat().st_ino for file in staging.glob("part-?????.parquet")}
+    assert sorted(left) == ["part-00000.parquet", "part-00001.parquet"]
+    shutil.copytree(staging, tmp_path / ".other.staging")
+    histories.write(db, Random(4), 20)
+    result = export_snapshot(db.path, to, file_bytes=FILE_BYTES)
+    assert result == verify_export(to)
+    assert result.version == version
+    assert exported_rows(to) == expected
+    assert {name: (to / name).stat().st_ino for name in left} == left
+    assert not staging.exists()
+    db.compact(db.put(b"k", b"v"))
+    assert export_snapshot(db.path, tmp_path / "other", file_bytes=FILE_BYTES).version == db.version
+    assert exported_rows(tmp_path / "other") == scanned_rows(db, db.version)
+
+
+# ---- Delta
+
+
+def test_a_delta_table_has_a_version_for_each_export(open_small: OpenSmall, tmp_path: Path, tasks: list[str]) -> None:
+    db, to = open_small(), tmp_path / "table"
+    histories.write(db, Random(5), 250)
+    first = export_snapshot(db.path, to, format="delta", file_bytes=FILE_BYTES)
+    assert verify_export(to) == first
+    count = len(tasks)
+    seen = [scanned_rows(db, db.version)]
+    for seed in range(2):
+        db.put(b"a/000", b"%d" % seed)
+        result = export_snapshot(db.path, to, format="delta")
+        assert verify_export(to) == result
+        seen.append(scanned_rows(db, db.version))
+    assert export_snapshot(db.path, to, format="delta") == result
+    assert len(tasks) == 3 * count
+    assert len(list(to.glob("*.parquet"))) == count + 2
+    for version, rows in enumerate(seen, 1):
+        table = DeltaTable(to, version=version)
+        assert sorted(rows_of(table.to_pyarrow_table())) == rows
+    told = [commit["logdb.version"] for commit in DeltaTable(to).history() if "logdb.version" in commit]
+    assert told == [str(version) for version in (result.version, result.version - 1, first.version)]
+    with pytest.raises(ValueError, match="goes on from its own last version, without a base"):
+        export_snapshot(db.path, to, format="delta", base=to)
+    with pytest.raises(ExportFailed, match="is not an empty directory"):
+        export_snapshot(db.path, to)
+    DeltaTable.create(tmp_path / "stranger", pa.schema([("a", pa.int64())]))
+    with pytest.raises(ExportFailed, match="is not an export of LogDB"):
+        export_snapshot(db.path, tmp_path / "stranger", format="delta")
+    with pytest.raises(ValueError, match="format must be parquet or delta, not 'iceberg'"):
+        export_snapshot(db.path, tmp_path / "never", format="iceberg")
+
+
+def rows_of(table: pa.Table) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for row in table.to_pylist()]
+
+
+# ---- and back
+
+
+@pytest.mark.usefixtures("tasks")
+def test_a_snapshot_comes_back_key_by_key(open_small: OpenSmall, tmp_path: Path) -> None:
+    db, back = open_small(), open_small("back")
+    histories.write(db, Random(6), 200)
+    for to, options in ((tmp_path / "out", {}), (tmp_path / "table", {"format": "delta"})):
+        result = export_snapshot(db.path, to, file_bytes=FILE_BYTES, **options)
+        back = open_small(f"back-{to.name}")
+        assert import_export(back, to, batch_rows=30) == result.rows
+        assert list(back.scan()) == list(db.scan())
+    with pytest.raises(ExportFailed, match="is not empty"):
+        import_export(back, tmp_path / "out")
+
+
+@pytest.mark.usefixtures("tasks")
+@pytest.mark.parametrize("trimmed", [False, True])
+def test_a_history_comes_back_version_by_version(open_small: OpenSmall, tmp_path: Path, trimmed: bool) -> None:
+    db, back = open_small(), open_small("back")
+    versions = histories.write(db, Random(7), 200)
+    if trimmed:
+        db.compact(versions[90])
+        histories.write(db, Random(8), 50)
+    to = tmp_path / "out"
+    export_snapshot(db.path, to, history=True, file_bytes=FILE_BYTES)
+    verify_export(to)
+    with pytest.raises(ValueError, match="a history is exported in full, as parquet"):
+        export_snapshot(db.path, tmp_path / "never", history=True, base=to)
+    rows = 0
+
+    def interrupted(done: int, total: int) -> None:
+        nonlocal rows
+        rows = total
+        if done > total / 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        import_export(back, to, progress=interrupted)
+    assert import_export(back, to) == rows
+    begin = db.oldest_version
+    expected = [commit.changes for commit in db.watch(since=begin, timeout=0)]
+    found = [commit.changes for commit in back.watch(since=0, timeout=0)]
+    assert found[len(found) - len(expected) :] == expected
+    assert len(found) - len(expected) == (1 if trimmed else 0)
+    assert found[0] == dict(db.at(begin).scan()) if trimmed else found == expected
+    for key in {key for changes in found for key in changes}:
+        ours = [entry.value for entry in db.history(key) if entry.version > begin or entry.value is not None]
+        theirs = [entry.value for entry in back.history(key)]
+        assert ours == theirs
+
+
+def test_an_export_that_is_damaged_is_not_imported(open_small: OpenSmall, tmp_path: Path, tasks: list[str]) -> None:
+    db, back, to = open_small(), open_small("back"), tmp_path / "out"
+    histories.write(db, Random(9), 50)
+    export_snapshot(db.path, to)
+    (file,) = to.glob("*.parquet")
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(logdb.Corruption, match=file.name):
+        import_export(back, to)
+    assert tasks
+    assert back.version == 0

@@ -23,6 +23,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
+import logdb
 from logdb import Database
 from logdb.embedded.plan import pin
 from spark_export.decoding import EVERYTHING
@@ -183,8 +184,27 @@ def test_values_that_do_not_fit_are_named(open_small: OpenSmall) -> None:
         ({"startKey": "a", "startKeyHex": "61"}, "give startKey or startKeyHex, but not both"),
         ({"endKeyHex": "6"}, "endKeyHex must be hexadecimal digits, not '6'"),
         ({"startKey": "k" * 9_000}, "as startKey"),
+        ({"versionsAsOf": "1"}, "has no option 'versionsAsOf' here; it has path"),
+        ({"versionAsOf": "newest"}, "versionAsOf must be a whole number from 0 on, not 'newest'"),
+        ({"versionAsOf": "-1"}, "versionAsOf must be a whole number"),
+        ({"timestampAsOf": "yesterday"}, "timestampAsOf must be a time like"),
+        ({"versionAsOf": "3", "timestampAsOf": "0"}, "give versionAsOf or timestampAsOf, but not both"),
+        ({"prefix": "a", "prefixHex": "61"}, "give prefix or prefixHex, but not both"),
+        ({"prefixHex": "xyz"}, "prefixHex must be hexadecimal digits"),
+        ({"partitionBytes": "0"}, "partitionBytes must be a whole number from 1 on"),
+        ({"snapshot": "elsewhere"}, "give path or snapshot, but not both"),
+        ({"maxRowsPerTrigger": "5"}, "maxRowsPerTrigger does not go with this: it is for streams"),
     ],
 )
 def test_wrong_options(open_small: OpenSmall, options: dict[str, str], message: str) -> None:
+    db = open_small()
     with pytest.raises(ValueError, match=message):
-        planning.read(open_small().path, **options)
+        planning.read(db.path, **options)
+
+
+@pytest.mark.parametrize("time", ["2001-01-01", "2999-01-01T00:00:00Z"])
+def test_times_without_a_version(open_small: OpenSmall, time: str) -> None:
+    db = open_small()
+    db.compact(db.put(b"k", b"1"))
+    with pytest.raises((logdb.VersionTrimmed, logdb.FutureVersion)):
+        planning.read(db.path, timestampAsOf=time)

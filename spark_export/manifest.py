@@ -1,0 +1,177 @@
+"""What an export says of itself: `_manifest.json`, with which it can be checked, gone on from, and imported.
+
+format      2
+database    its id
+version     the version exported; time: when that was written (null: unknown)
+since       null, or of a history the version at which it begins
+prefix      null, or the bytes in hexadecimal that every exported key begins with
+rows        in all files
+schema      the columns
+files       of each: name, rows, bytes, sha256, and what it holds: the keys from `low` to before `high` in
+hexadecimal
+            (null: no bound), or for the files of a history's changes `low` and `high` as null and `changes` as true
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+import os
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pyarrow.parquet as pq
+
+from logdb import moments
+from logdb.errors import Corruption, LogDBError, Unavailable
+from spark_export.decoding import KeyRange
+
+FORMAT: Final = 2
+MANIFEST: Final = "_manifest.json"
+SCHEMA: Final = (("key", "binary"), ("value", "binary"), ("version", "int64"))
+
+
+class ExportFailed(LogDBError):
+    """The export was not published, or what stands there is no export. Nothing that was there has been touched."""
+
+
+class Exported(NamedTuple):
+    """An export. `time`: when its version was written (UTC), None if that is unknown. `bytes`: of its files."""
+
+    version: int
+    time: dt.datetime | None
+    rows: int
+    files: int
+    bytes: int
+
+
+class File(NamedTuple):
+    """A file of an export; `changes`: it holds the changes of a history, not rows of a snapshot."""
+
+    name: str
+    rows: int
+    bytes: int
+    sha256: str
+    low: str | None
+    high: str | None
+    changes: bool
+
+    @property
+    def keys(self) -> KeyRange:
+        """The keys that it may hold."""
+        return KeyRange(bytes.fromhex(self.low or ""), None if self.high is None else bytes.fromhex(self.high))
+
+
+class Manifest(NamedTuple):
+    """The manifest, as far as it is not the same for all exports."""
+
+    database: str
+    version: int
+    time_ns: int | None
+    since: int | None
+    prefix: str | None
+    files: tuple[File, ...]
+
+    def exported(self) -> Exported:
+        """What a caller is told."""
+        time = None if self.time_ns is None else moments.moment(self.time_ns)
+        rows, size = sum(file.rows for file in self.files), sum(file.bytes for file in self.files)
+        return Exported(self.version, time, rows, len(self.files), size)
+
+
+def database_name(log_id: bytes) -> str:
+    """How a manifest names a database."""
+    return str(uuid.UUID(bytes=log_id))
+
+
+def describe(file: Path, keys: KeyRange, *, name: str | None = None, changes: bool = False) -> File:
+    """What a manifest says of a Parquet file. Raises OSError, ValueError."""
+    with file.open("rb") as content:
+        checksum = hashlib.file_digest(content, "sha256").hexdigest()
+    low, high = (None if changes else keys.low.hex()), (None if keys.high is None else keys.high.hex())
+    rows = pq.read_metadata(file).num_rows
+    return File(name or file.name, rows, file.stat().st_size, checksum, low, high, changes)
+
+
+def write_manifest(file: Path, manifest: Manifest) -> None:
+    """Write a manifest, which appears whole."""
+    time = None if manifest.time_ns is None else moments.moment(manifest.time_ns).isoformat()
+    fields = {
+        "format": FORMAT,
+        **manifest._asdict(),
+        "time": time,
+        "rows": sum(file.rows for file in manifest.files),
+        "schema": [{"name": name, "type": kind} for name, kind in SCHEMA],
+        "files": [file._asdict() for file in manifest.files],
+    }
+    staging = file.with_suffix(".tmp")
+    staging.write_text(json.dumps(fields, indent=2) + "\n")
+    sync(staging)
+    os.replace(staging, file)
+
+
+def read_manifest(file: Path) -> Manifest:
+    """The manifest in a file. Raises ExportFailed, Corruption, Unavailable."""
+    try:
+        fields = json.loads(file.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        raise ExportFailed(f"{file.parent} is not an export of LogDB (it has no {file.name})") from None
+    except ValueError as error:
+        raise Corruption(file, None, f"it is no JSON ({error})") from error
+    if not isinstance(fields, dict) or not isinstance(fields.get("format"), int):
+        raise Corruption(file, None, "it does not say its format")
+    if fields["format"] != FORMAT:
+        raise Unavailable(f"{file} has format {fields['format']}, this LogDB reads {FORMAT}: export again")
+    try:
+        files = tuple(File(**one) for one in fields["files"])
+        return Manifest(**{name: fields[name] for name in Manifest._fields if name != "files"}, files=files)
+    except (KeyError, TypeError) as error:
+        raise Corruption(file, None, f"it does not say what it should ({error})") from error
+
+
+def newest_manifest(directory: Path) -> Manifest:
+    """What an export holds; a Delta table, at its last version. Raises as `read_manifest`."""
+    if not (directory / "_delta_log").is_dir():
+        return read_manifest(directory / MANIFEST)
+    from spark_export import delta  # an extra
+
+    return delta.Table(directory).manifest()
+
+
+def verify_export(to: str | os.PathLike[str]) -> Exported:
+    """Check that every file of an export is there, whole and listed. Raises ExportFailed, Corruption."""
+    directory = Path(to)
+    manifest = newest_manifest(directory)
+    names = {file.name for file in manifest.files}
+    strangers = {file.name for file in directory.glob("*.parquet")} - names
+    if strangers and not (directory / "_delta_log").is_dir():  # there they are of other versions
+        raise Corruption(directory / min(strangers), None, "the manifest does not list it")
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        list(threads.map(lambda file: _verify(directory, file), manifest.files))
+    return manifest.exported()
+
+
+def _verify(directory: Path, wanted: File) -> None:
+    file = directory / wanted.name
+    try:
+        found = describe(file, wanted.keys, changes=wanted.changes)
+    except FileNotFoundError:
+        raise Corruption(file, None, "the manifest lists it and it is gone") from None
+    except (OSError, ValueError) as error:
+        raise Corruption(file, None, f"it cannot be read ({error})") from error
+    for field in ("bytes", "sha256", "rows"):
+        should, is_ = getattr(wanted, field), getattr(found, field)
+        if should != is_:
+            raise Corruption(file, None, f"its {field} should be {should} by the manifest, not {is_}")
+
+
+def sync(path: Path) -> None:
+    """Return when a file, or a directory's names, are on the medium."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,92 @@
+"""An export back into an empty database: the same keys and values, and from a history every transaction after another.
+
+Versions are numbers of this database's own log, so they are others than they were; their order and what they wrote are
+not. A history begins with what was live at its first version. All transactions have ids that follow from the export
+(`transactions`): an import that was interrupted is simply run again, and goes on.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import pyarrow.parquet as pq
+
+from logdb import Database
+from spark_export.manifest import MANIFEST, ExportFailed, Manifest, newest_manifest, read_manifest, verify_export
+from spark_export.transactions import Numbered
+
+ROWS: Final = 1_000
+BYTES: Final = 8 << 20
+_ROWS_READ: Final = 10_000
+
+Writes = dict[bytes, bytes | None]
+
+
+def is_export(directory: str | os.PathLike[str]) -> bool:
+    """Whether a directory has the manifest of an export."""
+    try:
+        read_manifest(Path(directory) / MANIFEST)
+    except ExportFailed:
+        return False
+    return True
+
+
+def import_export(
+    db: Database,
+    directory: str | os.PathLike[str],
+    *,
+    batch_rows: int = ROWS,
+    label: str = "",
+    progress: Callable[[int, int], None] | None = None,
+) -> int:
+    """Write what an export holds into an empty database; returns the number of rows.
+
+    Rows of a snapshot go in by transactions of `batch_rows`, the changes of a history by the transactions that they
+    were. `progress` hears (rows written, of how many). Raises ExportFailed (the database is not empty), Corruption
+    (before anything is written), and as `Database.multi_put`.
+    """
+    path = Path(directory)
+    verify_export(path)
+    manifest = newest_manifest(path)
+    total = sum(file.rows for file in manifest.files)
+    transactions = Numbered(db, f"import {manifest.database} {manifest.version} {manifest.since} {batch_rows}")
+    if db.version and not transactions.has_begun():
+        raise ExportFailed(f"{db.path} is not empty: an export is imported into an empty database")
+    done = 0
+    for writes in _transactions(path, manifest, batch_rows):
+        transactions.put(writes, label)
+        done += len(writes)
+        if progress is not None:
+            progress(done, total)
+    return done
+
+
+def _transactions(path: Path, manifest: Manifest, batch_rows: int) -> Iterator[Writes]:
+    writes: Writes = {}
+    size = 0
+    for key, value, _ in _rows(path, [file.name for file in manifest.files if not file.changes]):
+        if len(writes) == batch_rows or size + len(value or b"") > BYTES:
+            yield writes
+            writes, size = {}, 0
+        writes[key] = value
+        size += len(key) + len(value or b"")
+    if writes:
+        yield writes
+    writes, at = {}, None
+    for key, value, version in _rows(path, [file.name for file in manifest.files if file.changes]):
+        if version != at and writes:
+            yield writes
+            writes = {}
+        writes[key], at = value, version
+    if writes:
+        yield writes
+
+
+def _rows(path: Path, names: list[str]) -> Iterator[tuple[bytes, bytes | None, int]]:
+    for name in names:
+        with pq.ParquetFile(path / name) as file:
+            for batch in file.iter_batches(_ROWS_READ):
+                yield from zip(*(batch.column(at).to_pylist() for at in range(3)), strict=True)

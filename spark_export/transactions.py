@@ -1,0 +1,48 @@
+"""Transactions that may be sent again: those of a job are numbered, and one that was applied is not applied twice."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+from logdb import Database
+from logdb.errors import OutcomeUnknown
+from logdb.store.records import TxnId
+from logdb.txn.coordinator import Status
+from logdb.txn.transaction import Workspace
+
+
+class Numbered:
+    """The transactions of one client whose name is always the same: the numbers begin with 1 and have no gaps."""
+
+    def __init__(self, db: Database, name: str) -> None:
+        self._db = db
+        digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
+        self._client = int.from_bytes(digest, "little") >> 1 | 1 << 62
+        self._next = 0
+
+    def has_begun(self) -> bool:
+        """Whether the first transaction was applied before."""
+        return self._is_done(TxnId(self._client, 1))
+
+    def put(self, items: Mapping[bytes, bytes | None], label: str = "") -> None:
+        """Write all as the next transaction, unless it was applied before. Raises as `Database.multi_put`."""
+        work = Workspace(self, read_only=False, label=label, guard_writes=False)
+        id = work.txn_id
+        if self._is_done(id):
+            return
+        work.multi_put(items)
+        self._db._host.begin_work(work)
+        try:
+            self._db._host.commit(work)
+        except OutcomeUnknown:
+            if not self._is_done(id):
+                raise
+
+    def new_txn_id(self) -> TxnId:
+        """The next one."""
+        self._next += 1
+        return TxnId(self._client, self._next)
+
+    def _is_done(self, id: TxnId) -> bool:
+        return self._db.outcome(str(id)).status in (Status.COMMITTED, Status.FORGOTTEN)
