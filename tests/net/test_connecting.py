@@ -190,6 +190,34 @@ def test_reads_without_servers_end_in_time(cluster: Cluster) -> None:
             begin(cluster, "m1", "m2")
 
 
+# ---- what is held
+
+
+@pytest.mark.parametrize("how", ["transaction", "scan", "history"])
+def test_a_compaction_waits_for_who_is_reading(cluster: Cluster, how: str) -> None:
+    keys = [b"held/%s/%d" % (how.encode(), number) for number in range(300)]
+    with logdb.connect(cluster.ordering) as db, logdb.connect(cluster.ordering) as other:
+        before = dict.fromkeys(keys, b"1")
+        version = db.multi_put(before)
+        if how == "history":
+            for _ in range(300):
+                version = db.put(keys[0], b"1")
+        with db.transaction() as txn:
+            if how == "transaction":
+                first, rows = txn[keys[0]], iter(())
+            else:
+                rows = db.history(keys[0]) if how == "history" else db.scan(prefix=keys[0][:-1])
+                first = next(rows)
+            other.multi_put(dict.fromkeys(keys))
+            assert other.compact().floor <= version
+            if how == "transaction":
+                assert txn.multi_get(keys) == before
+            else:
+                assert len([first, *rows]) == (301 if how == "history" else 300)
+        while other.compact().floor <= version:
+            """Servers remember for a while what clients held."""
+
+
 # ---- asyncio
 
 

@@ -36,6 +36,8 @@ from logdb.txn.validation import Reason, Verdict
 FIRST_ROWS: Final = 256
 MOST_ROWS: Final = 4_096
 """Of a page: each asks for four times as many as the one before."""
+UPKEEP_S: Final = 600.0
+"""A compaction copies what is live, which takes its time."""
 BATCH_ROWS: Final = 256
 """A page is handed on in parts: the later ones see what their transaction has written meanwhile."""
 
@@ -163,7 +165,7 @@ class ClusterHost:
         """(the version read, those of `keys` that exist)."""
         return await multi_get(self.read, keys, at)
 
-    def scan(
+    async def scan(
         self,
         start: bytes | None,
         end: bytes | None,
@@ -172,19 +174,36 @@ class ClusterHost:
         reverse: bool = False,
         limit: int | None = None,
     ) -> AsyncIterator[Rows]:
-        """Batches of (key, value): a page is asked for when it is needed."""
-        return scan(self.read, start, end, at, reverse=reverse, limit=limit)
+        """Batches of (key, value): a page is asked for when it is needed, and its version held as long as there are."""
+        holder = object()
+
+        async def ask(request: calls.Scan, at: int | None) -> calls.Page:
+            page: calls.Page = await self.read(request, at)
+            if page.more:
+                self.hold(holder, page.version)
+            return page
+
+        try:
+            async for batch in scan(ask, start, end, at, reverse=reverse, limit=limit):
+                yield batch
+        finally:
+            self.end(holder)
 
     async def history(self, key: bytes, at: int | None = None) -> AsyncIterator[tuple[int, bytes | None]]:
         """(version, value), newest first."""
-        rows = FIRST_ROWS
-        while True:
-            versions = await self.read(calls.History(key, rows), at)
-            for entry in versions.entries:
-                yield entry
-            if not versions.more:
-                return
-            at, rows = versions.entries[-1][0] - 1, min(4 * rows, MOST_ROWS)
+        holder, rows = object(), FIRST_ROWS
+        try:
+            while True:
+                versions = await self.read(calls.History(key, rows), at)
+                if versions.more:
+                    self.hold(holder, 1)
+                for entry in versions.entries:
+                    yield entry
+                if not versions.more:
+                    return
+                at, rows = versions.entries[-1][0] - 1, min(4 * rows, MOST_ROWS)
+        finally:
+            self.end(holder)
 
     # ---- writing
 
@@ -214,11 +233,23 @@ class ClusterHost:
             await reader.begin()
         return reader
 
+    def hold(self, holder: object, version: int) -> None:
+        """Ask the servers to keep a version readable until `end`. It is a courtesy, and they hear of it in a while."""
+        self.put(calls.Hold(holder, version), None)
+
     def end(self, holder: object) -> None:
-        """Nobody holds a snapshot for it."""
+        """Let go of a snapshot."""
+        if not self.closed:
+            self.put(calls.Hold(holder, 0), None)
 
     async def commit(self, work: Workspace) -> int:
         """Commit what a transaction has read and written."""
+        try:
+            return await self._commit_work(work)
+        finally:
+            self.end(work)
+
+    async def _commit_work(self, work: Workspace) -> int:
         if self.closed:
             raise DatabaseClosed(self.path)
         if not work.writes:
@@ -293,8 +324,10 @@ class ClusterHost:
         await self.call(calls.Pin(name, 0))
 
     async def compact(self, before: int | None, progress: Progress = None) -> Compacted:
-        """Refused: nobody in a cluster compacts."""
-        raise Unavailable(f"{self.path} is a cluster, which cannot be compacted yet")
+        """Drop what only reads before `before` could see, as far as pins and what clients hold let it. `progress` hears
+        nothing."""
+        before = await self.version() if before is None else await self.at(before)
+        return Compacted(*self._told(await self.put(calls.Compact(before), UPKEEP_S)))
 
     async def checkpoint(self, progress: Progress = None) -> int:
         """Mapping servers write checkpoints by themselves; nothing that connects to them replays anything."""
@@ -329,6 +362,7 @@ class ClusterReader:
                 if not self._begun:
                     answer = await self._host.read(request, None)
                     self._work.snapshot, self._begun = answer.version, True
+                    self._host.hold(self._work, answer.version)
                     return answer
         return await self._host.read(request, self._work.snapshot)
 
