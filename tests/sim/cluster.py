@@ -137,6 +137,7 @@ class Cluster:
         config = ClientConfig(
             address=address,
             ordering=self._replicas,
+            gathers=not self.shape.small_buffers,
             linger_ns=unit // 20,
             answer_timeout_ns=4 * unit,
             backoff_ns=unit // 8,

@@ -27,9 +27,11 @@ from logdb.log.scalog.subscriber import Subscriber
 class ClientConfig:
     """What a client is told. Bytes of records are their payloads and 32 each.
 
-    `linger_ns`: so long records wait for others while a batch to their segment is under way. `batch_bytes`: about so
-    much goes into one message, to or from a server. `window_bytes`: so much may be under way to a segment,
-    `buffer_bytes` be in this client altogether (what is beyond waits), and `fetch_bytes` be fetched for a subscription.
+    `gathers`: a batch leaves when the host has told of everything that is called at this moment, not with the first
+    of it. `linger_ns`: so long records wait for others while a batch to their segment is under way. `batch_bytes`:
+    about so much goes into one message, to or from a server. `window_bytes`: so much may be under way to a segment,
+    `buffer_bytes` be in this client altogether (what is beyond waits), and `fetch_bytes` be fetched for a
+    subscription.
     `answer_timeout_ns`: after so long without an answer ask again, or another. `backoff_ns`, `max_backoff_ns`: the
     wait before what was refused is tried again, which doubles. `suspect_after_ns`: a primary that is silent for so
     long is reported. `view_age_ns`: who appends looks for new shards so often.
@@ -38,6 +40,7 @@ class ClientConfig:
     address: Address
     ordering: tuple[Address, ...]
     policy: Policy = ANYWHERE
+    gathers: bool = True
     linger_ns: int = 2 * MILLISECOND
     batch_bytes: int = 1 << 20
     window_bytes: int = 8 << 20

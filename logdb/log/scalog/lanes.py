@@ -44,9 +44,10 @@ class Sink(Protocol):
 class Lane:
     """One segment, as this client appends to it.
 
-    A batch leaves at once when nothing is under way. Otherwise records are collected until an answer comes, they have
-    lingered, or they are a batch; and no more than the window may be under way. `busy`: the server refused something
-    for now, so nothing new is sent. `sealed`: nothing will ever be taken again, only fates are to be learned.
+    A batch leaves at once when nothing is under way, with all that is called at the same moment. Otherwise records are
+    collected until an answer comes, they have lingered, or they are a batch; and no more than the window may be under
+    way. `busy`: the server refused something for now, so nothing new is sent. `sealed`: nothing will ever be taken
+    again, only fates are to be learned.
     """
 
     def __init__(
@@ -86,6 +87,10 @@ class Lane:
                     if self._linger.at is None:
                         self._desk.set(self._linger, self._desk.now + config.linger_ns)
                     return
+            elif config.gathers and not lingered and self.waiting_bytes < config.batch_bytes:
+                if self._linger.at is None:
+                    self._desk.set(self._linger, self._desk.now)
+                return
             pieces = self._collect()
             if pieces:
                 self._launch(pieces)

@@ -26,7 +26,7 @@ from logdb.log.scalog.records import wrap
 
 Message = TypeVar("Message")
 START = 1_000 * SECOND
-CONFIG = ClientConfig("client", ("o1", "o2", "o3"))
+CONFIG = ClientConfig("client", ("o1", "o2", "o3"), gathers=False)
 LIVE, FINALIZING, FINALIZED = ShardState.LIVE, ShardState.FINALIZING, ShardState.FINALIZED
 
 

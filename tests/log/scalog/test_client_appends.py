@@ -73,6 +73,25 @@ def test_what_comes_while_a_batch_is_under_way_is_collected_until_the_answer() -
     assert [stage.answers[call].gsns for call in others] == [[10, 11], [12, 13], [14, 15]]
 
 
+def test_what_is_called_at_one_moment_leaves_together() -> None:
+    stage = Stage(view(1, shard(1), shard(2), shard(3)), gathers=True)
+    for _ in range(5):
+        stage.call(calls.Append(records(2)))
+    assert stage.take(Append) == []
+    stage.wait(0)
+    to, batch = stage.one(Append)
+    assert len(batch.records) == 10
+    stage.acknowledge(to, batch, 1)
+    assert [stage.answers[call].gsns for call in range(1, 6)] == [[n, n + 1] for n in range(1, 11, 2)]
+
+
+def test_a_whole_batch_is_not_gathered_any_further() -> None:
+    stage = one_segment(gathers=True, batch_bytes=200)
+    for _ in range(6):
+        stage.call(calls.Append(records(1)))
+    assert len(stage.one(Append)[1].records) == 5
+
+
 def test_what_has_lingered_is_sent() -> None:
     stage = one_segment(linger_ns=MILLISECOND)
     for _ in range(3):
