@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from concurrent import futures
 from typing import Any, Final
 
+from logdb.errors import AccessDenied
 from logdb.log.contract import Batch, LogFailed, LogRecord, NotOfThisShard, Record, ShardPolicy, View
 from logdb.log.cores import Address
 from logdb.log.scalog import calls, messages
@@ -20,12 +21,13 @@ from logdb.log.scalog.messages import ShardState
 from logdb.log.scalog.policies import ByRecord
 from logdb.net.discovery import addresses_of, client_hello, discover
 from logdb.net.host import Build
-from logdb.net.hosted_client import HostedClient, given
+from logdb.net.hosted_client import HostedClient, Waiter, given, settle
 from logdb.net.limits import check_record
 from logdb.net.loops import in_shared_loop
 from logdb.net.parcels import Hello
 from logdb.net.peers import Refused
 from logdb.net.security.credentials import NONE, AnyPath, Credentials, credentials
+from logdb.net.security.records import check_kinds
 
 TIMEOUT_S: Final = 30.0
 
@@ -38,6 +40,7 @@ class Connection(HostedClient):
             config = ClientConfig(address=address, ordering=node.ordering)
             return lambda journals, rng: LogClient(config, journals, rng)
 
+        self._of_database = bool(node.mapping)
         super().__init__(node.cluster, build, _over, credentials, node.right)
 
     @classmethod
@@ -49,6 +52,17 @@ class Connection(HostedClient):
         if not theirs.ordering:
             raise Refused(f"the server at {theirs.address} belongs to no shared log")
         return cls(theirs, credentials)
+
+
+    def put(self, request: Any, timeout: float | None, waiter: Waiter) -> None:
+        """Put a call; nothing goes out that the servers of a database would not take."""
+        if self._of_database and isinstance(request, calls.Append):
+            try:
+                check_kinds(request.records)
+            except AccessDenied as error:
+                settle(waiter, error)
+                return
+        super().put(request, timeout, waiter)
 
 
 def _over(failure: BaseException | None) -> LogFailed:

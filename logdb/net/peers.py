@@ -34,6 +34,7 @@ from logdb.net.security.nodes import NodeGate
 
 Receive = Callable[[Address, Sequence[Any]], None]
 """Takes the messages of a parcel and who has sent them."""
+Inspect = Callable[[Sequence[Any]], None]
 Read = Callable[[], Awaitable[Any]]
 Write = Callable[[bytes], Awaitable[Any]]
 
@@ -134,17 +135,23 @@ class Peers:
     """All streams of the core that `hello` presents. It must be made in the loop that it works in.
 
     `receive` is given what comes; messages of kinds that are not in `takes` end their stream: no core sees them.
-    `credentials`: what this node shows to those that it dials; `gate`: who may come. `denied` hears that this node may
-    not do what it has tried.
+    `credentials`: what this node shows to those that it dials; `gate`: who may come; `inspect`: looks at what clients
+    bring, and raises AccessDenied. `denied` hears that this node may not do what it has tried.
     """
 
     def __init__(
-        self, hello: Hello, takes: frozenset[type], *, credentials: Credentials = NONE, gate: NodeGate | None = None
+        self,
+        hello: Hello,
+        takes: frozenset[type],
+        *,
+        credentials: Credentials = NONE,
+        gate: NodeGate | None = None,
+        inspect: Inspect | None = None,
     ) -> None:
         self.hello, self.traffic = hello, Traffic()
         self.receive: Receive = lambda sender, messages: None
         self.denied: Callable[[AccessDenied], None] = lambda error: None
-        self._credentials, self._gate = credentials, gate or NodeGate(Gate(), {})
+        self._credentials, self._gate, self._inspect = credentials, gate or NodeGate(Gate(), {}), inspect
         self._takes = takes
         self._peers: dict[Address, _Peer] = {}
         self._server: Any = None
@@ -209,6 +216,8 @@ class Peers:
                     raise WireError(f"{peer.address} sent a {type(message).__name__}, which {me} does not take")
             if grant is not None:
                 _check_rights(peer.address, grant, mail.messages)
+                if self._inspect is not None:
+                    self._inspect(mail.messages)
             self.receive(mail.sender, mail.messages)
 
     async def _talk(

@@ -34,6 +34,7 @@ from logdb.net.host import Host
 from logdb.net.parcels import VERSION, Hello
 from logdb.net.peers import Peers
 from logdb.net.security.nodes import guarded
+from logdb.net.security.records import check_messages, check_messages_by_kind
 from logdb.net.takes import TAKES
 
 SERVER: Final = Kind("the directory of a LogDB server", "SERVER", 1)
@@ -137,7 +138,10 @@ class Server:
         self._open_journals()
         hello = Hello(VERSION, config.cluster, config.role, config.address, config.ordering, config.mapping)
         gate, credentials = guarded(config.security, config.listen, config.names)
-        self.peers = Peers(hello, TAKES[config.role], credentials=credentials, gate=gate)
+        inspect = check_messages_by_kind if config.security is None else check_messages
+        self.peers = Peers(
+            hello, TAKES[config.role], credentials=credentials, gate=gate, inspect=inspect if config.mapping else None
+        )
         await self._report_health(_NOT_SERVING)
         await self.peers.listen(config.listen, self._add_health)
         self._start_core()

@@ -1,0 +1,79 @@
+"""What a client may append to the log of a database: transactions, their values and pins that everybody can read.
+
+Mapping servers stop at a record that they cannot read, or that contradicts what they know, all of them and for good. So
+a storage server of a cluster that has some looks at what clients bring; what servers write (decisions, compactions) is
+theirs alone. Reading each record costs some microseconds, so it is done where there is a [security]; elsewhere whoever
+comes may do everything, and only a program that has mistaken the log for its own is stopped, by the kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from logdb.errors import AccessDenied
+from logdb.log.contract import Record
+from logdb.log.scalog.messages import Append
+from logdb.store.conditions import check as check_condition
+from logdb.store.limits import MAX_KEY_BYTES, MAX_VALUE_BYTES, check_key, check_label, check_pin
+from logdb.store.ranges import MAX_BOUND_BYTES
+from logdb.store.records import COMMIT, PIN, VALUE, decode_commit, decode_pin
+
+
+def check_messages(messages: Iterable[Any]) -> None:
+    """What a client has brought. Raises AccessDenied."""
+    for message in messages:
+        if message.__class__ is Append:
+            check_kinds(message.records)
+            for tag, payload in message.records:
+                try:
+                    _CHECKS[tag](payload)
+                except ValueError as error:
+                    raise AccessDenied(f"no record of kind {tag} for the log of a database: {error}") from error
+
+
+def check_messages_by_kind(messages: Iterable[Any]) -> None:
+    """The same, without reading the records."""
+    for message in messages:
+        if message.__class__ is Append:
+            check_kinds(message.records)
+
+
+def check_kinds(records: Iterable[Record]) -> None:
+    """Raises AccessDenied for records that clients do not write."""
+    for tag, _ in records:
+        if tag not in _CHECKS:
+            raise AccessDenied(
+                f"this log is that of a database, and clients write no records of kind {tag} there: a program that"
+                " wants a log for itself needs a cluster without mapping servers"
+            )
+
+
+def _check_commit(payload: bytes) -> None:
+    commit = decode_commit(payload)
+    if not commit.sequence:
+        raise ValueError("its transaction has no number")
+    for key in commit.writes:
+        if not 0 < len(key) <= MAX_KEY_BYTES:
+            check_key(key)
+    if commit.label:
+        check_label(commit.label)
+    for key in commit.reads:
+        check_key(key)
+    for start, end in commit.ranges:
+        if len(start) > MAX_BOUND_BYTES or len(end or b"") > MAX_BOUND_BYTES:
+            raise ValueError(f"a range that was read is bounded by more than {MAX_BOUND_BYTES:,} bytes")
+    for condition in commit.conditions:
+        check_condition(condition)
+
+
+def _check_value(payload: bytes) -> None:
+    if len(payload) > MAX_VALUE_BYTES:
+        raise ValueError(f"it has {len(payload):,} bytes, the limit is {MAX_VALUE_BYTES:,}")
+
+
+def _check_pin(payload: bytes) -> None:
+    check_pin(decode_pin(payload)[0])
+
+
+_CHECKS: Final[dict[int, Callable[[bytes], None]]] = {COMMIT: _check_commit, VALUE: _check_value, PIN: _check_pin}

@@ -1,0 +1,241 @@
+"""A whole cluster with mutual TLS between all its servers, and clients of each right, on real sockets."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from logdb_cli.commands import cli
+
+import logdb
+import logdb.log
+from logdb.errors import AccessDenied, Unavailable
+from logdb.log.contract import LogFailed
+from logdb.net.log_client import RemoteLog
+from logdb.net.loops import in_shared_loop
+from logdb.net.metrics import MetricsPort
+from logdb.net.security.certificates import Authority, hosts_of
+from logdb.net.security.gate import Security
+from logdb.net.security.nodes import Identity, Insecure
+from logdb.net.server import Server
+from logdb.store.limits import MAX_KEY_BYTES
+from logdb.store.records import (
+    COMMIT,
+    COMPACTION,
+    DECISION,
+    PIN,
+    VALUE,
+    Commit,
+    Condition,
+    Decision,
+    encode_commit,
+    encode_decision,
+)
+from tests.net.clusters import Cluster, free_addresses
+from tests.net.security.conftest import Tokens
+
+
+class SecureCluster(Cluster):
+    """One server of each role, two of a shard."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, storage=2, mapping=1, failures=1)
+        self.certificates, self.tokens = path / "certificates", Tokens(path / "tokens.toml")
+        authority = Authority(self.certificates)
+        names = {config.address: name for name, config in self.configs.items()}
+        for name, config in self.configs.items():
+            pem = authority.server(hosts_of([config.address]), Identity("test", config.role.value, name))
+            files = Security(self.certificates / "ca.pem", pem, pem.with_suffix(".key"), self.tokens.path)
+            self.configs[name] = replace(config, security=files, names=names)
+        authority.client("client")
+
+    def shown(self, token: str) -> dict[str, Any]:
+        client = self.certificates / "client.pem"
+        pair = {"certificate": client, "certificate_key": client.with_suffix(".key")}
+        return {"ca": self.certificates / "ca.pem", **pair, "token": token}
+
+    def connect(self) -> RemoteLog:
+        return logdb.log.connect(self.ordering, **self.shown(self.tokens.admin))
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureCluster]:
+    cluster = SecureCluster(tmp_path_factory.mktemp("cluster"))
+    cluster.start(1)
+    yield cluster
+    cluster.check()
+    cluster.close()
+
+
+def test_the_log(cluster: SecureCluster) -> None:
+    with (
+        logdb.log.connect(cluster.ordering, **cluster.shown(cluster.tokens.write)) as writer,
+        logdb.log.connect(cluster.mapping, **cluster.shown(cluster.tokens.read)) as reader,
+    ):
+        (gsn,) = writer.append([(VALUE, b"x")])
+        assert reader.read_record(gsn, 1).payload == b"x"
+        assert reader.tail() >= gsn
+        for call in (
+            lambda: reader.append([(VALUE, b"y")]),
+            lambda: reader.trim(1),
+            lambda: writer.trim(1),
+            lambda: writer.finalize_shard(1),
+            writer.add_shard,
+        ):
+            with pytest.raises(AccessDenied, match=r"this client may .* and this needs the right"):
+                call()
+        assert reader.tail() == writer.tail() == gsn
+
+
+BEFORE = Commit(1, 2, {b"k": b"v"})
+POISON = {
+    "of no kind": (200, b"x"),
+    "a decision": (DECISION, encode_decision(Decision(0, 1, ()))),
+    "a compaction": (COMPACTION, b""),
+    "no commit": (COMMIT, b"x"),
+    "a commit that goes on": (COMMIT, encode_commit(BEFORE) + b"x"),
+    "no number": (COMMIT, encode_commit(BEFORE._replace(sequence=0))),
+    "no key": (COMMIT, encode_commit(BEFORE._replace(writes={b"": b"v"}))),
+    "a large key": (COMMIT, encode_commit(BEFORE._replace(writes={bytes(MAX_KEY_BYTES + 1): b"v"}))),
+    "no key read": (COMMIT, encode_commit(BEFORE._replace(snapshot=1, reads=[b""]))),
+    "a condition of no kind": (COMMIT, encode_commit(BEFORE._replace(conditions=[Condition(99, b"k", None)]))),
+    "no pin": (PIN, b"x"),
+}
+
+
+@pytest.mark.parametrize("poison", sorted(POISON))
+def test_no_client_stops_the_servers_of_a_database(
+    cluster: SecureCluster, poison: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a record that they cannot read: a storage server does not let it pass, nor that of another kind a client."""
+    kind = POISON[poison][0]
+    with logdb.log.connect(cluster.ordering, **cluster.shown(cluster.tokens.admin), timeout=0.5) as log:
+        tail = log.tail()
+        if kind not in (COMMIT, PIN):
+            with pytest.raises(AccessDenied, match=f"clients write no records of kind {kind} there"):
+                log.append([POISON[poison]])
+            monkeypatch.setattr("logdb.net.log_client.check_kinds", lambda records: None)
+        with pytest.raises(LogFailed):
+            log.append([POISON[poison]])
+    with cluster.connect() as log:
+        assert log.tail() == tail
+    cluster.check()
+
+
+def test_the_database(cluster: SecureCluster) -> None:
+    with (
+        logdb.connect(cluster.ordering, **cluster.shown(cluster.tokens.write)) as writer,
+        logdb.connect(cluster.mapping, **cluster.shown(cluster.tokens.read)) as reader,
+    ):
+        version = writer.put(b"k", b"1")
+        with writer.transaction() as txn:
+            txn[b"k"] = (txn[b"k"] or b"") + b"2"
+        writer.pin("p")
+        assert reader[b"k"] == b"12"
+        assert reader.at(version)[b"k"] == b"1"
+        assert dict(reader.scan()) == {b"k": b"12"}
+        for call in (
+            lambda: reader.put(b"k", b"3"),
+            lambda: reader.pin("q"),
+            reader.compact,
+            writer.compact,
+        ):
+            with pytest.raises(AccessDenied, match=r"this client may .* and this needs the right"):
+                call()
+        assert reader[b"k"] == b"12"
+        writer.unpin("p")
+
+
+@pytest.mark.parametrize("connect", [logdb.connect, logdb.log.connect], ids=["database", "log"])
+def test_who_is_not_let_in_hears_why(cluster: SecureCluster, connect: Any, tmp_path: Path) -> None:
+    shown = cluster.shown(cluster.tokens.read)
+    bare = {"ca": shown["ca"]}
+    Authority(tmp_path).client("client")
+    strange = {**shown, "certificate": tmp_path / "client.pem", "certificate_key": tmp_path / "client.key"}
+    for wrong, error, what in (
+        ({**shown, "token": "wrong"}, AccessDenied, "the token is not known here"),
+        ({**shown, "token": None}, AccessDenied, "the certificate of 'client' gives no right here"),
+        ({}, Unavailable, "it speaks TLS: name the CA"),
+        (bare, Unavailable, "it wants to see a certificate"),
+        ({**shown, "ca": tmp_path / "ca.pem"}, Unavailable, "its certificate is not of the CA that was given"),
+        (strange, Unavailable, r"it does not accept the certificate in .*client\.pem"),
+    ):
+        with pytest.raises(error, match=what) as caught:
+            connect(cluster.ordering, **wrong)
+        assert "\n" not in str(caught.value)
+
+
+def test_metrics_beyond_this_machine_are_for_certificates(cluster: SecureCluster) -> None:
+    address = next(free_addresses())
+    metrics = MetricsPort(cluster.servers["o1"], address.replace("127.0.0.1", "0.0.0.0"))
+    try:
+        ours = ssl.create_default_context(cafile=cluster.certificates / "ca.pem")
+        with pytest.raises(OSError):
+            urllib.request.urlopen(f"http://{address}/metrics", timeout=20)
+        with pytest.raises(OSError):
+            urllib.request.urlopen(f"https://{address}/metrics", context=ours, timeout=20)
+        client = cluster.certificates / "client.pem"
+        ours.load_cert_chain(client, client.with_suffix(".key"))
+        host, _, port = address.rpartition(":")
+        with socket.create_connection((host, int(port))):  # and says nothing
+            with urllib.request.urlopen(f"https://{address}/metrics", context=ours, timeout=20) as answer:
+                assert b"logdb_leader 1.0" in answer.read()
+    finally:
+        metrics.close()
+
+
+@pytest.mark.parametrize(
+    ("file", "what"),
+    [("certificate", "cannot be read: No such file"), ("tokens", "cannot be read: No such file"), ("", "")],
+    ids=["no certificate", "no tokens", "loopback alone"],
+)
+def test_a_server_whose_files_are_wrong_does_not_start(
+    cluster: SecureCluster, tmp_path: Path, file: str, what: str
+) -> None:
+    config = replace(cluster.configs["s1"], data=tmp_path / "data", listen=next(free_addresses()))
+    assert config.security is not None
+    wrong = replace(config, security=replace(config.security, **{file: tmp_path / "none"})) if file else replace(
+        config, security=None, listen="0.0.0.0:7400"
+    )
+    server = Server(wrong)
+    try:
+        with pytest.raises(Insecure, match=what or "can be reached from other machines"):
+            in_shared_loop(server.start())
+    finally:
+        in_shared_loop(server.close())
+
+
+def test_the_command_says_so_in_one_line(tmp_path: Path) -> None:
+    config = tmp_path / "c.toml"
+    security = '[security]\nca = "ca.pem"\ncertificate = "{role}-{name}.pem"\nkey = "{role}-{name}.key"\n'
+    config.write_text(f'[cluster]\nname = "demo"\n[ordering.o1]\nlisten = "{next(free_addresses())}"\n{security}')
+    done = CliRunner().invoke(cli, ["serve", "ordering", "--config", str(config), "--name", "o1"])
+    assert done.exit_code == 2
+    assert done.stderr == (
+        f"error: ordering o1: {tmp_path}/ordering-o1.pem cannot be read: No such file or directory\n"
+    )
+
+
+def test_a_program_that_takes_a_database_for_a_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without any security as well."""
+    plain = Cluster(tmp_path, mapping=1)
+    plain.start(1)
+    try:
+        with logdb.log.connect(plain.ordering, timeout=0.5) as log:
+            with pytest.raises(AccessDenied, match="this log is that of a database"):
+                log.append([(200, b"x")])
+            monkeypatch.setattr("logdb.net.log_client.check_kinds", lambda records: None)
+            with pytest.raises(LogFailed):
+                log.append([(200, b"x")])
+        with logdb.connect(plain.ordering) as db:
+            assert db.at(db.put(b"k", b"1")).get(b"k") == b"1"
+        plain.check()
+    finally:
+        plain.close()
