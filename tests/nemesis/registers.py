@@ -4,12 +4,15 @@ A key is a register that is read, written, and compared and set. Going through t
 every state in which the key may be: its value, and which of the operations under way have taken effect. When an
 operation returns, only those states are left in which it has. None left: the history is not linearizable.
 
-Every value is written once. So of operations of which nobody knows how they ended, one that nobody saw may be left out,
-and one that was seen had taken effect when the first to see it returned: none is under way for ever.
+Every value is written once. So of operations of which nobody knows how they ended, one whose value somebody saw had
+taken effect when the first to see it returned. The others may have taken effect at any time or never; all that they can
+explain is why a comparison failed. A state in which fewer of them have is as good as one in which more have: what can
+follow the second can follow the first. So only those states are kept, and there are few.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -22,18 +25,20 @@ MOST_STATES = 200_000
 class Operation(NamedTuple):
     """`kind` "r", "w" or "cas"; a read found `value`, a write wrote it; a "cas" wrote it where `expected` was.
 
-    `succeeded`: of a "cas", whether its condition held; one that failed is a read of anything but `expected`."""
+    `succeeded`: of a "cas", whether its condition held; one that failed is a read of anything but `expected`.
+    `returned`: None if it may take effect at any time or never."""
 
     kind: str
     value: str | None
     expected: str | None
     succeeded: bool
     invoked: int
-    returned: int
+    returned: int | None
     entry: Entry
 
 
-State = tuple[str | None, frozenset[int]]
+State = tuple[str | None, frozenset[int], frozenset[int]]
+"""The key's value, and which operations have taken effect of those that must, and of those that may."""
 
 
 def check_registers(entries: Iterable[Entry], keys: Sequence[str]) -> None:
@@ -58,70 +63,87 @@ def operations_of(entries: Sequence[Entry], key: str) -> list[Operation]:
                 continue
             operation = Operation(
                 kind, rest[-1], rest[0] if kind == "cas" else None, not is_refused, entry.invoked,
-                entry.returned or 0, entry,
+                entry.returned, entry,
             )  # fmt: skip
             (operations if entry.status != "info" else doubtful).append(operation)
-    return operations + _seen(doubtful, operations)
+    return operations + _bounded(doubtful, operations)
 
 
-def _seen(doubtful: Sequence[Operation], operations: Sequence[Operation]) -> list[Operation]:
-    """Of those of which nobody knows: the ones that somebody saw, with the moment by which they had taken effect."""
+def _bounded(doubtful: Sequence[Operation], operations: Sequence[Operation]) -> list[Operation]:
+    """Of those of which nobody knows: the ones that somebody saw had taken effect by then."""
     firsts: dict[str | None, int] = {}
+
+    def saw(value: str | None, returned: int) -> None:
+        firsts[value] = min(firsts.get(value, returned), returned)
+
     for one in operations:
-        seen = one.value if one.kind == "r" else one.expected if one.kind == "cas" and one.succeeded else None
-        if seen is not None:
-            firsts[seen] = min(firsts.get(seen, one.returned), one.returned)
+        if one.kind == "r" or (one.kind == "cas" and one.succeeded):
+            assert one.returned is not None
+            saw(one.value if one.kind == "r" else one.expected, one.returned)
     found: list[Operation] = []
     left = list(doubtful)
-    while True:
-        known = [one for one in left if one.value in firsts]
-        if not known:
-            return found
+    while known := [one for one in left if one.value in firsts]:
         for one in known:
             left.remove(one)
             returned = firsts[one.value]
             found.append(one._replace(returned=returned))
-            if one.kind == "cas" and one.expected is not None:
-                firsts[one.expected] = min(firsts.get(one.expected, returned), returned)
+            if one.kind == "cas":
+                saw(one.expected, returned)
+    return found + left
 
 
 def check_register(key: str, operations: Sequence[Operation]) -> None:
     """Raises Failure if no order of the operations explains what they returned."""
     moments = sorted(
-        (moment, begins, number)
+        (moment, ends, number)
         for number, one in enumerate(operations)
-        for moment, begins in ((one.invoked, 0), (one.returned, 1))
+        for moment, ends in ((one.invoked, False), (one.returned, True))
+        if moment is not None
     )
     under_way: set[int] = set()
-    states: set[State] = {(None, frozenset())}
+    states: set[State] = {(None, frozenset(), frozenset())}
     for _, ends, number in moments:
         if not ends:
             under_way.add(number)
             continue
-        states = {
-            (value, done - {number}) for value, done in _reachable(states, under_way, operations) if number in done
-        }
+        reached = _reachable(states, under_way, operations)
+        states = {(value, done - {number}, maybe) for value, done, maybe in reached if number in done}
         under_way.discard(number)
         if not states:
             raise Failure("linearizable", f"{key}: {operations[number].entry} cannot have returned what it did")
 
 
 def _reachable(states: set[State], under_way: set[int], operations: Sequence[Operation]) -> set[State]:
-    """All states that operations under way can make of these."""
-    found, left = set(states), list(states)
+    """All states that operations under way can make of these, but those that are no better than another."""
+    least: dict[tuple[str | None, frozenset[int]], list[frozenset[int]]] = {}
+    left: deque[State] = deque()
+
+    def add(value: str | None, done: frozenset[int], maybe: frozenset[int]) -> None:
+        known = least.setdefault((value, done), [])
+        if not any(other <= maybe for other in known):
+            known[:] = [other for other in known if not maybe <= other]
+            known.append(maybe)
+            left.append((value, done, maybe))
+
+    for state in sorted(states, key=lambda state: len(state[2])):
+        add(*state)
+    refused = {number for number in under_way if not operations[number].succeeded}
+    may = {number for number in under_way if operations[number].returned is None}
+    must, unseen = under_way - may, {operations[number].value for number in may}
     while left:
-        value, done = left.pop()
-        for number in under_way - done:
+        value, done, maybe = left.popleft()
+        for number in (must if refused <= done else under_way) - done - maybe:
             one = operations[number]
             if one.kind == "r":
                 fits, after = one.value == value, value
-            elif one.kind == "w":
-                fits, after = True, one.value
+            elif one.kind == "w":  # of two values that nobody saw, one is enough
+                fits, after = one.returned is not None or value not in unseen, one.value
             else:
                 fits, after = (one.expected == value) == one.succeeded, one.value if one.succeeded else value
-            if fits and (state := (after, done | {number})) not in found:
-                found.add(state)
-                left.append(state)
-        if len(found) > MOST_STATES:
+            if fits and one.returned is None:
+                add(after, done, maybe | {number})
+            elif fits:
+                add(after, done | {number}, maybe)
+        if len(least) > MOST_STATES:
             raise Failure("linearizable", "too many operations at once to tell")
-    return found
+    return {(value, done, maybe) for (value, done), all_ in least.items() for maybe in all_}
