@@ -1,0 +1,85 @@
+"""What an operator does when the cluster changes under their hands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logdb.errors import Unavailable
+from logdb.log.scalog.messages import Member, View
+from logdb.net.operations import changes
+from logdb.net.operations.changes import Operator
+from logdb.net.operations.layout import Layout, Shape
+
+ONE_SHARD = View(5, (), 2, 1, (), ())
+TAKEN = View(7, (), 3, 1, (), ())
+"""A shard has come, of all spares that there were."""
+
+
+class Scripted:
+    """A log whose configuration is, one after another, one of these; it refuses every change."""
+
+    def __init__(self, *views: View) -> None:
+        self.views = list(views)
+
+    def __enter__(self) -> Scripted:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def call(self, request: Any, timeout: float | None) -> View:
+        return self.views.pop(0) if len(self.views) > 1 else self.views[0]
+
+    def reconfigure(self, change: Any) -> int:
+        raise Unavailable("a shard has 2 servers, and there are 0 spares")
+
+
+class Ghosts:
+    """Servers that are started, and are not there."""
+
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    def start(self, servers: Any, tick: Any) -> None:
+        pass
+
+    def end(self) -> None:
+        pass
+
+
+@pytest.fixture
+def operator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Operator:
+    monkeypatch.setattr(changes, "Started", Ghosts)
+    monkeypatch.setattr(changes, "PATIENCE_S", 0.2)
+    return Operator((), Layout.make(tmp_path, Shape(1, 2, 1, 0), {}, 20_000))
+
+
+def hears(operator: Operator, monkeypatch: pytest.MonkeyPatch, *views: View, alive: int = 0) -> None:
+    monkeypatch.setattr(operator, "_log", lambda: Scripted(*views))
+    monkeypatch.setattr(operator, "_alive", lambda spares: [spare.server for spare in spares][:alive])
+
+
+def test_the_cluster_takes_the_spares_itself(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    hears(operator, monkeypatch, ONE_SHARD, ONE_SHARD, ONE_SHARD, TAKEN)
+    assert operator.add_shard() == 2
+
+
+def test_the_cluster_takes_them_a_moment_before(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting = ONE_SHARD._replace(spares=(Member(3, "a:1"), Member(4, "a:2")))
+    hears(operator, monkeypatch, ONE_SHARD, waiting, waiting, TAKEN, alive=2)
+    assert operator.add_shard() == 2
+
+
+def test_spares_that_do_not_come(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    hears(operator, monkeypatch, ONE_SHARD)
+    with pytest.raises(Unavailable, match="2 spare servers are needed, and 0 answer"):
+        operator.add_shard()
+
+
+def test_a_refusal_is_told(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    hears(operator, monkeypatch, ONE_SHARD._replace(spares=(Member(3, "a:1"), Member(4, "a:2"))), alive=2)
+    with pytest.raises(Unavailable, match="a shard has 2 servers, and there are 0 spares"):
+        operator.add_shard()
