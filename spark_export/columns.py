@@ -10,9 +10,11 @@ no document at all, is looked at again one by one, which finds what can be conve
 
 from __future__ import annotations
 
+import base64
+import datetime as dt
 import io
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -155,3 +157,47 @@ def _object(key: bytes, value: bytes) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ValueError(f"the value of key {shown(key)} is no JSON object: {value!r:.60}")
     return found
+
+
+# ---- the other way round
+
+
+def check_written(schema: StructType, codec: str | None, ignored: Sequence[str]) -> None:
+    """That a DataFrame with these columns can be written. Raises ValueError."""
+    names = schema.names
+    content = [name for name in names if name not in ("key", *ignored)]
+    if "key" not in names:
+        raise ValueError(f"the DataFrame has no column key (it has {', '.join(names)})")
+    if codec is None and content != ["value"]:
+        raise ValueError(f"the columns are to be key and value, not {', '.join(names)}; documents need a codec")
+    for name in ("key",) if codec is not None else ("key", "value"):
+        kind = schema[name].dataType.simpleString()
+        if kind not in ("binary", "string"):
+            raise ValueError(f"the column {name} must be BINARY or STRING, not {kind}")
+
+
+def documents(batch: pa.RecordBatch, codec: str | None, ignored: Sequence[str]) -> Iterator[tuple[bytes, bytes | None]]:
+    """The keys and values that rows are written as. Raises ValueError."""
+    keys = _as_bytes(batch.column("key"))
+    if codec is None:
+        values = _as_bytes(batch.column("value"))
+    else:
+        names = [name for name in batch.schema.names if name not in ("key", *ignored)]
+        encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_plain).encode
+        values = [encode(row).encode() for row in batch.select(names).to_pylist()]
+    for key, value in zip(keys, values, strict=True):
+        if key is None:
+            raise ValueError("a row has no key: the column key is null")
+        yield key, value
+
+
+def _as_bytes(column: pa.Array) -> list[bytes | None]:
+    items: list[bytes | None] = column.cast(pa.large_binary()).to_pylist()
+    return items
+
+
+def _plain(thing: Any) -> Any:
+    """What Spark has and JSON has not."""
+    if isinstance(thing, bytes):
+        return {"base64": base64.b64encode(thing).decode()}
+    return thing.isoformat() if isinstance(thing, dt.date | dt.time) else str(thing)

@@ -43,12 +43,25 @@ codec              json: values are JSON objects, as `logdb import` makes them, 
 partitionBytes     bytes of log for each partition (default: 128 MiB)
 snapshot           instead of path and version: the folder of a pinned snapshot
 
+    df.write.format("logdb").mode("append").save("data")
+
+writes the columns `key` and `value` (BINARY or STRING, a null value deletes), and so does `writeStream` (`writing`):
+
+path, endpoints    where to: a directory that nobody has open for writing, or the addresses of servers
+codec              json: the other columns become a JSON object
+batchRows          rows of a transaction (default: 1,000)
+atomic             true: all rows are one transaction
+jobId              a name by which a job that is repeated is known, so that it writes what was not written
+label              of the transactions
+timeout            seconds that servers have for an answer (default: 30)
+
 `.schema(...)` chooses columns, and may ask for key and value as STRING (`columns`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import uuid
 from collections.abc import Iterator, Mapping
 from itertools import islice, pairwise
 from pathlib import Path
@@ -62,13 +75,15 @@ from logdb.embedded.plan import Plan, load, pin
 from logdb.errors import LogDBError
 from spark_export import changes
 from spark_export.changes import Changes
-from spark_export.columns import CODECS, SAMPLED_VALUES, Asked, asked, inferred
+from spark_export.columns import CODECS, SAMPLED_VALUES, Asked, asked, check_written, inferred
 from spark_export.decoding import KeyRange
 from spark_export.failure import reporting
 from spark_export.filters import Bounds
 from spark_export.options import Options, application
 from spark_export.runs import ROWS, STRETCH_BYTES, Runs
 from spark_export.stream import LATEST, OLDEST, LogDBStreamReader
+from spark_export.writing import IGNORED, TIMEOUT_S, Folder, LogDBStreamWriter, LogDBWriter, Target
+from spark_export.writing import ROWS as BATCH_ROWS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -77,6 +92,7 @@ if TYPE_CHECKING:
 RANGE: Final = ("prefix", "prefixHex", "startKey", "startKeyHex", "endKey", "endKeyHex")
 EVERYWHERE: Final = ("path", *RANGE, "codec", "partitionBytes", "readChangeFeed")
 SNAPSHOT: Final = (*EVERYWHERE, "versionAsOf", "timestampAsOf", "snapshot", "startingVersion", "maxRowsPerTrigger")
+WRITING: Final = ("endpoints", "label", "batchRows", "atomic", "jobId", "timeout")
 CHANGES: Final = (*EVERYWHERE, "startingVersion", "endingVersion", "oldValues", "maxRowsPerTrigger")
 COLUMNS: Final = dict(zip(ROWS.names, ROWS.types, strict=True))
 
@@ -89,8 +105,8 @@ class LogDBSource(DataSource):
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(dict(options))
-        self._is_feed = Options(options, (*SNAPSHOT, *CHANGES)).flag("readChangeFeed")
-        self._given = given = Options(options, CHANGES if self._is_feed else SNAPSHOT)
+        self._is_feed = Options(options, (*SNAPSHOT, *CHANGES, *WRITING)).flag("readChangeFeed")
+        self._given = given = Options(options, CHANGES if self._is_feed else (*SNAPSHOT, *WRITING))
         self._keys = given.keys()
         self._codec = given.choice("codec", CODECS)
         self._stretch_bytes = given.number("partitionBytes", least=1) or STRETCH_BYTES
@@ -116,6 +132,8 @@ class LogDBSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         self._refuse("maxRowsPerTrigger", "it is for streams")
+        for name in WRITING:
+            self._refuse(name, "it is for writing")
         plan = self._plan()
         columns = asked(schema, self._columns(), self._codec)
         if self._is_feed:
@@ -132,6 +150,39 @@ class LogDBSource(DataSource):
         since = LATEST if self._since is None else self._since
         path, size = self._given.path(), self._stretch_bytes
         return LogDBStreamReader(path, self._keys, columns, since, self._most_rows, size)
+
+    def writer(self, schema: StructType, overwrite: bool) -> LogDBWriter:
+        target = self._target(schema, overwrite)
+        return LogDBWriter(target, None if target.path is None else Folder.made(target, application()))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> LogDBStreamWriter:  # noqa: N802
+        target = self._target(schema, overwrite)
+        if not target.named:
+            raise ValueError("a stream that is written needs a jobId, by which a batch that is repeated is known")
+        return LogDBStreamWriter(target, None if target.path is None else Folder.made(target, application()))
+
+    def _target(self, schema: StructType, overwrite: bool) -> Target:
+        if overwrite:
+            raise ValueError('rows are added to a database: .mode("append")')
+        for name in (*SNAPSHOT, *CHANGES):
+            if name not in ("path", "codec"):
+                self._refuse(name, "it is for reading")
+        given = self._given
+        if ("path" in given) == ("endpoints" in given):
+            raise ValueError("give path or endpoints, where the rows are to go")
+        check_written(schema, self._codec, IGNORED)
+        job = given.text("jobId")
+        return Target(
+            given.text("path"),
+            given.text("endpoints"),
+            job or uuid.uuid4().hex,
+            job is not None,
+            self._codec,
+            given.text("label") or "",
+            given.number("batchRows", least=1) or BATCH_ROWS,
+            given.flag("atomic"),
+            given.number("timeout", least=1) or TIMEOUT_S,
+        )
 
     def _columns(self) -> dict[str, pa.DataType]:
         if not self._is_feed:

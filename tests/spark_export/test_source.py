@@ -132,6 +132,26 @@ def test_a_stream_goes_on_from_its_checkpoint(spark: Any, tmp_path: Path) -> Non
     assert {row["_change_type"] for _, found in commits[1:] for row in found} == {"update"}
 
 
+def test_a_frame_is_written_and_read_back(spark: Any, tmp_path: Path) -> None:
+    path = str(tmp_path / "db")
+    frame = spark.range(0, 5_000, 1, 4).selectExpr("printf('k%04d', id) as key", "cast(id as string) as value")
+    frame.write.format("logdb").mode("append").save(path)
+    with logdb.open(path) as db:
+        assert list(db.scan()) == [(b"k%04d" % number, b"%d" % number) for number in range(5_000)]
+        assert len(list(db.watch(since=0, timeout=0))) == 8
+        version = db.version
+    gone = spark.read.format("logdb").load(path).where("key < cast('k2500' as binary)")
+    gone.selectExpr("key", "cast(null as binary) as value").write.format("logdb").mode("append").save(path)
+    assert spark.read.format("logdb").load(path).count() == 2_500
+    assert spark.read.format("logdb").option("versionAsOf", version).load(path).count() == 5_000
+    broken = frame.selectExpr("key", "cast(assert_true(key < 'k3') as string) as value")
+    with pytest.raises(Exception, match="'assert_true|is not true"):
+        broken.write.format("logdb").mode("append").save(path)
+    with logdb.open(path) as db:
+        assert len(list(db.scan())) == 2_500
+    assert not (tmp_path / "db" / "exports").exists()
+
+
 def test_a_frame_is_one_snapshot_whatever_happens_after_load(spark: Any, open_small: OpenSmall) -> None:
     db = open_small()
     histories.write(db, Random(23), 200)

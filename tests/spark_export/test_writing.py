@@ -1,0 +1,211 @@
+"""Writing DataFrames: tasks that are repeated, jobs that are repeated, all or nothing; driven as Spark does."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import logdb
+from logdb import Database
+from spark_export import transactions, writing
+from spark_export.source import LogDBSource
+from spark_export.writing import MARKS, LogDBWriter, Rows
+from tests.net.serving import Served
+from tests.spark_export import planning
+
+OpenSmall = Callable[..., Database]
+SCHEMA = "key BINARY, value BINARY"
+TYPES = pa.schema([("key", pa.binary()), ("value", pa.binary())])
+PARTS = [[(b"%d/%d" % (part, number), b"%d" % number) for number in range(7)] for part in range(3)]
+EXPECTED = [row for part in PARTS for row in part]
+
+
+class Job:
+    """A write, from the planning to the commit."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, schema: str = SCHEMA, overwrite: bool = False, **options: str
+    ) -> None:
+        self._monkeypatch = monkeypatch
+        source = LogDBSource({"batchRows": "3", **options})
+        self.writer: Any = source.writer(planning.struct(schema), overwrite)
+
+    def task(self, part: int, rows: Any = None, fails_after: int | None = None) -> Rows:
+        """Run the task of a partition; it fails after so many rows if it is to."""
+        rows = PARTS[part] if rows is None else rows
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for number, row in enumerate(rows):
+                if number == fails_after:
+                    raise ConnectionError("the executor is lost")
+                yield pa.RecordBatch.from_pydict({"key": [row[0]], "value": [row[1]]}, TYPES)
+
+        self._monkeypatch.setattr(writing, "partition_id", lambda: part)
+        done: Rows = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(self.writer)).write(batches())))
+        return done
+
+    def commit(self, *messages: Rows) -> None:
+        """What the driver does in the end."""
+        pickle.loads(pickle.dumps(self.writer)).commit(list(messages))
+
+
+@pytest.fixture
+def job(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Job]:
+    return lambda *args, **options: Job(monkeypatch, *args, **options)
+
+
+def contents(path: str) -> list[tuple[bytes, bytes]]:
+    with logdb.open(path, read_only=True) as db:
+        return list(db.scan())
+
+
+@pytest.mark.parametrize("atomic", ["false", "true"])
+def test_into_a_directory(job: Callable[..., Job], tmp_path: Path, atomic: str) -> None:
+    path = str(tmp_path / "db")
+    write = job(path=path, atomic=atomic, label="spark")
+    messages = [write.task(part) for part in (0, 2)]
+    with pytest.raises(ConnectionError):
+        write.task(1, fails_after=5)
+    assert contents(path) == []
+    write.commit(*messages, write.task(1))
+    assert contents(path) == EXPECTED
+    assert not (tmp_path / "db" / "exports").exists()
+    with logdb.open(path) as db:
+        commits = list(db.watch(since=0, timeout=0))
+    assert [len(commit.changes) for commit in commits] == ([21] if atomic == "true" else [3, 3, 1] * 3)
+    assert {commit.label for commit in commits} == {"spark"}
+
+
+def test_a_named_job_writes_what_was_not_written(
+    job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "db")
+    put, calls = transactions.Numbered.put, []
+
+    def dying(self: Any, items: Any, label: str = "") -> None:
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        calls.append(items)
+        put(self, items, label)
+
+    write = job(path=path, jobId="nightly")
+    with monkeypatch.context() as patched:
+        patched.setattr(transactions.Numbered, "put", dying)
+        with pytest.raises(KeyboardInterrupt):
+            write.commit(*(write.task(part) for part in range(3)))
+    assert len(contents(path)) == 10
+    with logdb.open(path) as db:
+        db.put(b"0/0", b"changed since")
+    for _ in range(2):
+        again = job(path=path, jobId="nightly")
+        again.commit(*(again.task(part) for part in range(3)))
+        assert contents(path) == [(b"0/0", b"changed since"), *EXPECTED[1:]]
+    with logdb.open(path) as db:
+        assert sum(len(commit.changes) for commit in db.watch(since=0, timeout=0)) == 22
+
+
+def test_a_directory_that_is_open_for_writing_is_not_written(job: Callable[..., Job], open_small: OpenSmall) -> None:
+    db = open_small()
+    with pytest.raises(logdb.DatabaseInUse, match="let that serve it, and write to its endpoints"):
+        job(path=db.path)
+    db.close()
+    write = job(path=db.path)
+    messages = [write.task(0)]
+    db = open_small()
+    with pytest.raises(logdb.Unavailable, match="let that process serve it, and write to its endpoints"):
+        write.commit(*messages)
+    assert list(db.scan()) == []
+    write = LogDBWriter(write.writer._target, write.writer._folder)
+    write.abort([])
+    assert not (Path(db.path) / "exports").exists()
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    server = Served(tmp_path / "served")
+    yield server
+    server.close()
+
+
+def test_to_servers_a_repeated_task_writes_once(job: Callable[..., Job], served: Served) -> None:
+    write = job(endpoints=served.address)
+    with pytest.raises(ConnectionError):
+        write.task(0, fails_after=5)
+    with logdb.connect(served.address) as db:
+        marks = list(db.scan(prefix=MARKS))
+        assert len(marks) == 1
+        assert list(db.scan(end=MARKS)) == PARTS[0][:3]
+        db.put(b"0/0", b"changed since")
+        write.commit(*(write.task(part) for part in (0, 1, 2, 1)))
+        assert list(db.scan()) == [(b"0/0", b"changed since"), *EXPECTED[1:]]
+        named = [job(endpoints=served.address, jobId="nightly") for _ in range(2)]
+        for write in named:
+            write.commit(write.task(0, [(b"x", b"1"), (b"y", None), (b"0/6", None)]))
+            db.put(b"x", b"2")
+        assert db.get(b"x") == b"2"
+        assert b"0/6" not in db
+        assert [key for key, _ in db.scan(prefix=MARKS)] == [MARKS + b"nightly/0"]
+
+
+def test_to_servers_all_or_nothing(job: Callable[..., Job], served: Served) -> None:
+    write = job(endpoints=served.address, atomic="true")
+    with logdb.connect(served.address) as db:
+        messages = [write.task(part) for part in range(3)]
+        assert list(db.scan()) == []
+        write.commit(*messages)
+        assert list(db.scan()) == EXPECTED
+        (commit, _) = db.watch(since=0, timeout=0)
+        assert len(commit.changes) == 22
+
+
+def test_a_stream_is_written_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(tmp_path / "db")
+    monkeypatch.setattr(writing, "partition_id", lambda: 0)
+    source = LogDBSource({"path": path, "jobId": "stream"})
+    for batch, value in ((0, b"first"), (1, b"second"), (1, b"again")):
+        writer = pickle.loads(pickle.dumps(source.streamWriter(planning.struct(SCHEMA), False)))
+        rows = [pa.RecordBatch.from_pydict({"key": [b"k"], "value": [value]})]
+        writer.commit([writer.write(iter(rows))], batch)
+    assert contents(path) == [(b"k", b"second")]
+    with pytest.raises(ValueError, match="a stream that is written needs a jobId"):
+        LogDBSource({"path": path}).streamWriter(planning.struct(SCHEMA), False)
+
+
+def test_documents_and_text(job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(tmp_path / "db")
+    write = job("key STRING, n INT, name STRING, version LONG", path=path, codec="json")
+    monkeypatch.setattr(writing, "partition_id", lambda: 0)
+    rows = pa.RecordBatch.from_pydict({"key": ["k"], "n": [1], "name": ["wörld"], "version": [3]})
+    write.commit(write.writer.write(iter([rows])))
+    assert contents(path) == [(b"k", '{"n":1,"name":"wörld"}'.encode())]
+
+
+def test_what_cannot_be_written(job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(tmp_path / "db")
+    for schema, options, message in (
+        ("value BINARY", {}, "has no column key"),
+        ("key BINARY, carrier STRING", {}, "are to be key and value, not key, carrier; documents need a codec"),
+        ("key INT, value BINARY", {}, "the column key must be BINARY or STRING, not int"),
+        (SCHEMA, {"overwrite": True}, r"rows are added to a database: .mode\("),
+        (SCHEMA, {"prefix": "a"}, "prefix does not go with this: it is for reading"),
+        (SCHEMA, {"endpoints": "a:1"}, "give path or endpoints"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            job(schema, path=path, **options)
+    with pytest.raises(ValueError, match="atomic does not go with this: it is for writing"):
+        planning.read(path, SCHEMA, atomic="true")
+    monkeypatch.setattr(writing, "MAX_TRANSACTION_BYTES", 10)
+    with pytest.raises(logdb.TransactionTooLarge, match="with atomic"):
+        job(path=path, atomic="true").task(0)
+    with pytest.raises(ValueError, match="the column key is null"):
+        job(path=path).task(0, [(None, b"v")])
+    with pytest.raises(logdb.KeyTooLarge):
+        write = job(path=path)
+        write.commit(write.task(0, [(b"k" * 9_000, b"v")]))
+    with pytest.raises(logdb.Unavailable, match=r"127\.0\.0\.1:1"):
+        job(endpoints="127.0.0.1:1", timeout="1").task(0)
