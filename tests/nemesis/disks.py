@@ -46,9 +46,10 @@ class FailingDisk:
             os.close(fd)
 
     def restart(self) -> None:
-        """Unmount it and mount it again."""
+        """Unmount it and mount it again. What filled it may be there again: that it went was not on the disk."""
         self.unmount()
         self.mount()
+        self.clear()
 
     def fill(self) -> None:
         """Leave no room."""

@@ -152,7 +152,9 @@ class Round:
             time.sleep(0.1)
 
     def _state(self) -> str:
-        down = [process.name for process in self.servers.processes.values() if process.lives and not process.ready]
+        clients = [client for client in self.servers.clients.values() if client.running]
+        servers = [server for server in self.servers.processes.values() if server.lives]
+        down = [process.name for process in [*clients, *servers] if not process.ready]
         return f"not ready: {down}; {self._view()}"
 
     def _make_shards(self) -> bool:
