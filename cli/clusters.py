@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -144,11 +145,14 @@ def up(ctx: click.Context, /, path: Path, as_json: bool, **asked: Any) -> None:
     shown = _shown(ctx.ensure_object(Session))
     with changing(path):
         layout = _laid_out(ctx, path, asked)
+        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
             started = Operator((), layout, rendering.progress, shown).bring_up()
         except KeyboardInterrupt:
             message = f"interrupted; no server was left running that did not run before: `up --dir {path}` goes on"
             raise Failure(message, INTERRUPTED) from None
+        finally:
+            signal.signal(signal.SIGTERM, before)
     _tell_how_to_connect(path, layout, started, as_json)
 
 

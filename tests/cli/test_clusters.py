@@ -176,12 +176,13 @@ def test_a_watch_shows_what_is_done(path: Path) -> None:
         assert watch.wait(WAIT_S) == 130
 
 
-def test_ctrl_c_in_the_middle_of_up_leaves_nobody_running(path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_end_in_the_middle_of_up_leaves_nobody_running(path: Path, number: signal.Signals) -> None:
     command = ("cluster", "up", "--dir", path, "--port", port(), *SMALL)
     with started(*command) as process:
         while holding_process(path / "data" / "o1") is None:
             pass
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         assert process.wait(WAIT_S) == 130
         assert process.stderr is not None
         assert process.stderr.read().decode() == (
