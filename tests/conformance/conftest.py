@@ -10,6 +10,7 @@ import pytest
 
 import logdb
 from tests.conformance.on_asyncio import OnAsyncio
+from tests.net.clustered import OnCluster, OnClusterOfMany, OnMaskingCluster
 from tests.net.serving import OnServer, OnServerAsyncio
 
 
@@ -81,6 +82,9 @@ WORLDS = {
     "asyncio": OnAsyncio,
     "served": OnServer,
     "served asyncio": OnServerAsyncio,
+    "cluster": OnCluster,
+    "cluster of many": OnClusterOfMany,
+    "cluster that masks": OnMaskingCluster,
 }
 
 
@@ -100,7 +104,7 @@ def embedded(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[logdb.D
     world.close()
 
 
-@pytest.fixture(params=["memory", "directory", "served"])
+@pytest.fixture(params=["memory", "directory", "served", "cluster"])
 def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[logdb.Database]:
     """An empty database, where nothing of its past matters to the test."""
     world = WORLDS[request.param](tmp_path)

@@ -60,7 +60,7 @@ class Blocking:
         self._target, self._loop = target, loop
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._target, name)
+        found = self._loop.call(getattr, self._target, name)
         if inspect.iscoroutinefunction(found):
             return lambda *args, **kwargs: self._loop.run(found(*args, **kwargs))
         if name in ("scan", "history"):
