@@ -26,13 +26,15 @@ NAMES = {"append": "append", "transfer": "transfer", "cas": "compare and set", "
 class End:
     """The database when all is over. `commits`: (version, label, changes) of all of its feed. `state`: a scan.
 
-    `settled`: how the transactions ended of which nobody knew. `states`: what other servers say of the same version.
+    `settled`: how the transactions ended of which nobody knew. `oldest`: what lies before it was compacted away.
+    `states`: what other servers say of the same version.
     """
 
     version: int
     commits: list[tuple[int, str, dict[bytes, bytes | None]]]
     state: dict[bytes, bytes]
     settled: dict[str, Outcome]
+    oldest: int = 0
     states: list[dict[bytes, bytes]] = field(default_factory=list)
 
     @property
@@ -47,7 +49,7 @@ class End:
 
 def judge(entries: Sequence[Entry], end: End) -> list[str]:
     """What is wrong, nothing if all is well."""
-    settled = {TxnId.parse(txn): outcome for txn, outcome in end.settled.items()}
+    settled = {TxnId.parse(txn): told for txn, told in end.settled.items() if told.status is not Status.FORGOTTEN}
     wrong: list[str] = []
     for check in _checks(entries, end, settled):
         try:
@@ -63,6 +65,7 @@ def _checks(entries: Sequence[Entry], end: End, settled: Mapping[TxnId, Outcome]
     yield lambda: check_list_append(*lists_of(entries, end))
     yield lambda: check_registers(entries, sorted({key for entry in entries for key in _cells(entry)}))
     yield lambda: check_conflicts(entries, end)
+    yield lambda: check_forgotten(entries, end)
     model = end.model
     try:
         history = as_simulated(entries, model)
@@ -140,6 +143,18 @@ def check_conflicts(entries: Sequence[Entry], end: End) -> None:
                 raise Failure("a conflict is one", f"{entry}: {version} is {label!r}: {changes}")
 
 
+def check_forgotten(entries: Sequence[Entry], end: End) -> None:
+    """Nobody has forgotten how a transaction ended that was not compacted away."""
+    versions = {entry.txn: entry.version for entry in entries if entry.txn and entry.version}
+    told = [(txn, outcome.status.name) for txn, outcome in end.settled.items()]
+    told += [(entry.result[0], entry.result[1]) for entry in entries if entry.result is not None]
+    for txn, status in told:
+        if status == Status.FORGOTTEN.name and versions.get(txn, 0) >= end.oldest:
+            raise Failure(
+                "an outcome is remembered", f"{txn} stands at {versions.get(txn)}, the oldest is {end.oldest}"
+            )
+
+
 # ---- the same history for the simulator's checks
 
 
@@ -197,4 +212,5 @@ def _fill(op: Op, entry: Entry, versioned: Callable[[str, str | None, Entry], Ve
         op.verdict = Verdict(Reason.CONDITION, failed=tuple(entry.why["failed"]))
     if entry.result is not None:
         txn, status, version = entry.result
-        op.result = TxnId.parse(txn), Outcome(Status[status], version)
+        if status != Status.FORGOTTEN.name:
+            op.result = TxnId.parse(txn), Outcome(Status[status], version)

@@ -423,7 +423,7 @@ class Round:
         elif [seen for seen in self._follower.seen if oldest < seen.version <= told[-1].version] != told:
             self._report("the feed that was followed differs from the one that is there")
         commits = [(change.version, change.label, _shown(change.changes)) for change in self._follower.seen]
-        end = End(version, commits, state, settled)
+        end = End(version, commits, state, settled, oldest)
         end.states = [self._state_of(process, version) for process in self.servers.of("mapping")]
         return end
 

@@ -127,6 +127,13 @@ def test_an_outcome_that_contradicts_what_was_told(lines: Lines, end: End) -> No
     assert checks_of(lines, end) == {"an outcome is as of now"}
 
 
+def test_an_outcome_is_forgotten_when_it_was_compacted_away(lines: Lines, end: End) -> None:
+    lines.did("outcome", [], result=[TXN[0], "FORGOTTEN", 0])
+    assert checks_of(lines, end) == {"an outcome is remembered"}
+    end.oldest = 2
+    assert checks_of(lines, end) == set()
+
+
 def test_a_conflict_that_was_none(lines: Lines, end: End) -> None:
     why = {"error": "ConflictError", "key": "account 0", "version": 2, "snapshot": 1, "winner": "2"}
     lines.did("transfer", [], status="fail", why=why)
