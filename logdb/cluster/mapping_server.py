@@ -43,7 +43,7 @@ from logdb.cluster.rebuilding import Rebuilding
 from logdb.cluster.replica import FOLLOWED, Replica
 from logdb.cluster.upkeep import HOLD_NS
 from logdb.log.contract import Batch, Trimmed
-from logdb.log.cores import SECOND, Address, Effect, Event, Journal, ProtocolViolation, Received, Send, Stop, Timer
+from logdb.log.cores import SECOND, Address, Effect, Event, Journal, Received, Send, Stop, Timer
 from logdb.log.scalog import calls
 from logdb.log.scalog.client import ClientConfig
 from logdb.log.scalog.desk import Alarm, Desk, Questions
@@ -243,8 +243,14 @@ class MappingServer:
             if self._joined is None:
                 self._tell(txn)
                 if txn in self._waits and 0 < gsn <= self.replica.applied:
-                    raise ProtocolViolation(f"DBS-6: {txn} stands at {gsn}, and has no verdict")
+                    self._forget(txn, sender)  # it says what cannot be (DBS-6), so there is nothing to tell it, ever
         self._look_after()
+
+    def _forget(self, txn: TxnId, who: Address) -> None:
+        waiting = self._waits[txn]
+        del waiting[who]
+        if not waiting:
+            del self._waits[txn]
 
     def _tell(self, txn: TxnId) -> None:
         """Push a verdict, if there is one, to all who wait for it."""
