@@ -13,7 +13,7 @@ from logdb.errors import LogDBError
 from logdb.log.cores import Address
 from logdb.net.limits import WireError
 from logdb.net.parcels import EXCHANGE, VERSION, Hello, Mail, Role, pack, unpack
-from logdb.net.peers import BROKEN, OPTIONS, aio, explain, shake_hands
+from logdb.net.peers import BROKEN, OPTIONS, aio, explain, shake_hands, tls_reason
 from logdb.net.security.credentials import NONE, Credentials
 
 PATIENCE_S: Final = 2.0
@@ -44,7 +44,7 @@ async def ask(address: Address, cluster: str, question: Any = None, *, credentia
             finally:
                 call.cancel()
     except (LogDBError, *BROKEN, OSError, TimeoutError) as error:
-        return Heard(hello, serving, None, explain(error))
+        return Heard(hello, serving, None, await _why(address, error, credentials))
     return Heard(hello, serving, answer, "" if serving else "it is not ready yet")
 
 
@@ -54,7 +54,11 @@ async def health(address: Address, credentials: Credentials) -> str:
         async with asyncio.timeout(PATIENCE_S), credentials.channel(address, OPTIONS) as channel:
             return "" if await _is_serving(channel) else "it is not ready yet"
     except (LogDBError, *BROKEN, OSError, TimeoutError) as error:
-        return explain(error)
+        return await _why(address, error, credentials)
+
+
+async def _why(address: Address, error: Exception, credentials: Credentials) -> str:
+    return await tls_reason(address, error, credentials) or explain(error)
 
 
 async def _is_serving(channel: Any) -> bool:

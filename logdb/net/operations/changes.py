@@ -181,14 +181,15 @@ class Operator:
         up = running(servers)
         idle = [one for one in servers if one.address not in members and one.name not in up]
         wanted = [one.name for one in idle][: max(0, count - len(alive))]
-        wanted += self._layout.add_storage(count - len(alive) - len(wanted)) if len(alive) + len(wanted) < count else []
+        new = self._layout.add_storage(max(0, count - len(alive) - len(wanted)))
         started = Started(self._layout, self._credentials)
         try:
             with self._progress("starting servers") as tick:
-                started.start([self._layout.file.servers["storage", name] for name in wanted], tick)
+                started.start([self._layout.file.servers["storage", name] for name in wanted + new], tick)
             return self._spares(log, count, enough)
         except BaseException:
             started.end()
+            self._layout.remove(new)
             raise
 
     def _spares(self, log: RemoteLog, count: int, enough: Enough = never) -> list[int]:

@@ -13,7 +13,7 @@ import os
 import re
 import secrets
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -145,16 +145,27 @@ class Layout:
         return ""
 
     def add_storage(self, count: int) -> list[str]:
-        """Write so many more storage servers into the file. Returns their names."""
+        """Write so many more storage servers into the file. Returns their names. `remove` undoes it."""
         there = {name for role, name in self.file.servers if role == "storage"}
         numbers = (f"s{number}" for number in range(1, 1 << 30))
         names = [name for name, _ in zip((name for name in numbers if name not in there), range(count), strict=False)]
         addresses = [server.listen for server in self.file.servers.values()]
         ports = free_ports(1 + max(int(address.rpartition(":")[2]) for address in addresses))
         tables = [TABLE.format(role="storage", name=name, address=f"127.0.0.1:{next(ports)}") for name in names]
-        _write(self.path / FILE, (self.path / FILE).read_text() + "".join(tables))
-        self.file = ClusterFile(self.path / FILE)
+        self._rewrite((self.path / FILE).read_text() + "".join(tables))
         return names
+
+    def remove(self, names: Sequence[str]) -> None:
+        """Take storage servers out of the file that `add_storage` has put there."""
+        text = (self.path / FILE).read_text()
+        for name in names:
+            server = self.file.server("storage", name)
+            text = text.replace(TABLE.format(role="storage", name=name, address=server.listen), "")
+        self._rewrite(text)
+
+    def _rewrite(self, text: str) -> None:
+        _write(self.path / FILE, text)
+        self.file = ClusterFile(self.path / FILE)
 
 
 @contextmanager

@@ -73,10 +73,12 @@ def test_the_cluster_takes_them_a_moment_before(operator: Operator, monkeypatch:
     assert operator.add_shard() == 2
 
 
-def test_spares_that_do_not_come(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spares_that_do_not_come(operator: Operator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     hears(operator, monkeypatch, ONE_SHARD)
+    before = Layout(tmp_path).file.servers
     with pytest.raises(Unavailable, match="2 spare servers are needed, and 0 answer"):
         operator.add_shard()
+    assert Layout(tmp_path).file.servers == before
 
 
 def test_a_refusal_is_told(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,6 +71,9 @@ def test_storage_servers_are_added(tmp_path: Path) -> None:
     assert Layout(tmp_path).file.servers == layout.file.servers
     assert {name: layout.file.servers[name] for name in before} == before
     assert roles(layout)["storage"] == 4
+    layout.remove(["s3", "s4"])
+    assert Layout(tmp_path).file.servers == layout.file.servers == before
+    assert layout.add_storage(1) == ["s3"]
 
 
 @pytest.mark.parametrize(
