@@ -86,7 +86,7 @@ class Changes:
             content = values.fill(content, batch.column("large"))
         time_us = -(-batch.column("time").to_numpy() // 1_000)
         shown = {
-            "key": batch.column("key").cast(pa.binary()),
+            "key": batch.column("key"),
             "value": content.cast(pa.binary()),
             "version": batch.column("version"),
             "_commit_version": batch.column("version"),

@@ -62,7 +62,7 @@ CHUNK_BYTES: Final = 32 << 20
 
 ITEMS: Final = pa.schema(
     [
-        ("key", pa.large_binary()),
+        ("key", pa.binary()),  # with short offsets, which grouping is several times faster with
         ("value", pa.large_binary()),  # null where the key was deleted; the packed place of a large value
         ("large", pa.bool_()),
         ("version", pa.int64()),
@@ -144,20 +144,21 @@ def _walked(file: Opened) -> Iterator[tuple[int, Numbers, Numbers]]:
     data, limit, unpack = file.data, len(file.data), _LENGTH.unpack_from
     at, gsn, end = STORE_HEADER_BYTES, file.part.first, file.part.end
     while gsn < end:
-        offsets, crcs = array("q"), array("q")
-        stop = at + CHUNK_BYTES
+        offsets = array("q")
+        note, stop = offsets.append, at + CHUNK_BYTES
         for _ in range(min(FRAMES, end - gsn)):
-            after = at + FRAME_BYTES + unpack(data, at + _LENGTH_AT)[0] if at + FRAME_BYTES <= limit else limit + 1
-            offsets.append(at)
-            if after > limit:
-                crcs.append(-1)
+            note(at)
+            at = at + FRAME_BYTES + unpack(data, at + _LENGTH_AT)[0] if at + FRAME_BYTES <= limit else limit + 1
+            if at > stop or at > limit:
                 break
-            crcs.append(crc32c(data[at + BODY_AT : after]))
-            at = after
-            if at > stop:
-                break
-        offsets.append(at)
+        note(at)
+        bodies = map(slice, map(BODY_AT.__add__, offsets), offsets[1:])
+        crcs = array("q", map(crc32c, map(data.__getitem__, bodies)))
+        if at > limit:
+            crcs[-1] = -1
         yield gsn, np.array(offsets, np.int64), np.array(crcs, np.int64)
+        if at > limit:
+            return
         gsn += len(crcs)
 
 
@@ -316,7 +317,7 @@ def _batch(file: Opened, found: _Found) -> pa.RecordBatch:
     )
     places = np.arange(0, 3 * count, 3)
     columns = [
-        everything.take(pa.array(places)),
+        everything.take(pa.array(places)).cast(pa.binary()),
         everything.take(pa.array(places + 1, mask=~found.live)),
         pa.array(found.large),
         pa.array(found.version),

@@ -120,10 +120,10 @@ def _checked(directory: Path, known: File) -> Path:
 def _merged(base: Path, changed: pa.Table, live: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The rows of the base but for the keys that have changed, with what is live of these, in key order."""
     old = pq.read_table(base, schema=ROWS, use_threads=False)
-    keys = changed.column("key").cast(pa.binary()).combine_chunks()
+    keys = changed.column("key").combine_chunks()
     kept = old.filter(pc.invert(pc.is_in(old.column("key"), value_set=keys)))
     rows = pa.concat_tables([kept, pa.Table.from_batches(live, ROWS)])
-    order = pc.sort_indices(rows.column("key").cast(pa.large_binary()).combine_chunks())
+    order = pc.sort_indices(rows.column("key").combine_chunks())
     for at in range(0, len(order), GROUP_ROWS):
         yield from rows.take(order.slice(at, GROUP_ROWS)).to_batches()
 

@@ -139,7 +139,7 @@ def shown(plan: Plan, rows: pa.Table, *, fetch: bool = True, batch_rows: int = B
         content = batch.column("value")
         if fetch:
             content = values.fill(content, batch.column("large"))
-        columns = [batch.column("key").cast(pa.binary()), content.cast(pa.binary()), batch.column("version")]
+        columns = [batch.column("key"), content.cast(pa.binary()), batch.column("version")]
         yield pa.record_batch(columns, schema=ROWS)
 
 
