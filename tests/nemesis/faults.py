@@ -16,8 +16,6 @@ from tests.nemesis.servers import Process, Servers
 Fault = Generator[float, None, None]
 REFUSES = 4
 """How a server ends that must not start again."""
-STARTS_S = 15.0
-"""By then a server has started, or has said why not."""
 
 
 class Wrong(Exception):
@@ -77,9 +75,8 @@ def forget_promises(scene: Scene, who: Process) -> Fault:
     journals, aside = (scene.servers.data(who.name) / name for name in ("journals", "aside"))
     journals.rename(aside)
     who.start()
-    yield STARTS_S / 2
-    if who.running:
-        yield STARTS_S / 2
+    while who.running and not who.ready:
+        yield 0.5
     if who.exit_code != REFUSES:
         raise Wrong(f"{who.name} started without its journals: exit code {who.exit_code}")
     who.forget()

@@ -97,7 +97,7 @@ class Process:
     def __init__(self, name: str, role: str, command: Sequence[str], path: Path) -> None:
         self.name, self.role, self.command, self.path = name, role, list(command), path
         self.lives = 0
-        self._said_before = 0
+        self._said_before = {"out": 0, "log": 0}
         self.paused = False
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -105,8 +105,7 @@ class Process:
         """Start it, and do not wait for anything."""
         assert self._process is None
         self.lives += 1
-        self._file("out").touch()
-        self._said_before = self._file("out").stat().st_size
+        self._said_before = {kind: self._size(kind) for kind in ("out", "log")}
         with self._file("out").open("ab") as out, self._file("log").open("ab") as log:
             self._process = subprocess.Popen(
                 self.command, stdout=out, stderr=log, cwd=ROOT, env=os.environ | {"LOGDB_TRACEBACK": "1"}
@@ -115,10 +114,16 @@ class Process:
     def _file(self, kind: str) -> Path:
         return self.path / f"{self.name}.{kind}"
 
+    def _size(self, kind: str) -> int:
+        return self._file(kind).stat().st_size if self._file(kind).exists() else 0
+
+    def _said(self, kind: str) -> bytes:
+        return self._file(kind).read_bytes()[self._said_before[kind] :]
+
     @property
     def ready(self) -> bool:
         """Whether it has said so in this life."""
-        return self.running and b"ready: " in self._file("out").read_bytes()[self._said_before :]
+        return self.running and b"ready: " in self._said("out")
 
     @property
     def running(self) -> bool:
@@ -132,8 +137,8 @@ class Process:
 
     @property
     def log(self) -> str:
-        """What it has said on stderr, in all its lives."""
-        return self._file("log").read_text(errors="replace")
+        """What it has said on stderr in this life."""
+        return self._said("log").decode(errors="replace")
 
     def pause(self) -> None:
         assert self._process is not None
