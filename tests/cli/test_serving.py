@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from logdb_cli.commands import cli
 
 from tests.cli.conftest import Run
+from tests.net.clusters import Cluster
 from tests.net.serving import Served
 
 
@@ -33,6 +34,18 @@ def endpoint(tmp_path: Path) -> Iterator[str]:
     served.close()
 
 
+@pytest.fixture(params=["server", "cluster"])
+def either(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A server of a directory, or any node of a cluster."""
+    if request.param == "server":
+        yield request.getfixturevalue("endpoint")
+        return
+    cluster = Cluster(tmp_path / "cluster", aggregators=0, mapping=1)
+    cluster.start(1)
+    yield cluster.configs["s1"].address
+    cluster.close()
+
+
 def serving(path: Path, *options: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "logdb_cli", "serve", "--db", path, *options],
@@ -42,7 +55,8 @@ def serving(path: Path, *options: str) -> subprocess.Popen[str]:
     )
 
 
-def test_verbs_ask_a_server(endpoint: str, tmp_path: Path) -> None:
+def test_verbs_ask_servers(either: str, tmp_path: Path) -> None:
+    endpoint = either
     assert ask("put", "--endpoints", endpoint, "a", "1") == "version 1\n"
     ask("--endpoints", endpoint, "multi-put", "b", "2", "c", "3", "--if-equals", "a", "1")
     assert ask("get", "a", "--endpoints", endpoint) == "1\n"
@@ -52,6 +66,14 @@ def test_verbs_ask_a_server(endpoint: str, tmp_path: Path) -> None:
     ask("pin", "--endpoints", endpoint, "kept")
     assert json.loads(ask("pin", "--endpoints", endpoint, "--json"))["name"] == "kept"
     assert "covers version" in ask("checkpoint", "--endpoints", endpoint)
+    script = tmp_path / "script"
+    script.write_text("check a equals 1\nput d 4\n")
+    assert ask("txn", "--endpoints", endpoint, script) == "committed at version 4\n"
+    assert ask("history", "--endpoints", endpoint, "d").endswith("\t4\n")
+    watched = ask("watch", "--endpoints", endpoint, "--since", "1", "--timeout", "0", "--json").splitlines()
+    assert [json.loads(commit)["version"] for commit in watched] == [2, 4]
+    assert "no key 'nope'" in ask("get", "--endpoints", endpoint, "nope", code=1)
+    assert "the newest is 4" in ask("get", "--endpoints", endpoint, "a", "--at", "99", code=3)
     assert json.loads(ask("compact", "--endpoints", endpoint, "--json"))["floor"] == 2
 
 
