@@ -20,6 +20,7 @@ from logdb.embedded import EmbeddedHost
 from tests.model.views import folded
 
 State = dict[bytes, bytes]
+Rows = list[tuple[bytes, bytes]]
 Changes = dict[bytes, bytes | None]
 
 KEYS = [b"a", b"b", b"b\x00", b"c", b"\xff", b"l" * 480, b"l" * 480 + b"1", b"l" * 1000]
@@ -245,6 +246,9 @@ class DatabaseMachine(RuleBasedStateMachine):
         assert self.db.multi_get(KEYS) == self.state
         assert self.db.oldest_version == self.floor
         assert self.db.pins == self.pins
+        self.check()
+
+    def check(self) -> None:
         self.db._host.coordinator.check_invariants()
 
     def teardown(self) -> None:
@@ -269,11 +273,13 @@ class DatabaseMachine(RuleBasedStateMachine):
             expected = sorted(self.state_at(version).items())
             assert list(self.db.at(version).scan()) == expected, version
             assert sorted(replayed.items()) == expected, version
-            told = folded(self.db._host.log, version, self.commits)
-            assert [(key, value) for key, value, _ in told] == expected, version
+            assert self.told_by_the_log(version) == expected, version
+
+    def told_by_the_log(self, version: int) -> Rows:
+        return [(key, value) for key, value, _ in folded(self.db._host.log, version, self.commits)]
 
 
-def rows_of(state: State, low: bytes | None, high: bytes | None, reverse: bool) -> list[tuple[bytes, bytes]]:
+def rows_of(state: State, low: bytes | None, high: bytes | None, reverse: bool) -> Rows:
     rows = [row for row in state.items() if (low or b"") <= row[0] and (high is None or row[0] < high)]
     return sorted(rows, reverse=reverse)
 

@@ -235,7 +235,7 @@ class ClusterHost:
 
     def hold(self, holder: object, version: int) -> None:
         """Ask the servers to keep a version readable until `end`. It is a courtesy, and they hear of it in a while."""
-        self.put(calls.Hold(holder, version), None)
+        self.put(calls.Hold(holder, max(version, 1)), None)
 
     def end(self, holder: object) -> None:
         """Let go of a snapshot."""
