@@ -35,7 +35,7 @@ class Scale(NamedTuple):
     turn_s: float
 
 
-FULL = Scale(keys=10_000, rounds=5, turn_s=2.0)
+FULL = Scale(keys=10_000, rounds=5, turn_s=1.0)
 QUICK = Scale(keys=200, rounds=1, turn_s=0.05)
 
 TARGETS: Mapping[tuple[str, int, str], float] = {
