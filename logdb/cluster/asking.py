@@ -20,15 +20,15 @@ Told = Callable[[int, Any], None]
 
 @dataclass(slots=True)
 class Asked:
-    """A read under way. `least`: an answer of an older version would show this client the past. `server`: whom it was
-    sent to last."""
+    """A read under way. `least`: an answer of an older version would show this client the past. `attempt`: how often it
+    was put, or refused; only the last one counts as late."""
 
     question: Question
     consistency: Consistency
     version: int
     least: int
     told: Told
-    server: Address = ""
+    attempt: int = 0
 
 
 class Asking:
@@ -73,29 +73,29 @@ class Asking:
             self._desk.set(self._flush, self._desk.now + wait)
 
     def _send(self) -> None:
-        numbers = [number for number in self._unsent if number in self.open]
+        numbers = [number for number in dict.fromkeys(self._unsent) if number in self.open]
         self._unsent.clear()
         if not numbers:
             return
-        reads, server = [], self.server
+        reads, server, attempts = [], self.server, []
         for number in numbers:
             asked = self.open[number]
-            asked.server = server
+            asked.attempt += 1
+            attempts.append((number, asked.attempt))
             version = asked.version
             if asked.consistency != Consistency.SNAPSHOT:
                 version = max(version, self.session)
             reads.append(Read(number, asked.consistency, version, asked.question))
         desk = self._desk
         desk.send(server, Reads(tuple(reads)))
-        desk.set(Alarm(lambda: self._is_late(numbers, server)), desk.now + desk.config.answer_timeout_ns)
+        desk.set(Alarm(lambda: self._is_late(attempts, server)), desk.now + desk.config.answer_timeout_ns)
 
-    def _is_late(self, numbers: list[int], server: Address) -> None:
+    def _is_late(self, attempts: list[tuple[int, int]], server: Address) -> None:
         """No answer for long: somebody else may have one. What was sent on meanwhile has an alarm of its own."""
-        late = [number for number in numbers if number in self.open and self.open[number].server == server]
+        open_ = self.open
+        late = [number for number, attempt in attempts if number in open_ and open_[number].attempt == attempt]
         if late:
             self.leave(server)
-            for number in late:
-                self.open[number].server = ""
             self._queue(late, 0)
 
     # ---- answers
@@ -118,11 +118,11 @@ class Asking:
         asked.told(version, result)
 
     def busy(self, message: Busy, sender: Address) -> None:
-        numbers = [number for number in message.numbers if number in self.open]
+        numbers = [number for number in message.numbers if number in self.open and number not in self._unsent]
         if numbers:
             self.leave(sender)
             for number in numbers:
-                self.open[number].server = ""
+                self.open[number].attempt += 1
             self._queue(numbers, self._desk.backoff(1))
 
     def check_invariants(self) -> None:

@@ -285,6 +285,23 @@ def test_who_follows_the_log_itself_asks_its_client() -> None:
     assert [client.answers[number] for number in numbers] == ["to Subscribe", "to Next", "to Read", "to Close"]
 
 
+def test_a_server_that_is_busy_for_long_is_not_asked_more_and_more() -> None:
+    """Two of its answers may be under way when it is asked once more."""
+    client = Client(servers=("m1",))
+    client.call(calls.Get([b"a"]))
+    client.wait()
+    asked = []
+    for _ in range(400):
+        reads = [read.number for _, message in client.take(Reads) for read in message.reads]
+        asked.append(len(reads))
+        for number in reads:
+            client.give("m1", Busy((number,)))
+            client.give("m1", Busy((number,)))
+        client.wait(SECOND // 100)
+    assert max(asked) == 1
+    assert sum(asked) > 100
+
+
 def test_a_server_that_shows_the_past_is_not_believed() -> None:
     """DBS-4"""
     client = Client()
