@@ -386,16 +386,17 @@ def _change_line(change: Change, notation: Notation) -> str:
 
 @click.command()
 @click.argument("txn_id")
+@click.option("--settle", is_flag=True, help="If it is not found, have it aborted for ever, should it still come.")
 @as_json
 @database
 @click.pass_obj
-def outcome(session: Session, txn_id: str, as_json: bool) -> None:
+def outcome(session: Session, txn_id: str, settle: bool, as_json: bool) -> None:
     """Tell how the transaction TXN_ID ended: committed, aborted, not found or forgotten (compacted away).
 
     Exit code 1 unless it committed.
     """
-    with session.open(read_only=True) as db:
-        ended = db.outcome(txn_id)
+    with session.open(read_only=not settle) as db:
+        ended = db.outcome(txn_id, settle=settle)
     sentence = ended.status.value + (f" at version {ended.version}" if ended.committed else "")
     rendering.answer(as_json, {"status": ended.status.value, "version": ended.version}, sentence)
     if not ended.committed:

@@ -324,9 +324,9 @@ class Database:
                     raise
                 await asyncio.sleep(wait)
 
-    async def outcome(self, txn_id: str) -> Outcome:
-        """How the transaction with this id ended."""
-        return await self._host.outcome(TxnId.parse(txn_id))
+    async def outcome(self, txn_id: str, *, settle: bool = False) -> Outcome:
+        """How the transaction with this id ended: see `logdb.Database.outcome`."""
+        return await self._host.outcome(TxnId.parse(txn_id), settle)
 
     # ---- following
 

@@ -247,9 +247,13 @@ class Database:
         """Call `body(txn, ...)` in a transaction, again after each conflict: see `logdb.transactional`."""
         return run(self, body, *args, **kwargs)
 
-    def outcome(self, txn_id: str) -> Outcome:
-        """How the transaction with this id ended: committed, aborted, not found or forgotten. Raises ValueError."""
-        return self._host.outcome(TxnId.parse(txn_id))
+    def outcome(self, txn_id: str, *, settle: bool = False) -> Outcome:
+        """How the transaction with this id ended: committed, aborted, not found or forgotten. Raises ValueError.
+
+        What is not found may still be on its way, from a client that sends it or did so before it died. `settle` ends
+        that: if the log has nothing of it then it is aborted for ever, whatever comes later.
+        """
+        return self._host.outcome(TxnId.parse(txn_id), settle)
 
     # ---- following
 

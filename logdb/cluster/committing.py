@@ -23,14 +23,10 @@ from logdb.log.cores import Address
 from logdb.log.scalog import calls
 from logdb.log.scalog.desk import Alarm, Desk
 from logdb.store.limits import INLINE_VALUE_BYTES
-from logdb.store.records import COMMIT, VALUE, Place, TxnId, Value, digest, encode_commit
+from logdb.store.records import COMMIT, FENCE, VALUE, Place, TxnId, Value, digest, encode_commit
 from logdb.store.records import Commit as CommitRecord
 from logdb.txn.coordinator import Outcome, Status
 from logdb.txn.validation import Reason
-
-FENCE = {b"\0": Place(0, 0, 0, bytes(16))}
-"""The writes of a record that settles a transaction: they refer to nothing, so it is never applied, and no commit
-record of the same id after it."""
 
 
 @dataclass(slots=True)

@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from logdb.embedded.aside import begin_at_oldest
 from logdb.embedded.checkpointer import Checkpointer
@@ -49,6 +49,7 @@ from logdb.store.mapping import KeyMap, Rows
 from logdb.store.records import (
     COMMIT,
     DECISION,
+    FENCE,
     PIN,
     VALUE,
     Commit,
@@ -64,9 +65,9 @@ from logdb.store.records import (
     encode_pin,
 )
 from logdb.store.values import Values
-from logdb.txn.coordinator import Coordinator, Outcome
+from logdb.txn.coordinator import Coordinator, Outcome, Status
 from logdb.txn.transaction import Workspace
-from logdb.txn.validation import COMMITTED, Reason, Verdict, validate
+from logdb.txn.validation import COMMITTED, SETTLED, Reason, Verdict, validate
 
 T = TypeVar("T")
 
@@ -527,6 +528,8 @@ class EmbeddedHost:
         """The error for a transaction that aborted; what it names is durable."""
         if verdict.reason is Reason.TOO_OLD:
             return VersionTrimmed(snapshot, self.coordinator.floor)
+        if verdict.reason in (Reason.DUPLICATE, Reason.DANGLING):
+            return Unavailable(SETTLED)
         assert verdict.reason is Reason.CONFLICT, verdict
         winner = ""
         with contextlib.suppress(Trimmed):
@@ -625,11 +628,14 @@ class EmbeddedHost:
                 if self.coordinator.applied < gsn:
                     raise Unavailable(f"{self.path} cannot follow its log: {self._stopped}; close it and open it again")
 
-    def outcome(self, txn_id: TxnId) -> Outcome:
-        """How a transaction ended, as far as that is durable."""
+    def outcome(self, txn_id: TxnId, settle: bool = False) -> Outcome:
+        """How a transaction ended, as far as that is durable. `settle`: one that the log has nothing of is aborted."""
         self.version()
         with self.order_lock:
             outcome = self.coordinator.outcome(txn_id)
+        if settle and outcome.status is Status.NOT_FOUND:
+            self.acknowledge(self.submit(cast(Any, FENCE), txn_id=txn_id)[0])
+            return self.outcome(txn_id)
         self.settle(outcome.version)
         return outcome
 

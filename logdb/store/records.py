@@ -82,6 +82,11 @@ def digest(value: bytes) -> bytes:
     return hashlib.blake2b(value, digest_size=16).digest()
 
 
+FENCE: Final = {b"\0": Place(0, 0, 0, bytes(16))}
+"""The writes of a record that settles a transaction: they refer to nothing, so it is never applied, and no commit
+record of the same id after it."""
+
+
 class TxnId(NamedTuple):
     """A transaction's identity: who commits it (a random number for each open database) and that client's count."""
 
@@ -97,6 +102,8 @@ class TxnId(NamedTuple):
         parts = re.fullmatch(r"([0-9a-f]{16})-([0-9]{1,20})", text)
         if parts is None:
             raise ValueError(f"{text!r} is not a transaction id (16 hexadecimal digits, a dash, a number)")
+        if int(parts[2]) >> 63:
+            raise ValueError(f"{text!r} is not a transaction id: nobody counts that far")
         return cls(int(parts[1], 16), int(parts[2]))
 
 

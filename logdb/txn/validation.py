@@ -48,6 +48,7 @@ class Verdict(NamedTuple):
 
 
 COMMITTED = Verdict(Reason.COMMITTED)
+SETTLED = "nothing was committed: somebody had the transaction settled, as aborted, before it came"
 
 
 class MapBefore(Protocol):

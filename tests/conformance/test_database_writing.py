@@ -260,3 +260,24 @@ def test_outcomes(world: World) -> None:
     for wrong in ("", "x", "0123456789abcdef", "0123456789abcdef-", "0123456789abcdeX-1", "-1"):
         with pytest.raises(ValueError, match="transaction id"):
             db.outcome(wrong)
+
+
+def test_what_was_settled_has_ended(world: World) -> None:
+    db = world.db
+    with db.transaction() as first:
+        first[b"k"] = b"1"
+        first_id = first.id
+    assert db.outcome(first_id, settle=True) == (logdb.Status.COMMITTED, first.version)
+    late_id = ""
+    with pytest.raises(logdb.Unavailable, match="somebody had the transaction settled"), db.transaction() as late:
+        late_id = late.id
+        late[b"k"] = late.get(b"k", b"") + b"2"
+        ended = db.outcome(late_id, settle=True)
+        assert ended.status is logdb.Status.ABORTED
+        assert db.outcome(late_id, settle=True) == ended
+    db = world.settle()
+    assert db.outcome(late_id) == ended
+    assert dict(db.scan()) == {b"k": b"1"}
+    assert [change.version for change in db.watch(since=0, timeout=0)] == [first.version]
+    with pytest.raises(ValueError, match="nobody counts that far"):
+        db.outcome(f"0123456789abcdef-{1 << 63}")

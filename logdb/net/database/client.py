@@ -31,7 +31,7 @@ from logdb.store.mapping import Rows
 from logdb.store.records import Condition, TxnId
 from logdb.txn.coordinator import Outcome, Status
 from logdb.txn.transaction import Workspace
-from logdb.txn.validation import Reason, Verdict
+from logdb.txn.validation import SETTLED, Reason, Verdict
 
 FIRST_ROWS: Final = 256
 MOST_ROWS: Final = 4_096
@@ -221,7 +221,7 @@ class ClusterHost:
         committed = await self._commit(calls.Commit(writes, label=label, conditions=tuple(conditions)))
         verdict = committed.verdict
         if not verdict.committed and verdict.reason is not Reason.CONDITION:
-            raise Unavailable(f"nothing was committed: {verdict.reason.value}")
+            raise Unavailable(SETTLED)
         return committed.version, verdict
 
     async def begin_work(self, work: Workspace) -> ClusterReader:
@@ -271,7 +271,7 @@ class ClusterHost:
         if verdict.reason is Reason.TOO_OLD:
             raise VersionTrimmed(work.snapshot, await self.oldest())
         if not verdict.committed:
-            raise Unavailable(f"transaction {committed.txn_id} was not committed: {verdict.reason.value}")
+            raise Unavailable(SETTLED)
         return committed.version
 
     async def _commit(self, request: calls.Commit) -> calls.Committed:
@@ -284,11 +284,11 @@ class ClusterHost:
         committed: calls.Committed = self._told(await asyncio.shield(committing))
         return committed
 
-    async def outcome(self, txn_id: TxnId) -> Outcome:
-        """How a transaction ended; NOT_FOUND may still change, while its client may be sending it."""
-        if txn_id.client >> 64 or txn_id.sequence > MAX_POSITION:
-            return Outcome(Status.NOT_FOUND, 0)
+    async def outcome(self, txn_id: TxnId, settle: bool = False) -> Outcome:
+        """How a transaction ended; NOT_FOUND may still change, unless it is settled."""
         outcome: Outcome = await self.call(calls.Outcome(txn_id))
+        if settle and outcome.status is Status.NOT_FOUND:
+            outcome = await self.call(calls.Settle(txn_id))
         return outcome
 
     # ---- following, upkeep

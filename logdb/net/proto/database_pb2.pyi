@@ -235,12 +235,14 @@ class At(_message.Message):
     def __init__(self, version: _Optional[int] = ..., time: _Optional[int] = ..., time_of: _Optional[int] = ...) -> None: ...
 
 class Outcome(_message.Message):
-    __slots__ = ("client", "sequence")
+    __slots__ = ("client", "sequence", "settle")
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    SETTLE_FIELD_NUMBER: _ClassVar[int]
     client: int
     sequence: int
-    def __init__(self, client: _Optional[int] = ..., sequence: _Optional[int] = ...) -> None: ...
+    settle: bool
+    def __init__(self, client: _Optional[int] = ..., sequence: _Optional[int] = ..., settle: _Optional[bool] = ...) -> None: ...
 
 class Watch(_message.Message):
     __slots__ = ("since", "prefix", "has_keys", "keys", "wait_ms")

@@ -268,11 +268,9 @@ class RemoteHost:
             commit.ranges.extend(pb.Range(start=start, end=end) for start, end in ranges)
         return (await self.connection.call(request, txn_id)).version
 
-    async def outcome(self, txn_id: TxnId) -> Outcome:
+    async def outcome(self, txn_id: TxnId, settle: bool = False) -> Outcome:
         """How a transaction ended."""
-        if txn_id.client >> 64 or txn_id.sequence >> 64:
-            return Outcome(Status.NOT_FOUND, 0)
-        asked = pb.Outcome(client=txn_id.client, sequence=txn_id.sequence)
+        asked = pb.Outcome(client=txn_id.client, sequence=txn_id.sequence, settle=settle)
         response = await self.connection.call(pb.Request(outcome=asked))
         if response.ended.status not in Status.__members__:
             raise WireError(f"a transaction ended as {response.ended.status!r}")

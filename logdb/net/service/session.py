@@ -509,8 +509,13 @@ class Session:
     # ---- what waits
 
     def _outcome(self, request: pb.Request, asked: pb.Outcome) -> None:
+        if asked.settle and self._right < Right.WRITE:
+            raise self._denied(Right.WRITE)
+        if asked.sequence >> 63:
+            raise WireError(f"{asked.sequence} is no sequence number")
+
         async def answer() -> pb.Response:
-            outcome = await self._coroutines.outcome(TxnId(asked.client, asked.sequence))
+            outcome = await self._coroutines.outcome(TxnId(asked.client, asked.sequence), asked.settle)
             return pb.Response(version=outcome.version, ended=pb.Ended(status=outcome.status.name))
 
         self._later(request, answer())
