@@ -208,6 +208,7 @@ WRITES: dict[str, Callable[[logdb.Database], Any]] = {
     "a transaction": _writes,
     "pin": lambda db: db.pin("p"),
     "unpin": lambda db: db.unpin("p"),
+    "settle": lambda db: db.outcome(f"{1:016x}-2", settle=True),
 }
 ADMINISTERS: dict[str, Callable[[logdb.Database], Any]] = {
     "compact": lambda db: db.compact(),
