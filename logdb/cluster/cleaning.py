@@ -77,6 +77,17 @@ def decode_part(payload: bytes) -> tuple[int, Part]:
         raise MalformedRecord(f"a part of a compaction: {error}") from error
 
 
+def encode_recent(label: str, verdict: Verdict | None) -> bytes:
+    """A recent decision, as a row of a checkpoint."""
+    return encode_relocation([Relocated(label.encode(), 0, _verdict_bytes(verdict))])
+
+
+def decode_recent(raw: bytes) -> tuple[str, Verdict | None]:
+    """The inverse. Raises MalformedRecord."""
+    ((label, _, verdict),) = decode_relocation(raw)
+    return label.decode(), _verdict(verdict)
+
+
 def _entries(part: Part) -> Sequence[Relocated]:
     if isinstance(part, MapRows):
         return [Relocated(key, version, value) for key, version, value, _ in part.rows]

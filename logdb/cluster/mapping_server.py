@@ -29,6 +29,7 @@ from logdb.cluster.messages import (
     Cursor,
     Decided,
     Hold,
+    MapRows,
     Nothing,
     Outcome,
     Part,
@@ -40,7 +41,7 @@ from logdb.cluster.messages import (
 )
 from logdb.cluster.placement import ByObject
 from logdb.cluster.rebuilding import Rebuilding
-from logdb.cluster.replica import FOLLOWED, Replica
+from logdb.cluster.replica import FOLLOWED, SLICE_BYTES, Replica
 from logdb.cluster.upkeep import HOLD_NS
 from logdb.log.contract import Batch, Trimmed
 from logdb.log.cores import SECOND, Address, Effect, Event, Journal, Received, Send, Stop, Timer
@@ -88,7 +89,7 @@ class MappingServer:
     """A core. `key_map`: with a checkpoint on disk, if the host has one; else all is in memory.
 
     For whoever looks: `tail`, the newest GSN of the log that it has heard of; `answered` and `told`, how many reads
-    were answered and how many verdicts pushed.
+    were answered and how many verdicts pushed; `followed`: records of the log that it was given.
     """
 
     def __init__(
@@ -100,7 +101,7 @@ class MappingServer:
         self._line = LogLine(replace(config.log, policy=ByObject(config.log.policy)), rng, desk)
         self._compactor = Compactor(config, desk, self._line, self.replica)
         self._questions = Questions(desk)
-        self.tail = self.answered = self.told = 0
+        self.tail = self.answered = self.told = self.followed = 0
         self._subscription = 0
         self._turn = rng.randrange(8)
         self._joined: list[Part] | None = None
@@ -202,6 +203,7 @@ class MappingServer:
         if not isinstance(result, Batch):
             self._fell_behind(result)
             return
+        self.followed += len(result.records)
         for txn in self.replica.apply(result):
             if txn in self._waits:
                 self._tell(txn)
@@ -377,7 +379,7 @@ class MappingServer:
         if self._joined is not None or not 0 < version <= applied:
             self._desk.send(sender, Nothing(request))
             return
-        part, following = self.replica.slice(version, cursor, self.config.answer_bytes)
+        part, following = self.replica.slice(version, cursor, min(self.config.answer_bytes, SLICE_BYTES))
         self._desk.send(sender, Slice(request, version, self.replica.coordinator.floor, part, following))
 
     def _join(self) -> None:
@@ -415,10 +417,16 @@ class MappingServer:
         if cursor is None:
             self._floor = slice_.floor
             self._joined.clear()
+            if not self.replica.forget():
+                self._desk.out.append(Stop("the checkpoint that it took was overtaken by a compaction", wipe=True))
+                return
         elif slice_.floor != self._floor:
             self._join()
             return
-        self._joined.append(slice_.part)
+        if isinstance(slice_.part, MapRows):
+            self.replica.take_in(slice_.part)
+        else:
+            self._joined.append(slice_.part)
         if slice_.next is not None:
             self._ask_slice(slice_.version, slice_.next)
             return

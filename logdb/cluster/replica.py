@@ -12,12 +12,13 @@ from itertools import islice
 from struct import Struct
 from typing import Any, Final
 
-from logdb.cluster.cleaning import decode_beginning, decode_ending, decode_part
+from logdb.cluster.cleaning import decode_beginning, decode_ending, decode_part, decode_recent, encode_recent
 from logdb.cluster.messages import Cursor as At
 from logdb.cluster.messages import Decided, HeadRows, LedgerRows, MapRow, MapRows, Part, RecentRow, RecentRows, Section
 from logdb.log.contract import Batch, LogRecord
 from logdb.log.cores import ProtocolViolation
 from logdb.store.mapping import KeyMap
+from logdb.store.overlay import Overlay
 from logdb.store.records import (
     BEGINNING,
     COMMIT,
@@ -35,6 +36,7 @@ from logdb.store.records import (
 )
 from logdb.store.values import Values
 from logdb.txn.coordinator import Coordinator, Status, UnknownRecord
+from logdb.txn.ledger import StateRow
 from logdb.txn.validation import COMMITTED, Reason, Verdict
 
 FOLLOWED = frozenset(range(1, 256)) - {VALUE}
@@ -44,8 +46,12 @@ KEYS_AT_ONCE = 500
 """So many keys of the map are looked up before a part of a checkpoint is measured."""
 
 CLEANING_ROW: Final = b"b"
+RECENT_ROWS: Final = b"r"
 _CLEANING: Final = Struct("<QQQ")
 StateRows = list[tuple[bytes, bytes]]
+
+SLICE_BYTES: Final = 128 << 10
+"""Of a part of a checkpoint at most: who gives it has others to serve."""
 
 FORGOTTEN = Verdict(Reason.DUPLICATE)
 UNEXPLAINED = Verdict(Reason.CONFLICT)
@@ -82,6 +88,9 @@ class Replica:
         self.begun = self.begun_by = self.parts = self.ended = self.cleaned = 0
         self.begun_with: tuple[StateRows, list[RecentRow]] = [], []
         self._keep = keep
+        self._unsaved_recent: dict[int, bool] = {}
+        self._unsaved_state: StateRows = []
+        self._last_key = b""
         checkpoint = self.map.checkpoint
         if checkpoint is not None:
             self._restore(checkpoint.covers, checkpoint.state)
@@ -126,8 +135,11 @@ class Replica:
 
     def _note(self, gsn: int, label: str, verdict: Verdict | None) -> None:
         self.recent[gsn] = label, verdict
-        if len(self.recent) > self._keep:
-            self.recent.popitem(last=False)
+        gone = self.recent.popitem(last=False)[0] if len(self.recent) > self._keep else 0
+        if self.map.checkpoint is not None:
+            self._unsaved_recent[gsn] = True
+            if gone:
+                self._unsaved_recent[gone] = False
 
     def _compare(self, gsn: int, payload: bytes) -> None:
         """DBS-8: who wrote the decision record has decided as this one has."""
@@ -175,6 +187,8 @@ class Replica:
 
     def _restore(self, covers: int, state: Callable[[bytes], StateRows]) -> None:
         self.coordinator.restore(covers, state)
+        for key, raw in state(RECENT_ROWS):
+            self.recent[int.from_bytes(key)] = decode_recent(raw)
         for _, raw in state(CLEANING_ROW):
             self.begun, self.coordinator.reach, self.cleaned = _CLEANING.unpack(raw)
 
@@ -193,6 +207,16 @@ class Replica:
         return Decided(*txn, outcome.version, verdict or UNEXPLAINED, winner)
 
     # ---- checkpoints
+
+    def unsaved(self) -> list[StateRow]:
+        """All that is not of the map and has changed since the last call, as rows for a checkpoint; None: remove."""
+        rows: list[StateRow] = [*self._unsaved_state, *self.coordinator.unsaved(), self.head()[-1]]
+        self._unsaved_state = []
+        for gsn, is_there in self._unsaved_recent.items():
+            key = RECENT_ROWS + gsn.to_bytes(8)
+            rows.append((key, encode_recent(*self.recent[gsn]) if is_there and gsn in self.recent else None))
+        self._unsaved_recent = {}
+        return rows
 
     def slice(self, version: int, cursor: At | None, most_bytes: int) -> tuple[Part, At | None]:
         """Rows of the checkpoint at `version`, of one section, about `most_bytes` of them; and where to go on."""
@@ -249,17 +273,34 @@ class Replica:
         for part in parts:
             if isinstance(part, HeadRows | LedgerRows):
                 state += part.rows
-        for part in reversed(parts):
-            if isinstance(part, MapRows):
-                for row in reversed(part.rows):
-                    self.map.insert(*row)
         for part in parts:
+            if isinstance(part, MapRows):
+                self.take_in(part)
             if isinstance(part, RecentRows):
                 for gsn, label, verdict in part.rows:
                     self._note(gsn, label, verdict)
         self._restore(
             version, lambda prefix: [(key[len(prefix) :], raw) for key, raw in state if key.startswith(prefix)]
         )
+        if self.map.checkpoint is not None:
+            self._unsaved_state = state
+
+    def forget(self) -> bool:
+        """What was taken in of a checkpoint is of no use. Returns whether it could be forgotten."""
+        self._last_key = b""
+        if self.map.checkpoint is None:
+            self.map.active = Overlay()
+        return self.map.checkpoint is None or not self.map.keys_from(b"", 1)
+
+    def take_in(self, part: MapRows) -> None:
+        """Rows of the map of a checkpoint that is to be installed. They come in their order."""
+        for row in reversed(part.rows):
+            if row.key == self._last_key and self.map.checkpoint is not None:  # its newer rows may be there already
+                self.map.replace(row.key, row.version, row.value)
+            else:
+                self.map.insert(*row)
+        if part.rows:
+            self._last_key = part.rows[-1].key
 
     def image(self) -> list[Part]:
         """All that there is: what two servers at the same version have in common, to the last bit."""

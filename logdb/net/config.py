@@ -162,10 +162,13 @@ class AggregatorServerConfig(ServerConfig):
 
 @dataclass(frozen=True, slots=True)
 class MappingServerConfig(ServerConfig):
-    """A mapping server. For what it says of decisions see `cluster.mapping_server.MappingConfig`."""
+    """A mapping server. For what it says of decisions see `cluster.mapping_server.MappingConfig`. What it holds beside
+    its checkpoint is moved there when it has grown to `checkpoint_mib`, or after `checkpoint_s`."""
 
     keep_decisions: int = 10_000
     decide_ms: int = 10_000
+    checkpoint_mib: int = 64
+    checkpoint_s: int = 10
 
     @property
     def role(self) -> Role:
@@ -253,6 +256,8 @@ SETTINGS: Final[dict[str, Setting]] = {
     "buffer_mib": Setting(int, _between(1, 4_096), ("cluster", "storage")),
     "segment_mib": Setting(int, _between(1, 1_024), ("cluster", "storage")),
     "keep_decisions": Setting(int, _between(1, 10_000_000), ("cluster",)),
+    "checkpoint_mib": Setting(int, _between(1, 65_536), ("cluster", "mapping")),
+    "checkpoint_s": Setting(int, _between(1, 86_400), ("cluster", "mapping")),
     "decide_ms": Setting(int, _between(10, 3_600_000), ("cluster",)),
     "ca": Setting(str, Path, ("security",)),
     "certificate": Setting(str, str, ("security",)),

@@ -256,6 +256,10 @@ class Host:
 
     # ---- the end
 
+    def fail(self, why: BaseException) -> None:
+        """Somebody else has found that this core must not go on."""
+        self._end(why)
+
     async def close(self) -> None:
         """End the core. Returns when the disk is not being written any more; what was performed before a clean end is
         flushed. The journals stay open: they are the caller's."""

@@ -87,7 +87,12 @@ class ServerMetrics(Collector):
             yield GaugeMetricFamily("logdb_applied_gsn", "The newest record of the log that was applied.", applied)
             lag = max(core.tail - applied, 0)
             yield GaugeMetricFamily("logdb_lag_records", "Records that it knows of and has not applied.", lag)
+            if server.checkpoints is not None:
+                covers = server.checkpoints.covers
+                yield GaugeMetricFamily("logdb_checkpoint_gsn", "The newest record of the checkpoint.", covers)
             yield GaugeMetricFamily("logdb_joining", "1 while it takes a checkpoint from another.", core.is_joining)
+            what = "Records of the log that it was given since it started."
+            yield CounterMetricFamily("logdb_replayed_records", what, core.followed)
             yield CounterMetricFamily("logdb_reads", "Reads answered.", core.answered)
             yield CounterMetricFamily("logdb_verdicts", "Verdicts told to those who wait for them.", core.told)
 

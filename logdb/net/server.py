@@ -22,6 +22,7 @@ from logdb.log.scalog.ordering import OrderingReplica
 from logdb.log.scalog.storage import StorageServer
 from logdb.log.segments import Disk
 from logdb.log.segments.store import SEGMENT_BYTES
+from logdb.net.checkpoints import DAMAGE, Checkpoints, wipe
 from logdb.net.config import (
     AggregatorServerConfig,
     AnyServerConfig,
@@ -69,12 +70,13 @@ class ServerDirectory:
     SERVER      the identity: format version, an id, the server's role and name and its cluster
     LOCK        held by the process that runs the server
     journals/   what the core keeps (`logdb/log/journals.py`)
+    map/        of a mapping server instead: its checkpoint (`checkpoints.py`)
     """
 
     def __init__(self, path: Path, *, role: str, name: str, cluster: str) -> None:
         """Open it, or make one where there is nothing. Raises NotADatabase, Corruption, UnsupportedFormat,
         DatabaseInUse, Unavailable."""
-        self.path, self.journals = path, path / "journals"
+        self.path, self.journals, self.map = path, path / "journals", path / "map"
         self._who = {"cluster": cluster, "role": role, "name": name}
         prepare(path, SERVER, create=True)
         self._lock_fd = lock(path)
@@ -111,7 +113,8 @@ class Server:
     """One server. `start`, then `run` until it raises or `stop` is called; `close` whatever happened.
 
     `address`: where it listens, once started. A core that has nothing more to do and lets its journals be wiped, a
-    storage server that was replaced, starts again with nothing, as a spare.
+    storage server that was replaced, starts again with nothing, as a spare; and so does a mapping server that cannot go
+    on with what it has.
     """
 
     def __init__(self, config: AnyServerConfig) -> None:
@@ -125,6 +128,7 @@ class Server:
         self.worker: DiskWorker | None = None
         self._directory: ServerDirectory | None = None
         self._journals: Journals | None = None
+        self.checkpoints: Checkpoints | None = None
         self._health: Any = health_aio.HealthServicer()
 
     # ---- the beginning
@@ -150,7 +154,12 @@ class Server:
     def _open_journals(self) -> None:
         directory, config = self._directory, self.config
         assert directory is not None
-        if isinstance(config, AggregatorServerConfig | MappingServerConfig):
+        if isinstance(config, AggregatorServerConfig):
+            return
+        if isinstance(config, MappingServerConfig):
+            self.checkpoints = Checkpoints(
+                directory.map, directory.id, config.checkpoint_mib << 20, config.checkpoint_s, self._fail
+            )
             return
         segment_bytes = config.segment_mib << 20 if isinstance(config, StorageServerConfig) else SEGMENT_BYTES
         try:
@@ -185,6 +194,13 @@ class Server:
         self.host.start()
         if self.host.ended.done():
             self._how_it_ended()
+        elif self.checkpoints is not None:
+            assert isinstance(self.host.core, MappingServer)
+            self.checkpoints.begin(self.host.core.replica)
+
+    def _fail(self, why: BaseException) -> None:
+        if self.host is not None:
+            self.host.fail(why)
 
     def _build(self, journals: Mapping[str, Journal], rng: Random) -> Core:
         config = self.config
@@ -193,12 +209,15 @@ class Server:
         if isinstance(config, StorageServerConfig):
             return StorageServer(config.core(), journals, rng)
         if isinstance(config, MappingServerConfig):
-            return MappingServer(config.core(), journals, rng)
+            assert self.checkpoints is not None
+            return MappingServer(config.core(), journals, rng, self.checkpoints.map)
         return Aggregator(config.core(), journals, rng)
 
     def _how_it_ended(self) -> Stop | None:
         assert self.host is not None
         try:
+            if self.checkpoints is not None and isinstance(self.host.ended.exception(), DAMAGE):
+                return Stop(f"the checkpoint is damaged: {self.host.ended.exception()}", wipe=True)
             return self.host.ended.result()
         except Corruption as damage:
             raise self._damaged(str(damage)) from damage
@@ -232,6 +251,9 @@ class Server:
         if self._journals is not None:
             self._journals.wipe()
             self._journals.close()
+        if self.checkpoints is not None:
+            await self.checkpoints.close()
+            wipe(self._directory.map)
         self._directory.renew()
         self.wiped += 1
         self._open_journals()
@@ -253,6 +275,8 @@ class Server:
             await self.peers.close()
         if self.worker is not None:
             self.worker.close()
+        if self.checkpoints is not None:
+            await self.checkpoints.close()
         try:
             if self._journals is not None:
                 self._journals.close()

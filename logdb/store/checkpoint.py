@@ -8,7 +8,8 @@ Tables:
 `large`    key -> nothing, where the newest value is large and the key is not long: what a scan must not overlook.
 `tails`    the rest of keys that are longer than LMDB takes: a row of kind LINK under the first `ROOT_BYTES` bytes
            names a node, and the key goes on under its number, as deep as it takes. Order is kept: scans descend.
-`older`    BLAKE2b-128(key) + complement of the version -> row without its value, which stands in the log at `place`.
+`older`    BLAKE2b-128(key) + complement of the version -> row without its value, which stands in the log at `place`; or
+           with it (`inline`), where fetching it would be a journey.
 `state`    what else is a function of the covered prefix, as rows that their owners write and read.
 `meta`     `covers`: every record up to this GSN is in the tables. `ceiling`: no row is newer than this.
 
@@ -76,8 +77,8 @@ class Row(NamedTuple):
 class Checkpoint:
     """The tables, read through snapshots that follow each slice, written by one thread at a time."""
 
-    def __init__(self, path: Path, log_id: bytes, *, follow: bool = False) -> None:
-        self._path, self._follow = os.path.realpath(path), follow
+    def __init__(self, path: Path, log_id: bytes, *, follow: bool = False, inline: bool = False) -> None:
+        self._path, self._follow, self._inline = os.path.realpath(path), follow, inline
         self._env, tables = _share_environment(self._path)
         self._newest, self._live, self._large, self._tails, self._older, self._state, self._meta = tables
         self._readers: list[Any] = []
@@ -228,7 +229,7 @@ class Checkpoint:
                 newest = self._row_of(txn, key, raw)
                 if newest.kind in bare and len(key) < ROOT_BYTES:
                     bare[newest.kind] += 1
-                yield key, [newest, *(_older(*found) for found in self._older_of(txn, key))]
+                yield key, [newest, *(self._older_one(*found) for found in self._older_of(txn, key))]
             if bare != {LIVE: txn.stat(self._live)["entries"], LARGE: txn.stat(self._large)["entries"]}:
                 raise Corruption(self._path, None, "it has live values of keys that it does not know; rebuild it")
         finally:
@@ -254,11 +255,18 @@ class Checkpoint:
                         return
                     yield found
 
+    def _older_one(self, found: bytes, raw: bytes) -> Row:
+        version = _ALL_ONES - _DESCENDING.unpack(found[16:])[0]
+        kind, place = OLDER_ROW.unpack_from(raw)
+        if kind == LIVE:
+            return Row(version, kind, place, raw[OLDER_ROW.size :] if self._inline else None)
+        return Row(version, kind, place, Place(*PLACED.unpack_from(raw, OLDER_ROW.size)) if kind == LARGE else None)
+
     def _older_row(self, txn: Any, key: bytes, at: int) -> Row | None:
         prefix = _hash(key)
         with txn.cursor(db=self._older) as cursor:
             if cursor.set_range(prefix + _DESCENDING.pack(_ALL_ONES - at)) and cursor.key()[:16] == prefix:
-                return _older(cursor.key(), cursor.value())
+                return self._older_one(cursor.key(), cursor.value())
         return None
 
     def _find(self, txn: Any, key: bytes) -> tuple[Any, bytes] | None:
@@ -384,8 +392,10 @@ class Checkpoint:
             if version > newest:
                 newest = version
             elif version not in versions:
-                older = OLDER_ROW.pack(was, place) + (raw[ROW_BYTES:] if was == LARGE else b"")
-                txn.put(_older_key(key, version), older, db=self._older)
+                rest = raw[ROW_BYTES:] if was == LARGE else b""
+                if self._inline and was == LIVE:
+                    rest = raw[ROW_BYTES:] if is_long else txn.get(key, db=self._live)
+                txn.put(_older_key(key, version), OLDER_ROW.pack(was, place) + rest, db=self._older)
         if newest in versions:
             value, place = versions.pop(newest)
             row = _row(value, newest, place)
@@ -394,7 +404,8 @@ class Checkpoint:
                 self._put_bare(txn, key, value, was, row[0])
         for version, (value, place) in versions.items():
             row = _row(value, version, place)
-            txn.put(_older_key(key, version), OLDER_ROW.pack(row[0], place) + row[ROW_BYTES:], db=self._older)
+            rest = value if self._inline and type(value) is bytes else row[ROW_BYTES:]
+            txn.put(_older_key(key, version), OLDER_ROW.pack(row[0], place) + rest, db=self._older)
 
     def _put_bare(self, txn: Any, key: bytes, value: Value, was: int | None, kind: int) -> None:
         """Bring `live` and `large` up to a newest row of `kind`, after one of kind `was`."""
@@ -432,7 +443,7 @@ class Checkpoint:
                 txn.delete(found[1], db=found[0])
         doomed = []
         for found_key, row in self._older_of(txn, key):
-            older = _older(found_key, row)
+            older = self._older_one(found_key, row)
             if older.version <= floor:
                 if seen or older.kind == GONE:
                     doomed.append(found_key)
@@ -472,12 +483,6 @@ def _row(value: Value, version: int, place: int) -> bytes:
     if value is None:
         return ROW.pack(GONE, version, place)
     return ROW.pack(LARGE, version, place) + PLACED.pack(*value)
-
-
-def _older(found: bytes, raw: bytes) -> Row:
-    version = _ALL_ONES - _DESCENDING.unpack(found[16:])[0]
-    kind, place = OLDER_ROW.unpack_from(raw)
-    return Row(version, kind, place, Place(*PLACED.unpack_from(raw, OLDER_ROW.size)) if kind == LARGE else None)
 
 
 def _older_key(key: bytes, version: int) -> bytes:

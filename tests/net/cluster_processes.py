@@ -23,6 +23,7 @@ heartbeat_ms = 50
 suspect_after_ms = 600
 straggle_after_ms = 3000
 election_ms = 300
+checkpoint_s = 1
 """
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from logdb.cluster.calls import Commit, Found, Get, Scan
+from logdb.cluster.calls import Commit, Compact, Found, Get, Scan
 from logdb.cluster.messages import Consistency
+from logdb.errors import VersionTrimmed
 from logdb.log import connect
 from logdb.net.log_client import discover
 from logdb.net.loops import in_shared_loop
@@ -75,3 +78,140 @@ def test_any_node_tells_where_the_mapping_servers_are(processes: Processes) -> N
     told = [in_shared_loop(discover([address], mine, 10.0)) for address in processes.addresses.values()]
     servers = (processes.addresses["m1"], processes.addresses["m2"])
     assert [hello.mapping for hello in told] == [servers] * len(processes.addresses)
+
+
+# ---- what a server keeps
+
+
+def put_many(client: Application, first: int, count: int, size: int = 100) -> int:
+    """Commit keys one after another, many at a time. Returns the version of the last."""
+    version = 0
+    for start in range(first, first + count, 500):
+        numbers = range(start, min(start + 500, first + count))
+        writes = {b"key %06d" % number: b"%d" % number * size for number in numbers}
+        version = client.call(Commit({b"round": b"%d" % start, **writes})).version
+    return version
+
+
+def everything(client: Application, version: int) -> list[tuple[bytes, bytes]]:
+    """All that exists at a version."""
+    rows: list[tuple[bytes, bytes]] = []
+    start = None
+    while True:
+        page = client.call(Scan(start, None, False, 1_000, Consistency.SNAPSHOT, version))
+        rows += page.rows
+        if not page.more:
+            return rows
+        start = page.rows[-1][0] + b"\0"
+
+
+def covered(processes: Processes, name: str, version: int) -> None:
+    """Wait until the server's checkpoint reaches there."""
+    while processes.metric(name, "logdb_checkpoint_gsn") < version:
+        pass
+
+
+def replayed(processes: Processes, name: str) -> float:
+    """How many records of the log the server has been given since it started."""
+    return processes.metric(name, "logdb_replayed_records_total")
+
+
+def test_a_restart_replays_only_what_came_after_the_checkpoint(processes: Processes) -> None:
+    with application(processes, "m1") as one:
+        first = put_many(one, 0, 3_000)
+        covered(processes, "m1", first)
+        one.call(Commit({b"key 000007": b"changed", b"large": LARGE}, label="after"))
+        last = one.call(Commit({b"key 000008": None})).version
+        whole, old = everything(one, last), everything(one, first)
+        processes.kill("m1")
+        processes.start("m1")
+        assert everything(one, last) == whole
+        assert everything(one, first) == old
+        assert replayed(processes, "m1") <= last - first + 2
+    with application(processes, "m2") as other:
+        assert everything(other, last) == whole
+        assert everything(other, first) == old
+
+
+def test_kill_at_any_time_loses_nothing(processes: Processes) -> None:
+    version = 0
+    with application(processes, "m1", "m2") as client:
+        for round_ in range(6):
+            version = put_many(client, 1_000 * round_, 1_000)
+            processes.kill("m1")  # wherever its checkpoint is
+            processes.start("m1")
+        whole = everything(client, version)
+        assert len(whole) == 6_001
+    with application(processes, "m1") as one:
+        assert everything(one, version) == whole
+
+
+@pytest.mark.parametrize("damage", ["gone", "garbage", "cut off", "another's"])
+def test_a_checkpoint_that_is_damaged_is_made_again(processes: Processes, damage: str) -> None:
+    with application(processes, "m1") as one:
+        version = put_many(one, 0, 2_000)
+        covered(processes, "m1", version)
+        whole = everything(one, version)
+        processes.kill("m1")
+        tables = processes.path / "data" / "m1" / "map" / "data.mdb"
+        if damage == "gone":
+            shutil.rmtree(tables.parent)
+        elif damage == "garbage":
+            tables.write_bytes(b"no database" * 1_000)
+        elif damage == "cut off":
+            os.truncate(tables, tables.stat().st_size // 2)
+        else:
+            covered(processes, "m2", version)
+            processes.kill("m2")
+            shutil.copy(processes.path / "data" / "m2" / "map" / "data.mdb", tables)
+            processes.start("m2")
+        processes.start("m1")
+        assert everything(one, version) == whole
+
+
+def test_a_page_that_turns_out_to_be_damaged_is_no_reason_to_stop(processes: Processes) -> None:
+    with application(processes, "m1") as one:
+        version = put_many(one, 0, 5_000)
+        covered(processes, "m1", version)
+        whole = everything(one, version)
+        processes.kill("m1")
+        tables = processes.path / "data" / "m1" / "map" / "data.mdb"
+        data = bytearray(tables.read_bytes())
+        for page in range(len(data) // 4096 // 2, len(data) // 4096 // 2 + 40):
+            data[page * 4096 : page * 4096 + 24] = os.urandom(24)
+        tables.write_bytes(data)
+        processes.start("m1")
+        assert everything(one, version) == whole
+
+
+# ---- compaction
+
+
+def test_a_new_server_gets_what_the_log_has_no_more(processes: Processes) -> None:
+    """From another server, and where there is none from the log, whose beginning was trimmed."""
+    with application(processes) as client:
+        put_many(client, 0, 2_000)
+        client.call(Commit({b"large": LARGE, b"key 000001": None}))
+        version = put_many(client, 0, 1_000, size=50)
+        done = client.call(Compact(version))
+        assert done.floor == version
+        assert done.oldest_after == version
+        with connect(processes.addresses["s1"]) as log:
+            assert log.oldest() == version
+        whole = everything(client, version)
+        assert len(whole) == 2_002
+        processes.kill("m2")
+        shutil.rmtree(processes.path / "data" / "m2")
+        processes.start("m2")
+        with application(processes, "m2") as other:
+            assert everything(other, version) == whole
+            assert other.call(Get([b"large"])).entries[0][1] == LARGE
+        for name in ("m1", "m2"):
+            processes.kill(name)
+            shutil.rmtree(processes.path / "data" / name)
+        processes.start("m2")
+        with application(processes, "m2") as other:
+            assert everything(other, version) == whole
+            assert other.call(Get([b"large"])).entries[0][1] == LARGE
+            with pytest.raises(VersionTrimmed):
+                other.call(Get([b"large"], Consistency.SNAPSHOT, version - 1))

@@ -88,7 +88,7 @@ def apply_a_transaction_twice(right: Any, ledger: Ledger, *where: int) -> bool:
     return True
 
 
-@planted(replica, "decode_commit")
+@planted(replica, "decode_commit", seed=12)
 def forget_the_ranges_read(right: Any, payload: bytes) -> Commit:
     """Phantoms."""
     commit: Commit = right(payload)
@@ -136,12 +136,12 @@ def answer_when_the_tail_is_known(right: Any, server: MappingServer, tail: int) 
     right(server, min(tail, server.replica.applied))
 
 
-@planted(Asking, "saw", seed=93)
+@planted(Asking, "saw", seed=53)
 def forget_the_session(right: Any, asking: Asking, version: int) -> None:
     """Who goes to another server begins with nothing."""
 
 
-@planted(MappingServer, "_reads", seed=6)
+@planted(MappingServer, "_reads", seed=55)
 def read_a_snapshot_before_it_is_whole(right: Any, server: MappingServer, message: Any, sender: str) -> None:
     for read in message.reads:
         if read.consistency == Consistency.SNAPSHOT and read.version > server.replica.applied:

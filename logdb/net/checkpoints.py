@@ -1,0 +1,173 @@
+"""The map of a mapping server on disk: what the log says, up to where the last checkpoint reaches, so that a restart
+replays only the rest and the map may be larger than memory.
+
+What the core applies stays in memory until a checkpoint moves it into LMDB, in slices, by a thread of its own; the loop
+goes on meanwhile. All of it is a function of the log, so whatever is damaged or lost is made again: nothing here is
+ever waited for, and nothing here is ever a reason to stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+import lmdb
+
+from logdb.cluster.replica import Places, Replica
+from logdb.errors import Corruption, Unavailable
+from logdb.store.checkpoint import Checkpoint
+from logdb.store.mapping import KeyMap
+from logdb.store.overlay import Overlay
+from logdb.store.values import MisplacedValue
+from logdb.txn.ledger import StateRow
+
+Damaged = Callable[[BaseException], None]
+
+LOOK_S: Final = 0.5
+"""So often it is seen whether a checkpoint is due."""
+RETRY_S: Final = 2.0
+"""A disk that was full is tried again after so long."""
+
+DAMAGE: Final = (Corruption, MisplacedValue, lmdb.Error)
+"""What is raised where the tables are damaged."""
+
+logger = logging.getLogger("logdb.server")
+
+
+class Checkpoints:
+    """The tables in a directory. `map` is for the core; `begin` when there is one, `close` when there is none any more.
+
+    A checkpoint is due when what is in memory has grown past `overlay_bytes`, and `every_s` seconds after the last one
+    if there is anything new. `covers`: up to where the last one reaches. `damaged` hears when the tables are.
+    """
+
+    def __init__(self, path: Path, identity: bytes, overlay_bytes: int, every_s: float, damaged: Damaged) -> None:
+        self._overlay_bytes, self._every_s, self._damaged = overlay_bytes, every_s, damaged
+        self._checkpoint = _opened(path, identity)
+        self.map = KeyMap(Places(), self._checkpoint)
+        self._under_way: tuple[int, Overlay, list[StateRow]] | None = None
+        self._pruned = 0
+        self._last = 0.0
+        self._thread: ThreadPoolExecutor | None = None
+        self._stopping = threading.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def covers(self) -> int:
+        """The newest record that need not be replayed."""
+        return self._checkpoint.covers
+
+    def begin(self, replica: Replica) -> None:
+        """Look after the map of this replica."""
+        loop = asyncio.get_running_loop()
+        self._pruned, self._last = replica.cleaned, loop.time()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="logdb-checkpoint")
+        self._task = loop.create_task(self._look_after(replica))
+        self._task.add_done_callback(self._over)
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        failure = None if task.cancelled() else task.exception()
+        if failure is not None:
+            self._damaged(failure)
+
+    async def _look_after(self, replica: Replica) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            try:
+                if self._under_way is not None or self._is_due(replica):
+                    await self._write(replica)
+                if replica.cleaned > self._pruned:
+                    await self._prune(replica.cleaned)
+            except Unavailable as error:
+                logger.error("checkpoint failed; it is tried again", extra={"why": str(error)})
+                await asyncio.sleep(RETRY_S)
+
+    def _is_due(self, replica: Replica) -> bool:
+        if self.map.active.size > self._overlay_bytes:
+            return True
+        since = asyncio.get_running_loop().time() - self._last
+        return replica.applied != self.covers and since >= self._every_s
+
+    async def _write(self, replica: Replica) -> None:
+        """Of a checkpoint that is still being taken from another server only rows: `covers` stays 0."""
+        if self._under_way is None:
+            applied = replica.applied
+            self._under_way = applied, self.map.freeze(), replica.unsaved() if applied else []
+        await self._aside(self._move)
+        self.map.thaw()
+        self._under_way = None
+        self._last = asyncio.get_running_loop().time()
+
+    def _move(self) -> None:
+        assert self._under_way is not None
+        target, frozen, state = self._under_way
+        self._checkpoint.begin(max(target, frozen.last))
+        for _ in self._checkpoint.write(frozen):
+            self._check_stopping()
+        if target:
+            self._checkpoint.finish(target, state)
+
+    async def _prune(self, floor: int) -> None:
+        def prune() -> None:
+            for _ in self._checkpoint.prune(floor):
+                self._check_stopping()
+
+        await self._aside(prune)
+        self._pruned = floor
+
+    async def _aside(self, work: Callable[[], None]) -> None:
+        assert self._thread is not None
+        await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    def _check_stopping(self) -> None:
+        if self._stopping.is_set():
+            raise Unavailable("the server stops")
+
+    async def close(self) -> None:
+        """End, after the slice under way. What is in memory is in the log as well."""
+        self._stopping.set()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self._thread is not None:
+            self._thread.shutdown()
+        self._checkpoint.close()
+
+
+def _opened(path: Path, identity: bytes) -> Checkpoint:
+    """The tables, empty ones unless a whole checkpoint is there."""
+    if path.exists():
+        try:
+            check_whole(path)
+            checkpoint = Checkpoint(path, identity, inline=True)
+            if checkpoint.covers:
+                return checkpoint
+            checkpoint.close()  # rows of one that was never finished: a compaction may have dropped some of them since
+        except (*DAMAGE, Unavailable) as error:
+            logger.warning("the checkpoint is damaged, and made again", extra={"why": str(error)})
+        wipe(path)
+    return Checkpoint(path, identity, inline=True)
+
+
+def check_whole(path: Path) -> None:
+    """LMDB maps its file, and who reads beyond its end is killed. Raises Corruption."""
+    file = path / "data.mdb"
+    try:
+        env = lmdb.open(str(path), readonly=True, lock=False, max_dbs=8)
+    except lmdb.Error as error:
+        raise Corruption(str(path), None, str(error)) from error
+    with env:
+        pages, page = env.info()["last_pgno"] + 1, env.stat()["psize"]
+        if file.stat().st_size < pages * page:
+            raise Corruption(str(file), file.stat().st_size, f"it ends there, and should have {pages * page:,} bytes")
+
+
+def wipe(path: Path) -> None:
+    """Remove the tables."""
+    shutil.rmtree(path, ignore_errors=True)
