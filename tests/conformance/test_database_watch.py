@@ -115,6 +115,17 @@ def test_no_gap_while_others_write_checkpoint_and_compact(db: logdb.Database) ->
     assert got[1:] == written
 
 
+def test_large_values_that_a_compaction_has_moved(world: World) -> None:
+    """They stand before their commit record, and perhaps before what the log is trimmed to."""
+    db = world.db
+    version = db.multi_put({b"a": LARGE, b"b": LARGE[::-1], b"c": LARGE + b"c"})
+    later = db.put(b"a", b"later")
+    db.compact(before=version - 1)
+    db = world.settle()
+    expected = [(version, {b"a": LARGE, b"b": LARGE[::-1], b"c": LARGE + b"c"}), (later, {b"a": b"later"})]
+    assert seen(db, db.oldest_version) == expected
+
+
 def test_versions_that_cannot_be_watched(world: World) -> None:
     for number in range(20):
         world.db.put(b"k", b"%d" % number)

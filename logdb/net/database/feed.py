@@ -159,18 +159,29 @@ class ClusterFeed:
                 commit = decode_commit(payload)
                 watched = {key: value for key, value in commit.writes.items() if self._watches(key)}
                 if watched:
-                    values = await asyncio.gather(*(self._load(value) for value in watched.values()))
+                    values = await asyncio.gather(*(self._load(key, value, gsn) for key, value in watched.items()))
                     changes.append(Change(gsn, time, commit.label, dict(zip(watched, values, strict=True))))
         return changes
 
-    async def _load(self, value: Value) -> bytes | None:
+    async def _load(self, key: bytes, value: Value, version: int) -> bytes | None:
         if not isinstance(value, Place):
             return value
-        record = await self._followed(log.Read(value.gsn, value.shard), self._host.timeout_s)
+        try:
+            record = await self._followed(log.Read(value.gsn, value.shard), self._host.timeout_s)
+        except VersionTrimmed:  # it stood before its commit record, and before the oldest version: a copy is left
+            return await self._moved(key, version)
         if not value.has(record.tag, record.payload):
             raise Corruption(f"shard {value.shard}", None, f"record {value.gsn} is not the value that was written")
         payload: bytes = record.payload
         return payload
+
+    async def _moved(self, key: bytes, version: int) -> bytes | None:
+        """What was written there, from wherever a compaction has taken it."""
+        try:
+            found: calls.Found = await self._host.call(calls.Get((key,), calls.SNAPSHOT, version))
+        except VersionTrimmed as error:
+            raise VersionTrimmed(self._seen, error.oldest) from error
+        return found.entries[0][1]
 
     def _watches(self, key: bytes) -> bool:
         if self._keys is not None and key in self._keys:
