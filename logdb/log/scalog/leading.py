@@ -85,6 +85,7 @@ class Leader:
         self.tallies = Tallies()
         self.watch = LeafWatch(config.suspect_after_ns, config.straggle_after_ns, {}, now)
         self.moved: set[int] = set()
+        self._linked: set[int] = set()
         self.placing = False
         self.flight: bytes | None = None
         self.wanted: deque[Command] = deque()
@@ -185,11 +186,12 @@ class Leader:
     def cut(self, now: int) -> Cut | None:
         """A cut of all that is new, or None if nothing is and none is due.
 
-        What only lets links be dropped goes with the next cut, and gets one of its own at a heartbeat (`placing`).
+        What only lets links be dropped goes with the next cut, and gets one of its own at a heartbeat (`placing`) if
+        there was none lately.
         """
         state, tallies, local_cuts = self.state, self.tallies, self.watch.cuts
         shards, pairs = array("q"), array("q")
-        for shard_id in sorted(self.moved):
+        for shard_id in sorted(self.moved | self._linked):
             shard = state.shards.get(shard_id)
             if shard is None:
                 continue
@@ -211,6 +213,7 @@ class Leader:
         self.moved.clear()
         placing, self.placing = self.placing, False
         if pairs or state.finalizing or (placing and shards):
+            self._linked = set()
             return Cut(now, shards, pairs)
         return None
 
@@ -242,10 +245,11 @@ class Leader:
                 self.judge(verdict, now)
         if self.state.owed and len(live := self.live_spares(now)) >= self.state.members_per_shard:
             self.want("replenish", Replenish(live))
-        for shard in self.state.shards.values():
-            if shard.links and self._placed(shard) > shard.placed:
-                self.moved.add(shard.id)
-                self.placing = True
+        shards = self.state.shards.values()
+        self._linked = {shard.id for shard in shards if shard.links and self._placed(shard) > shard.placed}
+        if self._linked and now - self._cut_at >= self.config.heartbeat_ns:
+            self.moved |= self._linked
+            self.placing = True
 
     def _placed(self, shard: Shard) -> int:
         local = self.watch.cuts.get(shard.id)

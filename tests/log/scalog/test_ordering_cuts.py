@@ -183,6 +183,19 @@ def test_links_of_an_idle_shard_are_dropped_at_a_heartbeat() -> None:
     assert layer.leader.slot == slot
 
 
+def test_while_cuts_go_on_links_are_dropped_with_them() -> None:
+    layer = Layer()
+    busy, idle = layer.shard("s-1", "s-2").shard, layer.shard("s-3", "s-4").shard
+    layer.report(idle, 2, 1)
+    layer.report(idle, 2, 1, placed=1)
+    slot = layer.leader.slot
+    for number in range(1, 9):
+        layer.report(busy, 1 + number, 1)
+        layer.run(50)
+    assert layer.leader.slot == slot + 8
+    assert not layer.state.shards[idle].links
+
+
 def test_the_links_of_a_finalized_shard_are_dropped_as_well() -> None:
     layer = Layer()
     shard = layer.shard("s-1", "s-2").shard
