@@ -7,7 +7,7 @@ or will be appended; any other commit with OutcomeUnknown.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import NamedTuple
 
 from logdb.cluster.messages import Consistency
@@ -185,11 +185,13 @@ class Hold(NamedTuple):
 
 
 class Compact(NamedTuple):
-    """Drop what only reads before `before`, a version, could see, as far as pins and what clients hold let it.
+    """Drop what only reads before `before`, a version, could see, as far as pins and what clients hold let it. `progress`
+    is told now and then how many versions have been copied.
     -> Compacted. FutureVersion, VersionTrimmed; Unavailable: do it again, what was begun is then brought to its end."""
 
     before: int
     deadline: int | None = None
+    progress: Callable[[int], None] | None = None
 
 
 class Compacted(NamedTuple):

@@ -68,12 +68,12 @@ class Compactions:
             elif isinstance(result, Beyond):
                 desk.answer(call, FutureVersion(request.before, result.newest))
             elif desk.is_open(call):
-                self._ask(call, number, request.before)
+                self._ask(call, number, request)
 
         desk.open(call, request.deadline, expired)
         asked = self._asking.ask(Version(), calls.SNAPSHOT, request.before, readable)
 
-    def _ask(self, call: int, number: int, before: int) -> None:
+    def _ask(self, call: int, number: int, request: calls.Compact) -> None:
         desk, asking = self._desk, self._asking
         unanswered = 0
 
@@ -88,6 +88,8 @@ class Compactions:
             nonlocal unanswered
             if isinstance(message, Compacting):
                 unanswered = 0
+                if request.progress is not None:
+                    request.progress(message.copied)
                 return desk.config.answer_timeout_ns
             result: Any = calls.Compacted(*message[1:5])
             if message.why:
@@ -95,7 +97,7 @@ class Compactions:
             desk.answer(call, result)
             return None
 
-        self._questions.ask(number, Compact(number, before), where, answered)
+        self._questions.ask(number, Compact(number, request.before), where, answered)
 
     def told(self, message: Compacting | Compacted, sender: Address) -> None:
         """What a server says of one."""

@@ -324,7 +324,8 @@ def test_what_was_left_to_trim_is_trimmed_by_whoever_looks() -> None:
 
 def test_a_client_asks_until_it_is_done() -> None:
     client = Client()
-    call = client.call(calls.Compact(9))
+    told: list[int] = []
+    call = client.call(calls.Compact(9, progress=told.append))
     ((to, read),) = client.reads()
     assert read.version == 9
     client.answer(read.number, 9)
@@ -338,6 +339,7 @@ def test_a_client_asks_until_it_is_done() -> None:
     assert "m2" in [to for to, _ in client.take(Compact)], "one that is silent is not"
     client.give("m2", Compacted(asked.request, 8, 3, 1, 8, ""))
     assert client.answers[call] == calls.Compacted(8, 3, 1, 8)
+    assert set(told) == {1}
 
 
 def test_a_compaction_that_cannot_be() -> None:

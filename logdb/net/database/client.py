@@ -324,10 +324,9 @@ class ClusterHost:
         await self.call(calls.Pin(name, 0))
 
     async def compact(self, before: int | None, progress: Progress = None) -> Compacted:
-        """Drop what only reads before `before` could see, as far as pins and what clients hold let it. `progress` hears
-        nothing."""
+        """Drop what only reads before `before` could see, as far as pins and what clients hold let it."""
         before = await self.version() if before is None else await self.at(before)
-        return Compacted(*self._told(await self.put(calls.Compact(before), UPKEEP_S)))
+        return Compacted(*self._told(await self.put(calls.Compact(before, progress=progress), UPKEEP_S)))
 
     async def checkpoint(self, progress: Progress = None) -> int:
         """Mapping servers write checkpoints by themselves; nothing that connects to them replays anything."""
