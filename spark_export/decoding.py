@@ -111,7 +111,10 @@ class Opened:
     def __init__(self, plan: Plan, part: Part) -> None:
         self.part, self.salt = part, salt_of(plan.log_id)
         with open(Path(plan.folder) / part.link, "rb") as file:
-            self.data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            try:
+                self.data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            except ValueError:
+                raise Corruption(part.origin, 0, "the file is empty") from None
         if self.data[:STORE_HEADER_BYTES] != store_header(part.first, plan.log_id):
             raise Corruption(part.origin, 0, "the header is not the one of this segment")
 

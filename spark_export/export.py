@@ -241,6 +241,7 @@ def _written(
     keeps: bool,
 ) -> tuple[File, ...]:
     """Have the executors write all files. Raises ExportFailed, Corruption."""
+    plan = plan._replace(sample=())  # every task takes its plan along
     tag = f"{plan.version}-" if job.asked["format"] == "delta" else ""
     tasks: list[Task | HistoryTask] = []
     if job.asked["history"]:

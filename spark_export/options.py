@@ -56,13 +56,15 @@ class Options:
             raise ValueError('the data source logdb needs a directory: .load("data") or .option("path", "data")')
         return Path(self._given["path"])
 
-    def number(self, name: str, *, least: int) -> int | None:
+    def number(self, name: str, *, least: int, most: int | None = None) -> int | None:
         """A whole number, None if there is none. Raises ValueError."""
         text = self._given.get(name)
         if text is None:
             return None
         if not (text.isascii() and text.isdecimal() and int(text) >= least):
             raise ValueError(f"{name} must be a whole number from {least} on, not {text!r}")
+        if most is not None and int(text) > most:
+            raise ValueError(f"{name} can be {most:,} at most, not {text}")
         return int(text)
 
     def flag(self, name: str) -> bool:

@@ -94,6 +94,8 @@ EVERYWHERE: Final = ("path", *RANGE, "codec", "partitionBytes", "readChangeFeed"
 SNAPSHOT: Final = (*EVERYWHERE, "versionAsOf", "timestampAsOf", "snapshot", "startingVersion", "maxRowsPerTrigger")
 WRITING: Final = ("endpoints", "label", "batchRows", "atomic", "jobId", "timeout")
 CHANGES: Final = (*EVERYWHERE, "startingVersion", "endingVersion", "oldValues", "maxRowsPerTrigger")
+MOST_BYTES: Final = 1 << 30
+"""Of log for a partition: a task holds it all."""
 COLUMNS: Final = dict(zip(ROWS.names, ROWS.types, strict=True))
 
 
@@ -109,7 +111,7 @@ class LogDBSource(DataSource):
         self._given = given = Options(options, CHANGES if self._is_feed else (*SNAPSHOT, *WRITING))
         self._keys = given.keys()
         self._codec = given.choice("codec", CODECS)
-        self._stretch_bytes = given.number("partitionBytes", least=1) or STRETCH_BYTES
+        self._stretch_bytes = given.number("partitionBytes", least=1, most=MOST_BYTES) or STRETCH_BYTES
         self._with_old = given.flag("oldValues")
         self._since = _since(given)
         given.number("endingVersion", least=0)

@@ -26,6 +26,7 @@ from deltalake import DeltaTable
 
 import logdb
 from logdb import Database
+from logdb.embedded.holds import Hold, process_owner
 from logdb.embedded.plan import Plan
 from spark_export import ExportFailed, export, export_snapshot, import_export, verify_export
 from spark_export.manifest import File
@@ -266,6 +267,30 @@ def test_files_whose_keys_have_not_changed_are_linked(open_small: OpenSmall, tmp
     damaged.write_bytes(damaged.read_bytes()[:-1])
     with pytest.raises(logdb.Corruption, match=damaged.name):
         export_snapshot(db.path, tmp_path / "never", base=tmp_path / "base")
+
+
+@pytest.mark.usefixtures("tasks")
+def test_exports_of_a_database_that_another_process_writes_and_compacts(tmp_path: Path) -> None:
+    """Each of its transactions writes the next number under 40 keys. A hold keeps what the next export goes on from."""
+    path, base = tmp_path / "db", None
+    command = [sys.executable, "-m", "tests.spark_export.busy_writer", str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
+        assert writer.stdin is not None
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == b"ready\n"
+        hold = Hold(path, 0, process_owner(os.getpid()))
+        for number in range(4):
+            to = tmp_path / f"out-{number}"
+            result = export_snapshot(path, to, base=base, file_bytes=FILE_BYTES)
+            rows = exported_rows(to)
+            assert [key for key, _, _ in rows] == [b"k%02d" % key for key in range(40)]
+            assert len({(value, version) for _, value, version in rows}) == 1
+            assert result.version >= rows[0][2]
+            hold.move(result.version)
+            base = to
+        writer.stdin.close()
+        assert writer.wait() == 0
+    hold.close()
 
 
 # ---- killed and begun again

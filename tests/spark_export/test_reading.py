@@ -192,6 +192,7 @@ def test_values_that_do_not_fit_are_named(open_small: OpenSmall) -> None:
         ({"prefix": "a", "prefixHex": "61"}, "give prefix or prefixHex, but not both"),
         ({"prefixHex": "xyz"}, "prefixHex must be hexadecimal digits"),
         ({"partitionBytes": "0"}, "partitionBytes must be a whole number from 1 on"),
+        ({"partitionBytes": str(2 << 30)}, "partitionBytes can be 1,073,741,824 at most"),
         ({"snapshot": "elsewhere"}, "give path or snapshot, but not both"),
         ({"maxRowsPerTrigger": "5"}, "maxRowsPerTrigger does not go with this: it is for streams"),
     ],

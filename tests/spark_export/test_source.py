@@ -92,44 +92,31 @@ def test_changes_in_a_batch(spark: Any, open_small: OpenSmall) -> None:
     assert found == Counter(row["_change_type"] for row in expected if row["_commit_version"] <= versions[100])
 
 
-def test_a_stream_goes_on_from_its_checkpoint(spark: Any, tmp_path: Path) -> None:
-    """A process writes and compacts all the time; each of its transactions writes one number under 40 keys."""
-    path, checkpoint = tmp_path / "db", str(tmp_path / "checkpoint")
-    command = [sys.executable, "-m", "tests.spark_export.busy_writer", str(path)]
-    rows: dict[int, dict[int, list[Any]]] = {}
-
-    def take(batch: Any, number: int) -> None:
-        rows[number] = {}
-        for row in batch.collect():
-            rows[number].setdefault(row["_commit_version"], []).append(row)
+def test_a_stream_goes_on_from_its_checkpoint(spark: Any, open_small: OpenSmall, tmp_path: Path) -> None:
+    db, batches = open_small(), list[list[dict[str, Any]]]()
 
     def run() -> None:
-        stream = spark.readStream.format("logdb").options(readChangeFeed="true", maxRowsPerTrigger=8_000)
-        query = stream.option("startingVersion", "oldest").load(str(path)).writeStream.foreachBatch(take)
-        query = query.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+        stream = spark.readStream.format("logdb").options(**FEED, maxRowsPerTrigger=150)
+        query = stream.option("startingVersion", "oldest").load(db.path).writeStream
+        query = query.foreachBatch(lambda rows, _: batches.append([row.asDict() for row in rows.collect()]))
+        query = query.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
         query.awaitTermination()
 
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
-        assert writer.stdout is not None
-        assert writer.stdout.readline() == b"ready\n"
-        run()
-        writer.communicate()
-        assert writer.returncode == 0
-    with logdb.open(path) as db:
-        reached = max(max(batch) for batch in rows.values())
-        db.pin("query", reached)
-        db.compact()
-        for number in range(3):
-            db.multi_put({b"k%02d" % at: b"after %d" % number for at in range(40)})
+    histories.write(db, Random(29), 150)
+    first = db.version
+    expected = watched(db, 0, first)
     run()
-    commits = [commit for number in sorted(rows) for commit in rows[number].items()]
-    assert [version for version, _ in commits] == sorted(version for version, _ in commits)
-    values = [{row["value"] for row in found} for _, found in commits]
-    assert all(len(found) == 40 and len(some) == 1 for (_, found), some in zip(commits, values, strict=True))
-    numbers = [int(bytes(some.pop())[:9]) for some in values[:-3]]
-    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
-    assert [bytes(some.pop()) for some in values[-3:]] == [b"after 0", b"after 1", b"after 2"]
-    assert {row["_change_type"] for _, found in commits[1:] for row in found} == {"update"}
+    db.pin("query", first)
+    histories.write(db, Random(30), 50)
+    db.compact()
+    assert db.oldest_version == first
+    expected += watched(db, first, db.version)
+    run()
+    rows = [{**row, TIME: row[TIME].astimezone(dt.UTC)} for batch in batches for row in by_place(batch)]
+    assert rows == by_place(expected)
+    assert len(batches) >= 3
+    assert max(map(len, batches)) <= 150
+    assert not (Path(db.path) / "exports").exists()
 
 
 def test_a_frame_is_written_and_read_back(spark: Any, tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -42,6 +44,10 @@ class Query:
             self.checkpoint = end
         return rows
 
+    def oldest(self) -> int:
+        """The oldest version that the database has left."""
+        return self.reader._followed()._host.oldest()
+
     def rows(self, start: Offset, end: Offset) -> list[dict[str, Any]]:
         """The rows of a range."""
         reader = pickle.loads(self.executors)
@@ -75,6 +81,28 @@ def test_batches_follow_each_other_through_compactions_and_restarts(open_small: 
     assert not (Path(db.path) / "exports").exists()
     db.compact(db.put(b"k", b"v"))
     assert db.oldest_version > query.checkpoint["version"]
+
+
+def test_a_query_follows_a_process_that_writes_and_compacts(tmp_path: Path) -> None:
+    """Each of its transactions writes the next number under 40 keys."""
+    path = tmp_path / "db"
+    command = [sys.executable, "-m", "tests.spark_export.busy_writer", str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
+        assert writer.stdin is not None
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == b"ready\n"
+        query = Query(str(path), startingVersion="oldest", maxRowsPerTrigger="4000")
+        numbers, trimmed = list[int](), set[int]()
+        while len(trimmed) < 4:
+            rows = query.batch()
+            trimmed.add(query.oldest())
+            numbers += [int(row["value"][:9]) for row in rows]
+        writer.stdin.close()
+        assert writer.wait() == 0
+    query.reader.stop()
+    first = numbers[0]
+    assert numbers == [first + number // 40 for number in range(len(numbers))]
+    assert len(set(numbers)) * 40 == len(numbers)
 
 
 def test_a_batch_has_no_more_rows_than_asked_but_one_transaction(open_small: OpenSmall) -> None:
