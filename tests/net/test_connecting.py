@@ -6,6 +6,7 @@ import asyncio
 import http.server
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
 
@@ -200,8 +201,8 @@ def test_a_compaction_waits_for_who_is_reading(cluster: Cluster, how: str) -> No
         before = dict.fromkeys(keys, b"1")
         version = db.multi_put(before)
         if how == "history":
-            for _ in range(300):
-                version = db.put(keys[0], b"1")
+            with ThreadPoolExecutor(30) as pool:
+                version = max(pool.map(lambda _: db.put(keys[0], b"1"), range(300)))
         with db.transaction() as txn:
             if how == "transaction":
                 first, rows = txn[keys[0]], iter(())
@@ -216,6 +217,24 @@ def test_a_compaction_waits_for_who_is_reading(cluster: Cluster, how: str) -> No
                 assert len([first, *rows]) == (301 if how == "history" else 300)
         while other.compact().floor <= version:
             """Servers remember for a while what clients held."""
+
+
+def test_who_looks_on_may_end_a_compaction_for_itself(cluster: Cluster) -> None:
+    class Enough(Exception):
+        """Of that."""
+
+    def look(copied: int) -> None:
+        raise Enough
+
+    with logdb.connect(cluster.ordering) as db:
+        for number in range(20):
+            db.put(b"looked on", b"%d" % number)
+        with pytest.raises(Enough):
+            db.compact(progress=look)
+        assert db[b"looked on"] == b"19"
+        told: list[int] = []
+        db.compact(progress=told.append)
+        assert told
 
 
 # ---- asyncio

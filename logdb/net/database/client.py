@@ -22,7 +22,7 @@ from logdb.log.scalog.client import ClientConfig
 from logdb.log.scalog.records import HEADER_BYTES
 from logdb.net.database.feed import ClusterFeed
 from logdb.net.host import Build
-from logdb.net.hosted_client import HostedClient, given
+from logdb.net.hosted_client import HostedClient, given, settle
 from logdb.net.limits import MAX_POSITION, MAX_RECORD_BYTES
 from logdb.net.security.access import Right
 from logdb.net.security.credentials import NONE, Credentials
@@ -326,7 +326,16 @@ class ClusterHost:
     async def compact(self, before: int | None, progress: Progress = None) -> Compacted:
         """Drop what only reads before `before` could see, as far as pins and what clients hold let it."""
         before = await self.version() if before is None else await self.at(before)
-        return Compacted(*self._told(await self.put(calls.Compact(before, progress=progress), UPKEEP_S)))
+
+        def copied(count: int) -> None:
+            if progress is not None:
+                try:
+                    progress(count)
+                except Exception as error:
+                    settle(compacting, error)
+
+        compacting = self.put(calls.Compact(before, progress=copied), UPKEEP_S)
+        return Compacted(*self._told(await compacting))
 
     async def checkpoint(self, progress: Progress = None) -> int:
         """Mapping servers write checkpoints by themselves; nothing that connects to them replays anything."""
