@@ -322,16 +322,17 @@ def _show(now: Status, before: Status) -> None:
     cuts, records = now.rates(before)
     click.echo(f"cluster {now.cluster}: {leader} leads, the tail is {_number(now.tail)}, the oldest record "
                f"{_number(now.oldest)}, {_number(cuts)} cuts/s, {_number(records)} records/s")  # fmt: skip
-    by_number = {server.number: server for server in now.servers if server.number is not None}
-    rendering.rows(SHARDS, [_shard_row(shard, by_number) for shard in now.shards])
+    there = {server.address: server for server in now.servers}
+    rendering.rows(SHARDS, [_shard_row(shard, there) for shard in now.shards])
     rendering.rows(SERVERS, [_server_row(server) for server in now.servers])
 
 
-def _shard_row(shard: Shard, servers: dict[int, Server]) -> tuple[int, str, str]:
+def _shard_row(shard: Shard, there: dict[str, Server]) -> tuple[int, str, str]:
     words = []
-    for number in shard.servers:
-        server = servers[number]
-        note = "silent" if not server.alive else "joining" if number in shard.joining else ""
+    for number, address in zip(shard.servers, shard.addresses, strict=True):
+        server = there[address]
+        gone = "" if server.number == number else "gone"
+        note = gone or ("silent" if not server.alive else "joining" if number in shard.joining else "")
         words.append(f"{number}={server.title}" + (f" ({note})" if note else ""))
     return shard.shard, shard.state, ", ".join(words)
 

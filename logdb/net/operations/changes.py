@@ -138,9 +138,9 @@ class Operator:
             return server, log.reconfigure(m.ReplaceServer(server, by)), shard
 
     def _member(self, view: m.View, which: str) -> tuple[int, int]:
-        """(shard, server)"""
+        """(shard, server); the newest one that is at that address."""
         members = [(shard.shard, member) for shard in view.shards for member in shard.members]
-        for shard, member in members:
+        for shard, member in sorted(members, key=lambda found: found[1].server, reverse=True):
             if self._is(member, which):
                 return shard, member.server
         raise ValueError(f"{which} is not a server of a shard; there are {_listed([member for _, member in members])}")

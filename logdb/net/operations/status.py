@@ -62,11 +62,13 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One shard. `servers`: the numbers of its members; `joining`: those of them that still copy what was before."""
+    """One shard. `servers`: the numbers of its members, `addresses`: where they are, or were, if somebody newer is
+    there now. `joining`: those of them that still copy what was before."""
 
     shard: int
     state: str
     servers: tuple[int, ...]
+    addresses: tuple[Address, ...]
     joining: tuple[int, ...]
 
 
@@ -124,7 +126,7 @@ async def observe(known: Iterable[Known], cluster: str = "", credentials: Creden
     more = [server for server in _of_view(view) if server.address not in servers]
     heard |= await _ask_all(asking, more, cluster)
     servers |= {server.address: server for server in more}
-    return _status(cluster, servers, heard, view)
+    return made_of(cluster, servers, heard, view)
 
 
 async def _ask_all(asking: Asking, servers: Iterable[Known], cluster: str) -> dict[Address, Heard]:
@@ -174,11 +176,13 @@ def _of_view(view: View) -> list[Known]:
     ]
 
 
-def _status(cluster: str, servers: Mapping[Address, Known], heard: Mapping[Address, Heard], view: View) -> Status:
+def made_of(cluster: str, servers: Mapping[Address, Known], heard: Mapping[Address, Heard], view: View) -> Status:
+    """What that comes to."""
     tails = {one: it.answer for one, it in heard.items() if isinstance(it.answer, TailIs)}
     leader, tail = max(tails.items(), key=lambda item: item[1].last, default=("", None))
-    places = {member.address: (member.server, 0) for member in view.spares}
-    places |= {member.address: (member.server, one.shard) for one in view.shards for member in one.members}
+    placed = [(member.server, one.shard, member.address) for one in view.shards for member in one.members]
+    placed += [(member.server, 0, member.address) for member in view.spares]
+    places = {address: (server, shard) for server, shard, address in sorted(placed)}  # the newest one is there
     last = None if tail is None else tail.last
     return Status(
         cluster,
@@ -188,7 +192,13 @@ def _status(cluster: str, servers: Mapping[Address, Known], heard: Mapping[Addre
         view.oldest if tail is None else tail.oldest,
         None if tail is None else tail.cut,
         tuple(
-            Shard(one.shard, one.state.value, tuple(member.server for member in one.members), one.joining)
+            Shard(
+                one.shard,
+                one.state.value,
+                tuple(member.server for member in one.members),
+                tuple(member.address for member in one.members),
+                one.joining,
+            )
             for one in view.shards
         ),
         tuple(_server(server, heard[one], leader, places.get(one), last) for one, server in servers.items()),

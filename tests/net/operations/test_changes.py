@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from logdb.errors import Unavailable
-from logdb.log.scalog.messages import Member, View
+from logdb.log.scalog.messages import Member, ReplaceServer, ShardConfig, ShardState, View
 from logdb.net.operations import changes
 from logdb.net.operations.changes import Operator
 from logdb.net.operations.layout import Layout, Shape
@@ -85,3 +85,19 @@ def test_a_refusal_is_told(operator: Operator, monkeypatch: pytest.MonkeyPatch) 
     hears(operator, monkeypatch, ONE_SHARD._replace(spares=(Member(3, "a:1"), Member(4, "a:2"))), alive=2)
     with pytest.raises(Unavailable, match="a shard has 2 servers, and there are 0 spares"):
         operator.add_shard()
+
+
+def test_the_newest_server_at_an_address_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An older one was there before it lost its disk, and is a member of a shard that was finalized for that."""
+    asked: list[Any] = []
+    old, new = Member(1, "a:1"), Member(5, "a:1")
+    shards = [ShardConfig(n, 1, ShardState.LIVE, 1, (one,), (), "") for n, one in enumerate((old, new), 1)]
+    operator = Operator(["o:1"], None)
+    log = Scripted(ONE_SHARD._replace(shards=tuple(shards)))
+    monkeypatch.setattr(log, "reconfigure", lambda change: asked.append(change) or 7)
+    monkeypatch.setattr(operator, "_log", lambda: log)
+    assert operator.replace_server("a:1") == (5, 7, 2)
+    assert operator.replace_server("1") == (1, 7, 1)
+    assert asked == [ReplaceServer(5, 0), ReplaceServer(1, 0)]
+    with pytest.raises(ValueError, match="b:1 is not a server of a shard; there are 1 at a:1, 5 at a:1"):
+        operator.replace_server("b:1")

@@ -1,0 +1,97 @@
+"""What is made of the servers' answers; that they are asked is seen in `tests/cli/test_clusters.py`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from logdb_cli import clusters
+
+from logdb.cluster.messages import Answered, Answers
+from logdb.log.cores import SECOND
+from logdb.log.scalog.messages import Member, ShardConfig, ShardState, TailIs, View
+from logdb.net.operations.asking import Heard
+from logdb.net.operations.status import Known, Status, made_of
+from logdb.net.parcels import VERSION, Hello, Role
+
+FINALIZED, LIVE = ShardState.FINALIZED, ShardState.LIVE
+
+
+def heard(address: str, role: Role, answer: object = None) -> Heard:
+    return Heard(Hello(VERSION, "demo", role, address), True, answer, "")
+
+
+def shard(number: int, state: ShardState, *members: Member, joining: tuple[int, ...] = ()) -> ShardConfig:
+    return ShardConfig(number, 1, state, len(members), members, (), "", joining)
+
+
+VIEW = View(
+    9,
+    (
+        shard(1, FINALIZED, Member(1, "s1:1"), Member(2, "s2:1")),
+        shard(2, LIVE, Member(5, "s1:1"), Member(4, "s4:1"), joining=(4,)),
+    ),
+    3,
+    1,
+    (),
+    (Member(6, "s2:1"),),
+)
+"""s1 and s2 have lost their disks, and are other servers now."""
+ROLES = {"o1:1": Role.ORDERING, "o2:1": Role.ORDERING, "m1:1": Role.MAPPING} | dict.fromkeys(
+    ("s1:1", "s2:1", "s4:1"), Role.STORAGE
+)
+
+
+def seen(**answers: object) -> Status:
+    """With these answers of o1, o2 and m1; s4 is silent."""
+    everybody = {address: heard(address, role, answers.get(address[:2])) for address, role in ROLES.items()}
+    everybody["s4:1"] = Heard(None, False, None, "connection refused")
+    known = {address: Known(address, role.value, address[:2]) for address, role in ROLES.items()}
+    return made_of("demo", known, everybody, VIEW)
+
+
+def test_the_whole() -> None:
+    status = seen(o1=TailIs(1, 70, 3, 9, cut=8), m1=Answers((Answered(1, 64, None),)))
+    assert (status.leader, status.tail, status.oldest, status.cut) == ("o1:1", 70, 3, 8)
+    by_name = {server.name: server for server in status.servers}
+    assert {name: server.state for name, server in by_name.items()} == {
+        "o1": "leads",
+        "o2": "follows",
+        "m1": "serves",
+        "s1": "serves",
+        "s2": "serves",
+        "s4": "connection refused",
+    }
+    assert (by_name["m1"].applied, by_name["m1"].lag) == (64, 6)
+    assert [server.name for server in status.spares] == ["s2"]
+
+
+def test_whoever_is_at_an_address_is_the_newest_there() -> None:
+    status = seen(o1=TailIs(1, 70, 3, 9, cut=8))
+    numbers = {server.name: (server.number, server.shard) for server in status.servers if server.role == "storage"}
+    assert numbers == {"s1": (5, 2), "s2": (6, 0), "s4": (4, 2)}
+    there = {server.address: server for server in status.servers}
+    assert [clusters._shard_row(one, there) for one in status.shards] == [
+        (1, "finalized", "1=s1 (gone), 2=s2 (gone)"),
+        (2, "live", "5=s1, 4=s4 (silent)"),
+    ]
+
+
+def test_without_a_leader_what_is_known_is_shown() -> None:
+    status = seen()
+    assert (status.leader, status.tail, status.cut, status.oldest) == ("", None, None, 1)
+    assert [one.state for one in status.shards] == ["finalized", "live"]
+    assert status.rates(seen(o1=TailIs(1, 70, 3, 9, cut=8))) == (None, None)
+    assert all(server.lag is None for server in status.servers)
+
+
+def test_of_two_that_say_they_lead_the_one_that_is_further_does() -> None:
+    status = seen(o1=TailIs(1, 70, 3, 9, cut=8), o2=TailIs(1, 71, 3, 9, cut=9))
+    assert (status.leader, status.tail, status.cut) == ("o2:1", 71, 9)
+
+
+def test_rates() -> None:
+    before = replace(seen(o1=TailIs(1, 70, 3, 9, cut=8)), time_ns=10 * SECOND)
+    now = replace(seen(o1=TailIs(1, 100, 3, 9, cut=9)), time_ns=12 * SECOND)
+    assert now.rates(before) == (0.5, 15)
+    document = now.document(before)
+    assert (document["cuts_per_s"], document["records_per_s"], document["tail"]) == (0.5, 15, 100)
