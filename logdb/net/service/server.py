@@ -97,17 +97,15 @@ class Server:
 
     async def _welcomed(self, context: grpc.aio.ServicerContext[Any, Any]) -> Session | None:
         """The session with a client that speaks the same protocol. Raises WireError."""
+        try:
+            grant = self._gate.admit(context)
+        except AccessDenied as error:
+            await self._turn_away(context, error)
+            return None
         raw = await asyncio.wait_for(context.read(), HANDSHAKE_S)
         if not isinstance(raw, bytes):
             return None
         hello = requests_of(raw).hello
-        try:
-            grant = self._gate.admit(context)
-        except AccessDenied as error:
-            log.warning("%s was denied access: %s", context.peer(), error)
-            welcome = pb.Welcome(protocol=PROTOCOL, release=RELEASE, refusal="access", denied=str(error))
-            await context.write(pb.Responses(welcome=welcome).SerializeToString())
-            return None
         refusal = ""
         if hello.protocol != PROTOCOL:
             refusal = "protocol"
@@ -123,3 +121,11 @@ class Server:
         log.info("%s is here (LogDB %s) %s", context.peer(), hello.release, grant.who)
         shared = self._host, self._advanced, self._turns, self._sessions
         return Session(*shared, context, hello.client, hello.timeout_ms / 1000, grant)
+
+    async def _turn_away(self, context: grpc.aio.ServicerContext[Any, Any], why: AccessDenied) -> None:
+        """Tell why, and nothing else. Nothing is read of a stranger, who could send a message of the largest size; and
+        he hangs up, since gRPC forgets what was told if the server does."""
+        log.warning("%s was denied access: %s", context.peer(), why)
+        welcome = pb.Welcome(protocol=PROTOCOL, release=RELEASE, refusal="access", denied=str(why))
+        await context.write(pb.Responses(welcome=welcome).SerializeToString())
+        await asyncio.sleep(HANDSHAKE_S)

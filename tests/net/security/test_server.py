@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 import logdb
@@ -15,6 +16,7 @@ import logdb.aio
 from logdb.net.security import access
 from logdb.net.security.access import Right, add
 from logdb.net.security.gate import Gate, Security
+from logdb.net.service import codec
 from tests.net.security.conftest import Files, Serve, Tokens
 from tests.net.serving import Served
 
@@ -168,6 +170,18 @@ def test_who_has_no_part_in_it_learns_nothing(serve: Serve, tokens: Tokens, monk
     monkeypatch.setattr("logdb.net.service.connection.Connection._check", hear)
     refused(serve(Security(tokens=tokens.path)), "a token is needed", logdb.AccessDenied)
     assert [(welcome.database, welcome.refusal) for welcome in told] == [(b"", "access")]
+
+
+def test_nothing_is_read_of_a_stranger(serve: Serve, tokens: Tokens) -> None:
+    """He hears that he is one before he has said anything."""
+    served = serve(Security(tokens=tokens.path))
+
+    async def main() -> None:
+        async with asyncio.timeout(TIMEOUT_S), grpc.aio.insecure_channel(served.address) as channel:
+            stream: Any = channel.stream_stream(codec.METHOD)()
+            assert b"a token is needed here" in await stream.read()
+
+    asyncio.run(main())
 
 
 def test_a_token_is_not_sent_in_the_clear(monkeypatch: pytest.MonkeyPatch) -> None:
