@@ -27,6 +27,7 @@ KEYS = [b"a", b"b", b"b\x00", b"c", b"\xff", b"l" * 480, b"l" * 480 + b"1", b"l"
 keys = st.sampled_from(KEYS)
 values = st.one_of(st.binary(max_size=4), st.sampled_from([b"x" * 700, b"y" * 5_000, b"z" * 9_000]))
 changes = st.dictionaries(keys, st.one_of(st.none(), values), min_size=1, max_size=5)
+parts = st.floats(0, 1)
 bounds = st.one_of(st.none(), st.sampled_from([*KEYS, b"bb", b"l" * 700, b"zz"]))
 SMALL_SEGMENTS = {"segment_bytes": 6_000}
 
@@ -72,6 +73,10 @@ class DatabaseMachine(RuleBasedStateMachine):
     @property
     def state(self) -> State:
         return self.state_at(self.db.version)
+
+    def version_at(self, part: float) -> int:
+        """The readable version that is so far on from the floor to the newest."""
+        return self.floor + round(part * (self.db.version - self.floor))
 
     def committed(self, version: int, written: Changes) -> None:
         assert version > max(self.states)
@@ -176,17 +181,17 @@ class DatabaseMachine(RuleBasedStateMachine):
     def checkpoint(self) -> None:
         self.db.checkpoint()
 
-    @rule(data=st.data())
-    def compact(self, data: st.DataObject) -> None:
-        before = data.draw(st.integers(self.floor, self.db.version))
+    @rule(part=parts)
+    def compact(self, part: float) -> None:
+        before = self.version_at(part)
         held_back = [*self.pins.values(), *(own.snapshot for own in self.transactions)]
         self.floor = max(self.floor, min([before, *held_back]))
         assert self.db.compact(before).floor == self.floor
 
     @precondition(lambda self: self.db.version)
-    @rule(data=st.data(), name=st.sampled_from(["one", "two"]))
-    def pin(self, data: st.DataObject, name: str) -> None:
-        version = data.draw(st.integers(max(self.floor, 1), self.db.version))
+    @rule(part=parts, name=st.sampled_from(["one", "two"]))
+    def pin(self, part: float, name: str) -> None:
+        version = max(1, self.version_at(part))
         self.db.pin(name, version)
         self.pins[name] = version
 
@@ -217,9 +222,9 @@ class DatabaseMachine(RuleBasedStateMachine):
         expected = rows_of(self.state, low, high, reverse)[:limit]
         assert list(self.db.scan(low, high, reverse=reverse, limit=limit)) == expected
 
-    @rule(data=st.data(), key=keys)
-    def travel(self, data: st.DataObject, key: bytes) -> None:
-        version = data.draw(st.integers(self.floor, self.db.version))
+    @rule(part=parts, key=keys)
+    def travel(self, part: float, key: bytes) -> None:
+        version = self.version_at(part)
         snapshot = self.db.at(version)
         assert snapshot.multi_get(KEYS) == self.state_at(version)
         expected = [(known, changed[key]) for known, changed in self.commits.items() if key in changed]
@@ -230,9 +235,9 @@ class DatabaseMachine(RuleBasedStateMachine):
         assert list(snapshot.history(key)) == live
 
     @precondition(lambda self: self.floor)
-    @rule(data=st.data())
-    def travel_too_far(self, data: st.DataObject) -> None:
-        version = data.draw(st.integers(0, self.floor - 1))
+    @rule(part=parts)
+    def travel_too_far(self, part: float) -> None:
+        version = round(part * (self.floor - 1))
         for read in (self.db.at, lambda version: self.db.watch(since=version)):
             try:
                 read(version)

@@ -80,7 +80,7 @@ class ClusterMachine(DatabaseMachine):
 
 TestDatabase = ClusterMachine.TestCase
 TestDatabase.settings = settings(
-    max_examples=4,
+    max_examples=8,
     stateful_step_count=25,
     deadline=None,
     phases=[Phase.generate],
