@@ -8,7 +8,8 @@ know what the key held before, which may have been written in any earlier stretc
 2. inside a stretch, what a key held before is its previous row there; for the first one it is in the nearest earlier
    run that speaks of the key, and if none does, in the snapshot at the version before the first one asked for.
 
-That snapshot are runs too (`runs`), over the whole log before; for version 0 there is nothing in it.
+That snapshot are runs too (`runs`), over the whole log before, unless the database can be asked (`asking`); for version
+0 there is nothing in it.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logdb.embedded.plan import Plan
+from spark_export import asking
 from spark_export.columns import Asked
 from spark_export.decoding import ITEMS, KeyRange, LargeValues, Numbers, decoded
 from spark_export.runs import (
@@ -53,12 +55,22 @@ _TYPES: Final = pa.array(["insert", "update", "delete"])
 class Changes:
     """What the commits after `since` up to `until` wrote of some keys. Cheap to make and to pickle.
 
-    The plan must hold the log for that, and if changes are to have types, what is live at `since`.
+    The plan must hold the log for that, and if changes are to have types, what is live at `since`. `is_held`: nobody
+    compacts `since` away, so the database's map can be asked first.
     """
 
     def __init__(
-        self, plan: Plan, keys: KeyRange, since: int, until: int, columns: Asked, stretch_bytes: int = STRETCH_BYTES
+        self,
+        plan: Plan,
+        keys: KeyRange,
+        since: int,
+        until: int,
+        columns: Asked,
+        stretch_bytes: int = STRETCH_BYTES,
+        *,
+        is_held: bool = False,
     ) -> None:
+        self._is_held = is_held
         self.plan, self.keys, self.since, self.columns = plan._replace(version=until), keys, since, columns
         some = [part for part in plan.parts if part.end > since + 1 and part.first <= until]
         self.stretches = stretches(some, stretch_bytes)
@@ -126,8 +138,6 @@ class Changes:
         for wait in (False, True):
             for earlier in range(number):
                 self._make(earlier, wait=wait)
-        if self._before is not None:
-            self._before.make(number)
 
     def _file(self, number: int) -> Path:
         return self._folder / f"{self.stretches[number].name}{SUFFIX}"
@@ -146,22 +156,30 @@ class Changes:
         found = np.full(len(keys), -1, np.int64)
         sources = [pa.table({"value": [None], "large": [False]}, pa.schema([RUN.field("value"), RUN.field("large")]))]
         size = 1
-        for run in self._runs_before(number, keys):
+        for number_before in reversed(range(-1, number)):
             missing = np.flatnonzero(found < 0)
             if not len(missing):
                 break
-            at = pc.index_in(keys.take(pa.array(missing)), value_set=run.column("key").combine_chunks())
+            left = keys.take(pa.array(missing))
+            run = read_run(self._file(number_before)) if number_before >= 0 else self._at_since(number, left)
+            if run is None:
+                break
+            at = pc.index_in(left, value_set=run.column("key").combine_chunks())
             known = np.flatnonzero(pc.is_valid(at))
             found[missing[known]] = at.take(pa.array(known)).to_numpy() + size
             sources.append(run.select(["value", "large"]))
             size += run.num_rows
         return pa.concat_tables(sources).take(pa.array(np.maximum(found, 0)))
 
-    def _runs_before(self, number: int, keys: pa.Array) -> Iterator[pa.Table]:
-        for earlier in reversed(range(number)):
-            yield read_run(self._file(earlier))
-        if self._before is not None:
-            yield self._before.newest_of(keys)
+    def _at_since(self, number: int, keys: pa.Array) -> pa.Table | None:
+        """What these keys held at `since`; None: there was nothing yet."""
+        if self._before is None:
+            return None
+        told = asking.held(self.plan.path, self.since, keys) if self._is_held else None
+        if told is not None:
+            return told
+        self._before.make(number)
+        return self._before.newest_of(keys)
 
 
 class _Held(NamedTuple):

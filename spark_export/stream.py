@@ -105,7 +105,7 @@ class LogDBStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         self._followed().hold(since)
         plan = self._followed().planned(since, until)
-        changes = Changes(plan, self._keys, since, until, self._columns, self._partition_bytes)
+        changes = Changes(plan, self._keys, since, until, self._columns, self._partition_bytes, is_held=True)
         return [Stretched(number, changes) for number in range(len(changes.stretches))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

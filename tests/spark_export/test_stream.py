@@ -10,12 +10,15 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
 import logdb
 from logdb import Database
 from logdb.embedded.holds import Hold, Owner, process_owner
+from spark_export import asking
+from spark_export.runs import Runs
 from spark_export.source import LogDBSource
 from spark_export.stream import LogDBStreamReader, Offset
 from tests.spark_export import histories, planning
@@ -103,6 +106,27 @@ def test_a_query_follows_a_process_that_writes_and_compacts(tmp_path: Path) -> N
     first = numbers[0]
     assert numbers == [first + number // 40 for number in range(len(numbers))]
     assert len(set(numbers)) * 40 == len(numbers)
+
+
+def test_what_was_there_before_is_asked_of_the_map(
+    open_small: OpenSmall, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Not of the log before, of which there may be much; unless the map cannot tell."""
+    db, rng = open_small(), Random(2)
+    histories.write(db, rng, 100)
+    query = Query(db.path)
+    for cannot in (False, True):
+        held = query.checkpoint["version"]
+        histories.write(db, rng, 60)
+        with monkeypatch.context() as patched:
+            if cannot:
+                patched.setattr(asking, "held", lambda *_: None)
+            else:
+                patched.setattr(Runs, "make", None)
+            assert query.batch() == watched(db, held, db.version)
+    query.reader.stop()
+    assert asking.held(db.path, 10**9, pa.array([b"k"])) is None
+    assert asking.held(str(tmp_path / "never"), 1, pa.array([b"k"])) is None
 
 
 def test_a_batch_has_no_more_rows_than_asked_but_one_transaction(open_small: OpenSmall) -> None:

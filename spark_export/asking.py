@@ -1,0 +1,41 @@
+"""What keys held at a version, asked of the database's own map: for streams, whose batches are small and many.
+
+A batch of changes learns what was there before from the log before (`changes`), all of it. A stream would read all of
+the log for each of its batches; but its version is held, so the map still has it. A worker of Spark's keeps the
+database open for its next task, and then follows what has been written meanwhile.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+
+from logdb.embedded.host import EmbeddedHost
+from logdb.errors import LogDBError
+from logdb.log.contract import Trimmed
+from spark_export.runs import RUN
+
+_HELD = pa.schema([RUN.field(name) for name in ("key", "value", "large")])
+_open: dict[str, EmbeddedHost] = {}
+"""At most one."""
+
+
+def held(path: str, version: int, keys: pa.Array) -> pa.Table | None:
+    """(key, value, large) of those of `keys` that existed at a version; None if the map cannot tell."""
+    try:
+        host = _host(path)
+        host.at(version)
+        _, found = host.multi_get(keys.to_pylist(), at=version)
+    except (LogDBError, Trimmed, OSError):  # the log tells, or says what is wrong
+        return None
+    columns = [[key for key, _ in found], [value for _, value in found], [False] * len(found)]
+    return pa.table(columns, schema=_HELD)
+
+
+def _host(path: str) -> EmbeddedHost:
+    if path not in _open:
+        for other in list(_open):
+            _open.pop(other).close()
+        _open[path] = EmbeddedHost.open(Path(path), read_only=True, create=False)
+    return _open[path]
