@@ -293,7 +293,8 @@ def test_every_setting_is_one_of_a_server() -> None:
 
 def test_the_configuration_in_the_readme(tmp_path: Path) -> None:
     readme = (Path(__file__).resolve().parent.parent.parent / "README.md").read_text()
-    (shown,) = [block.partition("```")[0] for block in readme.split("```toml\n")[1:]]
+    shown = "\n".join([block.partition("```")[0] for block in readme.split("```toml\n")[1:]])
+    assert "[security]" in shown
     file = ClusterFile(written(tmp_path, shown))
     assert len(file.servers) == 6
     assert file.server("storage", "s2").data == tmp_path / "data" / "s2"
