@@ -32,14 +32,17 @@ Told = Callable[[BaseException | None], None]
 
 
 HANDOVER_S: Final = 0.0005
-"""To hand a sync to the thread and back takes about half of this: one that took no longer is not worth it."""
+"""A sync that takes no longer costs the loop hardly more than to hand it to the thread and back."""
 
 
 class Acknowledgements:
-    """The commits of one event loop that wait to be durable, and the thread that syncs for all of them."""
+    """The commits of one event loop that wait to be durable, and the thread that syncs for all of them.
 
-    def __init__(self, host: EmbeddedHost) -> None:
-        self._host = host
+    `in_loop`: where the last sync was quick the next one is made in the loop. A program's own loop never waits.
+    """
+
+    def __init__(self, host: EmbeddedHost, *, in_loop: bool) -> None:
+        self._host, self._in_loop = host, in_loop
         self._waiting: list[tuple[int, Told]] = []
         self._syncing = False
         self._took_s = math.inf
@@ -61,20 +64,16 @@ class Acknowledgements:
         self.tell(gsn, told)
         return future
 
-    def tell(self, gsn: int, told: Told, *, alone: bool = False) -> None:
-        """Call `told` when `gsn` is durable. `alone`: nobody else uses the loop, so it may wait for a quick disk."""
+    def tell(self, gsn: int, told: Told) -> None:
+        """Call `told` when `gsn` is durable."""
         if self._host.log.durable >= gsn:
             told(None)
             return
         self._waiting.append((gsn, told))
-        if self._syncing:
-            return
-        self._syncing = True
-        loop = asyncio.get_running_loop()
-        if alone and self._took_s < HANDOVER_S and not self._host.overloaded:
-            self._answer(loop, self._flush(gsn))
-        else:
+        if not self._syncing:
             # Not before the coroutines that are ready now have had their turn: their commits ride along.
+            self._syncing = True
+            loop = asyncio.get_running_loop()
             loop.call_soon(self._sync, loop)
 
     async def close(self) -> None:
@@ -86,10 +85,14 @@ class Acknowledgements:
             self._thread.join()
 
     def _sync(self, loop: asyncio.AbstractEventLoop) -> None:
+        last = max([gsn for gsn, _ in self._waiting])
+        if self._in_loop and self._took_s < HANDOVER_S and not self._host.overloaded:
+            self._answer(loop, self._flush(last))
+            return
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="logdb-sync", daemon=True)
             self._thread.start()
-        self._jobs.put((loop, max([gsn for gsn, _ in self._waiting])))
+        self._jobs.put((loop, last))
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -169,12 +172,12 @@ def _aside(verb: Verb[P, T]) -> CoroutineVerb[P, T]:
 
 
 class CoroutineHost:
-    """An AsyncHost over `host`."""
+    """An AsyncHost over `host`. `sync_in_loop`: see `Acknowledgements`."""
 
-    def __init__(self, host: EmbeddedHost) -> None:
+    def __init__(self, host: EmbeddedHost, *, sync_in_loop: bool = False) -> None:
         self.host = host
         self.path, self.read_only = host.path, host.read_only
-        self.acknowledgements = Acknowledgements(host)
+        self.acknowledgements = Acknowledgements(host, in_loop=sync_in_loop)
 
     @property
     def closed(self) -> bool:

@@ -32,7 +32,7 @@ class Served:
                 host = EmbeddedHost.in_memory()
             else:
                 host = EmbeddedHost.open(self.path, read_only=False, create=True)
-            self.host = CoroutineHost(host)
+            self.host = CoroutineHost(host, sync_in_loop=True)
             self.server = Server(self.host, self.gate)
             self.port = await self.server.start(self.address)
 

@@ -25,6 +25,8 @@ METHOD: Final = f"/{pb.DESCRIPTOR.services_by_name['Database'].full_name}/Calls"
 
 BATCH_BYTES: Final = 1 << 20
 """Requests, or responses, that are ready together share a message up to here; a larger one goes alone."""
+BATCH_CALLS: Final = 32
+"""More do not share a message: with two on their way client and server work at the same time, not in turns."""
 PAGE_BYTES: Final = 1 << 20
 """A page of a long answer ends after the item that reaches this."""
 MAX_MESSAGE_BYTES: Final = MAX_TRANSACTION_BYTES + (64 << 20)

@@ -21,6 +21,7 @@ from logdb.net.security.credentials import NONE, Credentials
 from logdb.net.security.explaining import why_no_tls
 from logdb.net.service.codec import (
     BATCH_BYTES,
+    BATCH_CALLS,
     MESSAGE_OPTIONS,
     METHOD,
     PROTOCOL,
@@ -295,7 +296,7 @@ class Connection:
         size = taken = 0
         for request in outbox:
             size += request.ByteSize()
-            if taken and size > BATCH_BYTES:
+            if taken and (size > BATCH_BYTES or taken == BATCH_CALLS):
                 break
             taken += 1
         batch = outbox[:taken]

@@ -45,7 +45,7 @@ async def _serve(
 ) -> None:
     with _told_to_stop() as told:
         opening = functools.partial(EmbeddedHost.open, path, read_only=False, create=True, progress=progress)
-        host = CoroutineHost(await asyncio.to_thread(opening))
+        host = CoroutineHost(await asyncio.to_thread(opening), sync_in_loop=True)
         try:
             server = Server(host, gate)
             port = await server.start(listen)

@@ -119,7 +119,7 @@ class Server:
             log.warning("%s was refused: its %s is another (LogDB %s)", context.peer(), refusal, hello.release)
             return None
         log.info("%s is here (LogDB %s) %s", context.peer(), hello.release, grant.who)
-        shared = self._host, self._advanced, self._turns, self._sessions
+        shared = self._host, self._advanced, self._turns
         return Session(*shared, context, hello.client, hello.timeout_ms / 1000, grant)
 
     async def _turn_away(self, context: grpc.aio.ServicerContext[Any, Any], why: AccessDenied) -> None:

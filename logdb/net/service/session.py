@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Coroutine
 from itertools import islice
 from typing import Any, Final, Protocol
 
@@ -23,6 +23,7 @@ from logdb.net.security.access import Right
 from logdb.net.security.gate import Grant, lacking
 from logdb.net.service.codec import (
     BATCH_BYTES,
+    BATCH_CALLS,
     PAGE_BYTES,
     change_to,
     checked_writes,
@@ -68,22 +69,21 @@ class Written:
 
 
 class Session:
-    """`client`: whose transactions come over the stream; `timeout_s`: how long it waits for an answer; `sessions`: all
-    that the server has; `grant`: what it may do."""
+    """`client`: whose transactions come over the stream; `timeout_s`: how long it waits for an answer; `grant`: what it
+    may do."""
 
     def __init__(
         self,
         host: CoroutineHost,
         advanced: Advanced,
         turns: Turns,
-        sessions: Collection[Session],
         stream: Stream,
         client: int,
         timeout_s: float,
         grant: Grant,
     ) -> None:
         self._coroutines, self._host, self._advanced, self._stream = host, host.host, advanced, stream
-        self._turns, self._sessions = turns, sessions
+        self._turns = turns
         self._client, self._timeout_s = client, timeout_s
         self._leases: dict[int, object] = {}
         self._in_line: set[int] = set()
@@ -189,14 +189,14 @@ class Session:
 
     def _next_message(self) -> tuple[pb.Responses, int]:
         ready = self._ready
-        if self._waiting_bytes <= BATCH_BYTES:
+        if self._waiting_bytes <= BATCH_BYTES and len(ready) <= BATCH_CALLS:
             taken, size = len(ready), self._waiting_bytes
         else:
             taken = size = 0
             for response in ready:
                 size += response.ByteSize()
                 taken += 1
-                if size >= BATCH_BYTES:
+                if size >= BATCH_BYTES or taken == BATCH_CALLS:
                     break
         responses = pb.Responses(newest=self._host.version(), responses=ready[:taken])
         del ready[:taken]
@@ -237,8 +237,7 @@ class Session:
                     response.id = request.id
                     self._answer(response)
         if self._unsynced:
-            busy = self._leases or self._tasks or len(batch.requests) > 1 or len(self._sessions) > 1
-            self._sync(alone=not busy)
+            self._sync()
 
     async def _readable(self, version: int) -> None:
         deadline = asyncio.get_running_loop().time() + self._timeout_s
@@ -475,12 +474,11 @@ class Session:
             raise Unavailable(error.cause) from error
         return pb.Response(version=version)
 
-    def _sync(self, *, alone: bool) -> None:
+    def _sync(self) -> None:
         """Have what was submitted made durable, all of it together, and answer then."""
         unsynced, self._unsynced = self._unsynced, []
         self._syncs += 1
-        told = functools.partial(self._synced, unsynced)
-        self._coroutines.acknowledgements.tell(unsynced[-1].gsn, told, alone=alone)
+        self._coroutines.acknowledgements.tell(unsynced[-1].gsn, functools.partial(self._synced, unsynced))
 
     def _synced(self, unsynced: list[Written], failure: BaseException | None) -> None:
         self._syncs -= 1
