@@ -157,13 +157,16 @@ class Compactor:
         replica = self._replica
         if (replica.begun, replica.parts) != self._seen:
             self._seen, self._heard = (replica.begun, replica.parts), self._desk.now
+        is_mine = replica.begun and replica.begun_by == self._desk.client
         if self.phase is Phase.COPYING and replica.begun != self._began:
             if replica.ended == self._began:
                 self._trim()
-                return
-            self._enter(Phase.BEGINNING)
-        if self.phase is Phase.BEGINNING:
-            if replica.begun and replica.begun_by == self._desk.client:
+            elif is_mine:  # a BEGINNING that was appended again came late
+                self._copy(replica.begun)
+            else:
+                self._gather()
+        elif self.phase is Phase.BEGINNING:
+            if is_mine:
                 self._copy(replica.begun)
             elif self._stands and replica.applied >= self._stands:
                 self._gather()

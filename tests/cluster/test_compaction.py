@@ -424,3 +424,14 @@ def test_a_damaged_part_is_refused_or_whole(part: object, data: st.DataObject) -
     except MalformedRecord:
         return
 
+
+
+def test_who_was_overtaken_by_another_server_ends_as_well() -> None:
+    """It had begun to copy; the other one has begun after it and come to its end."""
+    log = Log(*[commit(number, {b"k": b"%d" % number}) for number in range(1, 9)])
+    slow, other = Server(on=log), Server(on=log, name="m2", seed=2)
+    slow.give("client", Compact(1, 5))
+    until(PART, log, slow)
+    assert compacted(log, other, before=7).floor == 7
+    log.oldest = 1  # the trim is on its way
+    assert finished(log, slow, other).floor == 7
