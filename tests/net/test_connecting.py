@@ -98,6 +98,20 @@ def test_arguments_that_make_no_sense(cluster: Cluster) -> None:
             logdb.connect(cluster.ordering, session=wrong)  # type: ignore[arg-type]
 
 
+def test_a_placement_that_fails_fails_its_caller(cluster: Cluster) -> None:
+    def fail(key: bytes) -> int:
+        raise ZeroDivisionError
+
+    for placement, error in ((fail, ZeroDivisionError), (lambda key: "1", TypeError), (lambda key: True, TypeError)):
+        with logdb.connect(cluster.ordering, placement=placement) as db:  # type: ignore[arg-type]
+            with pytest.raises(error):
+                db.put(b"placed", b"1")
+            assert b"placed" not in db
+    with logdb.connect(cluster.ordering, placement=logdb.ByHash((99,))) as db:
+        db.put(b"placed", LARGE)
+        assert db[b"placed"] == LARGE, "one that does not exist is stood in for"
+
+
 # ---- sessions
 
 
@@ -109,8 +123,9 @@ def test_what_one_client_has_seen_another_one_sees(cluster: Cluster) -> None:
         with logdb.connect(cluster.ordering, session=one.session) as third:
             assert third[b"session"] == b"1"
             assert third.session >= version
-        other.put(b"session/other", b"1")
+        last = other.put(b"session/other", b"1")
         assert other[b"session"] == b"1"
+    assert other.session >= last, "it is not forgotten when the client is closed"
 
 
 def test_a_session_waits_for_a_version_that_does_not_exist(cluster: Cluster) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from functools import partial
+from random import Random
 from typing import Any, Final, NamedTuple
 
 from logdb.cluster import calls
@@ -17,7 +19,7 @@ from logdb.embedded.compactor import Compacted
 from logdb.errors import ConflictError, DatabaseClosed, FutureVersion, LogDBError, Unavailable, VersionTrimmed
 from logdb.hosts import Progress
 from logdb.log.contract import LogFailed
-from logdb.log.cores import Address
+from logdb.log.cores import Address, Journal
 from logdb.log.scalog.client import ClientConfig
 from logdb.log.scalog.records import HEADER_BYTES
 from logdb.net.database.feed import ClusterFeed
@@ -67,7 +69,7 @@ class ClusterHost:
     def __init__(
         self, path: str, nodes: Nodes, timeout_s: float, placement: Placement | None = None, session: int | None = None
     ) -> None:
-        self.path, self.timeout_s = path, timeout_s
+        self.path, self.timeout_s, self._placement = path, timeout_s, placement
         self.closed = False
         self._newest = calls.LINEARIZABLE if session is None else calls.SESSION
         self._committing: set[asyncio.Future[Any]] = set()
@@ -82,9 +84,13 @@ class ClusterHost:
                 session=session or 0,
                 transaction_bytes=MAX_RECORD_BYTES - HEADER_BYTES,
             )
-            return lambda journals, rng: DatabaseClient(config, journals, rng)
+            return partial(self._made, config)
 
         self._client = HostedClient(nodes.cluster, build, self._over, nodes.credentials, nodes.right)
+
+    def _made(self, config: DatabaseConfig, journals: Mapping[str, Journal], rng: Random) -> DatabaseClient:
+        self._core = DatabaseClient(config, journals, rng)
+        return self._core
 
     def _over(self, failure: BaseException | None) -> LogDBError:
         if failure is None:
@@ -120,8 +126,7 @@ class ClusterHost:
     @property
     def session(self) -> int:
         """The newest version that this client has seen."""
-        core = self._client.host.core
-        return core.session if isinstance(core, DatabaseClient) else 0
+        return self._core.session
 
     # ---- versions
 
@@ -278,6 +283,9 @@ class ClusterHost:
         """To its end, even if who asked goes away: `close` waits for it. Feeds that have begun know where first."""
         for feed in [feed for feed in self._feeds if not feed.is_placed]:
             await feed.placed()
+        if self._placement is not None:
+            for key in request.writes:  # what is wrong with it is its caller's, and not to happen in the core
+                check_shard(self._placement(key))
         committing = self.put(request, self.timeout_s)
         self._committing.add(committing)
         committing.add_done_callback(self._committing.discard)
@@ -427,6 +435,12 @@ async def scan(
             start = last + b"\0"
         if limit is not None:
             limit -= len(page.rows)
+
+
+def check_shard(shard: object) -> None:
+    """Raises TypeError."""
+    if shard is not None and type(shard) is not int:
+        raise TypeError(f"a placement gives the number of a shard or None, not {shard!r}")
 
 
 def possible(version: int) -> int:
