@@ -185,7 +185,7 @@ def test_nobody_notices_that_servers_go_while_a_quorum_lives(cluster: Cluster) -
 
 
 def test_an_unknown_outcome_is_known_later(cluster: Cluster) -> None:
-    with logdb.connect(cluster.ordering, timeout=1) as db:
+    with logdb.connect(cluster.ordering, timeout=2) as db:
         stop(cluster, "m1", "m2")
         with pytest.raises(logdb.OutcomeUnknown) as caught:
             db.put(b"unknown", b"1")
