@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -215,3 +216,19 @@ def test_a_new_server_gets_what_the_log_has_no_more(processes: Processes) -> Non
             assert other.call(Get([b"large"])).entries[0][1] == LARGE
             with pytest.raises(VersionTrimmed):
                 other.call(Get([b"large"], Consistency.SNAPSHOT, version - 1))
+
+
+def test_a_compaction_goes_on_when_its_server_is_killed(processes: Processes) -> None:
+    with application(processes, "m1") as client, connect(processes.addresses["s1"]) as log:
+        for number in range(40):
+            version = client.call(Commit({b"large %d" % number: LARGE * 10, b"again": b"%d" % number})).version
+        whole = everything(client, version)
+        with ThreadPoolExecutor(1) as aside:
+            compacting = aside.submit(client.call, Compact(version))
+            while log.tail() < version + 5:
+                pass
+            processes.kill("m1")
+            processes.start("m1")
+            assert compacting.result().floor == version
+        assert log.oldest() == version
+        assert everything(client, version) == whole
