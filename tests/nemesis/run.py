@@ -52,8 +52,8 @@ class Setting:
     clients: int = 2
     think_ms: float = 25.0
     timeout_s: float = 5.0
-    gap_s: float = 0.8
-    at_once: int = 3
+    gap_s: float = 0.4
+    at_once: int = 4
 
     @property
     def roles(self) -> dict[str, str]:
@@ -207,8 +207,6 @@ class Round:
                 done += self._begin()
                 next_at = time.monotonic() + self.draw.expovariate(1 / self.setting.gap_s)
             time.sleep(0.05)
-        if self._change is not None:
-            self._change.join()
 
     def _has_room(self) -> bool:
         names = [kind.__name__ for kind in ALONE]
@@ -243,6 +241,8 @@ class Round:
 
     def _begin(self) -> int:
         """Begin one fault, or have the cluster changed. Returns 1 if it did."""
+        if self.setting.policy == "finalize-and-add" and (view := self._view()) is not None:
+            self._hire_servers(view)
         kinds = {**PROCESS_FAULTS, **(GROUND_FAULTS if self.ground.network is not None else {})}
         weights = [weight for weight, _ in kinds.values()]
         choices: list[Any] = [*kinds, self._kill_client, self._change_something]
@@ -329,7 +329,7 @@ class Round:
 
     def _change_something(self) -> bool:
         """Shards come and go, servers are replaced, the past is forgotten: in a thread, as it may take long."""
-        if self._change is not None and self._change.is_alive():
+        if not self._has_changed():
             return False
         choices: list[tuple[str, Callable[[], Any]]] = []
         view = self._view()
@@ -382,10 +382,14 @@ class Round:
         """Everybody is up, and transactions commit again, at every server that answers for the database."""
         started = time.monotonic()
         self._wait(self._is_whole, STARTS_S, "all servers are ready again")
+        self._wait(self._has_changed, STARTS_S, "a change that was under way is carried out")
         for name, role in self.servers.roles.items():
             if role in ("single", "mapping"):
                 self._commits(name)
         self.tally.recoveries_s.append(time.monotonic() - started)
+
+    def _has_changed(self) -> bool:
+        return self._change is None or not self._change.is_alive()
 
     def _is_whole(self) -> bool:
         self._look_after()
