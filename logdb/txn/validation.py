@@ -49,8 +49,8 @@ class Verdict(NamedTuple):
 
 COMMITTED = Verdict(Reason.COMMITTED)
 SETTLED = (
-    "nothing was committed: somebody had the transaction settled, as aborted, before it came, or a compaction was faster"
-    " than its large values; begin it again"
+    "nothing was committed: somebody had the transaction settled, as aborted, before it came, or a compaction was"
+    " faster than its large values; begin it again"
 )
 
 
