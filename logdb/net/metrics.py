@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import ssl
+import sys
 from collections.abc import Iterator
 from itertools import accumulate
 from typing import Any
@@ -17,6 +19,8 @@ from logdb.log.scalog.ordering import OrderingReplica
 from logdb.net.disk_worker import SYNC_BOUNDS_S
 from logdb.net.server import Server
 from logdb.net.service.addresses import is_loopback
+
+logger = logging.getLogger("logdb.server")
 
 
 class ServerMetrics(Collector):
@@ -112,6 +116,7 @@ class MetricsPort:
                 self._http.socket.do_handshake_on_connect = False  # type: ignore[attr-defined]  # silence stops nobody
         except OSError as error:
             raise Unavailable(f"{address} cannot be listened on: {error.strerror or error}") from error
+        self._http.handle_error = _failed  # type: ignore[method-assign]  # it would print a traceback
         self.address = f"{host}:{self._http.server_port}"
 
     def close(self) -> None:
@@ -119,6 +124,12 @@ class MetricsPort:
         self._http.shutdown()
         self._http.server_close()
         self._thread.join()
+
+
+def _failed(request: Any, client_address: Any) -> None:
+    del request
+    peer = ":".join(map(str, client_address[:2]))
+    logger.warning("a request for metrics failed", extra={"peer": peer, "why": str(sys.exception())})
 
 
 def _tls(server: Server, address: str) -> dict[str, Any]:

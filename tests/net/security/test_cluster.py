@@ -172,7 +172,9 @@ def test_who_is_not_let_in_hears_why(cluster: SecureCluster, connect: Any, tmp_p
         assert "\n" not in str(caught.value)
 
 
-def test_metrics_beyond_this_machine_are_for_certificates(cluster: SecureCluster) -> None:
+def test_metrics_beyond_this_machine_are_for_certificates(
+    cluster: SecureCluster, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
     address = next(free_addresses())
     metrics = MetricsPort(cluster.servers["o1"], address.replace("127.0.0.1", "0.0.0.0"))
     try:
@@ -187,6 +189,8 @@ def test_metrics_beyond_this_machine_are_for_certificates(cluster: SecureCluster
         with socket.create_connection((host, int(port))):  # and says nothing
             with urllib.request.urlopen(f"https://{address}/metrics", context=ours, timeout=20) as answer:
                 assert b"logdb_leader 1.0" in answer.read()
+        assert "a request for metrics failed" in caplog.text
+        assert "Traceback" not in capfd.readouterr().err
     finally:
         metrics.close()
 
