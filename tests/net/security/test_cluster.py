@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
+import time
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,9 +20,11 @@ import logdb
 import logdb.log
 from logdb.errors import AccessDenied, Unavailable
 from logdb.log.contract import LogFailed
+from logdb.net import hosted_client, peers
 from logdb.net.log_client import RemoteLog
 from logdb.net.loops import in_shared_loop
 from logdb.net.metrics import MetricsPort
+from logdb.net.security import access
 from logdb.net.security.certificates import Authority, hosts_of
 from logdb.net.security.gate import Security
 from logdb.net.security.nodes import Identity, Insecure
@@ -170,6 +174,29 @@ def test_who_is_not_let_in_hears_why(cluster: SecureCluster, connect: Any, tmp_p
         with pytest.raises(error, match=what) as caught:
             connect(cluster.ordering, **wrong)
         assert "\n" not in str(caught.value)
+
+
+def test_a_client_whose_token_is_withdrawn(cluster: SecureCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What reads ends with the reason, of what may have been done nobody knows; and all is well when it is back."""
+    monkeypatch.setattr(access, "LOOK_S", 0)
+    for module in (hosted_client, peers):
+        monkeypatch.setattr(module, "REFUSED_PAUSE_S", 0.01)
+    text = cluster.tokens.path.read_text()
+    with logdb.log.connect(cluster.ordering, **cluster.shown(cluster.tokens.write), timeout=2) as log:
+        tail = log.tail()
+        cluster.tokens.path.write_text("")
+        for _ in range(2):
+            with pytest.raises(AccessDenied, match=r"has no right here any more|the token is not known here"):
+                log.tail()
+        with pytest.raises((AccessDenied, LogFailed)):
+            log.append([(VALUE, b"x")])
+        cluster.tokens.path.write_text(text)
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            with contextlib.suppress(AccessDenied, TimeoutError, LogFailed):
+                assert log.tail() >= tail
+                break
+        assert log.append([(VALUE, b"x")])
 
 
 def test_metrics_beyond_this_machine_are_for_certificates(
