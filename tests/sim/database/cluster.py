@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from logdb.cluster import calls
 from logdb.cluster.database_client import DatabaseClient, DatabaseConfig
 from logdb.cluster.mapping_server import MappingConfig, MappingServer
 from logdb.cluster.placement import ByHash, ByPrefix, Placement
 from logdb.cluster.replica import Replica
-from logdb.log.cores import Address
+from logdb.log.contract import Batch, LogRecord
+from logdb.log.cores import Address, Call, Effect, Event
+from logdb.store.limits import INLINE_VALUE_BYTES
+from logdb.store.records import digest
 from tests.sim.cluster import Cluster, Shape
 from tests.sim.faults import FAULTS, Faults
 from tests.sim.process import Process
@@ -43,11 +47,24 @@ class DatabaseCluster(Cluster):
         self.mapping: list[Process] = []
         self.checkpoints = 0
         self._joining: set[Address] = set()
+        self.archive: dict[int, LogRecord] = {}
+        self.values: dict[bytes, bytes] = {}
         self._servers = tuple(f"mapping-{number}" for number in range(1, top.servers + 1))
         for address in self._servers:
-            self._add(self.mapping, address, "mapping", self._mapping_core(address)).watch = self._look
+            server = self._add(self.mapping, address, "mapping", self._mapping_core(address))
+            server.watch, server.on_stop = self._look, self._begin_anew
         for number in range(1, top.clients + 1):
             self.add_application(f"application-{number}")
+
+    def _begin_anew(self, process: Process, *_: Any) -> None:
+        """A server that lacks what was trimmed has stopped: it is started again, with nothing."""
+        self.world.counts["server begins anew"] += 1
+        self.world.after(self.shape.heartbeat_ns, lambda _: None if process.core is not None else process.start(), None)
+
+    def keep(self, batch: Batch) -> None:
+        """What is in the log before a compaction trims it: whoever does that has applied it."""
+        for record in batch.records:
+            assert self.archive.setdefault(record.lsn, record) == record, "DBS-1"
 
     def _look(self, process: Process) -> None:
         """Count the checkpoints that were taken from another server."""
@@ -67,8 +84,28 @@ class DatabaseCluster(Cluster):
             answer_bytes=200 if top.small_messages else 1 << 20,
             patience_ns=20 * unit,
             decide_ns=int(top.decide * unit),
+            gather_ns=unit,
+            lease_ns=20 * unit,
+            takeover_ns=6 * unit,
         )
-        return lambda journals, rng: MappingServer(config, journals, rng)
+
+        def build(journals: Any, rng: Any) -> MappingServer:
+            server = MappingServer(config, journals, rng)
+            replica = server.replica
+
+            def apply(batch: Batch) -> Any:
+                self.keep(batch)
+                return type(replica).apply(replica, batch)
+
+            replica.apply = apply  # type: ignore[method-assign]
+            return server
+
+        return build
+
+    def add_server_alone(self, address: Address) -> Process:
+        """One more mapping server, not started, that knows no other one."""
+        self.top = replace(self.top, peers=False)
+        return self._add(self.mapping, address, "mapping", self._mapping_core(address))
 
     def add_application(self, address: Address) -> Process:
         """One more client of the database, not started."""
@@ -79,10 +116,24 @@ class DatabaseCluster(Cluster):
             placement=PLACEMENTS[self.top.placement],
             hedge_ns=int(self.top.hedge * self.shape.heartbeat_ns),
             keys_per_read=2 if self.top.small_messages else 500,
+            hold_ns=self.shape.heartbeat_ns // 3,
         )
-        return self._add(
-            self.clients, address, "client", lambda journals, rng: DatabaseClient(config, journals, rng)
-        )
+
+        def build(journals: Any, rng: Any) -> DatabaseClient:
+            client = DatabaseClient(config, journals, rng)
+            handle = client.handle
+
+            def seen(event: Event, now: int) -> list[Effect]:
+                if isinstance(event, Call) and isinstance(event.request, calls.Commit):
+                    for value in event.request.writes.values():
+                        if value is not None and len(value) > INLINE_VALUE_BYTES:
+                            self.values[digest(value)] = value
+                return handle(event, now)
+
+            client.handle = seen  # type: ignore[method-assign]
+            return client
+
+        return self._add(self.clients, address, "client", build)
 
     def replicas(self) -> list[Replica]:
         """What the mapping servers hold."""

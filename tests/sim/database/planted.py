@@ -12,6 +12,7 @@ from typing import Any
 from logdb.cluster import committing, messages, replica
 from logdb.cluster.asking import Asking
 from logdb.cluster.committing import Commits, Committing
+from logdb.cluster.compactor import Compactor
 from logdb.cluster.mapping_server import MappingServer, Waiting
 from logdb.cluster.messages import Consistency, Decided, LedgerRows, MapRows, Section
 from logdb.cluster.reading import Readings
@@ -179,7 +180,7 @@ def read_the_parts_of_a_snapshot_at_different_versions(right: Any, readings: Rea
 # ---- verdicts
 
 
-@planted(MappingServer, "_await", seed=7)
+@planted(MappingServer, "_await", seed=18)
 def push_the_verdict_of_another_transaction(right: Any, server: MappingServer, message: Any, sender: str) -> None:
     """Of the client's newest, whichever it waits for."""
     right(server, message, sender)
@@ -254,3 +255,32 @@ def believe_a_decision_record_beyond_its_reach(right: Any, coordinator: Coordina
     """It is taken to reach up to where it stands."""
     decision = right(coordinator)
     return decision._replace(through=decision.through + 1)
+
+
+# ---- compaction
+
+
+@planted(Compactor, "_copy", seed=14)
+def trim_before_the_copies_are_whole(right: Any, compactor: Compactor, began: int) -> None:
+    """They will be there in a moment."""
+    right(compactor, began)
+    compactor._line.call(log.Trim(compactor._replica.coordinator.floor), lambda _: None)
+
+
+@planted(Compactor, "_part", seed=12)
+def compact_without_the_ledger(right: Any, compactor: Compactor, part: Any) -> Any:
+    """The map is what people read."""
+    return right(compactor, LedgerRows(()) if isinstance(part, LedgerRows) else part)
+
+
+@planted(Replica, "_begin", seed=12)
+def let_commits_refer_to_what_was_dropped(right: Any, one: Replica, gsn: int, by: int, before: int) -> None:
+    """Their values were there when they were appended."""
+    right(one, gsn, by, before)
+    one.coordinator.reach = 0
+
+
+@planted(Compactor, "_map_parts", seed=12)
+def compact_without_the_map(right: Any, compactor: Compactor, began: int, floor: int) -> Any:
+    """What was live at the floor is forgotten."""
+    return iter(())

@@ -8,11 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from logdb.cluster import calls
+from logdb.cluster.messages import Decided
 from logdb.cluster.replica import Replica
+from logdb.errors import OutcomeUnknown
 from logdb.log.contract import Batch, LogRecord
 from logdb.log.cores import MILLISECOND
 from logdb.log.scalog import calls as log
-from logdb.store.records import COMMIT, DECISION, VALUE, TxnId, decode_commit, decode_decision
+from logdb.store.records import COMMIT, DECISION, VALUE, Place, TxnId, decode_commit, decode_decision
 from logdb.txn.coordinator import Outcome as Ended
 from logdb.txn.coordinator import Status
 from tests.sim.checks import Truth, truth_of
@@ -26,6 +28,9 @@ from tests.sim.prober import Prober
 from tests.sim.run import Outcome, plan_of
 from tests.sim.run import Simulation as LogSimulation
 from tests.sim.world import Failure, World
+
+COMPACTING = 0.3
+"""So many seeds have compactions."""
 
 PATIENCE = 400
 """So many heartbeats after healing everything must be well again."""
@@ -78,6 +83,9 @@ class Simulation(LogSimulation):
     def __init__(self, seed: int, *, exact: bool = False, show: Callable[[str], None] | None = None) -> None:
         self.world = World(seed, exact=exact, show=show)
         self.plan = database_plan_of(self.world.draw("plan"))
+        if self.world.draw("compaction").random() < COMPACTING:
+            load = self.plan.load
+            self.plan = replace(self.plan, load=replace(load, doing=(*load.doing, "compact")))
         self.history = History()
         self.cluster = DatabaseCluster(self.world, self.plan.shape, self.plan.top)
         self.records = 0
@@ -118,9 +126,13 @@ class Simulation(LogSimulation):
         auditor = Operator(self.cluster.add_application("auditor"))
         auditor.process.start()
         settled = self._settle(auditor, limit)
-        model = self._model(auditor, limit)
-        check_all(self.history, model, settled)
-        self._compare_servers(limit)
+        answers = self._answers(auditor, limit)
+        replayed = self._compare_servers(limit)
+        self._compare_answers(answers, replayed)
+        for txn, outcome in settled.items():
+            if outcome.status is Status.FORGOTTEN:
+                settled[txn] = replayed.outcome(txn)
+        check_all(self.history, Model(replayed.versions), settled)
 
     def _ask_auditor(self, auditor: Operator, request: Any, limit: int) -> Any:
         result = auditor.ask(request, limit)
@@ -133,11 +145,16 @@ class Simulation(LogSimulation):
         settled = {}
         for op in self.history.ops:
             if op.what in WRITERS and op.txn is not None and op.status == "info":
-                settled[op.txn] = self._ask_auditor(auditor, calls.Settle(op.txn), limit)
+                result = auditor.ask(calls.Settle(op.txn), limit)
+                if isinstance(result, OutcomeUnknown):  # of so long ago that only the replay knows
+                    result = Ended(Status.FORGOTTEN, 0)
+                if isinstance(result, Exception):
+                    raise Failure("liveness: the auditor is served", f"{op}: {result!r}")
+                settled[op.txn] = result
         return settled
 
-    def _model(self, auditor: Operator, limit: int) -> Model:
-        """All versions of all keys, as the database has them in the end."""
+    def _answers(self, auditor: Operator, limit: int) -> dict[bytes, list[tuple[int, bytes | None]]]:
+        """All versions of all keys that the database still has, as it answers in the end."""
         versions: dict[bytes, list[tuple[int, bytes | None]]] = {}
         at = self._ask_auditor(auditor, calls.Version(), limit)
         for key in KEYS:
@@ -148,13 +165,22 @@ class Simulation(LogSimulation):
                 entries, more = self._ask_auditor(auditor, request, limit)[1:]
                 found += entries
                 below = entries[-1][0] - 1 if entries else 0
-            if found:
-                versions[key] = found[::-1]
-        return Model(versions)
+            versions[key] = found[::-1]
+        return versions
+
+    def _compare_answers(self, answers: dict[bytes, list[tuple[int, bytes | None]]], replayed: Replayed) -> None:
+        """What the database answers is what the log says, back to the floor."""
+        floor = replayed.replica.coordinator.floor
+        for key, answered in answers.items():
+            versions = replayed.versions.get(key, [])
+            below = [entry for entry in versions if entry[0] <= floor][-1:]
+            right = [*(entry for entry in below if entry[1] is not None), *(it for it in versions if it[0] > floor)]
+            if answered != right:
+                raise Failure("the database says what the log says", f"{key!r} is {answered}, not {right}")
 
     # ---- servers
 
-    def _compare_servers(self, limit: int) -> None:
+    def _compare_servers(self, limit: int) -> Replayed:
         """DBS-1: all mapping servers hold the same, and the same as a replay of the log from nothing."""
         cluster = self.cluster
         tail = self._ask(log.Tail(), limit)
@@ -178,14 +204,43 @@ class Simulation(LogSimulation):
         view = prober.views(limit)
         truth = truth_of(prober.copies(view, view.oldest, applied, limit), view.oldest, applied)
         self.records = applied
-        fresh = replay(truth)
+        for gsn, record in cluster.archive.items():
+            if gsn >= view.oldest and gsn <= applied and truth.records.get(gsn) != tuple(record[1:]):
+                raise Failure("DBS-1: servers apply what the log says", f"{record} and {truth.records.get(gsn)}")
+            if gsn <= applied:
+                truth.records[gsn] = record.time, record.tag, record.payload
+        replayed = Replayed(truth, cluster.values)
+        fresh = replayed.replica
         for number, (_, image) in images.items():
             if image != fresh.image():
                 raise Failure("DBS-1: servers and a replay are the same", f"{cluster.mapping[number].address}")
+        if view.oldest > 1:
+            self._rebuild(limit)
         self._count(truth)
         check_decisions(truth, fresh)
-        check_verdicts(self.history, truth, fresh)
+        check_verdicts(self.history, truth, replayed)
+        return replayed
 
+    def _rebuild(self, limit: int) -> None:
+        """DBS-12: the trimmed log alone says the same."""
+        self.world.counts["rebuilt of a trimmed log"] += 1
+        process = self.cluster.add_server_alone("rebuilder")
+        process.start()
+        found: list[Any] = []
+
+        def look(_: Any = None) -> None:
+            core: Any = process.core
+            others = [one for one in self.cluster.replicas() if core is not None and one is not core.replica]
+            for other in others:
+                if other.applied == core.replica.applied:
+                    found.append(other.image() == core.replica.image())
+                    return
+            self.world.after(MILLISECOND, look)
+
+        look()
+        self._wait(limit, lambda: bool(found), "a server gets all from the trimmed log", [])
+        if not found[0]:
+            raise Failure("DBS-12: the trimmed log says what the whole one did", "")
 
     def _count(self, truth: Truth) -> None:
         """What must have happened in some seeds for the others to mean anything."""
@@ -198,14 +253,35 @@ class Simulation(LogSimulation):
         counts["checkpoint taken"] += self.cluster.checkpoints
 
 
-def replay(truth: Truth) -> Replica:
-    """What the log says, from nothing."""
-    replica = Replica(None, 10_000)
-    for gsn in range(1, truth.tail + 1):
-        time, tag, payload = truth.records[gsn]
-        records = [] if tag == VALUE else [LogRecord(gsn, time, tag, payload)]
-        replica.apply(Batch(gsn, gsn + 1, records))
-    return replica
+class Replayed:
+    """What the whole log says, also of what was trimmed, from nothing.
+
+    `versions`: of each key, oldest first; `decided`: of each transaction, when its first record was met.
+    """
+
+    def __init__(self, truth: Truth, values: dict[bytes, bytes]) -> None:
+        self.replica = replica = Replica(None, 10_000)
+        self.versions: dict[bytes, list[tuple[int, bytes | None]]] = {}
+        self.decided: dict[TxnId, Decided] = {}
+        for gsn in range(1, truth.tail + 1):
+            time, tag, payload = truth.records.get(gsn, (0, VALUE, b""))
+            records = [] if tag == VALUE else [LogRecord(gsn, time, tag, payload)]
+            for txn in replica.apply(Batch(gsn, gsn + 1, records)):
+                decided = replica.decided(txn)
+                assert decided is not None
+                if decided.version == gsn:
+                    self.decided[txn] = decided
+                if decided.version == gsn and decided.verdict.committed:
+                    for key, value in decode_commit(payload).writes.items():
+                        whole = values[value.digest] if isinstance(value, Place) else value
+                        self.versions.setdefault(key, []).append((gsn, whole))
+
+    def outcome(self, txn: TxnId) -> Ended:
+        """How a transaction ended, for ever."""
+        decided = self.decided.get(txn)
+        if decided is None or not decided.verdict.committed:
+            return Ended(Status.ABORTED, 0 if decided is None else decided.version)
+        return Ended(Status.COMMITTED, decided.version)
 
 
 def check_decisions(truth: Truth, fresh: Replica) -> None:
@@ -219,11 +295,12 @@ def check_decisions(truth: Truth, fresh: Replica) -> None:
             through = max(through, decision.through)
             told.update(decision.aborted)
     aborted = set(fresh.coordinator.ledger.aborted_between(0, through))
+    told = {gsn for gsn in told if gsn >= fresh.coordinator.floor}  # of what was before that nothing is kept
     if told != aborted:
         raise Failure("DBS-8: decision records say what was decided", f"{told ^ aborted} up to {through}")
 
 
-def check_verdicts(history: History, truth: Truth, fresh: Replica) -> None:
+def check_verdicts(history: History, truth: Truth, replayed: Replayed) -> None:
     """DBS-6: what a client was told is the verdict of the first record with its transaction's id."""
     first: dict[TxnId, int] = {}
     for gsn in sorted(truth.records):
@@ -236,10 +313,10 @@ def check_verdicts(history: History, truth: Truth, fresh: Replica) -> None:
         if op.version and first.get(op.txn) != op.version:
             raise Failure("DBS-6: a verdict is of the first record", f"{op}: {first.get(op.txn)}")
         if op.version:
-            decided = fresh.decided(op.txn)
+            decided = replayed.decided.get(op.txn)
             if decided is None or (decided.verdict, decided.winner) != (op.verdict, op.winner):
                 raise Failure("DBS-6: a verdict is what the log says", f"{op}: {decided}")
-        elif op.status == "fail" and fresh.coordinator.outcome(op.txn).status is Status.COMMITTED:
+        elif op.status == "fail" and replayed.outcome(op.txn).committed:
             raise Failure("DBS-7: what failed was never applied", f"{op}")
 
 

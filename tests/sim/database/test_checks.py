@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 
 import logdb
-from logdb.cluster.replica import Replica
 from logdb.store.records import COMMIT, DECISION, Commit, Decision, TxnId, encode_commit, encode_decision
 from logdb.txn.coordinator import Outcome, Status
 from logdb.txn.validation import COMMITTED, Reason, Verdict
 from tests.sim.checks import Truth
 from tests.sim.database.checks import Model, check_all
 from tests.sim.database.history import History, Op
-from tests.sim.database.run import check_decisions, check_verdicts, replay
+from tests.sim.database.run import Replayed, check_decisions, check_verdicts
 from tests.sim.world import Failure
 
 LIST, CELL, ONE, OTHER = b"list 0", b"cell 0", b"account 0", b"account 1"
@@ -218,9 +217,9 @@ def test_a_bad_history_fails(spoil: Callable[[Story], None]) -> None:
 # ---- against the log
 
 
-def log_of(*records: tuple[int, bytes]) -> tuple[Truth, Replica]:
+def log_of(*records: tuple[int, bytes]) -> tuple[Truth, Replayed]:
     truth = Truth(1, len(records), {gsn: (gsn, *record) for gsn, record in enumerate(records, 1)})
-    return truth, replay(truth)
+    return truth, Replayed(truth, {})
 
 
 def a_commit(sequence: int, *, conditions: Any = ()) -> tuple[int, bytes]:
@@ -233,13 +232,13 @@ FAILING = a_commit(2, conditions=(logdb.absent(CELL),))
 def test_decision_records_with_a_gap_are_seen() -> None:
     told = DECISION, encode_decision(Decision(0, 2, [2]))
     truth, fresh = log_of(a_commit(1), FAILING, told)
-    check_decisions(truth, fresh)
+    check_decisions(truth, fresh.replica)
     truth.records[3] = (3, DECISION, encode_decision(Decision(1, 2, [2])))
     with pytest.raises(Failure, match="leave no gap"):
-        check_decisions(truth, fresh)
+        check_decisions(truth, fresh.replica)
     truth.records[3] = (3, DECISION, encode_decision(Decision(0, 2, [])))
     with pytest.raises(Failure, match="say what was decided"):
-        check_decisions(truth, fresh)
+        check_decisions(truth, fresh.replica)
 
 
 def test_verdicts_that_the_log_does_not_bear_out_are_seen() -> None:

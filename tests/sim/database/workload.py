@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import logdb
 from logdb.cluster import calls
 from logdb.cluster.messages import Consistency
-from logdb.errors import OutcomeUnknown, Unavailable
+from logdb.errors import OutcomeUnknown, Unavailable, VersionTrimmed
 from logdb.log.cores import MILLISECOND, Answer
 from logdb.store.records import Range, TxnId
 from logdb.txn.coordinator import Outcome, Status
@@ -49,6 +49,13 @@ WEIGHTS = {
 """What workers do, and how often next to each other. A seed turns some of it off."""
 
 Steps = Generator[Any, Any, None]
+
+COMPACTING = 2
+"""The weight of a compaction, in seeds that have any."""
+
+
+class Overtaken(Exception):
+    """A compaction was faster than who reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +100,7 @@ class Shared:
         self.ended: list[TxnId] = []
         self.doubtful: list[Op] = []
         self.versions: list[int] = [0]
+        self.floor = 0
 
 
 class Application:
@@ -106,7 +114,7 @@ class Application:
         self._calls = 0
         self._open: dict[int, tuple[int, Steps, Op]] = {}
         self._names = 0
-        self._weights = [WEIGHTS[what] for what in load.doing]
+        self._weights = [WEIGHTS.get(what, COMPACTING) for what in load.doing]
         process.on_answer = self._answered
         for worker in range(load.workers):
             world.after(int(load.think_ns * self.draw.random()), self._act, worker)
@@ -143,7 +151,10 @@ class Application:
     def _go_on(self, worker: int, steps: Steps, op: Op, result: Any) -> None:
         try:
             request = steps.send(result)
-        except StopIteration:
+        except (StopIteration, Overtaken) as how:
+            if isinstance(how, Overtaken):
+                op.reads, op.scans = {}, {}
+                self._end(op, "fail")
             assert op.status != "open", op
             if worker >= 0 and not self.stopping:
                 wait = int(self.draw.expovariate(1) * self.load.think_ns) + 1
@@ -193,6 +204,9 @@ class Application:
         op.snapshot = self._must(result, int)
 
     def _must(self, result: Any, *kinds: type) -> Any:
+        if isinstance(result, VersionTrimmed) and "compact" in self.load.doing:
+            self.world.counts["overtaken by a compaction"] += 1
+            raise Overtaken
         if not isinstance(result, kinds):
             raise Failure("an answer of a kind that its call cannot have", repr(result))
         return result
@@ -216,7 +230,8 @@ class Application:
         if isinstance(result, calls.Committed):
             op.version, op.verdict, op.winner = result.version, result.verdict, result.winner
             self.world.counts[f"verdict {result.verdict.reason.name}"] += 1
-            if result.txn_id != op.txn or result.verdict.reason in (Reason.DUPLICATE, Reason.TOO_OLD):
+            too_old = result.verdict.reason is Reason.TOO_OLD and "compact" not in self.load.doing
+            if result.txn_id != op.txn or result.verdict.reason is Reason.DUPLICATE or too_old:
                 raise Failure("a verdict is of its transaction", f"{op}: {result}")
             self._end(op, "ok" if result.verdict.committed else "fail")
         else:
@@ -336,9 +351,22 @@ class Application:
             if self.draw.random() < 0.2:
                 txn = txn._replace(sequence=txn.sequence + 1)
         result = yield calls.Settle(txn)
+        if isinstance(result, OutcomeUnknown) and "compact" in self.load.doing:
+            self._end(op, "ok")  # of so long ago that nobody knows
+            return
         op.result = txn, self._must(result, Outcome)
         if op.result[1].status not in (Status.COMMITTED, Status.ABORTED):
             raise Failure("what is settled has ended", f"{op}")
+        self._end(op, "ok")
+
+    def _compact(self, op: Op) -> Steps:
+        """To any version that somebody was told. Its client may be killed, or give up, before it is over."""
+        before = self.draw.choice(self.shared.versions)
+        deadline = None if self.draw.random() < 0.7 else self.process.now + int(self.draw.random() * 400 * MILLISECOND)
+        result = yield calls.Compact(before, deadline)
+        if isinstance(self._must(result, calls.Compacted, Unavailable), calls.Compacted):
+            self.world.counts["compacted"] += result.oldest_after > result.oldest_before
+            self.shared.floor = max(self.shared.floor, result.floor)
         self._end(op, "ok")
 
     DO: ClassVar[dict[str, Any]] = {
@@ -352,4 +380,5 @@ class Application:
         "scan": _scan,
         "outcome": _outcome,
         "settle": _settle,
+        "compact": _compact,
     }
