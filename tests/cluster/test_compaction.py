@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -36,8 +37,12 @@ from logdb.cluster.messages import (
     RecentRows,
     Scan,
 )
+from logdb.cluster.replica import Places, Replica
 from logdb.errors import FutureVersion, Unavailable, VersionTrimmed
 from logdb.log.cores import SECOND
+from logdb.log.scalog import calls as log_calls
+from logdb.store.checkpoint import Checkpoint
+from logdb.store.mapping import KeyMap
 from logdb.store.records import (
     BEGINNING,
     ENDING,
@@ -51,7 +56,7 @@ from logdb.store.records import (
     encode_pin,
 )
 from logdb.txn.validation import Reason, Verdict
-from tests.cluster.stage import SNAPSHOT, Client, Log, Server, commit
+from tests.cluster.stage import SNAPSHOT, Client, Log, Server, batch, commit
 from tests.cluster.test_mapping_server import LARGE, some_history
 
 PLACE = Place(5, 1, len(LARGE), digest(LARGE))
@@ -248,6 +253,32 @@ def test_a_replay_of_the_whole_log_is_the_same_as_who_compacted() -> None:
     assert whole.core.replica.image() == server.core.replica.image()
 
 
+def test_on_disk_the_state_is_the_same_before_it_is_pruned_and_after(tmp_path: Path) -> None:
+    """DBS-1"""
+    log, draw = Log(commit(1, {b"gone": b"1"}), commit(2, {b"gone": None})), random.Random(1)
+    for number in range(3, 80):
+        write(draw, log, number)
+    server = Server(on=log)
+    compacted(log, server, before=70)
+    assert server.core.replica.cleaned > 2
+    checkpoint = Checkpoint(tmp_path, b"log", inline=True)
+    replica = Replica(KeyMap(Places(), checkpoint), 10_000)
+    for first in range(1, len(log.records) + 1, 20):
+        replica.apply(batch(first, *log.records[first - 1 : first + 19]))
+        state, frozen = replica.unsaved(), replica.map.freeze()
+        checkpoint.begin(replica.applied)
+        list(checkpoint.write(frozen))
+        checkpoint.finish(replica.applied, state)
+        replica.map.thaw()
+    assert replica.image() == server.core.replica.image()
+    list(checkpoint.prune(replica.cleaned))
+    assert replica.image() == server.core.replica.image()
+    checkpoint.close()
+    again = Checkpoint(tmp_path, b"log", inline=True)
+    assert Replica(KeyMap(Places(), again), 10_000).image() == server.core.replica.image()
+    again.close()
+
+
 def test_who_lacks_what_was_trimmed_and_finds_no_compaction_stops() -> None:
     log = Log(*some_history(3, 20))
     log.oldest = 9
@@ -427,10 +458,17 @@ def test_a_damaged_part_is_refused_or_whole(part: object, data: st.DataObject) -
 
 
 def test_who_was_overtaken_by_another_server_ends_as_well() -> None:
-    """It had begun to copy; the other one has begun after it and come to its end."""
+    """It had begun to copy, though nobody told it where its BEGINNING stands; the other one has begun after it and come
+    to its end."""
     log = Log(*[commit(number, {b"k": b"%d" % number}) for number in range(1, 9)])
     slow, other = Server(on=log), Server(on=log, name="m2", seed=2)
     slow.give("client", Compact(1, 5))
+    while not slow.asks_log(log_calls.Append):
+        if not log.step(slow):
+            slow.wait(SECOND // 10)
+    (unanswered,) = [request for request, _ in slow.line.asked if isinstance(request, log_calls.Append)]
+    slow.line.asked = [ask for ask in slow.line.asked if ask[0] is not unanswered]
+    log.add(*unanswered.records)
     until(PART, log, slow)
     assert compacted(log, other, before=7).floor == 7
     log.oldest = 1  # the trim is on its way
