@@ -181,5 +181,33 @@ def log_cluster_run(quick: bool, as_json: bool, scratch: Path | None, to: Path |
         (to / "log-cluster.json").write_text(results + "\n")
 
 
+@main.command("spark")
+@click.option("--rows", type=click.IntRange(min=100), default=5_000_000, show_default=True, help="Versions written.")
+@click.option("--keys", type=click.IntRange(min=1), default=500_000, show_default=True, help="Keys that have them.")
+@click.option("--cores", type=click.IntRange(min=1), default=2, show_default=True, help="Of Spark.")
+@click.option("--rounds", type=click.IntRange(min=1), default=2, show_default=True, help="Of each measurement.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@click.option("--dir", "scratch", type=click.Path(path_type=Path), help="Where to put the database (on a real disk).")
+@click.option("--to", type=click.Path(path_type=Path), help="Where to write spark.json and spark.md.")
+def spark_run(
+    rows: int, keys: int, cores: int, rounds: int, as_json: bool, scratch: Path | None, to: Path | None
+) -> None:
+    """Scans and exports with Spark, against Spark on Parquet and a plain pyarrow fold."""
+    from benchmarks import spark
+    from spark_export import session
+
+    scale = spark.Scale(rows, keys, cores, rounds)
+    with tempfile.TemporaryDirectory(dir=scratch) as directory, Console(stderr=True).status("") as status:
+        figures = spark.measure(Path(directory), scale, status.update)
+        session().stop()
+    if as_json:
+        click.echo(json.dumps(spark.as_json(figures, scale)))
+    else:
+        terminal = Console()
+        terminal.print(spark.table(figures), width=terminal.width if terminal.is_terminal else 140)
+    if to is not None:
+        spark.write(figures, scale, to)
+
+
 if __name__ == "__main__":
     main(prog_name="python -m benchmarks")

@@ -131,9 +131,9 @@ def test_what_was_there_before_is_asked_of_the_map(
 
 def test_a_batch_has_no_more_rows_than_asked_but_one_transaction(open_small: OpenSmall) -> None:
     db = open_small()
-    versions = [db.multi_put({b"k%d" % key: b"v" * 100 for key in range(count)}) for count in (2, 2, 7, 1, 1)]
+    versions = [db.multi_put({b"k%d" % key: b"v" * 100 for key in range(count)}) for count in (2, 1, 2, 7, 1, 1)]
     query = Query(db.path, startingVersion="1", maxRowsPerTrigger="4")
-    assert [len(query.batch()) for _ in range(4)] == [4, 7, 2, 0]
+    assert [len(query.batch()) for _ in range(5)] == [3, 2, 7, 2, 0]
     assert query.checkpoint == {"version": versions[-1]}
     start = {"version": 0}
     assert query.reader.latestOffset(start, ReadAllAvailable()) == {"version": versions[-1]}

@@ -14,7 +14,7 @@ import logdb
 from logdb import Database
 from spark_export import transactions, writing
 from spark_export.source import LogDBSource
-from spark_export.writing import MARKS, LogDBWriter, Rows
+from spark_export.writing import MARKS, LogDBWriter, Marked, Rows
 from tests.net.serving import Served
 from tests.spark_export import planning
 
@@ -150,6 +150,17 @@ def test_to_servers_a_repeated_task_writes_once(job: Callable[..., Job], served:
         assert db.get(b"x") == b"2"
         assert b"0/6" not in db
         assert [key for key, _ in db.scan(prefix=MARKS)] == [MARKS + b"nightly/0"]
+
+
+def test_of_two_attempts_at_the_same_time_one_counts(served: Served) -> None:
+    with logdb.connect(served.address) as db:
+        one, other = (Marked(db, "job", 0) for _ in range(2))
+        one.put({b"k": b"1"}, "")
+        db.put(b"k", b"changed since")
+        other.put({b"k": b"1"}, "")
+        other.put({b"l": b"1"}, "")
+        one.put({b"l": b"2"}, "")
+        assert db.multi_get([b"k", b"l"]) == {b"k": b"changed since", b"l": b"1"}
 
 
 def test_to_servers_all_or_nothing(job: Callable[..., Job], served: Served) -> None:
