@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
         number += 1
         path = folder / f"round-{number}"
         path.mkdir(parents=True)
-        sizes = dict(SMALL) if options.small else {}
+        sizes = dict(SMALL) if options.small else {"reserve": 24 if policy == "finalize-and-add" else 12}
         sizes |= {"ordering": 0} if options.single else {"mapping": 0} if options.log else {}
         setting = Setting(policy=policy, planted=options.planted or "", **sizes)
         ground = Loopback(path) if network is None else Hosts(path, network)

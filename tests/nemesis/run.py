@@ -294,8 +294,13 @@ class Round:
     # ---- wiping: no more than the protocol survives
 
     def _is_careful(self, role: str, kind: str) -> bool:
-        """While a shard lacks a member for good, nobody else of the storage servers may be taken for dead."""
-        if not self._lost or (role != "storage" and kind != "split"):
+        """While a shard lacks a member for good, nobody else of the storage servers may be taken for dead; nor when
+        failures finalize shards and no fresh servers are left for new ones."""
+        if role != "storage" and kind not in ("split", "black_out"):
+            return False
+        if self.setting.policy == "finalize-and-add" and all(process.lives for process in self.servers.of("storage")):
+            return True
+        if not self._lost or kind == "black_out":
             return False
         view = self._view()
         return view is None or any(map(self._is_weak, view.shards))
