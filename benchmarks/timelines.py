@@ -154,7 +154,8 @@ def leader_killed(path: Path, seconds: float, tell: Callable[[str], object]) -> 
     with Cluster(path, SHAPE) as cluster:
         leader = cluster.leader()
         steps = [("ordering leader killed", lambda: cluster.kill(leader))]
-        return _run("The ordering layer's leader is killed (election timeout 0.5 to 1 s)", cluster, steps, seconds, tell)
+        title = "The ordering layer's leader is killed (election timeout 0.5 to 1 s)"
+        return _run(title, cluster, steps, seconds, tell)
 
 
 def shards_changed(path: Path, seconds: float, tell: Callable[[str], object]) -> Timeline:
