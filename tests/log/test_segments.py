@@ -300,3 +300,29 @@ def test_a_file_that_is_cut_while_it_is_being_mapped_is_mapped_anew(tmp_path: Pa
     assert log.read_record(2, 0).payload == b"y" * (32 << 20)
     assert disk.lies == 0
     log.close()
+
+
+def test_a_file_that_is_cut_before_it_is_mapped_is_followed_all_the_same(tmp_path: Path) -> None:
+    """As above, for who follows the log: the size that it walks to is the one that the file had."""
+
+    class Hasty(Disk):
+        lies = 0
+
+        def size(self, fd: int) -> int:
+            known = super().size(fd)
+            if self.lies:
+                self.lies -= 1
+                return known + (1 << 20)
+            return known
+
+    log = LocalLog(tmp_path / "log", b"i" * 16, segment_bytes=1 << 20)
+    log.append([(1, b"first")])
+    disk = Hasty()
+    follower = LocalLog(tmp_path / "log", b"i" * 16, writable=False, follow=True, disk=disk)
+    log.append([(1, b"second")])
+    disk.lies = 1
+    assert follower.refresh() == 2
+    assert disk.lies == 0
+    assert follower.read_record(2, 0).payload == b"second"
+    follower.close()
+    log.close()

@@ -22,6 +22,8 @@ FRESH = 500
 
 `python -m tests.sim --seeds 50000` runs more, and asks that every rare thing happens as well (`OTHERS`).
 """
+SAMPLED = 4
+"""One planted bug in so many is tried here; `python -m tests.sim --planted all` tries all."""
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
@@ -57,7 +59,7 @@ def test_there_are_planted_bugs_enough() -> None:
     assert set(CAUGHT_BY) == set(PLANTED)
 
 
-@pytest.mark.parametrize("name", sorted(PLANTED))
+@pytest.mark.parametrize("name", sorted(PLANTED)[::SAMPLED])
 def test_a_planted_bug_is_caught(name: str) -> None:
     """By the seed that caught it before, or, when changes have given that another meaning, by another one."""
     _, outcome, tries = catch(name)

@@ -135,7 +135,6 @@ def test_a_frame_is_written_and_read_back(spark: Any, tmp_path: Path) -> None:
         broken.write.format("logdb").mode("append").save(path)
     with logdb.open(path) as db:
         assert len(list(db.scan())) == 2_500
-    assert not list(Path(path).glob("exports/*/*.arrow"))
 
 
 def test_a_frame_is_one_snapshot_whatever_happens_after_load(spark: Any, open_small: OpenSmall) -> None:

@@ -209,8 +209,8 @@ class Segment:
 
     def walk(self, end: int | None = None) -> None:
         """Find the records that follow the known ones, up to the first bytes that are no valid frame, or to `end`."""
-        size = self._disk.size(self._fd)
-        for offset, record in walk_frames(self._mapped(size), self.length, size, self.end, self._salt):
+        data, size = self._whole()
+        for offset, record in walk_frames(data, self.length, size, self.end, self._salt):
             self.offsets.append(offset)
             self.length = offset + FRAME_BYTES + len(record.payload)
             if end is not None and self.end >= end:
@@ -218,7 +218,7 @@ class Segment:
 
     def contents(self) -> mmap.mmap:
         """The whole file as it is now."""
-        return self._mapped(self._disk.size(self._fd))
+        return self._whole()[0]
 
     def close(self) -> None:
         """Close the file. Maps that readers still hold stay readable."""
@@ -232,6 +232,16 @@ class Segment:
         for path in (self.index_path, self.path):
             if path.exists():
                 self._disk.unlink(path)
+
+    def _whole(self) -> tuple[mmap.mmap, int]:
+        """The file as it is now, and its size."""
+        while True:
+            size = self._disk.size(self._fd)
+            try:
+                return self._mapped(size), size
+            except ValueError:
+                if self._disk.size(self._fd) >= size:  # it is not that the writer has given blocks back meanwhile
+                    raise
 
     def _mapped(self, length: int) -> mmap.mmap:
         mapped = self._map
