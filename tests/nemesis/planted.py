@@ -10,36 +10,16 @@ from __future__ import annotations
 
 import runpy
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from logdb.log.segments.disk import Disk
+from tests import planting
 from tests.sim.database.planted import PLANTED as SIMULATED
 
-OWN: dict[str, Callable[[], AbstractContextManager[None]]] = {}
+OWN: planting.Plants = {}
 
 
-def planted(owner: Any, method: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Make a bug of a function that takes the right method and then its arguments."""
-
-    def plant(wrong: Callable[..., Any]) -> Callable[..., Any]:
-        @contextmanager
-        def patched() -> Iterator[None]:
-            right = getattr(owner, method)
-            setattr(owner, method, lambda *arguments, **named: wrong(right, *arguments, **named))
-            try:
-                yield
-            finally:
-                setattr(owner, method, right)
-
-        OWN[wrong.__name__.replace("_", " ")] = patched
-        return wrong
-
-    return plant
-
-
-@planted(Disk, "sync")
+@planting.planted(Disk, "sync", OWN)
 def acknowledge_before_the_sync(right: Any, disk: Disk, fd: int) -> None:
     """What is written is taken for durable."""
 

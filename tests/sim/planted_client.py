@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from logdb.log.contract import Batch, NotOfThisShard
@@ -18,27 +18,10 @@ from logdb.log.scalog.lanes import Lane
 from logdb.log.scalog.messages import Refused, TailIs, View, Why
 from logdb.log.scalog.reads import Reads
 from logdb.log.scalog.subscriber import Following
+from tests import planting
 
-PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {}
-
-
-def planted(owner: type, method: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Make a bug of a function that takes the right method and then its arguments; the function's name names it."""
-
-    def plant(wrong: Callable[..., Any]) -> Callable[..., Any]:
-        @contextmanager
-        def patched() -> Iterator[None]:
-            right = getattr(owner, method)
-            setattr(owner, method, lambda *arguments, **named: wrong(right, *arguments, **named))
-            try:
-                yield
-            finally:
-                setattr(owner, method, right)
-
-        PLANTED[f"client: {wrong.__name__.replace('_', ' ')}"] = patched
-        return wrong
-
-    return plant
+PLANTED: planting.Plants = {}
+planted = partial(planting.planted, among=PLANTED, kind="client: ")
 
 
 def elsewhere(lane: Lane) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from logdb.log.cores import Send, Trim
@@ -27,33 +28,16 @@ from logdb.log.scalog.primary import Primary
 from logdb.log.scalog.replication import Replication
 from logdb.log.scalog.sessions import Sessions
 from logdb.log.scalog.shard import Shard
+from tests import planting
 
-Plants = dict[str, Callable[[], AbstractContextManager[None]]]
+PLANTED: planting.Plants = {}
 
-PLANTED: Plants = {}
-
-RARE: Plants = {}
+RARE: planting.Plants = {}
 """Bugs that take two failures in one moment (or disks that sync journals one by one) to do harm: the simulator needs
 more than 200 seeds for them, the rules' own tests (`tests/log/scalog/test_storage_planted.py`) one."""
 
 
-def planted(owner: type, method: str, among: Plants = PLANTED) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Make a bug of a function that takes the right method and then its arguments; the function's name names it."""
-
-    def plant(wrong: Callable[..., Any]) -> Callable[..., Any]:
-        @contextmanager
-        def patched() -> Iterator[None]:
-            right = getattr(owner, method)
-            setattr(owner, method, lambda *arguments, **named: wrong(right, *arguments, **named))
-            try:
-                yield
-            finally:
-                setattr(owner, method, right)
-
-        among[f"storage: {wrong.__name__.replace('_', ' ')}"] = patched
-        return wrong
-
-    return plant
+planted = partial(planting.planted, among=PLANTED, kind="storage: ")
 
 
 @contextmanager
@@ -80,7 +64,7 @@ def report_links_before_the_sync(right: Callable[..., None], self: Membership) -
     self._meta.placed = placed
 
 
-@planted(Membership, "_has_caught_up", RARE)
+@planted(Membership, "_has_caught_up", among=RARE)
 def say_caught_up_without_the_records(right: Callable[..., bool], self: Membership) -> bool:
     config = self._shard.config
     return config is not None and self._shard.server in config.joining
@@ -168,7 +152,7 @@ def say_never_of_an_open_segment(right: Callable[..., None], self: Primary, mess
     return None
 
 
-@planted(Primary, "on_ask_fate", RARE)
+@planted(Primary, "on_ask_fate", among=RARE)
 def say_never_with_half_a_copy(right: Callable[..., None], self: Primary, message: AskFate, sender: str) -> None:
     copy = self._shard.copies.get(message.segment)
     if copy is None or copy.sealed is None:
@@ -193,13 +177,13 @@ def forget_settled_numbers_without_a_mark(
     self._marks.pop(client, None)
 
 
-@planted(Meta, "checkpoint", RARE)
+@planted(Meta, "checkpoint", among=RARE)
 def let_a_checkpoint_cover_what_is_not_durable(right: Callable[..., None], self: Meta) -> None:
     with as_if_written_were_durable(self._shard):
         right(self)
 
 
-@planted(Membership, "_adopt", RARE)
+@planted(Membership, "_adopt", among=RARE)
 def trim_records_before_their_clients_are_noted(
     right: Callable[..., None], self: Membership, config: ShardConfig
 ) -> None:

@@ -5,8 +5,7 @@ Each is a mistake that somebody could make, a patch of one method; its name is i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
 from typing import Any
 
 from logdb.cluster import committing, messages, replica
@@ -24,33 +23,23 @@ from logdb.store.records import COMMIT, Commit, TxnId, decode_commit
 from logdb.txn.coordinator import Coordinator
 from logdb.txn.ledger import Ledger
 from logdb.txn.validation import COMMITTED, Reason, Verdict
+from tests import planting
 from tests.sim.database.run import simulate
 from tests.sim.run import Outcome
 
 TRIES = 200
 """A planted bug must be caught within so many seeds."""
 
-PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {}
+PLANTED: planting.Plants = {}
 CAUGHT_BY: dict[str, int] = {}
 
 
-def planted(owner: Any, method: str, seed: int = 1) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Make a bug of a function that takes the right method and then its arguments. `seed` has caught it before."""
+def planted(owner: Any, method: str, seed: int = 1) -> Callable[[planting.Wrong], planting.Wrong]:
+    """As `planting.planted`. `seed` has caught it before."""
 
-    def plant(wrong: Callable[..., Any]) -> Callable[..., Any]:
-        @contextmanager
-        def patched() -> Iterator[None]:
-            right = getattr(owner, method)
-            setattr(owner, method, lambda *arguments, **named: wrong(right, *arguments, **named))
-            try:
-                yield
-            finally:
-                setattr(owner, method, right)
-
-        name = wrong.__name__.replace("_", " ")
-        PLANTED[name] = patched
-        CAUGHT_BY[name] = seed
-        return wrong
+    def plant(wrong: planting.Wrong) -> planting.Wrong:
+        CAUGHT_BY[planting.name_of(wrong)] = seed
+        return planting.planted(owner, method, PLANTED)(wrong)
 
     return plant
 
