@@ -1,4 +1,4 @@
-"""One Spark session for all tests: a process can have no second one."""
+"""One Spark session for all tests: a process can have no second one, and two processes need no two."""
 
 from __future__ import annotations
 
@@ -6,6 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep what needs Spark in one of the processes that share the tests (pytest-xdist)."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 @pytest.fixture(scope="session")
