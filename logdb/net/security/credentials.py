@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import grpc
 
+from logdb.net.security import nobody
 from logdb.net.service.addresses import is_loopback
 
 AnyPath = str | PathLike[str]
@@ -34,7 +35,8 @@ class Credentials:
         self.check(address)
         if self.ca is None:
             return aio.insecure_channel(address, options)
-        return aio.secure_channel(address, grpc.ssl_channel_credentials(self.ca, self.key, self.certificate), options)
+        pair = (nobody.key(), nobody.CERTIFICATE) if self.certificate is None else (self.key, self.certificate)
+        return aio.secure_channel(address, grpc.ssl_channel_credentials(self.ca, *pair), options)
 
     def check(self, address: str) -> None:
         """Raises ValueError if a token would travel in the clear."""

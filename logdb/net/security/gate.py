@@ -1,8 +1,8 @@
 """The listening side: which certificate and token whoever comes must have, and what that lets them do.
 
 Who has a token has its right, whatever certificate they show. Who has none is known by the common name of their
-certificate, which gRPC asks of everybody or of nobody. Where no tokens file is named, the CA's certificates are all
-equal: who has one may do everything.
+certificate, which gRPC asks of everybody or of nobody; in a cluster who has a token may show that of `nobody`. Where no
+tokens file is named, the CA's certificates are all equal: who has one may do everything.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, Final
 import grpc
 
 from logdb.errors import AccessDenied, Unavailable
+from logdb.net.security import nobody
 from logdb.net.security.access import AccessFile, Right
 from logdb.net.security.credentials import AUTHORIZATION, BEARER, ca_of, pair_of
 from logdb.net.service.addresses import is_loopback
@@ -81,9 +82,9 @@ _MAY: Final = {Right.READ: "only read", Right.WRITE: "read and write", Right.ADM
 
 
 class Gate:
-    """Of one server."""
+    """Of one server. `token_alone`: those who bring a token need no certificate of the CA."""
 
-    def __init__(self, security: Security | None = None) -> None:
+    def __init__(self, security: Security | None = None, *, token_alone: bool = False) -> None:
         """Reads the files. Raises ValueError."""
         security = security or Security()
         self.demands_certificates = security.ca is not None
@@ -92,6 +93,8 @@ class Gate:
         if security.certificate is not None:
             pem, key = pair_of(security.certificate, security.key)
             ca = None if security.ca is None else ca_of(security.ca)
+            if ca is not None and token_alone and self._access is not None:
+                ca += b"\n" + nobody.CERTIFICATE
             self._tls = grpc.ssl_server_credentials([(key, pem)], ca, self.demands_certificates)
 
     def add_port(self, server: Any, address: str) -> int:
@@ -131,5 +134,6 @@ def _token(metadata: Sequence[tuple[str, Any]] | None) -> str:
 
 
 def common_names(auth: Mapping[str, Sequence[bytes]]) -> list[str]:
-    """Of the certificate that was shown and verified, if any was."""
-    return [name.decode("utf-8", "replace") for name in auth.get("x509_common_name", ())]
+    """Of the certificate that was shown and verified, if any was that is somebody's."""
+    names = [name.decode("utf-8", "replace") for name in auth.get("x509_common_name", ())]
+    return [name for name in names if name != nobody.NAME]

@@ -63,7 +63,7 @@ def guarded(security: Security | None, listen: str, names: Mapping[str, str]) ->
     files = security or Security()
     try:
         files.check(listen)
-        gate = NodeGate(Gate(files), names)
+        gate = NodeGate(Gate(files, token_alone=True), names)
         if security is None:
             return gate, NONE
         return gate, credentials(ca=files.ca, certificate=files.certificate, certificate_key=files.key)

@@ -157,6 +157,18 @@ def test_the_database(cluster: SecureCluster) -> None:
         writer.unpin("p")
 
 
+def test_a_token_is_enough_for_a_client(cluster: SecureCluster) -> None:
+    ca, tokens = cluster.certificates / "ca.pem", cluster.tokens
+    with logdb.connect(cluster.ordering, ca=ca, token=tokens.write) as db:
+        db.put(b"by token", b"1")
+        with pytest.raises(AccessDenied, match='may read and write, and this needs the right "admin"'):
+            db.compact()
+    with logdb.log.connect(cluster.mapping, ca=ca, token=tokens.read) as log:
+        assert log.read_record(log.tail(), 1).tag == COMMIT
+        with pytest.raises(AccessDenied, match='may only read, and this needs the right "write"'):
+            log.append([(VALUE, b"x")])
+
+
 @pytest.mark.parametrize("connect", [logdb.connect, logdb.log.connect], ids=["database", "log"])
 def test_who_is_not_let_in_hears_why(cluster: SecureCluster, connect: Any, tmp_path: Path) -> None:
     shown = cluster.shown(cluster.tokens.read)
@@ -167,7 +179,8 @@ def test_who_is_not_let_in_hears_why(cluster: SecureCluster, connect: Any, tmp_p
         ({**shown, "token": "wrong"}, AccessDenied, "the token is not known here"),
         ({**shown, "token": None}, AccessDenied, "the certificate of 'client' gives no right here"),
         ({}, Unavailable, "it speaks TLS: name the CA"),
-        (bare, Unavailable, "it wants to see a certificate"),
+        (bare, AccessDenied, "a token is needed here, and none came"),
+        ({**bare, "token": "wrong"}, AccessDenied, "the token is not known here"),
         ({**shown, "ca": tmp_path / "ca.pem"}, Unavailable, "its certificate is not of the CA that was given"),
         (strange, Unavailable, r"it does not accept the certificate in .*client\.pem"),
     ):

@@ -50,7 +50,7 @@ class Nodes:
     def gate(self, name: str, tokens: Path | None = None) -> NodeGate:
         pem = self.path / f"{name}.pem"
         security = Security(self.path / "ca.pem", pem, pem.with_suffix(".key"), tokens)
-        return NodeGate(Gate(security), {address: name for name, address in self.addresses.items()})
+        return NodeGate(Gate(security, token_alone=True), {address: name for name, address in self.addresses.items()})
 
 
 class Node:
