@@ -17,7 +17,7 @@ from array import array
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -105,6 +105,15 @@ class KeyRange(NamedTuple):
 EVERYTHING: Final = KeyRange()
 
 
+class Frames(Protocol):
+    """Bytes in which there are frames, and the error for damage at an offset."""
+
+    @property
+    def data(self) -> mmap.mmap | bytes: ...
+
+    def damaged(self, offset: int, what: str) -> Corruption: ...
+
+
 class Opened:
     """A part's file, through the plan's link. Raises Corruption if it is not what the plan says."""
 
@@ -133,10 +142,18 @@ def decoded(plan: Plan, part: Part, keys: KeyRange, *, copies: bool) -> Iterator
     aborted = np.fromiter(plan.aborted(part), np.int64)
     for gsn, offsets, crcs in _walked(file):
         _check(file, gsn, offsets, crcs)
-        batch = _batch(file, _found(file, gsn, offsets[:-1], aborted, plan.version, copies=copies))
-        mask = keys.mask(batch.column("key"))
-        if batch.num_rows:
-            yield batch if mask is None else batch.filter(mask)
+        gsns = np.arange(gsn, gsn + len(crcs), dtype=np.int64)
+        yield from items(file, gsns, offsets[:-1], aborted, plan.version, keys, copies=copies)
+
+
+def items(
+    file: Frames, gsns: Numbers, starts: Numbers, aborted: Numbers, version: int, keys: KeyRange, *, copies: bool
+) -> Iterator[pa.RecordBatch]:
+    """As `decoded`, of the frames that begin at `starts`. Raises Corruption."""
+    batch = _batch(file, _found(file, gsns, starts, aborted, version, copies=copies))
+    mask = keys.mask(batch.column("key"))
+    if batch.num_rows:
+        yield batch if mask is None else batch.filter(mask)
 
 
 def _walked(file: Opened) -> Iterator[tuple[int, Numbers, Numbers]]:
@@ -193,10 +210,9 @@ class _Found(NamedTuple):
     time: Numbers
 
 
-def _found(file: Opened, first: int, starts: Numbers, aborted: Numbers, version: int, *, copies: bool) -> _Found:
+def _found(file: Frames, gsns: Numbers, starts: Numbers, aborted: Numbers, version: int, *, copies: bool) -> _Found:
     raw = np.frombuffer(file.data, np.uint8)
     tags = raw[starts + _TAG_AT]
-    gsns = np.arange(first, first + len(starts), dtype=np.int64)
     commits = np.flatnonzero((tags == COMMIT) & (gsns <= version) & ~np.isin(gsns, aborted))
     at = starts[commits] + FRAME_BYTES
     payload_bytes = _integers(raw, starts[commits] + _LENGTH_AT, "<u4")
@@ -209,38 +225,38 @@ def _found(file: Opened, first: int, starts: Numbers, aborted: Numbers, version:
     value_at = put_at + ITEM.size + _integers(raw, put_at, "<u2")
     value_bytes = _integers(raw, put_at + 2, "<u4")
     size = np.where(value_bytes == DELETED, 0, np.where(value_bytes == PLACED, PLACE.size, value_bytes))
-    _refuse(file, first, starts, commits[is_put], value_at + size != put_end)
+    _refuse(file, gsns, starts, commits[is_put], value_at + size != put_end)
     put_gsns = gsns[commits[is_put]]
     puts = (put_at + ITEM.size, value_at, value_at + size, value_bytes, put_gsns, put_gsns)
 
     walked = _Walked(file.data)
     for index in commits[~is_put].tolist():
-        walked.record(file, first, starts, index, walked.commit)
+        walked.record(file, gsns, starts, index, walked.commit)
     if copies:
         for index in np.flatnonzero(tags == RELOCATION).tolist():
-            walked.record(file, first, starts, index, walked.relocation)
+            walked.record(file, gsns, starts, index, walked.relocation)
     key_at, value_at, value_end, value_bytes, versions, of = walked.in_order_with(puts, version)
-    times = _integers(raw, starts[of - first] + _TIME_AT, "<i8")
+    times = _integers(raw, starts[np.searchsorted(gsns, of)] + _TIME_AT, "<i8")
     return _Found(key_at, value_at, value_end, value_bytes == PLACED, value_bytes != DELETED, versions, of, times)
 
 
 class _Walked:
     """What records say whose items have no fixed places, found one by one."""
 
-    def __init__(self, data: mmap.mmap) -> None:
+    def __init__(self, data: mmap.mmap | bytes) -> None:
         self._data = data
         self._columns = tuple(array("q") for _ in range(6))
 
     def record(
-        self, file: Opened, first: int, starts: Numbers, index: int, walk: Callable[[int, int, int], None]
+        self, file: Frames, gsns: Numbers, starts: Numbers, index: int, walk: Callable[[int, int, int], None]
     ) -> None:
         """Walk through the record `index`. Raises Corruption."""
-        start = int(starts[index])
+        start, gsn = int(starts[index]), int(gsns[index])
         at = start + FRAME_BYTES
         try:
-            walk(at, at + FRAME.unpack_from(self._data, start)[2], first + index)
+            walk(at, at + FRAME.unpack_from(self._data, start)[2], gsn)
         except (MalformedRecord, struct.error) as error:
-            raise file.damaged(start, f"record {first + index} cannot be decoded ({error})") from error
+            raise file.damaged(start, f"record {gsn} cannot be decoded ({error})") from error
 
     def commit(self, at: int, end: int, gsn: int) -> None:
         """A transaction."""
@@ -289,10 +305,10 @@ class _Walked:
         return tuple(column[order] for column in columns)
 
 
-def _refuse(file: Opened, first: int, starts: Numbers, records: Numbers, is_wrong: npt.NDArray[np.bool_]) -> None:
+def _refuse(file: Frames, gsns: Numbers, starts: Numbers, records: Numbers, is_wrong: npt.NDArray[np.bool_]) -> None:
     if is_wrong.any():
         index = int(records[np.flatnonzero(is_wrong)[0]])
-        raise file.damaged(int(starts[index]), f"record {first + index} cannot be decoded (its item does not fill it)")
+        raise file.damaged(int(starts[index]), f"record {gsns[index]} cannot be decoded (its item does not fill it)")
 
 
 def _integers(raw: Bytes, at: Numbers, kind: str) -> Numbers:
@@ -306,7 +322,7 @@ def _bytes(raw: Bytes, at: Numbers, offset: int, ends: Numbers) -> Bytes:
     return raw[np.minimum(at + offset, ends - 1)]
 
 
-def _batch(file: Opened, found: _Found) -> pa.RecordBatch:
+def _batch(file: Frames, found: _Found) -> pa.RecordBatch:
     count = len(found.key_at)
     if not count:
         return pa.RecordBatch.from_pylist([], ITEMS)
