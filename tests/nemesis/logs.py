@@ -55,13 +55,17 @@ def everything(log: RemoteLog, wait_s: float) -> dict[int, str]:
 
 
 def check_log(entries: Sequence[Entry], found: Mapping[int, str]) -> None:
-    """What was acknowledged is where it was said to be; nothing is there twice, or though it failed; real time."""
+    """What was acknowledged is where it was said to be; nothing is there twice, that failed, or that nobody appended;
+    real time."""
     if sorted(found) != list(range(1, len(found) + 1)):
         raise Failure("GSNs are dense", f"{len(found)} of them, up to {max(found)}")
     places: dict[str, int] = {}
     for gsn, text in found.items():
         if places.setdefault(text, gsn) != gsn:
             raise Failure("nothing twice", f"{text} is at {places[text]} and {gsn}")
+    nobodys = set(places) - {text for entry in entries for text in entry.ops[0][1:]}
+    if nobodys:
+        raise Failure("nothing from nowhere", f"{sorted(nobodys)[:3]}")
     moments: list[tuple[int, bool, Entry]] = []
     for entry in entries:
         _check_entry(entry, places)

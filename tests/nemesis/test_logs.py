@@ -1,0 +1,68 @@
+"""The judge of a log by itself: histories made by hand, one for every way to be wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.nemesis.history import Entry
+from tests.nemesis.logs import check_log
+from tests.sim.world import Failure
+
+
+def append(*texts: str, at: tuple[int, int | None], status: str = "ok", gsns: list[int] | None = None) -> Entry:
+    return Entry("p", "records", at[0], at[1], status, [["records", *texts]], result=gsns)
+
+
+@pytest.fixture
+def entries() -> list[Entry]:
+    """Two appends at one time, one after them, one that failed, and one of which nobody knows."""
+    return [
+        append("a", "b", at=(1, 4), gsns=[2, 3]),
+        append("c", at=(2, 5), gsns=[1]),
+        append("d", at=(6, 7), gsns=[4]),
+        append("e", at=(8, 9), status="fail"),
+        append("f", "g", at=(8, None), status="info"),
+    ]
+
+
+def log_of(texts: str) -> dict[int, str]:
+    return dict(enumerate(texts, 1))
+
+
+@pytest.mark.parametrize("texts", ["cabd", "cabdf", "cabdg", "cabdgf"])
+def test_what_nobody_knows_of_may_be_there_or_not(entries: list[Entry], texts: str) -> None:
+    check_log(entries, log_of(texts))
+
+
+def test_an_empty_log() -> None:
+    check_log([], {})
+
+
+@pytest.mark.parametrize(
+    ("found", "wrong"),
+    [
+        (log_of("cab"), "nothing lost"),
+        (log_of("acbd"), "nothing lost"),
+        (log_of("cabda"), "nothing twice"),
+        (log_of("cabdff"), "nothing twice"),
+        (log_of("cabde"), "what failed was never appended"),
+        (log_of("cabdx"), "nothing from nowhere"),
+        (log_of("cabd") | {6: "f"}, "GSNs are dense"),
+    ],
+)
+def test_what_is_wrong_is_found(entries: list[Entry], found: dict[int, str], wrong: str) -> None:
+    with pytest.raises(Failure) as failure:
+        check_log(entries, found)
+    assert failure.value.check == wrong
+
+
+def test_an_append_that_was_acknowledged_before_another_one_began_comes_before_it() -> None:
+    early, late = append("a", at=(1, 2), gsns=[2]), append("b", at=(3, 4), gsns=[1])
+    with pytest.raises(Failure, match="began after 2"):
+        check_log([early, late], log_of("ba"))
+
+
+def test_so_it_is_with_one_that_nobody_has_acknowledged() -> None:
+    early, late = append("a", at=(1, 2), gsns=[2]), append("b", at=(3, None), status="info")
+    with pytest.raises(Failure, match="began after 2"):
+        check_log([early, late], log_of("ba"))
