@@ -13,6 +13,7 @@ from typing import Any, Final, NoReturn
 import click
 
 from logdb import ConflictError, DatabaseInUse, LogDBError
+from logdb.log.contract import LogFailed
 
 NEGATIVE: Final = 1
 USAGE: Final = 2
@@ -83,7 +84,7 @@ def explained() -> Iterator[None]:
             " (commands that only read work meanwhile)",
             FAILED,
         ) from error
-    except LogDBError as error:
+    except (LogDBError, LogFailed) as error:
         raise Failure(str(error), FAILED) from error
     except BrokenPipeError:
         _end_quietly()

@@ -121,6 +121,7 @@ def snapshot(db: Database, moment: Moment) -> Snapshot:
     return db.at(moment.version, time=moment.time)
 
 
+OF_DATABASE: Final = "The servers of the database, instead of --db"
 _CHOICES = {"db": "path", "endpoints": "endpoints"}
 
 
@@ -183,20 +184,24 @@ def showing(command: F, environment: bool = False) -> F:
     return command
 
 
-def database(command: F, *, environment: bool = False, shows: bool = True) -> F:
-    """The options `--db` and `--endpoints`, and what `shows` who asks; only the group looks at the environment, lest it
-    outweighs what the group was given.
+def endpoints(command: F, *, environment: bool = False, shows: bool = True, what: str = OF_DATABASE) -> F:
+    """The option `--endpoints`, and what `shows` who asks; only the group looks at the environment, lest it outweighs
+    what the group was given.
     """
     if shows:
         command = showing(command, environment)
-    command = click.option(
+    return click.option(
         "--endpoints",
         metavar="HOST:PORT,...",
         envvar="LOGDB_ENDPOINTS" if environment else None,
         callback=_set_database,
         expose_value=False,
-        help="The servers of the database, instead of --db (or the environment variable LOGDB_ENDPOINTS).",
+        help=f"{what} (or the environment variable LOGDB_ENDPOINTS).",
     )(command)
+
+
+def database(command: F, *, environment: bool = False, shows: bool = True) -> F:
+    """The options `--db` and `--endpoints`."""
     return click.option(
         "--db",
         type=click.Path(path_type=Path),
@@ -205,7 +210,7 @@ def database(command: F, *, environment: bool = False, shows: bool = True) -> F:
         callback=_set_database,
         expose_value=False,
         help="The database directory (or the environment variable LOGDB_DB).",
-    )(command)
+    )(endpoints(command, environment=environment, shows=shows))
 
 
 def as_json(command: F) -> F:

@@ -15,7 +15,7 @@ from logdb.net.database.client import ClusterHost, Nodes
 from logdb.net.discovery import ask, client_hello, discover
 from logdb.net.limits import WireError
 from logdb.net.parcels import Hello
-from logdb.net.peers import BROKEN, Refused
+from logdb.net.peers import BROKEN, Refused, is_another_service
 from logdb.net.security.credentials import NONE, Credentials
 from logdb.net.service.client import RemoteHost
 
@@ -51,7 +51,7 @@ async def _node_of_cluster(
             async with asyncio.timeout(min(LOOK_S, timeout_s)):
                 return await ask(endpoint, client_hello(), credentials)
         except grpc.aio.AioRpcError as error:
-            if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+            if is_another_service(error):
                 return None
         except (*BROKEN, WireError, OSError, TimeoutError):
             pass

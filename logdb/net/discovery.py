@@ -10,7 +10,7 @@ from typing import Final
 from logdb.errors import Unavailable
 from logdb.log.cores import Address
 from logdb.net.parcels import EXCHANGE, VERSION, Hello, Role
-from logdb.net.peers import BROKEN, OPTIONS, explain, shake_hands, tls_reason
+from logdb.net.peers import BROKEN, OPTIONS, explain, is_another_service, shake_hands, tls_reason
 from logdb.net.security.credentials import NONE, Credentials
 
 PAUSE_S: Final = 0.1
@@ -38,7 +38,7 @@ async def discover(
                     return await ask(address, mine, credentials)
             except (*BROKEN, OSError, TimeoutError) as error:
                 why = await tls_reason(address, error, credentials)
-                hopeless = hopeless and bool(why)
+                hopeless = hopeless and (bool(why) or is_another_service(error))
                 silent.append(f"{address} ({why or explain(error)})")
         if hopeless:
             raise Unavailable(f"no server can be talked to: {', '.join(silent)}")

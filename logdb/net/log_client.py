@@ -40,7 +40,7 @@ class Connection(HostedClient):
             config = ClientConfig(address=address, ordering=node.ordering)
             return lambda journals, rng: LogClient(config, journals, rng)
 
-        self._of_database = bool(node.mapping)
+        self.is_of_database = bool(node.mapping)
         super().__init__(node.cluster, build, _over, credentials, node.right)
 
     @classmethod
@@ -56,7 +56,7 @@ class Connection(HostedClient):
 
     def put(self, request: Any, timeout: float | None, waiter: Waiter) -> None:
         """Put a call; nothing goes out that the servers of a database would not take."""
-        if self._of_database and isinstance(request, calls.Append):
+        if self.is_of_database and isinstance(request, calls.Append):
             try:
                 check_kinds(request.records)
             except AccessDenied as error:
@@ -253,6 +253,11 @@ class RemoteLog:
         self._connection, self._timeout = connection, timeout
         self._closing = threading.Lock()
         self._closed = False
+
+    @property
+    def is_of_database(self) -> bool:
+        """Whether there are mapping servers: then programs append transactions and their values, and nothing else."""
+        return self._connection.is_of_database
 
     def call(self, request: Any, timeout: float | None = None) -> Any:
         """What a request of `logdb.log.scalog.calls` comes to."""

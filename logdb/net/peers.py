@@ -437,6 +437,11 @@ async def tls_reason(address: Address, error: Exception, credentials: Credential
     return await why_no_tls(address, str(error.details()), credentials)
 
 
+def is_another_service(error: Exception) -> bool:
+    """Whether somebody has answered who speaks gRPC, but does not know of shared logs."""
+    return isinstance(error, aio.AioRpcError) and error.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
 def explain(error: Exception) -> str:
     """A failed attempt to reach somebody, in a few words."""
     if isinstance(error, TimeoutError):
@@ -444,7 +449,7 @@ def explain(error: Exception) -> str:
     if not isinstance(error, aio.AioRpcError):
         return str(error) or type(error).__name__
     details = str(error.details())
-    if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+    if is_another_service(error):
         return "it is no server of a shared log"
     _, refused, why = details.rpartition("Failed to connect to remote host: ")
     return why.lower() if refused else details

@@ -1,4 +1,4 @@
-"""`logdb log`: a log in a directory of its own, and the log of a database, which it only reads."""
+"""`logdb log`: a log in a directory of its own, that of a cluster, and those of databases, which it only reads."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ import pytest
 from click.testing import CliRunner, Result
 from logdb_cli.commands import cli
 
+import logdb
 from logdb.log import LocalLog
+from tests.net.clusters import Cluster, free_addresses
+from tests.net.serving import Served
 
 from .conftest import Run, documents
 
@@ -44,7 +47,7 @@ def test_trim_removes_whole_segments(tmp_path: Path, monkeypatch: pytest.MonkeyP
         def __init__(self, directory: Path, log_id: bytes, *, writable: bool, follow: bool = False) -> None:
             super().__init__(directory, log_id, writable=writable, follow=follow, segment_bytes=200)
 
-    monkeypatch.setattr("logdb_cli.logs.LocalLog", SmallSegments)
+    monkeypatch.setattr("logdb_cli.log_places.LocalLog", SmallSegments)
     own = tmp_path / "own"
     for _ in range(4):
         log("append", "--dir", own, "x" * 150)
@@ -84,3 +87,60 @@ def test_a_database_is_not_made_of_a_log_nor_a_log_of_anything_else(
     assert "upgrade LogDB" in log("tail", "--dir", db, code=3).stderr
     (db / "LOG").write_text("nonsense")
     assert "damaged" in log("tail", "--dir", db, code=3).stderr
+
+
+def test_the_log_of_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(tmp_path)
+    cluster.start(1)
+    try:
+        there = ("--endpoints", cluster.ordering[0])
+        assert log("tail", *there).stdout == "0\n"
+        assert log("append", *there, "one", "two").stdout == "1 2\n"
+        assert documents(log("append", *there, "-", "--tag", 7, "--json", stdin=b"\xff\n")) == [{"gsns": [3]}]
+        assert log("read", *there, 2).stdout.split("\t")[::3] == ["2", "two\n"]
+        read = documents(log("read", *there, 1, "--count", 9, "--json"))
+        assert [(record["gsn"], record["tag"], record["payload"]) for record in read] == [
+            (1, 1, "one"),
+            (2, 1, "two"),
+            (3, 7, {"base64": "/wo="}),
+        ]
+        seen = documents(log("subscribe", *there, "--timeout", 0, "--tag", 7, "--json"))
+        assert [record["gsn"] for record in seen] == [3]
+        assert documents(log("trim", *there, 3, "--json")) == [{"oldest": 3}]
+        assert "record 1 was trimmed; the oldest one left is 3" in log("read", *there, 1, code=3).stderr
+        assert "ends at 3, it cannot be trimmed" in log("trim", *there, 9, code=2).stderr
+        assert "version 4 does not exist yet; the newest is 3" in log("read", *there, 4, code=3).stderr
+        assert "not both" in log("tail", *there, "--dir", tmp_path / "own", code=2).stderr
+        monkeypatch.setenv("LOGDB_ENDPOINTS", cluster.ordering[0])
+        assert log("tail").stdout == "3\n"
+        log("append", "--dir", tmp_path / "own", "x")
+        assert log("tail", "--dir", tmp_path / "own").stdout == "1\n"
+    finally:
+        cluster.close()
+
+
+def test_the_log_of_a_cluster_with_a_database_is_read_and_never_written(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, mapping=1)
+    cluster.start(1)
+    try:
+        there = ("--endpoints", cluster.ordering[0])
+        with logdb.connect(cluster.ordering) as db:
+            db.put(b"k", b"v")
+        assert documents(log("read", *there, 1, "--json"))[0]["tag"] == "commit"
+        assert "belongs to a database" in log("append", *there, "x", code=2).stderr
+        assert "belongs to a database" in log("trim", *there, 1, code=2).stderr
+        assert log("tail", *there).stdout == "1\n"
+    finally:
+        cluster.close()
+
+
+def test_where_there_is_no_log_of_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "which log? give --dir DIR, --endpoints" in log("tail", code=2).stderr
+    assert 'addresses are written "host:port"' in log("tail", "--endpoints", "nonsense", code=2).stderr
+    served = Served(None)
+    try:
+        assert "it is no server of a shared log" in log("tail", "--endpoints", served.address, code=3).stderr
+    finally:
+        served.close()
+    monkeypatch.setattr("logdb_cli.log_places.CONNECT_S", 0.2)
+    assert "no server answers within 0.2 seconds" in log("tail", "--endpoints", next(free_addresses()), code=3).stderr
