@@ -49,7 +49,7 @@ def answer(replica: Replica, question: Question, at: int, most_bytes: int) -> Re
             return Below(coordinator.floor)
         return NotApplied(tuple(coordinator.ledger.aborted_between(question.after, at)))
     if isinstance(question, Oldest):
-        return Floor(coordinator.floor)
+        return Floor(coordinator.floor, replica.cleaned, replica.ended, replica.ending)
     return Itself()
 
 

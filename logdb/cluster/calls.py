@@ -92,7 +92,7 @@ class AtTime(NamedTuple):
 
 
 class Oldest(NamedTuple):
-    """-> int, the oldest version that can be read."""
+    """The oldest version that can be read, and where it is written down. -> messages.Floor."""
 
     deadline: int | None = None
 

@@ -148,9 +148,14 @@ class NotApplied(NamedTuple):
 
 
 class Floor(NamedTuple):
-    """The oldest version that can be read."""
+    """The oldest version that can be read, and where it is written down: the PART records between `began` and `ended`,
+    the BEGINNING and the ENDING of the last compaction that was finished, say what stood before `cleaned`; zeros if
+    there was none. While the next one is under way `cleaned` is less than the version."""
 
     version: int
+    cleaned: int
+    began: int
+    ended: int
 
 
 class Below(NamedTuple):

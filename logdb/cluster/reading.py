@@ -192,8 +192,6 @@ class Readings:
                 result = dict(result.pins)
             elif isinstance(result, messages.NotApplied):
                 result = result.gsns
-            elif isinstance(result, messages.Floor):
-                result = result.version
             self._desk.answer(call, result)
 
         self._ask(self._open(call, deadline), question, consistency, version, told)

@@ -47,7 +47,7 @@ KEYS_AT_ONCE = 500
 
 CLEANING_ROW: Final = b"b"
 RECENT_ROWS: Final = b"r"
-_CLEANING: Final = Struct("<QQQ")
+_CLEANING: Final = Struct("<QQQQQ")
 StateRows = list[tuple[bytes, bytes]]
 
 SLICE_BYTES: Final = 128 << 10
@@ -78,14 +78,15 @@ class Replica:
 
     `begun`: the BEGINNING of the compaction under way, 0 if there is none; `begun_by`: who appended it, as it says;
     `begun_with`: the head and the recent decisions just after it; `parts`: so many have come. `ended`: the last
-    compaction that was brought to its end. `cleaned`: nothing needs what stands in the log before it (DBS-12).
+    compaction that was brought to its end, by the ENDING `ending`. `cleaned`: nothing needs what stands in the log
+    before it (DBS-12).
     """
 
     def __init__(self, key_map: KeyMap | None, keep: int) -> None:
         self.coordinator = Coordinator(KeyMap(Places(), None) if key_map is None else key_map)
         self.map = self.coordinator.map
         self.recent: OrderedDict[int, tuple[str, Verdict | None]] = OrderedDict()
-        self.begun = self.begun_by = self.parts = self.ended = self.cleaned = 0
+        self.begun = self.begun_by = self.parts = self.ended = self.ending = self.cleaned = 0
         self.begun_with: tuple[StateRows, list[RecentRow]] = [], []
         self._keep = keep
         self._unsaved_recent: dict[int, bool] = {}
@@ -164,7 +165,7 @@ class Replica:
                     if isinstance(value, Place) and self.map.version(key, version) == version:
                         self.map.replace(key, version, value)
         elif decode_ending(payload) == self.begun:
-            self.begun, self.ended, self.cleaned = 0, self.begun, self.coordinator.floor
+            self.begun, self.ended, self.ending, self.cleaned = 0, self.begun, gsn, self.coordinator.floor
             if self.map.checkpoint is None:
                 self.map.active.prune(self.cleaned)
 
@@ -182,7 +183,7 @@ class Replica:
 
     def head(self) -> StateRows:
         """All that is neither of the map nor of the ledger nor recent, as rows for a checkpoint."""
-        cleaning = _CLEANING.pack(self.begun, self.coordinator.reach, self.cleaned)
+        cleaning = _CLEANING.pack(self.begun, self.coordinator.reach, self.cleaned, self.ended, self.ending)
         return [*self.coordinator.head(), (CLEANING_ROW, cleaning)]
 
     def _restore(self, covers: int, state: Callable[[bytes], StateRows]) -> None:
@@ -190,7 +191,7 @@ class Replica:
         for key, raw in state(RECENT_ROWS):
             self.recent[int.from_bytes(key)] = decode_recent(raw)
         for _, raw in state(CLEANING_ROW):
-            self.begun, self.coordinator.reach, self.cleaned = _CLEANING.unpack(raw)
+            self.begun, self.coordinator.reach, self.cleaned, self.ended, self.ending = _CLEANING.unpack(raw)
 
     # ---- transactions
 

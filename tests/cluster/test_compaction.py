@@ -26,6 +26,7 @@ from logdb.cluster.messages import (
     Compact,
     Compacted,
     Compacting,
+    Floor,
     Get,
     HeadRows,
     History,
@@ -33,6 +34,7 @@ from logdb.cluster.messages import (
     LedgerRows,
     MapRow,
     MapRows,
+    Oldest,
     RecentRow,
     RecentRows,
     Scan,
@@ -238,6 +240,9 @@ def test_who_has_nothing_gets_all_from_the_trimmed_log_to_the_last_bit(seed: int
         assert fresh.applied == server.applied
         assert fresh.core.replica.image() == server.core.replica.image()
         floor = server.core.replica.coordinator.floor
+        told = fresh.ask(Oldest())
+        assert told == server.ask(Oldest()) == Floor(floor, floor, told.began, told.ended)
+        assert [log.records[gsn - 1][0] for gsn in (told.began, told.ended)] == [BEGINNING, ENDING]
         for version in (floor, server.applied):
             question = Scan(None, None, False, 99)
             assert fresh.ask(question, SNAPSHOT, version) == server.ask(question, SNAPSHOT, version)

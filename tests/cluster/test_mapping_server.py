@@ -152,7 +152,7 @@ def test_what_is_below_the_floor_was_trimmed() -> None:
     assert server.ask(Get((b"k",)), SNAPSHOT, 3) == Entries(((3, b"3"),))
     assert server.ask(History(b"k", 10)) == Versions(((4, b"4"), (3, b"3")), False)
     assert server.ask(Aborted(1)) == Below(3)
-    assert server.ask(Oldest()) == Floor(3)
+    assert server.ask(Oldest()) == Floor(3, 0, 0, 0)
     assert server.ask(Pins()) == Pinned((Pin("kept", 3), Pin("other", 4)))
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from logdb.cluster import calls
 from logdb.cluster.database_client import DatabaseClient, DatabaseConfig
+from logdb.cluster.messages import Floor
 from logdb.cluster.placement import Placement
 from logdb.embedded.compactor import Compacted
 from logdb.errors import ConflictError, DatabaseClosed, FutureVersion, LogDBError, Unavailable, VersionTrimmed
@@ -137,8 +138,8 @@ class ClusterHost:
 
     async def oldest(self) -> int:
         """The oldest version that can be read."""
-        oldest: int = await self.call(calls.Oldest())
-        return oldest
+        floor: Floor = await self.call(calls.Oldest())
+        return floor.version
 
     async def at(self, version: int) -> int:
         """`version`, if it can be read. Raises VersionTrimmed, FutureVersion."""

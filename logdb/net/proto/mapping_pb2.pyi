@@ -214,10 +214,16 @@ class Outcome(_message.Message):
     def __init__(self, status: _Optional[_Union[Outcome.Status, str]] = ..., version: _Optional[int] = ...) -> None: ...
 
 class Floor(_message.Message):
-    __slots__ = ("version",)
+    __slots__ = ("version", "cleaned", "began", "ended")
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    CLEANED_FIELD_NUMBER: _ClassVar[int]
+    BEGAN_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
     version: int
-    def __init__(self, version: _Optional[int] = ...) -> None: ...
+    cleaned: int
+    began: int
+    ended: int
+    def __init__(self, version: _Optional[int] = ..., cleaned: _Optional[int] = ..., began: _Optional[int] = ..., ended: _Optional[int] = ...) -> None: ...
 
 class Below(_message.Message):
     __slots__ = ("oldest",)
