@@ -14,6 +14,7 @@ import click
 
 from logdb import ConflictError, DatabaseInUse, LogDBError
 from logdb.log.contract import LogFailed
+from logdb.log.segments.disk import described
 
 NEGATIVE: Final = 1
 USAGE: Final = 2
@@ -89,8 +90,7 @@ def explained() -> Iterator[None]:
     except BrokenPipeError:
         _end_quietly()
     except OSError as error:
-        about = f"{error.filename}: " if error.filename else ""
-        raise Failure(f"{about}{error.strerror or error}", FAILED) from error
+        raise Failure(described(error), FAILED) from error
     except (ValueError, TypeError) as error:
         if os.environ.get("LOGDB_TRACEBACK"):
             raise

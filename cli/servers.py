@@ -12,6 +12,7 @@ import click
 from logdb.errors import LogDBError
 from logdb.log.contract import LogFailed
 from logdb.log.cores import ProtocolViolation
+from logdb.log.segments.disk import described
 
 from .failing import FAILED, BadInput, Failure
 
@@ -40,6 +41,10 @@ def _ready(server: Server) -> None:
     click.echo(f"ready: {config.role.value} {config.name} of cluster {config.cluster} at {config.address}")
 
 
+def _disk_failed(role: str, name: str, what: str) -> Failure:
+    return Failure(f"{role} {name}: its disk failed ({what}); start it again when the disk works", FAILED)
+
+
 def _serve(path: Path, role: str, name: str) -> None:
     try:
         from logdb.net.logs import log_to_stderr
@@ -59,9 +64,9 @@ def _serve(path: Path, role: str, name: str) -> None:
     except LogDBError as error:
         raise Failure(str(error), FAILED) from error
     except LogFailed as error:
-        raise Failure(
-            f"{role} {name}: its disk failed ({error}); start it again when the disk works", FAILED
-        ) from error
+        raise _disk_failed(role, name, str(error)) from error
+    except OSError as error:
+        raise _disk_failed(role, name, described(error)) from error
     except (ProtocolViolation, AssertionError) as error:
         if os.environ.get("LOGDB_TRACEBACK"):
             raise

@@ -67,7 +67,7 @@ def lock(path: Path) -> int:
         path.mkdir(parents=True, exist_ok=True)
         return _take_lock(path)
     except OSError as error:
-        raise Unavailable(f"{path} cannot be written: {error.strerror or error}") from error
+        raise _not_written(path, error) from error
 
 
 def unlock(lock_fd: int) -> None:
@@ -127,21 +127,32 @@ def identify(path: Path, kind: Kind) -> Identity:
 
 
 def make_identity(path: Path, kind: Kind, more: Mapping[str, str] | None = None) -> None:
-    """Write a new identity, in place of the one that there may be."""
-    staging = path / f"{kind.identity}.tmp"
+    """Write a new identity, in place of the one that there may be. Raises Unavailable."""
     fields = {"id": str(uuid.uuid4()), "created": datetime.now(UTC).isoformat(timespec="seconds"), **(more or {})}
     lines = [f"# This is {kind.title}. Do not edit.", f"format = {kind.format}"]
     lines += [f"{name} = {json.dumps(value)}" for name, value in fields.items()]
-    staging.write_bytes(_signed("".join(f"{line}\n" for line in lines).encode()))
-    with staging.open("rb") as file:
-        os.fsync(file.fileno())
-    os.replace(staging, path / kind.identity)
-    for directory in (path, path.absolute().parent):
+    try:
+        _write_identity(path / kind.identity, _signed("".join(f"{line}\n" for line in lines).encode()))
+    except OSError as error:
+        raise _not_written(path / kind.identity, error) from error
+
+
+def _write_identity(file: Path, text: bytes) -> None:
+    staging = file.with_name(f"{file.name}.tmp")
+    staging.write_bytes(text)
+    with staging.open("rb") as opened:
+        os.fsync(opened.fileno())
+    os.replace(staging, file)
+    for directory in (file.parent, file.parent.absolute().parent):
         fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+
+def _not_written(path: Path, error: OSError) -> Unavailable:
+    return Unavailable(f"{path} cannot be written: {error.strerror or error}")
 
 
 def _signed(fields: bytes) -> bytes:

@@ -35,6 +35,7 @@ from logdb.log.cores import (
     Unreadable,
 )
 from logdb.log.segments import Disk, SegmentStore
+from logdb.log.segments.disk import described
 from logdb.log.segments.segment import DISK_FULL
 from logdb.log.segments.store import SEGMENT_BYTES, LogFailed, Run
 
@@ -195,7 +196,7 @@ class Journals:
         except OSError as error:
             if error.errno in DISK_FULL:
                 raise Unavailable(f"the disk that holds {self._directory} is full; free some space") from error
-            raise LogFailed(str(error)) from error
+            raise LogFailed(described(error)) from error
 
     # ---- making durable
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from logdb.errors import Unavailable
 from logdb.log import LocalLog
 from logdb.log.contract import LogFailed
+from logdb.log.segments.disk import Disk, described
 from tests.log.faulty_disk import Fault, FaultyDisk, contents, materialize
 from tests.log.small_logs import TAG, append, assert_goes_on, assert_prefix, opened, payload_of, segment_files
 
@@ -48,6 +50,43 @@ def assert_failed(log: LocalLog, acknowledged: int) -> None:
         log.wait_past(durable, 60)
     assert log.durable == durable
     assert_prefix(log, durable, durable)  # what was durable can still be read
+
+
+CALLS: dict[str, Callable[[Disk, int], object]] = {
+    "write": lambda disk, fd: disk.write(fd, b"x", 0),
+    "allocate": lambda disk, fd: disk.allocate(fd, 0, 1),
+    "truncate": lambda disk, fd: disk.truncate(fd, 1),
+    "sync": lambda disk, fd: disk.sync(fd),
+    "map": lambda disk, fd: disk.map(fd, 1),
+}
+
+
+@pytest.mark.parametrize("call", sorted(CALLS))
+def test_the_file_in_which_a_call_failed_is_named(call: str) -> None:
+    """By the real disk, of a device that takes nothing."""
+    fd = os.open("/dev/full", os.O_RDONLY)
+    try:
+        with pytest.raises(OSError) as failed:
+            CALLS[call](Disk(), fd)
+    finally:
+        os.close(fd)
+    assert described(failed.value) == f"/dev/full: {failed.value.strerror}"
+
+
+def test_a_log_that_failed_says_where(fresh: Fresh) -> None:
+    class Full(FaultyDisk):
+        def write(self, fd: int, data: bytes, offset: int) -> None:
+            with open("/dev/full", "wb", buffering=0) as full:
+                Disk.write(self, full.fileno() if offset > 64 else fd, data, offset)
+
+    log = opened(fresh(), disk=Full())
+    try:
+        append(log, 1)
+        for _ in range(2):
+            with pytest.raises(LogFailed, match=r"^/dev/full: No space left on device$"):
+                append(log, 1)
+    finally:
+        log.close()
 
 
 @pytest.mark.parametrize("kind", CHANGES)

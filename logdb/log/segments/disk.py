@@ -6,13 +6,39 @@ forgets what was not synced, or tears a write in two.
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Method = Callable[Concatenate["Disk", int, P], R]
+
+
+def _naming(method: Method[P, R]) -> Method[P, R]:
+    """The system does not say in which open file a call has failed."""
+
+    def named(self: Disk, fd: int, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return method(self, fd, *args, **kwargs)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                error.filename = os.readlink(f"/proc/self/fd/{fd}")
+            raise
+
+    return named
+
+
+def described(error: OSError) -> str:
+    """For people: the file, if it is known, and what was wrong with it."""
+    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
 
 
 class Disk:
-    """Files of the local file system. Every method raises `OSError` when the system call fails."""
+    """Files of the local file system. Every method raises `OSError` when the system call fails, naming the file."""
 
     def create(self, path: Path) -> int:
         """Create `path` for reading and writing; it must not exist. Returns the file descriptor."""
@@ -30,20 +56,24 @@ class Disk:
         """Bytes in the file."""
         return os.fstat(fd).st_size
 
+    @_naming
     def write(self, fd: int, data: bytes, offset: int) -> None:
         """Write all of `data` at `offset`."""
         written = os.pwrite(fd, data, offset)
         while written < len(data):
             written += os.pwrite(fd, memoryview(data)[written:], offset + written)
 
+    @_naming
     def allocate(self, fd: int, offset: int, length: int) -> None:
         """Reserve zeroed blocks for the range, so that a write in it can neither grow the file nor fill the disk."""
         os.posix_fallocate(fd, offset, length)
 
+    @_naming
     def truncate(self, fd: int, length: int) -> None:
         """Set the file's length."""
         os.ftruncate(fd, length)
 
+    @_naming
     def sync(self, fd: int) -> None:
         """Return when every write to the file is on the medium (fdatasync: size included, timestamps not)."""
         os.fdatasync(fd)
@@ -52,9 +82,13 @@ class Disk:
         """Return when the names in the directory are on the medium."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            os.fsync(fd)
+            self._sync_names(fd)
         finally:
             os.close(fd)
+
+    @_naming
+    def _sync_names(self, fd: int) -> None:
+        os.fsync(fd)
 
     def make_directory(self, path: Path) -> None:
         """Create a directory, if it does not exist."""
@@ -72,6 +106,7 @@ class Disk:
         """Remove a file's name."""
         os.unlink(path)
 
+    @_naming
     def map(self, fd: int, length: int, *, writable: bool = False) -> mmap.mmap:
         """Map the first `length` bytes of the file."""
         return mmap.mmap(fd, length, access=mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ)

@@ -26,7 +26,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from logdb.errors import Corruption, LogDBError, Unavailable
-from logdb.log.segments.disk import Disk
+from logdb.log.segments.disk import Disk, described
 from logdb.log.segments.format import (
     FRAME_BYTES,
     MAX_OFFSET,
@@ -121,7 +121,7 @@ class SegmentStore:
         after a failed flush.
         """
         if self.failure is not None:
-            raise LogFailed(str(self.failure)) from self.failure
+            raise LogFailed(described(self.failure)) from self.failure
         segment = self._segments[-1]
         size = FRAME_BYTES * len(records)
         for _, payload in records:
@@ -166,7 +166,7 @@ class SegmentStore:
         """Put what was taken on the medium. Raises LogFailed, after which nothing is written any more (SEG-4)."""
         runs, end = taken
         if self.failure is not None:
-            raise LogFailed(str(self.failure)) from self.failure
+            raise LogFailed(described(self.failure)) from self.failure
         try:
             for segment, offset, frames in runs:
                 segment.write(b"".join(frames), offset)
@@ -174,7 +174,7 @@ class SegmentStore:
                     segment.seal()
         except OSError as error:
             self.failure = error
-            raise LogFailed(str(error)) from error
+            raise LogFailed(described(error)) from error
         self._watermark.advance(end)
         self.durable_end = end
         self._taken = []
@@ -193,9 +193,9 @@ class SegmentStore:
                     "free some space and try again"
                 ) from error
             if error.errno in REFUSED:
-                raise Unavailable(f"{self._directory} could not be extended: {error}") from error
+                raise Unavailable(f"{self._directory} could not be extended: {described(error)}") from error
             self.failure = error
-            raise LogFailed(str(error)) from error
+            raise LogFailed(described(error)) from error
         # A run of the old segment, even an empty one, makes the flush seal it. No call stands between these, so no
         # interrupt comes between them.
         self._runs += [(segment, self._run_offset, self._frames)]
@@ -298,7 +298,7 @@ class SegmentStore:
                 self._disk.sync_directory(self._directory)
             except OSError as error:
                 self.failure = error
-                raise LogFailed(str(error)) from error
+                raise LogFailed(described(error)) from error
             self._segments, self._bases = self._segments[1:], self._bases[1:]
             segment.close()
 
@@ -309,7 +309,7 @@ class SegmentStore:
                 self._segments[-1].seal()
         except OSError as error:
             self.failure = error
-            raise LogFailed(str(error)) from error
+            raise LogFailed(described(error)) from error
         finally:
             self._close_files()
 
