@@ -228,10 +228,15 @@ class OrderingState:
         if shard.state is ShardState.FINALIZED or self.policy is None:
             return False
         if self.policy is FailurePolicy.FINALIZE_AND_ADD:
-            return True
+            return shard.state is not ShardState.LIVE or self._is_dispensable(shard, command.live)
         if self.spares(command.live) and self._replaceable(shard, command.server) == "":
             return True
         return self.policy is FailurePolicy.MASK and shard.open_segment_of(command.server) is not None
+
+    def _is_dispensable(self, shard: Shard, live: tuple[int, ...]) -> bool:
+        """Whether appends have another place, or get one: the last shard that takes any may yet recover."""
+        elsewhere = any(other.state is ShardState.LIVE for other in self.shards.values() if other is not shard)
+        return elsewhere or len(self.spares(live)) >= self.members_per_shard
 
     def _returned(self, command: Returned, applied: Applied) -> None:
         shard = self.shards.get(command.shard)

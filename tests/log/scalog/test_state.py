@@ -214,15 +214,27 @@ def test_finalize_and_add() -> None:
 
 
 def test_a_shard_is_owed_while_there_are_no_spares() -> None:
-    log = Log(servers=3)
+    log = Log(servers=5)
     shard = log.shard(1, 2)
-    log.apply(Failed(1, shard.epoch, 2, (3,)))
-    assert (len(log.state.shards), log.state.owed) == (1, 1)
+    log.shard(3, 4)
+    log.apply(Failed(1, shard.epoch, 2, (5,)))
+    assert (len(log.state.shards), log.state.owed) == (2, 1)
     log.apply(Register(9, "s-9"))
-    log.apply(Replenish((3, 4)))
-    log.apply(Replenish((3, 4)))
-    assert [member.server for member in log.state.shards[2].members] == [3, 4]
+    log.apply(Replenish((5, 6)))
+    log.apply(Replenish((5, 6)))
+    assert [member.server for member in log.state.shards[3].members] == [5, 6]
     assert log.state.owed == 0
+
+
+def test_the_last_shard_is_finalized_only_for_another_one() -> None:
+    log = Log(servers=6)
+    first, last = log.shard(1, 2), log.shard(3, 4)
+    log.apply(Failed(first.id, first.epoch, 1, ()))
+    log.apply(Failed(last.id, last.epoch, 3, (5,)))
+    assert (first.state, last.state) == (ShardState.FINALIZED, ShardState.LIVE)
+    log.apply(Failed(last.id, last.epoch, 3, (5, 6)))
+    assert last.state is ShardState.FINALIZED
+    assert [member.server for member in log.state.shards[3].members] == [5, 6]
 
 
 def test_remove_and_replace() -> None:
