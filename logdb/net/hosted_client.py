@@ -74,6 +74,12 @@ class HostedClient:
             self._reading.add(self._last)
         self.host.call(self._last, request)
 
+    def require(self, kind: type) -> None:
+        """Raises AccessDenied if the servers do not let this client make calls of that kind."""
+        denied = self._why_not(CALLS_NEED.get(kind, Right.READ))
+        if denied is not None:
+            raise denied
+
     def put_from_thread(self, request: Any, timeout: float | None, waiter: Waiter) -> None:
         """The same from any thread."""
         self._asked.append((request, timeout, waiter))

@@ -259,6 +259,10 @@ class RemoteLog:
         """Whether there are mapping servers: then programs append transactions and their values, and nothing else."""
         return self._connection.is_of_database
 
+    def require(self, kind: type) -> None:
+        """Raises AccessDenied if the servers do not let this client make requests of that kind."""
+        self._connection.require(kind)
+
     def call(self, request: Any, timeout: float | None = None) -> Any:
         """What a request of `logdb.log.scalog.calls` comes to."""
         waiter: futures.Future[Any] = futures.Future()

@@ -172,8 +172,10 @@ class Operator:
             time.sleep(POLL_S)
 
     def _spares_started(self, log: RemoteLog, count: int, enough: Enough = never) -> list[int]:
-        """The same; servers that are down, and then new ones, are started if there are fewer."""
+        """The same; servers that are down, and then new ones, are started if there are fewer. Raises AccessDenied
+        before, if that is not for this client to do."""
         assert self._layout is not None
+        log.require(calls.Reconfigure)
         servers = [one for (role, _), one in self._layout.file.servers.items() if role == "storage"]
         view = _view(log)
         members = {member.address for shard in view.shards for member in shard.members}

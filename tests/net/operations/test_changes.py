@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from logdb.errors import Unavailable
+from logdb.errors import AccessDenied, Unavailable
+from logdb.log.scalog.calls import Reconfigure
 from logdb.log.scalog.messages import Member, ReplaceServer, ShardConfig, ShardState, View
 from logdb.net.operations import changes
 from logdb.net.operations.changes import Operator
@@ -28,6 +30,9 @@ class Scripted:
         return self
 
     def __exit__(self, *error: object) -> None:
+        pass
+
+    def require(self, kind: type) -> None:
         pass
 
     def call(self, request: Any, timeout: float | None) -> View:
@@ -85,6 +90,22 @@ def test_a_refusal_is_told(operator: Operator, monkeypatch: pytest.MonkeyPatch) 
     hears(operator, monkeypatch, ONE_SHARD._replace(spares=(Member(3, "a:1"), Member(4, "a:2"))), alive=2)
     with pytest.raises(Unavailable, match="a shard has 2 servers, and there are 0 spares"):
         operator.add_shard()
+
+
+@pytest.mark.parametrize("change", [Operator.add_shard, lambda operator: operator.replace_server("a:1")])
+def test_nobody_is_started_for_who_may_not_change_anything(
+    operator: Operator, change: Callable[[Operator], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(self: Scripted, kind: type) -> None:
+        assert kind is Reconfigure
+        raise AccessDenied("this client may only read")
+
+    shard = ShardConfig(1, 1, ShardState.LIVE, 1, (Member(1, "a:1"),), (), "")
+    hears(operator, monkeypatch, ONE_SHARD._replace(shards=(shard,)))
+    monkeypatch.setattr(Scripted, "require", denied)
+    monkeypatch.setattr(Ghosts, "start", lambda *_: pytest.fail("somebody was started"))
+    with pytest.raises(AccessDenied, match="this client may only read"):
+        change(operator)
 
 
 def test_the_newest_server_at_an_address_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:

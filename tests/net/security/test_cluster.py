@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import socket
 import ssl
 import time
@@ -20,6 +21,7 @@ import logdb
 import logdb.log
 from logdb.errors import AccessDenied, Unavailable
 from logdb.log.contract import LogFailed
+from logdb.log.scalog.calls import Reconfigure
 from logdb.net import hosted_client, peers
 from logdb.net.log_client import RemoteLog
 from logdb.net.loops import in_shared_loop
@@ -59,6 +61,16 @@ class SecureCluster(Cluster):
             files = Security(self.certificates / "ca.pem", pem, pem.with_suffix(".key"), self.tokens.path)
             self.configs[name] = replace(config, security=files, names=names)
         authority.client("client")
+        self._write_file()
+
+    def _write_file(self) -> None:
+        """The file of this cluster, with which the command takes its directory for one of `logdb cluster up`."""
+        tables = ['[cluster]\nname = "test"\nfailures = 1\n']
+        for name, config in self.configs.items():
+            tables.append(f'[{config.role.value}.{name}]\nlisten = "{config.address}"\ndata = "{name}"\n')
+        pem = "certificates/{role}-{name}"
+        files = f'ca = "certificates/ca.pem"\ncertificate = "{pem}.pem"\nkey = "{pem}.key"\ntokens = "tokens.toml"\n'
+        (self.path / "cluster.toml").write_text("\n".join([*tables, "[security]", files]))
 
     def shown(self, token: str) -> dict[str, Any]:
         client = self.certificates / "client.pem"
@@ -91,6 +103,7 @@ def test_the_log(cluster: SecureCluster) -> None:
             lambda: reader.trim(1),
             lambda: writer.trim(1),
             lambda: writer.finalize_shard(1),
+            lambda: writer.require(Reconfigure),
             writer.add_shard,
         ):
             with pytest.raises(AccessDenied, match=r"this client may .* and this needs the right"):
@@ -187,6 +200,45 @@ def test_who_is_not_let_in_hears_why(cluster: SecureCluster, connect: Any, tmp_p
         with pytest.raises(error, match=what) as caught:
             connect(cluster.ordering, **wrong)
         assert "\n" not in str(caught.value)
+
+
+def operated(cluster: SecureCluster, *words: object, token: str = "", code: int = 0) -> str:
+    """`logdb cluster ...`, with the CA and perhaps a token. Returns what it printed, or the one line of its error."""
+    ca = ["--ca", str(cluster.certificates / "ca.pem")]
+    done = CliRunner().invoke(cli, [*ca, "cluster", *map(str, words)], env={"LOGDB_TOKEN": token})
+    assert done.exit_code == code, done.stderr
+    assert done.stderr.count("\n") == (1 if code else 0)
+    return done.stderr if code else done.stdout
+
+
+def test_the_commands_of_an_operator(cluster: SecureCluster) -> None:
+    tokens, here = cluster.tokens, ("--dir", cluster.path)
+    for name, config in cluster.configs.items():
+        asked = (config.role.value, "--name", name, "--config", cluster.path / "cluster.toml")
+        assert operated(cluster, "health", *asked) == f"{config.role.value} {name} serves\n"
+    (endpoint,) = operated(cluster, "endpoints", *here).split()
+    assert endpoint == cluster.ordering[0]
+    for where in (here, ("--endpoints", endpoint)):
+        seen = json.loads(operated(cluster, "status", "--json", "--interval", 0.1, *where, token=tokens.read))
+        assert sorted(server["role"] for server in seen["servers"]) == sorted(
+            config.role.value for config in cluster.configs.values()
+        )
+        assert {server["state"] for server in seen["servers"]} == {"leads", "serves"}
+        for token, what in (
+            ("", "a token is needed here, and none came"),
+            ("wrong", "the token is not known here"),
+            (tokens.write, 'this client may read and write, and this needs the right "admin"'),
+        ):
+            assert what in operated(cluster, "add-shard", *where, token=token, code=3)
+    assert f"no server answers: {endpoint} (a token is needed" in operated(
+        cluster, "status", "--endpoints", endpoint, code=3
+    )
+    assert "a shard has 2 servers, and there are 0 spares" in operated(
+        cluster, "add-shard", "--endpoints", endpoint, token=tokens.admin, code=3
+    )
+    before = (cluster.path / "cluster.toml").read_text()
+    assert "may only read" in operated(cluster, "replace-server", "s1", *here, token=tokens.read, code=3)
+    assert (cluster.path / "cluster.toml").read_text() == before
 
 
 def test_a_client_whose_token_is_withdrawn(cluster: SecureCluster, monkeypatch: pytest.MonkeyPatch) -> None:
