@@ -11,6 +11,7 @@ import pytest
 import logdb
 from tests.conformance.on_asyncio import OnAsyncio
 from tests.net.clustered import OnCluster, OnClusterOfMany, OnMaskingCluster
+from tests.net.security.secured import WORLDS as SECURE
 from tests.net.serving import OnServer, OnServerAsyncio
 
 
@@ -88,10 +89,29 @@ WORLDS = {
 }
 
 
-@pytest.fixture(params=sorted(WORLDS))
+FEW = ("memory", "directory", "served", "cluster")
+"""Where a test of what has nothing to do with a world's past is tried."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--tls", action="store_true", help="The same behind TLS, where there are servers.")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Each world in turn, or those that the module of the test names itself."""
+    worlds = SECURE if metafunc.config.getoption("tls", default=False) else WORLDS
+    worlds = getattr(metafunc.module, "WORLDS", worlds)
+    if "world" in metafunc.fixturenames:
+        metafunc.parametrize("world", [pytest.param(worlds[name], id=name) for name in sorted(worlds)], indirect=True)
+    if "db" in metafunc.fixturenames:
+        few = {name: worlds[name] for name in FEW if name in worlds} or worlds
+        metafunc.parametrize("db", [pytest.param(few[name], id=name) for name in few], indirect=True)
+
+
+@pytest.fixture
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    """Each world in turn."""
-    world = WORLDS[request.param](tmp_path)
+    """One of them."""
+    world = request.param(tmp_path)
     yield world
     world.close()
 
@@ -104,9 +124,9 @@ def embedded(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[logdb.D
     world.close()
 
 
-@pytest.fixture(params=["memory", "directory", "served", "cluster"])
+@pytest.fixture
 def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[logdb.Database]:
     """An empty database, where nothing of its past matters to the test."""
-    world = WORLDS[request.param](tmp_path)
+    world = request.param(tmp_path)
     yield world.db
     world.close()

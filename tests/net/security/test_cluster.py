@@ -23,13 +23,12 @@ from logdb.errors import AccessDenied, Unavailable
 from logdb.log.contract import LogFailed
 from logdb.log.scalog.calls import Reconfigure
 from logdb.net import hosted_client, peers
-from logdb.net.log_client import RemoteLog
 from logdb.net.loops import in_shared_loop
 from logdb.net.metrics import MetricsPort
+from logdb.net.operations import asking
 from logdb.net.security import access
-from logdb.net.security.certificates import Authority, hosts_of
-from logdb.net.security.gate import Security
-from logdb.net.security.nodes import Identity, Insecure
+from logdb.net.security.certificates import Authority
+from logdb.net.security.nodes import Insecure
 from logdb.net.server import Server
 from logdb.store.limits import MAX_KEY_BYTES
 from logdb.store.records import (
@@ -45,45 +44,12 @@ from logdb.store.records import (
     encode_decision,
 )
 from tests.net.clusters import Cluster, free_addresses
-from tests.net.security.conftest import Tokens
-
-
-class SecureCluster(Cluster):
-    """One server of each role, two of a shard."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, storage=2, mapping=1, failures=1)
-        self.certificates, self.tokens = path / "certificates", Tokens(path / "tokens.toml")
-        authority = Authority(self.certificates)
-        names = {config.address: name for name, config in self.configs.items()}
-        for name, config in self.configs.items():
-            pem = authority.server(hosts_of([config.address]), Identity("test", config.role.value, name))
-            files = Security(self.certificates / "ca.pem", pem, pem.with_suffix(".key"), self.tokens.path)
-            self.configs[name] = replace(config, security=files, names=names)
-        authority.client("client")
-        self._write_file()
-
-    def _write_file(self) -> None:
-        """The file of this cluster, with which the command takes its directory for one of `logdb cluster up`."""
-        tables = ['[cluster]\nname = "test"\nfailures = 1\n']
-        for name, config in self.configs.items():
-            tables.append(f'[{config.role.value}.{name}]\nlisten = "{config.address}"\ndata = "{name}"\n')
-        pem = "certificates/{role}-{name}"
-        files = f'ca = "certificates/ca.pem"\ncertificate = "{pem}.pem"\nkey = "{pem}.key"\ntokens = "tokens.toml"\n'
-        (self.path / "cluster.toml").write_text("\n".join([*tables, "[security]", files]))
-
-    def shown(self, token: str) -> dict[str, Any]:
-        client = self.certificates / "client.pem"
-        pair = {"certificate": client, "certificate_key": client.with_suffix(".key")}
-        return {"ca": self.certificates / "ca.pem", **pair, "token": token}
-
-    def connect(self) -> RemoteLog:
-        return logdb.log.connect(self.ordering, **self.shown(self.tokens.admin))
+from tests.net.security.secured import SecureCluster
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureCluster]:
-    cluster = SecureCluster(tmp_path_factory.mktemp("cluster"))
+    cluster = SecureCluster(tmp_path_factory.mktemp("cluster"), storage=2, mapping=1, failures=1)
     cluster.start(1)
     yield cluster
     cluster.check()
@@ -211,7 +177,8 @@ def operated(cluster: SecureCluster, *words: object, token: str = "", code: int 
     return done.stderr if code else done.stdout
 
 
-def test_the_commands_of_an_operator(cluster: SecureCluster) -> None:
+def test_the_commands_of_an_operator(cluster: SecureCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "PATIENCE_S", 60.0)
     tokens, here = cluster.tokens, ("--dir", cluster.path)
     for name, config in cluster.configs.items():
         asked = (config.role.value, "--name", name, "--config", cluster.path / "cluster.toml")
