@@ -265,7 +265,8 @@ class Commits:
     def _end(self, committing: Committing, result: Any) -> None:
         committing.is_over = True
         self._holds.hold(committing.txn, 0)
-        committing.nag.at = committing.hedge.at = None
+        self._desk.dismiss(committing.nag)
+        self._desk.dismiss(committing.hedge)
         waiting = self.open[committing.txn]
         waiting.remove(committing)
         if not waiting:

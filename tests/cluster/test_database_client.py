@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
 
 from logdb.cluster import calls, messages
+from logdb.cluster.committing import Committing
 from logdb.cluster.messages import (
     Await,
     Below,
@@ -66,6 +68,20 @@ def test_a_commit_is_one_append_and_its_verdict_is_pushed() -> None:
     client.wait(60 * SECOND)
     assert not client.take(Await), "nothing more to ask"
     assert client.core.session == 7
+
+
+def test_a_commit_that_has_ended_leaves_nothing_for_the_collector() -> None:
+    client = Client()
+    gc.collect()
+    gc.disable()
+    try:
+        _, txn = committing(client)
+        client.decide(txn, 7, COMMITTED)
+        client.log_answers(log.Append, log.Done([7], [1]))
+        client.wait(60 * SECOND)
+        assert not [each for each in gc.get_objects() if isinstance(each, Committing)]
+    finally:
+        gc.enable()
 
 
 def test_commits_put_together_are_waited_for_with_one_message() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 
 AGENDA = "agenda"
 """The one timer of a client."""
+FEW_ALARMS = 1_000
+"""A heap that is no longer is not worth being swept."""
+
+
+def _nothing() -> None:
+    """What an alarm does that was dismissed."""
 
 
 class Alarm:
@@ -33,7 +39,8 @@ class Desk:
     Numbers of questions begin anywhere, so that an answer to an earlier client at this address answers nothing.
 
     Alarms lie in a heap, each at most once but for those that were set earlier than before: one that was set later or
-    cancelled is looked at when its old time comes. The host has one timer for all of them.
+    cancelled is looked at when its old time comes, or when the heap has doubled, since deadlines are far and what they
+    are for mostly ends long before. The host has one timer for all of them.
     """
 
     def __init__(self, config: ClientConfig, rng: Random) -> None:
@@ -42,6 +49,7 @@ class Desk:
         self.now = 0
         self.out: list[Effect] = []
         self._heap: list[tuple[int, int, Alarm]] = []
+        self._swept_at = FEW_ALARMS
         self._serial = rng.getrandbits(62)
         self._timer: int | None = None
         self._calls: dict[int, Alarm | None] = {}
@@ -67,7 +75,24 @@ class Desk:
         if alarm.queued is None or at < alarm.queued:
             alarm.queued = at
             self._serial += 1
+            if len(self._heap) >= self._swept_at:
+                self._sweep()
             heappush(self._heap, (at, self._serial, alarm))
+
+    def dismiss(self, alarm: Alarm) -> None:
+        """It never rings again, and what it would have done is forgotten: what waits for its time is little, and in
+        no cycle for the collector."""
+        alarm.at, alarm.ring = None, _nothing
+
+    def _sweep(self) -> None:
+        """Drop all that would be passed over."""
+        heap = self._heap
+        for _, _, alarm in heap:
+            if alarm.at is None:
+                alarm.queued = None
+        heap[:] = [entry for entry in heap if entry[2].queued == entry[0]]
+        heapify(heap)
+        self._swept_at = max(FEW_ALARMS, 2 * len(heap))
 
     def ring(self) -> None:
         """The timer has run out."""
@@ -114,7 +139,7 @@ class Desk:
         if call in self._calls:
             alarm = self._calls.pop(call)
             if alarm is not None:
-                alarm.at = None
+                self.dismiss(alarm)
             self.out.append(Answer(call, result))
 
     def is_open(self, call: int) -> bool:
