@@ -71,12 +71,16 @@ class Timeline(NamedTuple):
         return max(gaps)
 
     def caught_up_s(self, event: Event) -> float:
-        """When as few transactions were on their way as had been at most before the event, from then on; the most that
-        is known is that it had not happened by the end."""
-        steps = range(round(self.seconds / BUCKET_S))
-        before = max([self.waiting(at * BUCKET_S) for at in steps if at * BUCKET_S < event.happened], default=0)
-        late = [at * BUCKET_S for at in steps if at * BUCKET_S > event.done and self.waiting(at * BUCKET_S) > before]
-        return max(late, default=event.done) + BUCKET_S - event.happened
+        """When as few transactions were on their way as had been at most before the event, after they were more; the
+        most that is known is that it had not happened by the end."""
+        steps = [at * BUCKET_S for at in range(round(self.seconds / BUCKET_S))]
+        before = max([self.waiting(at) for at in steps if at < event.happened], default=0)
+        after = [at for at in steps if at > event.done]
+        behind = [at for at in after if self.waiting(at) > before and at < event.done + WINDOW_S]
+        if not behind:
+            return event.done - event.happened + BUCKET_S
+        caught_up = [at for at in after if at > behind[0] and self.waiting(at) <= before]
+        return min(caught_up, default=self.seconds) - event.happened
 
     def deviation(self, event: Event) -> float:
         """The throughput in the `WINDOW_S` after the event less what it is in others, in their standard deviations."""
