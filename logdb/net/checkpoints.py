@@ -3,7 +3,8 @@ replays only the rest and the map may be larger than memory.
 
 What the core applies stays in memory until a checkpoint moves it into LMDB, in slices, by a thread of its own; the loop
 goes on meanwhile. All of it is a function of the log, so whatever is damaged or lost is made again: nothing here is
-ever waited for, and nothing here is ever a reason to stop.
+ever waited for, and nothing here is ever a reason to stop. LMDB itself may end a process that reads damaged tables,
+which is why another one reads them first (`check`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
+import signal
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +24,7 @@ import lmdb
 
 from logdb.cluster.replica import Places, Replica
 from logdb.errors import Corruption, Unavailable
+from logdb.store import checking
 from logdb.store.checkpoint import Checkpoint
 from logdb.store.mapping import KeyMap
 from logdb.store.overlay import Overlay
@@ -36,6 +40,8 @@ RETRY_S: Final = 2.0
 
 DAMAGE: Final = (Corruption, MisplacedValue, lmdb.Error)
 """What is raised where the tables are damaged."""
+ENDED_BY_DAMAGE: Final = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGXCPU})
+"""What ends a process that reads such tables, if nothing is raised."""
 
 logger = logging.getLogger("logdb.server")
 
@@ -144,7 +150,6 @@ def _opened(path: Path, identity: bytes) -> Checkpoint:
     """The tables, empty ones unless a whole checkpoint is there."""
     if path.exists():
         try:
-            check_whole(path)
             checkpoint = Checkpoint(path, identity, inline=True)
             if checkpoint.covers:
                 return checkpoint
@@ -155,17 +160,29 @@ def _opened(path: Path, identity: bytes) -> Checkpoint:
     return Checkpoint(path, identity, inline=True)
 
 
-def check_whole(path: Path) -> None:
-    """LMDB maps its file, and who reads beyond its end is killed. Raises Corruption."""
-    file = path / "data.mdb"
+async def check(path: Path) -> None:
+    """Remove the tables if they are not as they were written. Raises Unavailable when that cannot be found out.
+
+    Who finds out is a process of its own, since damage may end it.
+    """
+    if not (path / "data.mdb").exists():
+        return
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-P", checking.__file__, str(path), stderr=asyncio.subprocess.PIPE, start_new_session=True
+    )
     try:
-        env = lmdb.open(str(path), readonly=True, lock=False, max_dbs=8)
-    except lmdb.Error as error:
-        raise Corruption(str(path), None, str(error)) from error
-    with env:
-        pages, page = env.info()["last_pgno"] + 1, env.stat()["psize"]
-        if file.stat().st_size < pages * page:
-            raise Corruption(str(file), file.stat().st_size, f"it ends there, and should have {pages * page:,} bytes")
+        said = (await process.communicate())[1].decode(errors="replace").strip()
+    finally:
+        if process.returncode is None:
+            process.kill()
+    ended = process.returncode
+    assert ended is not None
+    if ended == checking.DAMAGED or -ended in ENDED_BY_DAMAGE:
+        why = said if ended > 0 else f"reading it ended with {signal.Signals(-ended).name} {said}"
+        logger.warning("the checkpoint is damaged, and made again", extra={"why": why})
+        wipe(path)
+    elif ended:
+        raise Unavailable(f"the checkpoint in {path} could not be checked ({ended}): {said}")
 
 
 def wipe(path: Path) -> None:

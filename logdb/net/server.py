@@ -22,7 +22,7 @@ from logdb.log.scalog.ordering import OrderingReplica
 from logdb.log.scalog.storage import StorageServer
 from logdb.log.segments import Disk
 from logdb.log.segments.store import SEGMENT_BYTES
-from logdb.net.checkpoints import DAMAGE, Checkpoints, wipe
+from logdb.net.checkpoints import DAMAGE, Checkpoints, check, wipe
 from logdb.net.config import (
     AggregatorServerConfig,
     AnyServerConfig,
@@ -139,6 +139,7 @@ class Server:
         config = self.config
         self._directory = ServerDirectory(config.data, role=config.role.value, name=config.name, cluster=config.cluster)
         self.worker = DiskWorker()
+        await check(self._directory.map)
         self._open_journals()
         hello = Hello(VERSION, config.cluster, config.role, config.address, config.ordering, config.mapping)
         gate, credentials = guarded(config.security, config.listen, config.names)

@@ -9,7 +9,7 @@ Tables:
 `tails`    the rest of keys that are longer than LMDB takes: a row of kind LINK under the first `ROOT_BYTES` bytes
            names a node, and the key goes on under its number, as deep as it takes. Order is kept: scans descend.
 `older`    BLAKE2b-128(key) + complement of the version -> row without its value, which stands in the log at `place`; or
-           with it (`inline`), where fetching it would be a journey.
+           with it (`inline`), where fetching it would be a journey; then every row of every table is sealed as well.
 `state`    what else is a function of the covered prefix, as rows that their owners write and read.
 `meta`     `covers`: every record up to this GSN is in the tables. `ceiling`: no row is newer than this.
 
@@ -38,6 +38,7 @@ import lmdb
 from logdb.errors import Corruption, Unavailable, shown
 from logdb.store.overlay import Entry, Overlay
 from logdb.store.records import Place, Value
+from logdb.store.sealed import SealedTxn
 
 MAP_BYTES: Final = 1 << 40
 SLICE_ROWS: Final = 2_000
@@ -60,6 +61,7 @@ _DESCENDING: Final = Struct(">Q")
 _ALL_ONES: Final = (1 << 64) - 1
 
 TABLES: Final = (b"newest", b"live", b"large", b"tails", b"older", b"state", b"meta")
+DAMAGE: Final = (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.PanicError)
 _environments: dict[str, tuple[Any, list[Any], int]] = {}
 """By path: the environment, its tables, how many use it."""
 _environments_lock = threading.Lock()
@@ -96,7 +98,8 @@ class Checkpoint:
 
     def newest(self) -> Any:
         """A snapshot of what the last slice has written (also one of another process), to `switch` to."""
-        return self._env.begin(db=self._live)
+        txn = self._env.begin(db=self._live)
+        return SealedTxn(txn, self._path) if self._inline else txn
 
     def switch(self, snapshot: Any) -> None:
         """Read from now on from `snapshot`."""
@@ -123,8 +126,11 @@ class Checkpoint:
             _release_environment(self._path)
 
     def _claim(self, log_id: bytes) -> None:
-        with self._env.begin() as txn:
+        txn = self.newest()
+        try:
             owner = txn.get(b"log", db=self._meta)
+        finally:
+            txn.abort()
         if owner is None and not self._follow:
             with self._writing() as txn:
                 txn.put(b"log", log_id, db=self._meta)
@@ -366,10 +372,12 @@ class Checkpoint:
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[Any]:
-        """A transaction of the tables. Raises Unavailable when it fails, on a full disk for example."""
+        """A transaction of the tables. Raises Unavailable when it fails, on a full disk for example; Corruption."""
         try:
             with self._one_writer, self._env.begin(write=True) as txn:
-                yield txn
+                yield SealedTxn(txn, self._path) if self._inline else txn
+        except DAMAGE as error:
+            raise Corruption(self._path, None, f"{error}; rebuild it") from error
         except lmdb.Error as error:
             raise Unavailable(
                 f"the checkpoint in {self._path} could not be written ({error}); nothing is lost, the log has it all"
