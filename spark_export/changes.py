@@ -25,8 +25,9 @@ import pyarrow.compute as pc
 
 from logdb.embedded.plan import Plan
 from spark_export import asking
+from spark_export.checksums import Numbers
 from spark_export.columns import Asked
-from spark_export.decoding import ITEMS, KeyRange, LargeValues, Numbers, decoded
+from spark_export.decoding import ITEMS, KeyRange, LargeValues, decoded
 from spark_export.runs import (
     RUN,
     STRETCH_BYTES,

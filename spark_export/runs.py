@@ -31,7 +31,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logdb.embedded.plan import Part, Plan
-from spark_export.decoding import EVERYTHING, ITEMS, KeyRange, LargeValues, Numbers, decoded
+from spark_export.checksums import Numbers
+from spark_export.decoding import EVERYTHING, ITEMS, KeyRange, LargeValues, decoded
 
 BATCH_ROWS: Final = 8_192
 BATCH_BYTES: Final = 32 << 20

@@ -1,9 +1,9 @@
 """A snapshot laid out for readers that have no database open: which bytes of the log hold it, kept from being trimmed.
 
 `pin` opens the directory read-only beside its writer, which need not know of it, and makes a folder of its own
-(`holds`): a hard link to each store file that the snapshot needs, the commits of each that were aborted, and
-`plan.json`. Compaction unlinks files and never changes durable bytes, so whoever reads the links reads the version as
-it was planned, until the plan is closed. A plan whose owner has died is swept by the next one.
+(`holds`): hard links to each store file that the snapshot needs and its index, the commits of each that were aborted,
+and `plan.json`. Compaction unlinks files and never changes durable bytes, so whoever reads the links reads the version
+as it was planned, until the plan is closed. A plan whose owner has died is swept by the next one.
 
 A reader folds the parts: COMMIT records up to `version` that are not in `Part.aborted`, and RELOCATION records
 wherever they stand, since a compaction copies versions to the log's end without changing them. Of several copies of a
@@ -27,6 +27,7 @@ from logdb.embedded.host import EmbeddedHost
 from logdb.errors import Corruption, NotADatabase, Unavailable
 from logdb.log import LocalLog
 from logdb.log.contract import LogRecord
+from logdb.log.segments.segment import INDEX_SUFFIX
 from logdb.store.records import COMMIT, DECISION, RELOCATION, decode_commit, decode_decision, decode_relocation
 
 PLAN: Final = "plan.json"
@@ -165,6 +166,8 @@ def _make(host: EmbeddedHost, version: int, since: int | None, owner: Owner) -> 
         for file, part_first, part_end in log.store.files(first, end):
             link = folder / file.name
             os.link(file, link)
+            with contextlib.suppress(FileNotFoundError):  # it has none until it is full
+                os.link(file.with_suffix(INDEX_SUFFIX), link.with_suffix(INDEX_SUFFIX))
             mine = array("Q", (gsn for gsn in aborted if part_first <= gsn < part_end))
             (folder / f"{file.name}.aborted").write_bytes(mine.tobytes())
             parts.append(Part(file.name, str(file), part_first, part_end, link.stat().st_size))
