@@ -18,6 +18,8 @@ from tests.nemesis.servers import Hosts, Loopback
 
 SMALL = {"ordering": 1, "aggregators": 0, "storage": 4, "reserve": 8, "shards": 1}
 POLICIES = ("remove-and-replace", "mask", "finalize-and-add")
+AT_ONCE = (1, 2, 4)
+"""Where one thing fails after another much goes on, and can be seen to be wrong; where many do, rare things happen."""
 
 
 def main() -> int:
@@ -62,14 +64,14 @@ def run(options: argparse.Namespace) -> int:
         path.mkdir(parents=True)
         sizes = dict(SMALL) if options.small else {"reserve": 24 if policy == "finalize-and-add" else 12}
         sizes |= {"ordering": 0} if options.single else {"mapping": 0} if options.log else {}
-        setting = Setting(policy=policy, planted=options.planted or "", **sizes)
+        setting = Setting(policy=policy, planted=options.planted or "", at_once=draw.choice(AT_ONCE), **sizes)
         ground = Loopback(path) if network is None else Hosts(path, network)
         left = options.faults - sum(tally.faults.values())
 
         def say(what: str, number: int = number) -> None:
             print(f"{time.monotonic() - begun:7.1f}  round {number}: {what}", flush=True)
 
-        say(policy)
+        say(f"{policy}, faults at once: {setting.at_once}")
         try:
             Round(ground, setting, draw.randrange(1 << 32), tally, say).run(min(options.round, left))
         except Exception:

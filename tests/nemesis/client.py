@@ -32,13 +32,18 @@ async def work(connected: Any, options: argparse.Namespace, stop: asyncio.Event)
     """Until it is told to stop."""
     print(f"ready: {options.name}", flush=True)
     recorder = Recorder(options.history, options.name)
-    client = (Appenders if options.log else Client)(connected, recorder, options.seed, options.think_ms / 1e3)
+    given = connected, recorder, options.seed, options.think_ms / 1e3
+    client = Appenders(*given) if options.log else Client(*given, lambda seen: _go_on(options, seen))
     working = asyncio.create_task(client.run(options.workers))
     stopped = asyncio.create_task(stop.wait())
     await asyncio.wait((working, stopped), return_when=asyncio.FIRST_COMPLETED)
     client.stopping = True
     await working
     recorder.close()
+
+
+async def _go_on(options: argparse.Namespace, seen: int) -> logdb.aio.Database:
+    return await logdb.aio.connect(options.endpoints, timeout=options.timeout, session=seen)
 
 
 def main() -> None:

@@ -159,6 +159,12 @@ def cut_one_way(scene: Scene, who: Process) -> Fault:
     yield from _lose(scene, [Rule(who.name, other) if speaks else Rule(other, who.name) for other in some])
 
 
+def fall_behind(scene: Scene, who: Process) -> Fault:
+    """A mapping server hears its clients, and nothing of the log: all that it has is the past."""
+    log = [name for name, role in scene.servers.roles.items() if role in ("ordering", "aggregator", "storage")]
+    yield from _lose(scene, [Rule(name, who.name) for name in log])
+
+
 def split(scene: Scene, who: Process) -> Fault:
     """Two halves that do not hear each other."""
     everybody = [who.name, *scene.others(who.name)]
@@ -200,11 +206,12 @@ PROCESS_FAULTS: dict[Callable[[Scene, Process], Fault], tuple[int, tuple[str, ..
 }
 GROUND_FAULTS: dict[Callable[[Scene, Process], Fault], tuple[int, tuple[str, ...]]] = {
     lose_power: (4, (*WITH_DISK, "mapping")),
-    black_out: (1, WITH_DISK),
+    black_out: (2, WITH_DISK),
     fail_disk: (2, (*WITH_DISK, "mapping")),
     fill_disk: (3, (*WITH_DISK, "mapping")),
     isolate: (3, SERVERS),
     cut_one_way: (3, SERVERS),
+    fall_behind: (2, ("mapping",)),
     split: (3, SERVERS),
     drop_packets: (2, SERVERS),
     delay_packets: (2, SERVERS),

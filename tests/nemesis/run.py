@@ -108,6 +108,9 @@ class Round:
             self._mend()
             self._end_clients()
             self._judge() if self.servers.has_database else self._judge_log()
+        except Exception:
+            self.problems += self._fallen()
+            raise
         finally:
             self.tally.problems += self.problems
             if self._follower is not None:
@@ -227,13 +230,17 @@ class Round:
                     self._report(str(wrong))
 
     def _look_after(self) -> None:
-        """Nobody ends by itself but who has a fault."""
-        for process in list(self.servers.everybody()):
-            if process.exit_code is not None and process.name not in self._active and not process.running:
-                self._report(f"{process.name} ended by itself with {process.exit_code}: {process.log[-2000:]}")
-                process.forget()
-                if process.role != "client":
-                    process.start()
+        """Raises Wrong if somebody has ended who had no fault."""
+        if self._fallen():
+            raise Wrong("ended by itself")
+
+    def _fallen(self) -> list[str]:
+        """Who has ended by itself, and what it has said last."""
+        return [
+            f"{process.name} ended by itself with {process.exit_code}: {process.log[-2000:]}"
+            for process in list(self.servers.everybody())
+            if process.exit_code is not None and process.name not in self._active
+        ]
 
     def _report(self, problem: str) -> None:
         self.problems.append(problem)

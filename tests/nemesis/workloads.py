@@ -3,6 +3,8 @@
 - list-append: transactions that read a few lists and append to some of them; every element is unique.
 - bank: transfers between accounts whose sum never changes, and reads of all accounts.
 - compare-and-set: single keys, written where they hold what was read (test-and-multi-put), written blindly, and read.
+
+Reads are linearizable, of a version that was seen before, or go on in another client with what this one has seen.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ LISTS = 4
 LIST_LENGTH = 20
 """When a client has appended so much to each list, it goes on with others."""
 
-WEIGHTS = {"append": 12, "transfer": 10, "cas": 8, "put": 6, "read": 8, "get": 5, "scan": 3, "past": 3, "outcome": 4}
+WEIGHTS = {"append": 12, "transfer": 10, "cas": 8, "put": 6, "read": 8, "get": 5, "scan": 3, "past": 3, "outcome": 4,
+           "session": 4}  # fmt: skip
 
 
 def balance_of(value: str | None) -> int:
@@ -56,10 +59,17 @@ def text_of(key: str, value: bytes | None) -> str | None:
 
 
 class Client:
-    """One client process: some workers over one database."""
+    """One client process: some workers over one database. `go_on`: connects once more, with what a session has seen."""
 
-    def __init__(self, db: logdb.aio.Database, recorder: Recorder, seed: int, think_s: float) -> None:
-        self.db, self.recorder, self.think_s = db, recorder, think_s
+    def __init__(
+        self,
+        db: logdb.aio.Database,
+        recorder: Recorder,
+        seed: int,
+        think_s: float,
+        go_on: Callable[[int], Awaitable[logdb.aio.Database]],
+    ) -> None:
+        self.db, self.recorder, self.think_s, self.go_on = db, recorder, think_s, go_on
         self.draw = random.Random(seed)
         self.session = 0
         self.stopping = False
@@ -104,7 +114,7 @@ class Doing:
         plan, body = getattr(self, f"_{self.f}")()
         self.ops = plan
         self.label = self.client.name()
-        linearizable = self.f != "snapshot"
+        linearizable = self.f not in ("snapshot", "session")
         self._write("invoke", f=self.f, ops=plan, session=self.client.session, label=self.label,
                     linearizable=linearizable)  # fmt: skip
         status, why = await self._outcome_of(body)
@@ -265,6 +275,18 @@ class Doing:
             self._found(keys, found)
 
         self.f = "snapshot"
+        return [["r", key, None] for key in keys], body
+
+    def _session(self) -> tuple[Ops, Callable[[], Awaitable[None]]]:
+        """Another client is told what this one has seen, and reads whatever that allows, perhaps at another server."""
+        keys, seen = sorted(set(self._some_keys())), self.client.session
+
+        async def body() -> None:
+            async with await self.client.go_on(seen) as db:
+                found = await db.multi_get([key.encode() for key in keys])
+            self.told["version"] = found.version
+            self._found(keys, found)
+
         return [["r", key, None] for key in keys], body
 
     def _scan(self) -> tuple[Ops, Callable[[], Awaitable[None]]]:
