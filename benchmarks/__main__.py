@@ -11,6 +11,7 @@ from rich.console import Console
 
 from benchmarks import fresh, mixed, report, scalog
 from benchmarks.rounds import FULL, QUICK, interleaved
+from benchmarks.telling import telling
 from benchmarks.workloads import WORKLOADS, Stage
 
 RESULTS = Path(__file__).parent / "results"
@@ -37,17 +38,17 @@ def main(
     scale, console = QUICK if quick else FULL, Console(stderr=True)
     rows: list[report.Row] = []
     rates: dict[str, dict[str, list[float]]] = {}
-    with tempfile.TemporaryDirectory(dir=scratch) as directory, console.status("") as status:
+    with tempfile.TemporaryDirectory(dir=scratch) as directory, telling(console) as tell:
         for workload in WORKLOADS:
             if only and workload.name not in only:
                 continue
-            status.update(workload.title)
+            tell(workload.title)
             with Stage(Path(directory, workload.name), scale) as stage:
                 opened = {name: contestant(stage) for name, contestant in workload.contestants.items()}
                 rates[workload.name] = interleaved(opened, scale)
             rows += report.rows_of(workload, rates[workload.name])
         if not only or "open" in only:
-            figures = fresh.figures(Path(directory), scale, status.update)
+            figures = fresh.figures(Path(directory), scale, tell)
             rates |= {figure.name: {report.OURS: figure.values} for figure in figures}
             rows += [report.row_of(figure) for figure in figures]
     results = report.as_json(rows, rates, scale)
@@ -70,8 +71,8 @@ def main(
 @click.option("--to", type=click.Path(path_type=Path), help="Where to write mixed.json and mixed.png.")
 def mixed_run(minutes: float, keys: int, as_json: bool, scratch: Path | None, to: Path | None) -> None:
     """Run a mixture of everything for minutes; the exit code is 1 if the memory grows."""
-    with tempfile.TemporaryDirectory(dir=scratch) as directory, Console(stderr=True).status("") as status:
-        found = mixed.run(Path(directory, "mixed"), keys, minutes, status.update)
+    with tempfile.TemporaryDirectory(dir=scratch) as directory, telling(Console(stderr=True)) as tell:
+        found = mixed.run(Path(directory, "mixed"), keys, minutes, tell)
     result = {**found._asdict(), "grows": found.grows}
     if as_json:
         click.echo(json.dumps(result))
@@ -93,7 +94,8 @@ def mixed_run(minutes: float, keys: int, as_json: bool, scratch: Path | None, to
 @click.option("--to", type=click.Path(path_type=Path), help="Where to write scalog.json, .md and .png.")
 def scalog_run(quick: bool, as_json: bool, to: Path | None) -> None:
     """What a record and a cut cost the Scalog engine in CPU time."""
-    with Console(stderr=True).status("the Scalog engine"):
+    with telling(Console(stderr=True)) as tell:
+        tell("the Scalog engine")
         costs = scalog.measure(quick)
     if as_json:
         click.echo(json.dumps(costs.as_json()))
@@ -112,9 +114,9 @@ def served_run(quick: bool, as_json: bool, scratch: Path | None, to: Path | None
     """The single-node server against etcd and Redis, with 1, 8 and 64 clients."""
     from benchmarks import served
 
-    with tempfile.TemporaryDirectory(dir=scratch) as directory, Console(stderr=True).status("") as status:
+    with tempfile.TemporaryDirectory(dir=scratch) as directory, telling(Console(stderr=True)) as tell:
         scale = served.QUICK if quick else served.FULL
-        results = served.measure(served.SERVERS, Path(directory), scale, status.update)
+        results = served.measure(served.SERVERS, Path(directory), scale, tell)
     if as_json:
         click.echo(json.dumps(results.as_json()))
     else:
@@ -144,8 +146,8 @@ def cluster_run(parts: tuple[str, ...], quick: bool, as_json: bool, scratch: Pat
     terminal = Console()
     for part in parts or cluster.PARTS:
         _, measure = cluster.PARTS[part]
-        with tempfile.TemporaryDirectory(dir=scratch) as directory, Console(stderr=True).status("") as status:
-            found = measure(Path(directory), quick, status.update)
+        with tempfile.TemporaryDirectory(dir=scratch) as directory, telling(Console(stderr=True)) as tell:
+            found = measure(Path(directory), quick, tell)
         results[part] = found.as_json()
         if not as_json:
             terminal.print(found.table(), width=terminal.width if terminal.is_terminal else 140)
@@ -165,9 +167,9 @@ def log_cluster_run(quick: bool, as_json: bool, scratch: Path | None, to: Path |
     from benchmarks import log_cluster
 
     found: list[log_cluster.ClusterFigure] = []
-    with tempfile.TemporaryDirectory(dir=scratch) as directory, Console(stderr=True).status("") as status:
+    with tempfile.TemporaryDirectory(dir=scratch) as directory, telling(Console(stderr=True)) as tell:
         for number, name in enumerate(log_cluster.SHAPES):
-            status.update(name)
+            tell(name)
             if not (quick and number):
                 found += log_cluster.measure(Path(directory, str(number)), name, 0.2 if quick else 5.0)
     results = json.dumps([figure._asdict() for figure in found])
@@ -197,8 +199,8 @@ def spark_run(
     from spark_export import session
 
     scale = spark.Scale(rows, keys, cores, rounds)
-    with tempfile.TemporaryDirectory(dir=scratch) as directory, Console(stderr=True).status("") as status:
-        figures = spark.measure(Path(directory), scale, status.update)
+    with tempfile.TemporaryDirectory(dir=scratch) as directory, telling(Console(stderr=True)) as tell:
+        figures = spark.measure(Path(directory), scale, tell)
         session().stop()
     if as_json:
         click.echo(json.dumps(spark.as_json(figures, scale)))

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import click
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
+from benchmarks.telling import counting
 from tests.sim.run import Outcome
 
 console = Console()
@@ -110,16 +110,15 @@ def many(suite: Suite, first: int, last: int, jobs: int) -> bool:
     events = records = 0
     began = time.perf_counter()
     console.print(f"seeds {first}..{last}")
-    with ProcessPoolExecutor(jobs) as pool, Progress(console=console) as progress:
-        task = progress.add_task("seeds", total=last - first + 1)
+    with ProcessPoolExecutor(jobs) as pool, counting(console, "seeds", last - first + 1) as advance:
         for outcome in pool.map(suite.simulate, range(first, last + 1), chunksize=8):
             counts.update(outcome.counts)
             events += outcome.events
             records += outcome.records
             if outcome.failure:
                 failed.append(outcome)
-                progress.console.print(f"[red]seed {outcome.seed}: {outcome.failure}[/]: {outcome.detail[:200]}")
-            progress.advance(task)
+                console.print(f"[red]seed {outcome.seed}: {outcome.failure}[/]: {outcome.detail[:200]}")
+            advance()
     took = time.perf_counter() - began
     missing = tabulate(counts, suite.wanted)
     console.print(
@@ -151,14 +150,13 @@ def plant(suite: Suite, name: str, jobs: int) -> bool:
     names = sorted(suite.planted) if name == "all" else [name]
     table = Table("planted bug", "caught by seed", "as", "seeds run")
     caught = 0
-    with ProcessPoolExecutor(jobs) as pool, Progress(console=console) as progress:
-        task = progress.add_task("planted bugs", total=len(names))
+    with ProcessPoolExecutor(jobs) as pool, counting(console, "planted bugs", len(names)) as advance:
         for bug, outcome, tries in pool.map(suite.catch, names):
             caught += outcome is not None
             seed, failure = (str(outcome.seed), outcome.failure) if outcome else ("[red]none[/]", "")
             table.add_row(bug, seed, failure, str(tries))
-            progress.console.print(f"{bug}: {seed} {failure}")
-            progress.advance(task)
+            console.print(f"{bug}: {seed} {failure}")
+            advance()
     console.print(table)
     console.print(f"{caught} of {len(names)} caught")
     return caught == len(names)

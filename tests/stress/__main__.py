@@ -8,6 +8,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+from rich.console import Console
+
+from benchmarks.telling import telling
 from tests.stress.killing import Tally, run
 
 
@@ -25,16 +28,14 @@ def main() -> int:
     parser.add_argument("--dir", type=Path, help="an empty directory for the database (default: temporary)")
     options = parser.parse_args()
     print(f"seed {options.seed}", flush=True)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, telling(Console(stderr=True)) as tell:
+
+        def show(done: int, kills: int, tally: Tally) -> None:
+            tell(f"{done} of {kills} kills, {tally.acknowledged:,} transactions acknowledged")
+
         tally = run(options.dir or Path(folder) / "db", options.kills, options.seed, progress=show)
-    print(file=sys.stderr)
     print(table(tally))
     return 1 if tally.problems else 0
-
-
-def show(done: int, kills: int, tally: Tally) -> None:
-    """One line that is written over."""
-    print(f"\r{done}/{kills} kills, {tally.acknowledged:,} acknowledged", end="", file=sys.stderr, flush=True)
 
 
 def table(tally: Tally) -> str:

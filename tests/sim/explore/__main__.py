@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 
 import click
 from rich.console import Console
-from rich.status import Status
 from rich.table import Table
 
+from benchmarks.telling import telling
 from tests.sim.explore.machine import Search, Wrong, search
 from tests.sim.explore.scenario import BUDGETS, Cluster
 
@@ -22,18 +23,19 @@ def main(states: int, only: str | None) -> None:
     console = Console()
     table = Table("What may happen", "Distinct states", "Steps", "Depth", "All of them", "Seconds")
     for name in [only] if only else BUDGETS:
-        with console.status(name) as status:
-
-            def tell(known: int, depth: int, name: str = name, status: Status = status) -> None:
-                status.update(f"{name}: {known:,} states, {depth} deep")
-
-            found = explore(name, states, tell)
+        with telling(console) as tell:
+            found = explore(name, states, partial(tell_depth, tell, name))
         if isinstance(found, Wrong):
             console.print(f"[red]{name}[/]: {found}", highlight=False)
             sys.exit(1)
         complete = "yes" if found.complete else "no"
         table.add_row(name, f"{found.states:,}", f"{found.steps:,}", str(found.depth), complete, f"{found.seconds:.0f}")
     console.print(table)
+
+
+def tell_depth(tell: Callable[[str], None], name: str, known: int, depth: int) -> None:
+    """How far a search is."""
+    tell(f"{name}: {known:,} states, {depth} deep")
 
 
 def explore(name: str, states: int, progress: Callable[[int, int], None]) -> Search | Wrong:
