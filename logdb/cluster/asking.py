@@ -21,7 +21,7 @@ Told = Callable[[int, Any], None]
 @dataclass(slots=True)
 class Asked:
     """A read under way. `least`: an answer of an older version would show this client the past. `attempt`: how often it
-    was put, or refused; only the last one counts as late."""
+    was put, or refused; only the last one counts as late. `server`: whom it was put to."""
 
     question: Question
     consistency: Consistency
@@ -29,6 +29,7 @@ class Asked:
     least: int
     told: Told
     attempt: int = 0
+    server: Address = ""
 
 
 class Asking:
@@ -60,9 +61,23 @@ class Asking:
         self.session = max(self.session, version)
 
     def leave(self, server: Address) -> None:
-        """This server is silent or busy: ask the next one from now on."""
+        """This server is silent, busy or lost: ask the next one from now on."""
         if server == self.server:
-            self.server = self._servers[(self._servers.index(server) + 1) % len(self._servers)]
+            servers = self._servers
+            self.server = servers[(servers.index(server) + 1) % len(servers) if server in servers else 0]
+
+    def lost(self, server: Address) -> None:
+        """This server can not be reached any more: what it was asked is asked of the next one at once."""
+        self.leave(server)
+        numbers = [number for number, asked in self.open.items() if asked.server == server]
+        if numbers:
+            self._queue(numbers, 0)
+
+    def use(self, servers: tuple[Address, ...]) -> None:
+        """These are the servers from now on."""
+        self._servers = servers
+        if self.server not in servers:
+            self.lost(self.server)
 
     # ---- sending
 
@@ -81,6 +96,7 @@ class Asking:
         for number in numbers:
             asked = self.open[number]
             asked.attempt += 1
+            asked.server = server
             attempts.append((number, asked.attempt))
             version = asked.version
             if asked.consistency != Consistency.SNAPSHOT:

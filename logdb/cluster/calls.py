@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import NamedTuple
 
 from logdb.cluster.messages import Consistency
+from logdb.log.cores import Address
 from logdb.log.scalog import calls as log
 from logdb.store.records import Condition, Range, TxnId
 from logdb.txn.validation import Verdict
@@ -204,7 +205,13 @@ class Compacted(NamedTuple):
     oldest_after: int
 
 
+class Use(NamedTuple):
+    """Ask these mapping servers from now on. -> None, at once."""
+
+    servers: tuple[Address, ...]
+
+
 Read = Get | Scan | History | Version | Oldest | AtTime | RecordAt | Pins | Aborted | Outcome
-Request = Read | NewId | Commit | Settle | Pin | Hold | Compact
+Request = Read | NewId | Commit | Settle | Pin | Hold | Compact | Use
 FOLLOWING = (log.Subscribe, log.Next, log.Close, log.Read)
 """Calls of the log's own client that this one takes too: for who follows the log itself, with `Aborted` beside it."""

@@ -248,6 +248,13 @@ class Commits:
         self._tell_me(committing)
         self._desk.set(committing.nag, self._desk.now + self._desk.config.answer_timeout_ns)
 
+    def lost(self, server: Address) -> None:
+        """Whom this server was to tell a verdict shall hear it from the one that is asked now."""
+        for committings in self.open.values():
+            for committing in committings:
+                if committing.asked == server:
+                    self._tell_me(committing)
+
     def verdicts(self, message: Verdicts, sender: Address) -> None:
         for decided in message.verdicts:
             txn = TxnId(decided.client, decided.sequence)

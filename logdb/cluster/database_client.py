@@ -18,7 +18,7 @@ from logdb.cluster.line import TIMER, LogLine
 from logdb.cluster.placement import ByObject, Placement
 from logdb.cluster.reading import Readings
 from logdb.cluster.upkeep import HOLD_NS, Compactions, Holds
-from logdb.log.cores import SECOND, Address, Call, Effect, Event, Journal, Received, Timer
+from logdb.log.cores import SECOND, Address, Call, Effect, Event, Journal, Lost, Received, Timer
 from logdb.log.scalog.client import ClientConfig
 from logdb.log.scalog.desk import Desk
 from logdb.store.limits import MAX_TRANSACTION_BYTES
@@ -59,7 +59,7 @@ class DatabaseClient:
         self._asking = asking = Asking(desk, config.servers)
         asking.saw(config.session)
         holds = Holds(desk, config.servers, config.hold_ns)
-        compactions = Compactions(desk, asking)
+        self._compactions = compactions = Compactions(desk, asking)
         self._commits = Commits(
             desk, self._line, asking, config.placement, config.hedge_ns, config.copies, config.transaction_bytes, holds
         )
@@ -81,6 +81,7 @@ class DatabaseClient:
             calls.Settle: self._commits.settle,
             calls.Hold: self._hold,
             calls.Compact: compactions.compact,
+            calls.Use: self._use,
             **dict.fromkeys(calls.FOLLOWING, self._of_the_log),
         }
         own: dict[type, Callable[[Any, Address], None]] = {
@@ -121,6 +122,11 @@ class DatabaseClient:
                 self._line.ring()
             else:
                 self._desk.ring()
+        elif type(event) is Lost:
+            self._asking.lost(event.peer)
+            self._commits.lost(event.peer)
+            self._compactions.lost(event.peer)
+            self._line.received(event)
         return self._desk.effects()
 
     def check_invariants(self) -> None:
@@ -136,6 +142,15 @@ class DatabaseClient:
     def _hold(self, call: int, request: calls.Hold) -> None:
         self._desk.open(call, None, lambda: None)
         self._holds.hold(request.holder, request.version)
+        self._desk.answer(call, None)
+
+    def _use(self, call: int, request: calls.Use) -> None:
+        self._desk.open(call, None, lambda: None)
+        left = self._asking.server
+        self._asking.use(request.servers)
+        self._holds.use(request.servers)
+        if self._asking.server != left:
+            self._commits.lost(left)
         self._desk.answer(call, None)
 
     def _new_id(self, call: int, request: calls.NewId) -> None:

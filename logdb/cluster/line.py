@@ -7,7 +7,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from logdb.log.cores import Answer, Call, Effect, Event, Received, SetTimer, Timer
+from logdb.log.cores import Answer, Call, Effect, Event, Lost, Received, SetTimer, Timer
 from logdb.log.scalog.calls import Request
 from logdb.log.scalog.client import ClientConfig, LogClient
 from logdb.log.scalog.desk import Desk
@@ -47,8 +47,8 @@ class LogLine:
         if number in self._then:
             self._then[number] = nobody
 
-    def received(self, event: Received) -> None:
-        """A message that may be for the log client."""
+    def received(self, event: Received | Lost) -> None:
+        """A message that may be for the log client, or that one of those whom it asks is lost."""
         self._feed(event)
 
     def ring(self) -> None:

@@ -35,6 +35,10 @@ class Holds:
         else:
             self._held.pop(holder, None)
 
+    def use(self, servers: tuple[Address, ...]) -> None:
+        """These are the servers from now on."""
+        self._servers = servers
+
     def _tell_all(self) -> None:
         oldest = min(self._held.values(), default=0)
         if oldest or self._told:
@@ -102,3 +106,7 @@ class Compactions:
     def told(self, message: Compacting | Compacted, sender: Address) -> None:
         """What a server says of one."""
         self._questions.answer(message.request, message, sender)
+
+    def lost(self, server: Address) -> None:
+        """This server can not be reached any more."""
+        self._questions.lost(server)

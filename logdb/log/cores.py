@@ -165,7 +165,14 @@ class Unreadable(NamedTuple):
     why: str
 
 
-Event = Received | Persisted | Timer | Call | Unreadable
+class Lost(NamedTuple):
+    """A stream to this peer has broken, or none can be opened: what was said to it may never be answered. Hosts of
+    clients tell this as a courtesy, so that nobody waits for a time-out in vain; nothing may depend on it."""
+
+    peer: Address
+
+
+Event = Received | Persisted | Timer | Call | Unreadable | Lost
 
 
 class Journal(NamedTuple):

@@ -7,8 +7,9 @@ import secrets
 from collections.abc import Sequence
 from typing import Final
 
-from logdb.errors import Unavailable
+from logdb.errors import LogDBError, Unavailable
 from logdb.log.cores import Address
+from logdb.net.limits import WireError
 from logdb.net.parcels import EXCHANGE, VERSION, Hello, Role
 from logdb.net.peers import BROKEN, OPTIONS, explain, is_another_service, shake_hands, tls_reason
 from logdb.net.security.credentials import NONE, Credentials
@@ -45,6 +46,22 @@ async def discover(
         if loop.time() + PAUSE_S >= deadline:
             raise Unavailable(f"no server answers within {timeout:g} seconds: {', '.join(silent)}")
         await asyncio.sleep(PAUSE_S)
+
+
+async def mapping_servers(
+    addresses: Sequence[Address], mine: Hello, credentials: Credentials = NONE
+) -> tuple[Address, ...]:
+    """Those of which any of these nodes knows, as far as it answers. Raises nothing."""
+
+    async def known(address: Address) -> tuple[Address, ...]:
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                return (await ask(address, mine, credentials)).mapping
+        except (*BROKEN, OSError, TimeoutError, LogDBError, WireError, ValueError):
+            return ()
+
+    told = await asyncio.gather(*[known(address) for address in addresses])
+    return tuple(dict.fromkeys([address for servers in told for address in servers]))
 
 
 async def ask(address: Address, mine: Hello, credentials: Credentials = NONE) -> Hello:

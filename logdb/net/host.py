@@ -26,6 +26,7 @@ from logdb.log.cores import (
     Effect,
     Event,
     Journal,
+    Lost,
     Persist,
     Received,
     Send,
@@ -111,6 +112,10 @@ class Host:
         """Messages have come, in this order."""
         for message in messages:
             self._handle(Received(sender, message))
+
+    def lost(self, peer: Address) -> None:
+        """There is no stream to this peer any more. For clients: servers are told by their protocols' own time-outs."""
+        self._handle(Lost(peer))
 
     def call(self, call: int, request: Any) -> None:
         """This node's application asks for something; `answered` will hear what it has come to."""

@@ -28,7 +28,8 @@ class HostedClient:
     """A client core in the loop that runs. Its methods are the loop's alone, but for `put_from_thread`.
 
     `build` makes the core, given the client's address; `over` the error of calls that come or wait when the core has
-    ended, given what has ended it, None for `close`. `right`: what the servers let this client do.
+    ended, given what has ended it, None for `close`. `right`: what the servers let this client do. `lost` hears of
+    servers that cannot be reached, when the core has.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class HostedClient:
         over: Callable[[BaseException | None], Exception],
         credentials: Credentials = NONE,
         right: Right = Right.ADMIN,
+        lost: Callable[[Address], None] = lambda peer: None,
     ) -> None:
         hello = client_hello(cluster)
         self._over = over
@@ -54,6 +56,8 @@ class HostedClient:
         self.host = Host(hello.address, build(hello.address), self._peers, clock=self._clock, answered=self._answered)
         self.host.ended.add_done_callback(self._ended)
         self._peers.receive = self.host.receive
+        self._lost = lost
+        self._peers.lost = self._has_lost
         self.host.start()
 
     def put(self, request: Any, timeout: float | None, waiter: Waiter) -> None:
@@ -101,6 +105,10 @@ class HostedClient:
     def _ended(self, ended: asyncio.Future[Any]) -> None:
         for call in list(self._waiting):
             self._settle(call, self._over(ended.exception()))
+
+    def _has_lost(self, peer: Address) -> None:
+        self.host.lost(peer)
+        self._lost(peer)
 
     # ---- rights
 

@@ -136,7 +136,8 @@ class Peers:
 
     `receive` is given what comes; messages of kinds that are not in `takes` end their stream: no core sees them.
     `credentials`: what this node shows to those that it dials; `gate`: who may come; `inspect`: looks at what clients
-    bring, and raises AccessDenied. `denied` hears that this node may not do what it has tried.
+    bring, and raises AccessDenied. `denied` hears that this node may not do what it has tried, `lost` of peers whose
+    last stream has ended or that cannot be reached.
     """
 
     def __init__(
@@ -151,6 +152,7 @@ class Peers:
         self.hello, self.traffic = hello, Traffic()
         self.receive: Receive = lambda sender, messages: None
         self.denied: Callable[[AccessDenied], None] = lambda error: None
+        self.lost: Callable[[Address], None] = lambda peer: None
         self._credentials, self._gate, self._inspect = credentials, gate or NodeGate(Gate(), {}), inspect
         self._takes = takes
         self._peers: dict[Address, _Peer] = {}
@@ -244,6 +246,8 @@ class Peers:
             writer.cancel()
             reader.cancel()
             await asyncio.gather(writer, reader, return_exceptions=True)
+            if not peer.streams and not self._closed:
+                self.lost(peer.address)
 
     # ---- streams that this node opens
 
@@ -282,6 +286,8 @@ class Peers:
         if not peer.failing:
             peer.failing = True
             logger.warning("peer not reached", extra={"peer": peer.address, "why": why})
+        if not self._closed:
+            self.lost(peer.address)
 
     async def _open(self, peer: _Peer) -> None:
         """Open a stream, and talk until it ends."""

@@ -13,7 +13,7 @@ from logdb.cluster.database_client import DatabaseClient, DatabaseConfig
 from logdb.cluster.mapping_server import MappingConfig, MappingServer
 from logdb.cluster.messages import Consistency, Read, Reads
 from logdb.log.contract import Batch, LogRecord, Record, Trimmed
-from logdb.log.cores import SECOND, Answer, Call, Effect, Received, Send, SetTimer, Stop, Timer
+from logdb.log.cores import SECOND, Answer, Call, Effect, Lost, Received, Send, SetTimer, Stop, Timer
 from logdb.log.scalog import calls as log
 from logdb.log.scalog.client import ClientConfig
 from logdb.store.records import COMMIT, VALUE, Commit, Condition, Range, Value, encode_commit
@@ -97,6 +97,10 @@ class Node:
     def give(self, sender: str, message: Any) -> None:
         """A message arrives."""
         self._perform(self.core.handle(Received(sender, message), self.now))
+
+    def lose(self, peer: str) -> None:
+        """The stream to somebody breaks."""
+        self._perform(self.core.handle(Lost(peer), self.now))
 
     def call(self, request: Any) -> int:
         """The application asks; its answer will be in `answers` under this number."""

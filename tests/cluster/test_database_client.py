@@ -17,6 +17,7 @@ from logdb.cluster.messages import (
     Consistency,
     Entries,
     Get,
+    Hold,
     Pin,
     Pinned,
     Reads,
@@ -334,6 +335,50 @@ def test_a_server_that_shows_another_snapshot_is_not_believed() -> None:
     ((_, read),) = client.reads()
     with pytest.raises(ProtocolViolation, match="DBS-5"):
         client.answer(read.number, 10, Entries(((3, b"v"),)))
+
+
+def test_when_a_server_is_lost_the_next_one_is_asked_at_once() -> None:
+    client = Client()
+    call = client.call(calls.Get([b"a"]))
+    ((to, read),) = client.reads()
+    client.lose("m2")
+    assert (to, client.reads()) == ("m1", []), "it was not asked"
+    client.lose("m1")
+    assert client.reads() == [("m2", read)]
+    client.answer(read.number, 4, Entries(((0, None),)), sender="m2")
+    client.lose("m2")
+    assert not client.reads(), "nothing is open"
+    assert client.answers[call] == calls.Found(4, ((0, None),))
+
+
+def test_when_a_server_is_lost_another_one_tells_the_verdict() -> None:
+    client = Client()
+    _, txn = committing(client)
+    client.wait()
+    client.take(Await)
+    client.lose("m1")
+    client.wait()
+    assert client.one(Await) == ("m2", Await((Wait(*txn, 0),)))
+    client.log_answers(log.Append, log.Done([9], [1]))
+    client.lose("m2")
+    client.wait()
+    assert client.one(Await) == ("m1", Await((Wait(*txn, 9),)))
+
+
+def test_servers_may_be_others_from_now_on() -> None:
+    client = Client()
+    client.call(calls.Get([b"a"]))
+    _, txn = committing(client)
+    client.call(calls.Hold("me", 1))
+    ((_, read),) = client.reads()
+    client.take(Await)
+    client.call(calls.Use(("m2", "m3", "m1")))
+    assert (client.reads(), client.take(Await)) == ([], []), "the one that was asked is still there"
+    client.call(calls.Use(("m3",)))
+    assert client.reads() == [("m3", read)]
+    assert client.one(Await) == ("m3", Await((Wait(*txn, 0),)))
+    client.wait(SECOND // 5)
+    assert {to for to, _ in client.take(Hold)} == {"m3"}
 
 
 def test_when_a_server_is_silent_or_busy_the_next_one_is_asked() -> None:

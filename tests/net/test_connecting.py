@@ -7,6 +7,7 @@ import http.server
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -14,12 +15,17 @@ import pytest
 
 import logdb
 import logdb.aio
+from logdb.log.cores import SECOND
+from logdb.log.scalog.client import ClientConfig
+from logdb.net import connecting
+from logdb.net.database.client import ClusterHost, Nodes
 from logdb.net.loops import in_shared_loop
 from logdb.net.parcels import VERSION
 from tests.conformance.on_asyncio import Loop
 from tests.net.clusters import Cluster
 
 LARGE = b"large " * 2_000
+HOUR = 3_600 * SECOND
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +54,13 @@ def test_any_node_leads_to_the_database(cluster: Cluster) -> None:
             db.put(b"any/%d" % number, b"1")
     with logdb.connect([config.address for config in cluster.configs.values()]) as db:
         assert len(list(db.scan(prefix=b"any/"))) == len(cluster.configs)
+
+
+def test_a_node_that_is_slow_is_given_time(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not taken for a server of another kind."""
+    monkeypatch.setattr(connecting, "LOOK_S", 0.000_1)
+    with logdb.connect(cluster.ordering, timeout=60) as db:
+        assert db.get(b"slow") is None
 
 
 # ---- what cannot be
@@ -182,6 +195,33 @@ def test_nobody_notices_that_servers_go_while_a_quorum_lives(cluster: Cluster) -
             thread.join()
         assert db[b"count"] == b"60"
     assert [change.changes for change in followed] == [{b"count": b"%d" % number} for number in range(1, 61)]
+
+
+def test_a_server_that_goes_is_left_at_once(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a time-out for answers that nobody lives to see."""
+    monkeypatch.setattr("logdb.net.database.client.ClientConfig", partial(ClientConfig, answer_timeout_ns=HOUR))
+    with logdb.connect(cluster.ordering, timeout=60) as db:
+        for name in ("m1", "m2", "o1", "o2", "o3"):
+            db.put(b"left", name.encode())
+            stop(cluster, name)
+            assert db[b"left"] == name.encode()
+            db.put(b"left", b"again")
+            begin(cluster, name)
+
+
+def test_mapping_servers_elsewhere_are_found(cluster: Cluster) -> None:
+    """The only one that the client was told of has been replaced."""
+
+    async def read() -> bytes | None:
+        nodes = Nodes("test", tuple(cluster.ordering), ("127.0.0.1:1",))
+        host = ClusterHost("elsewhere", nodes, 60)
+        try:
+            await host.write({b"elsewhere": b"1"})
+            return await host.get(b"elsewhere")
+        finally:
+            await host.close()
+
+    assert in_shared_loop(read()) == b"1"
 
 
 def test_an_unknown_outcome_is_known_later(cluster: Cluster) -> None:

@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 from logdb.errors import Unavailable
-from logdb.log.cores import MILLISECOND, SECOND, Address, Call, Effect, Event, Journal, Received, Timer
+from logdb.log.cores import MILLISECOND, SECOND, Address, Call, Effect, Event, Journal, Lost, Received, Timer
 from logdb.log.scalog import calls, messages
 from logdb.log.scalog.appends import Appends
 from logdb.log.scalog.council import Council
@@ -115,6 +115,8 @@ class LogClient:
             self._calls[type(event.request)](event.call, event.request)
         elif type(event) is Timer:
             self._desk.ring()
+        elif type(event) is Lost:
+            self._questions.lost(event.peer)
         return self._desk.effects()
 
     def _received(self, message: Any, sender: Address) -> None:

@@ -149,11 +149,12 @@ class Desk:
 class Question:
     """A message that is sent again, here and there, until it is answered or dropped."""
 
-    __slots__ = ("alarm", "answered", "attempts", "message", "where")
+    __slots__ = ("alarm", "answered", "asked", "attempts", "message", "where")
 
     def __init__(self, message: Any, where: Where, answered: Answered) -> None:
         self.message, self.where, self.answered = message, where, answered
         self.attempts = 0
+        self.asked: Address | None = None
         self.alarm: Alarm
 
 
@@ -191,6 +192,7 @@ class Questions:
         question = self._open.get(number)
         if question is None:
             return
+        question.asked = None
         wait = question.answered(message, sender)
         if number not in self._open:
             return
@@ -201,11 +203,18 @@ class Questions:
         else:
             self._desk.set(question.alarm, self._desk.now + wait)
 
+    def lost(self, peer: Address) -> None:
+        """What this peer was asked and has not answered is put again."""
+        for number, question in list(self._open.items()):
+            if question.asked == peer and number in self._open:
+                self._put(number)
+
     def _put(self, number: int) -> None:
         question = self._open[number]
         address = question.where(question.attempts)
         if number not in self._open:
             return
+        question.asked = address
         if address is not None:
             self._desk.send(address, question.message)
         question.attempts += 1

@@ -24,6 +24,7 @@ from logdb.log.cores import Address, Journal
 from logdb.log.scalog.client import ClientConfig
 from logdb.log.scalog.records import HEADER_BYTES
 from logdb.net.database.feed import ClusterFeed
+from logdb.net.discovery import client_hello, mapping_servers
 from logdb.net.host import Build
 from logdb.net.hosted_client import HostedClient, given, settle
 from logdb.net.limits import MAX_POSITION, MAX_RECORD_BYTES
@@ -39,6 +40,8 @@ from logdb.txn.validation import SETTLED, Reason, Verdict
 FIRST_ROWS: Final = 256
 MOST_ROWS: Final = 4_096
 """Of a page: each asks for four times as many as the one before."""
+LOOK_S: Final = 5.0
+"""Where the mapping servers are is asked no more often than that."""
 UPKEEP_S: Final = 600.0
 """A compaction copies what is live, which takes its time."""
 BATCH_ROWS: Final = 256
@@ -70,7 +73,7 @@ class ClusterHost:
     def __init__(
         self, path: str, nodes: Nodes, timeout_s: float, placement: Placement | None = None, session: int | None = None
     ) -> None:
-        self.path, self.timeout_s, self._placement = path, timeout_s, placement
+        self.path, self.cluster, self.timeout_s, self._placement = path, nodes.cluster, timeout_s, placement
         self.closed = False
         self._newest = calls.LINEARIZABLE if session is None else calls.SESSION
         self._committing: set[asyncio.Future[Any]] = set()
@@ -87,7 +90,9 @@ class ClusterHost:
             )
             return partial(self._made, config)
 
-        self._client = HostedClient(nodes.cluster, build, self._over, nodes.credentials, nodes.right)
+        self._nodes = nodes
+        self._looking: asyncio.Task[None] | None = None
+        self._client = HostedClient(nodes.cluster, build, self._over, nodes.credentials, nodes.right, self._lost)
 
     def _made(self, config: DatabaseConfig, journals: Mapping[str, Journal], rng: Random) -> DatabaseClient:
         self._core = DatabaseClient(config, journals, rng)
@@ -97,6 +102,23 @@ class ClusterHost:
         if failure is None:
             return DatabaseClosed(self.path)
         return Unavailable(f"the client of {self.path} has failed: {failure}; connect again")
+
+    # ---- servers that come and go
+
+    def _lost(self, server: Address) -> None:
+        if server in self._nodes.mapping and self._looking is None and not self.closed:
+            self._looking = asyncio.create_task(self._look())
+
+    async def _look(self) -> None:
+        """A mapping server that is gone may have been replaced by one elsewhere, of which other nodes know."""
+        nodes = self._nodes
+        hello = client_hello(nodes.cluster)
+        found = await mapping_servers((*nodes.ordering, *nodes.mapping), hello, nodes.credentials)
+        if found and found != nodes.mapping and not self.closed:
+            self._nodes = nodes._replace(mapping=found)
+            self.put(calls.Use(found), None)
+        await asyncio.sleep(LOOK_S)
+        self._looking = None
 
     # ---- calling
 
@@ -354,6 +376,8 @@ class ClusterHost:
         """Answer what was sent to be written, then let go of the servers."""
         if not self.closed:
             self.closed = True
+            if self._looking is not None:
+                self._looking.cancel()
             if self._committing:
                 await asyncio.wait(self._committing)
             for feed in list(self._feeds):

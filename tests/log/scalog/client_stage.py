@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from logdb.log.contract import LogRecord, Record
-from logdb.log.cores import SECOND, Answer, Call, Effect, Received, Send, SetTimer, Timer
+from logdb.log.cores import SECOND, Answer, Call, Effect, Lost, Received, Send, SetTimer, Timer
 from logdb.log.scalog.client import ClientConfig, LogClient
 from logdb.log.scalog.messages import (
     Append,
@@ -93,6 +93,10 @@ class Stage:
     def give(self, sender: str, message: Any) -> None:
         """A message arrives."""
         self._perform(self.client.handle(Received(sender, message), self.now))
+
+    def lose(self, peer: str) -> None:
+        """The stream to somebody breaks."""
+        self._perform(self.client.handle(Lost(peer), self.now))
 
     def wait(self, time: int) -> None:
         """Time passes, and timers ring."""

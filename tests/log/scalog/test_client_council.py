@@ -29,6 +29,18 @@ def test_a_client_asks_for_the_view_until_somebody_answers() -> None:
     assert {to for to, _ in stage.take(AskView)} == {"o1", "o2", "o3"}
 
 
+def test_a_replica_that_is_lost_is_not_waited_for() -> None:
+    stage = Stage(SHOWN)
+    stage.call(calls.Tail())
+    first, question = stage.one(AskTail)
+    stage.lose(first)
+    second, again = stage.one(AskTail)
+    assert again == question
+    assert second != first
+    stage.lose(first)
+    assert not stage.take(AskTail), "it is asked no more"
+
+
 def test_the_tail_is_asked_of_the_leader_wherever_it_is() -> None:
     stage = Stage(SHOWN)
     call = stage.call(calls.Tail())
