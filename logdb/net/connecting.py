@@ -9,6 +9,7 @@ from typing import Final
 import grpc
 
 from logdb.cluster.placement import Placement
+from logdb.errors import Unavailable
 from logdb.hosts import AsyncHost
 from logdb.log.cores import Address
 from logdb.net.database.client import ClusterHost, Nodes
@@ -20,7 +21,7 @@ from logdb.net.security.credentials import NONE, Credentials
 from logdb.net.service.client import RemoteHost
 
 LOOK_S: Final = 3.0
-"""So long one address may take to say what is there."""
+"""So long one address may take to say what is there, at first."""
 
 
 async def connect(
@@ -45,17 +46,27 @@ async def _node_of_cluster(
     endpoints: Sequence[Address], timeout_s: float, credentials: Credentials
 ) -> Hello | None:
     """The first node of a cluster that answers, None if another kind of server does, or nobody: its own client will say
-    why. Raises Refused, AccessDenied, ValueError."""
-    for endpoint in endpoints:
-        try:
-            async with asyncio.timeout(min(LOOK_S, timeout_s)):
-                return await ask(endpoint, client_hello(), credentials)
-        except grpc.aio.AioRpcError as error:
-            if is_another_service(error):
-                return None
-        except (*BROKEN, WireError, OSError, TimeoutError):
-            pass
-    return None
+    why. Who is slow is given more time. Raises Unavailable, Refused, AccessDenied, ValueError."""
+    loop, look_s = asyncio.get_running_loop(), LOOK_S
+    deadline = loop.time() + timeout_s
+    while True:
+        slow = []
+        for endpoint in endpoints:
+            try:
+                async with asyncio.timeout(min(look_s, timeout_s)):
+                    return await ask(endpoint, client_hello(), credentials)
+            except TimeoutError:
+                slow.append(endpoint)
+            except grpc.aio.AioRpcError as error:
+                if is_another_service(error):
+                    return None
+            except (*BROKEN, WireError, OSError):
+                pass
+        if not slow:
+            return None
+        if loop.time() >= deadline:
+            raise Unavailable(f"{', '.join(slow)}: no answer within {timeout_s:g} s")
+        look_s *= 2
 
 
 async def _nodes(node: Hello, timeout_s: float, credentials: Credentials) -> Nodes:
