@@ -10,7 +10,21 @@ export_snapshot("data", "flights-at-42", version=42)
 
 from spark_export.export import export_snapshot
 from spark_export.manifest import Exported, ExportFailed, verify_export
+from spark_export.remote import Endpoints
 from spark_export.restoring import import_export
 from spark_export.session import register, session
 
-__all__ = ["ExportFailed", "Exported", "export_snapshot", "import_export", "register", "session", "verify_export"]
+servers = Endpoints.of
+"""Where a database is served, for `export_snapshot`; named as for `logdb.connect`."""
+
+__all__ = [
+    "Endpoints",
+    "ExportFailed",
+    "Exported",
+    "export_snapshot",
+    "import_export",
+    "register",
+    "servers",
+    "session",
+    "verify_export",
+]

@@ -14,6 +14,7 @@ import pyarrow as pa
 from logdb.embedded.host import EmbeddedHost
 from logdb.errors import LogDBError
 from logdb.log.contract import Trimmed
+from spark_export.remote import Endpoints, connected
 from spark_export.runs import RUN
 
 _HELD = pa.schema([RUN.field(name) for name in ("key", "value", "large")])
@@ -21,12 +22,15 @@ _open: dict[str, EmbeddedHost] = {}
 """At most one."""
 
 
-def held(path: str, version: int, keys: pa.Array) -> pa.Table | None:
+def held(where: str | Endpoints, version: int, keys: pa.Array) -> pa.Table | None:
     """(key, value, large) of those of `keys` that existed at a version; None if the map cannot tell."""
     try:
-        host = _host(path)
-        host.at(version)
-        _, found = host.multi_get(keys.to_pylist(), at=version)
+        if isinstance(where, Endpoints):
+            found = connected(where).held_at(version, keys.to_pylist())
+        else:
+            host = _host(where)
+            host.at(version)
+            _, found = host.multi_get(keys.to_pylist(), at=version)
     except (LogDBError, Trimmed, OSError):  # the log tells, or says what is wrong
         return None
     columns = [[key for key, _ in found], [value for _, value in found], [False] * len(found)]

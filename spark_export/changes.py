@@ -23,11 +23,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logdb.embedded.plan import Plan
 from spark_export import asking
 from spark_export.checksums import Numbers
 from spark_export.columns import Asked
-from spark_export.decoding import ITEMS, KeyRange, LargeValues, decoded
+from spark_export.decoding import ITEMS, AnyPlan, KeyRange, LargeValues, decoded
+from spark_export.remote import RemotePlan
 from spark_export.runs import (
     RUN,
     STRETCH_BYTES,
@@ -62,7 +62,7 @@ class Changes:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: AnyPlan,
         keys: KeyRange,
         since: int,
         until: int,
@@ -74,6 +74,8 @@ class Changes:
         self._is_held = is_held
         self.plan, self.keys, self.since, self.columns = plan._replace(version=until), keys, since, columns
         some = [part for part in plan.parts if part.end > since + 1 and part.first <= until]
+        if isinstance(plan, RemotePlan):  # what is fetched is what is needed, and still there
+            some = [part._replace(first=max(part.first, since + 1), end=min(part.end, until + 1)) for part in some]
         self.stretches = stretches(some, stretch_bytes)
         self._with_types = "_change_type" in columns.plain or OLD_VALUE in columns.plain
         self._before = Runs(plan._replace(version=since), keys, stretch_bytes=stretch_bytes) if since else None
@@ -96,7 +98,7 @@ class Changes:
     def _shown(self, batch: pa.RecordBatch, values: LargeValues) -> dict[str, pa.Array]:
         content = batch.column("value")
         if self.columns.needs_values:
-            content = values.fill(content, batch.column("large"))
+            content = values.fill(content, batch.column("large"), batch.column("key"), batch.column("version"))
         time_us = -(-batch.column("time").to_numpy() // 1_000)
         shown = {
             "key": batch.column("key"),
@@ -108,7 +110,9 @@ class Changes:
         if self._with_types:
             shown["_change_type"] = _TYPES.take(batch.column("kind"))
         if self._with_old:
-            shown[OLD_VALUE] = values.fill(batch.column("old"), batch.column("old_large")).cast(pa.binary())
+            before = pc.subtract(batch.column("version"), 1)
+            old = values.fill(batch.column("old"), batch.column("old_large"), batch.column("key"), before)
+            shown[OLD_VALUE] = old.cast(pa.binary())
         return shown
 
     def _written(self, stretch: Stretch) -> pa.Table:
@@ -133,7 +137,7 @@ class Changes:
 
     def _leave_run(self, number: int, rows: pa.Table) -> None:
         """Write the run of the own stretch, then those of earlier ones that nobody has written or is writing."""
-        self._folder.mkdir(exist_ok=True)
+        self._folder.mkdir(parents=True, exist_ok=True)
         if number + 1 < len(self.stretches):
             once(self._file(number), lambda file: self._write(rows, file), wait=True)
         for wait in (False, True):
@@ -176,7 +180,8 @@ class Changes:
         """What these keys held at `since`; None: there was nothing yet."""
         if self._before is None:
             return None
-        told = asking.held(self.plan.path, self.since, keys) if self._is_held else None
+        where = self.plan.endpoints if isinstance(self.plan, RemotePlan) else self.plan.path
+        told = asking.held(where, self.since, keys) if self._is_held else None
         if told is not None:
             return told
         self._before.make(number)

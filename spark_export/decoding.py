@@ -21,6 +21,7 @@ from logdb.store.records import DELETED, PLACE, PLACED, Place, digest
 from spark_export.checksums import Numbers
 from spark_export.frames import Frames, Opened, checked
 from spark_export.places import Places, Records
+from spark_export.remote import Large, RemotePlan
 
 ITEMS: Final = pa.schema(
     [
@@ -33,6 +34,8 @@ ITEMS: Final = pa.schema(
     ]
 )
 """One row for each key that a record speaks of, in the order of the log."""
+
+AnyPlan = Plan | RemotePlan
 
 
 class KeyRange(NamedTuple):
@@ -59,14 +62,18 @@ class KeyRange(NamedTuple):
 EVERYTHING: Final = KeyRange()
 
 
-def decoded(plan: Plan, part: Part, keys: KeyRange, *, copies: bool) -> Iterator[pa.RecordBatch]:
+def decoded(plan: AnyPlan, part: Part, keys: KeyRange, *, copies: bool) -> Iterator[pa.RecordBatch]:
     """What the records of a part say about `keys` up to the plan's version, as batches of `ITEMS`.
 
     Without what aborted commits would have written, and with what a compaction has copied only if `copies`. Raises
-    Corruption, which names the database's file.
+    Corruption, which names the database's file; VersionTrimmed.
     """
-    file = Opened(plan, part)
     aborted = np.fromiter(plan.aborted(part), np.int64)
+    if isinstance(plan, RemotePlan):
+        for fetched, gsns, starts in plan.source().fetch(plan, part, copies=copies):
+            yield from items(fetched, gsns, starts, aborted, plan.version, keys, copies=copies)
+        return
+    file = Opened(plan, part)
     for gsns, starts in checked(file, file.offsets):
         yield from items(file, gsns, starts, aborted, plan.version, keys, copies=copies)
 
@@ -106,25 +113,33 @@ def _batch(records: Records, places: Places) -> pa.RecordBatch:
 
 
 class LargeValues:
-    """Fetches values that stand in records of their own, from the plan's links."""
+    """Fetches values that stand in records of their own, from the plan's links or its servers."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: AnyPlan) -> None:
         self._plan = plan
         self._opened: dict[Part, Opened] = {}
 
-    def fill(self, values: pa.Array, large: pa.Array) -> pa.Array:
-        """The values, with those that are `large` in place of where they stand."""
-        if not pc.any(large).as_py():
+    def fill(self, values: pa.Array, large: pa.Array, keys: pa.Array, versions: pa.Array) -> pa.Array:
+        """The values, with those that are `large` in place of where they stand; each is what its key held at its
+        version. Raises Corruption, VersionTrimmed."""
+        at = np.flatnonzero(large.to_numpy(zero_copy_only=False))
+        if not len(at):
             return values
-        rows = zip(values.to_pylist(), large.to_pylist(), strict=True)
-        return pa.array([self.load(value) if is_large else value for value, is_large in rows], pa.large_binary())
+        everything = values.to_pylist()
+        places = [Place(*PLACE.unpack(everything[index])) for index in at]
+        if isinstance(self._plan, RemotePlan):
+            of = zip(places, keys.take(pa.array(at)).to_pylist(), versions.take(pa.array(at)).to_pylist(), strict=True)
+            loaded = self._plan.source().values(self._plan, [Large(*one) for one in of])
+        else:
+            loaded = [self._load(self._plan, place) for place in places]
+        for index, value in zip(at, loaded, strict=True):
+            everything[index] = value
+        return pa.array(everything, pa.large_binary())
 
-    def load(self, packed: bytes) -> bytes:
-        """The value at a packed place. Raises Corruption."""
-        place = Place(*PLACE.unpack(packed))
-        part = next((part for part in self._plan.parts if part.first <= place.gsn < part.end), self._plan.parts[0])
+    def _load(self, plan: Plan, place: Place) -> bytes:
+        part = next((part for part in plan.parts if part.first <= place.gsn < part.end), plan.parts[0])
         if part not in self._opened:
-            self._opened[part] = Opened(self._plan, part)
+            self._opened[part] = Opened(plan, part)
         file = self._opened[part]
         if not 0 <= place.gsn - part.first < len(file.offsets) - 1:
             raise Corruption(part.origin, None, f"it lacks the large value that should be record {place.gsn}")

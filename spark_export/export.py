@@ -18,7 +18,7 @@ database as an application transaction, so doing it again does nothing.
 *What protects the version*: the links of the plan (`logdb.embedded.plan`). A reader of a fixed version needs durable
 bytes of the log, which never change, and the list of what had aborted, which is beside the links; so compaction may go
 on, drop the version and unlink the files, and the job does not notice. No pin is needed, and a job that is stuck holds
-nothing back but disk space.
+nothing back but disk space. Servers hold the version while the job runs (`remote`).
 """
 
 from __future__ import annotations
@@ -37,11 +37,12 @@ from typing import Any, Final, NamedTuple
 
 import logdb
 from logdb import moments
-from logdb.embedded.plan import Plan, pin
+from logdb.embedded.holds import process_owner
+from logdb.embedded.plan import pin
 from logdb.errors import VersionTrimmed
 from logdb.store.ranges import after_prefix
 from spark_export import delta
-from spark_export.decoding import KeyRange
+from spark_export.decoding import AnyPlan, KeyRange
 from spark_export.failure import reported
 from spark_export.manifest import (
     MANIFEST,
@@ -55,6 +56,7 @@ from spark_export.manifest import (
     write_manifest,
 )
 from spark_export.parts import HistoryTask, Task, history
+from spark_export.remote import Endpoints, laid_out
 from spark_export.runs import STRETCH_BYTES, Runs, made_bytes
 from spark_export.session import session
 from spark_export.source import divided
@@ -80,7 +82,7 @@ class Job(NamedTuple):
 
 
 def export_snapshot(
-    path: str | os.PathLike[str],
+    source: str | os.PathLike[str] | Endpoints,
     to: str | os.PathLike[str],
     *,
     version: int | None = None,
@@ -94,9 +96,9 @@ def export_snapshot(
 ) -> Exported:
     """Write the snapshot of a database at a version or a time (default: the newest) to the directory `to`.
 
-    `base`: an earlier export, to read only what has changed since. `history`: also every change since the oldest
-    version left, for `import_export`. `format`: parquet, or delta, for which `to` may be a table that an earlier export
-    has made. `file_bytes`: of log, for each file.
+    `source`: the database's directory, or `servers("host:port,...")`. `base`: an earlier export, to read only what has
+    changed since. `history`: also every change since the oldest version left, for `import_export`. `format`: parquet,
+    or delta, for which `to` may be a table that an earlier export has made. `file_bytes`: of log, for each file.
 
     Works while the database is in use. Runs on the Spark session of this process, which is made if there is none.
     Raises ExportFailed (`to` is not empty, the base is of something else, Spark failed), VersionTrimmed, FutureVersion,
@@ -106,7 +108,7 @@ def export_snapshot(
         raise ValueError(f"format must be {' or '.join(FORMATS)}, not {format!r}")
     if history and (base is not None or format == "delta"):
         raise ValueError("a history is exported in full, as parquet")
-    target, source = Path(to).absolute(), Path(path).absolute()
+    target, where = Path(to).absolute(), source if isinstance(source, Endpoints) else Path(source).absolute()
     table = delta.Table.at(target) if format == "delta" else None
     if table is not None and base is not None:
         raise ValueError(f"{target} is a Delta table already: it goes on from its own last version, without a base")
@@ -122,7 +124,7 @@ def export_snapshot(
         "format": format,
     }
     with _staging(target) as staging:
-        left, plan = _planned(source, asked, begin, staging)
+        left, plan = _planned(where, asked, begin, staging, file_bytes)
         with plan:
             if begin is not None:
                 _check_base(begin, plan, prefix, Path(base or target))
@@ -160,7 +162,7 @@ def _check_target(target: Path) -> None:
         raise ExportFailed(f"{target.parent} does not exist; make it first")
 
 
-def _check_base(begin: Manifest, plan: Plan, prefix: bytes | None, base: Path) -> None:
+def _check_base(begin: Manifest, plan: AnyPlan, prefix: bytes | None, base: Path) -> None:
     if begin.database != database_name(plan.log_id):
         raise ExportFailed(f"{base} is an export of another database ({begin.database})")
     if begin.prefix != (None if prefix is None else prefix.hex()):
@@ -169,33 +171,44 @@ def _check_base(begin: Manifest, plan: Plan, prefix: bytes | None, base: Path) -
         raise ExportFailed(f"{base} is the export of a history; give one of a snapshot")
 
 
-def _planned(path: Path, asked: dict[str, Any], begin: Manifest | None, staging: Path) -> tuple[Job | None, Plan]:
+def _planned(
+    where: Path | Endpoints, asked: dict[str, Any], begin: Manifest | None, staging: Path, file_bytes: int
+) -> tuple[Job | None, AnyPlan]:
     """The job to go on with, if there is one whose version can still be read, and the plan."""
     left = _left(staging, asked)
     if left is not None:
         try:
-            return left, pin(path, version=left.version, since=left.since)
+            return left, _plan(where, left.version, None, left.since, file_bytes)
         except VersionTrimmed:
             if asked["version"] is not None or asked["time_ns"] is not None:
                 raise
             _clear(staging)
-    return None, _pinned(path, asked, begin)
+    return None, _pinned(where, asked, begin, file_bytes)
 
 
-def _pinned(path: Path, asked: dict[str, Any], begin: Manifest | None) -> Plan:
+def _pinned(where: Path | Endpoints, asked: dict[str, Any], begin: Manifest | None, file_bytes: int) -> AnyPlan:
     version, time_ns = asked["version"], asked["time_ns"]
     since = None if begin is None else begin.version
     if begin is not None and version is not None and version < begin.version:
         raise ExportFailed(f"the base is of version {begin.version}, later than {version}")
     while True:
         if asked["history"]:
-            with logdb.open(path, read_only=True) as db:
+            with where.database() if isinstance(where, Endpoints) else logdb.open(where, read_only=True) as db:
                 since = db.oldest_version
         try:
-            return pin(path, version=version, time_ns=time_ns, since=since)
+            return _plan(where, version, time_ns, since, file_bytes)
         except VersionTrimmed as error:  # a history begins where the log does, which a compaction may just have moved
             if since is None or not asked["history"] or error.version != since:
                 raise
+
+
+def _plan(
+    where: Path | Endpoints, version: int | None, time_ns: int | None, since: int | None, file_bytes: int
+) -> AnyPlan:
+    if isinstance(where, Path):
+        return pin(where, version=version, time_ns=time_ns, since=since)
+    owner = process_owner(os.getpid())
+    return laid_out(where, version=version, time_ns=time_ns, since=since, part_bytes=file_bytes, owner=owner)
 
 
 def _left(staging: Path, asked: dict[str, Any]) -> Job | None:
@@ -214,7 +227,7 @@ def _clear(staging: Path) -> None:
 
 
 def _begun(
-    staging: Path, asked: dict[str, Any], plan: Plan, keys: KeyRange, begin: Manifest | None, file_bytes: int
+    staging: Path, asked: dict[str, Any], plan: AnyPlan, keys: KeyRange, begin: Manifest | None, file_bytes: int
 ) -> Job:
     if begin is None:
         is_empty = asked["history"] and plan.since == 0
@@ -231,7 +244,7 @@ def _begun(
 
 
 def _written(
-    plan: Plan,
+    plan: AnyPlan,
     job: Job,
     keys: KeyRange,
     begin: Manifest | None,
@@ -261,7 +274,7 @@ def _written(
     return tuple(_run(plan, tasks))
 
 
-def _run(plan: Plan, tasks: Sequence[Task | HistoryTask]) -> list[File]:
+def _run(plan: AnyPlan, tasks: Sequence[Task | HistoryTask]) -> list[File]:
     context = session().sparkContext
     try:
         return context.parallelize(tasks, len(tasks)).map(lambda task: task.run()).collect()
@@ -335,7 +348,7 @@ def _is_same(staging: Path, lock: int) -> bool:
 
 
 @contextlib.contextmanager
-def _watched(plan: Plan, progress: Progress | None) -> Iterator[None]:
+def _watched(plan: AnyPlan, progress: Progress | None) -> Iterator[None]:
     """Tells `progress` how far the job is, from a thread of its own."""
     if progress is None:
         yield

@@ -14,18 +14,24 @@ from pathlib import Path
 from typing import Final
 
 from logdb.errors import Corruption
+from spark_export.decoding import AnyPlan
+from spark_export.remote import RemotePlan
 
 FILE: Final = "damage.json"
 
 
 @contextlib.contextmanager
-def reporting(folder: Path) -> Iterator[None]:
-    """Leaves a Corruption that is raised inside in `folder`."""
+def task(plan: AnyPlan) -> Iterator[None]:
+    """What is done inside needs the plan, whose servers hold its version as long; a Corruption that is raised inside is
+    left in the plan's folder."""
+    folder = Path(plan.folder)
     try:
-        yield
+        with plan.held() if isinstance(plan, RemotePlan) else contextlib.nullcontext():
+            yield
     except Corruption as error:
         staging = folder / f"{FILE}.{os.getpid()}"
         with contextlib.suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
             staging.write_text(json.dumps([error.path, error.offset, error.what]))
             os.replace(staging, folder / FILE)
         raise

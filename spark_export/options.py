@@ -17,6 +17,7 @@ from logdb.errors import KeyTooLarge
 from logdb.store.limits import MAX_KEY_BYTES
 from logdb.store.ranges import MAX_BOUND_BYTES, after_prefix
 from spark_export.decoding import EVERYTHING, KeyRange
+from spark_export.remote import TIMEOUT_S, Endpoints
 
 EXCLUSIVE: Final = (
     ("versionAsOf", "timestampAsOf"),
@@ -24,9 +25,12 @@ EXCLUSIVE: Final = (
     ("startKey", "startKeyHex"),
     ("endKey", "endKeyHex"),
     ("path", "snapshot"),
+    ("path", "endpoints"),
+    ("endpoints", "snapshot"),
     ("snapshot", "versionAsOf"),
     ("snapshot", "timestampAsOf"),
 )
+SERVERS: Final = ("endpoints", "timeout", "ca", "certificate", "certificateKey", "token", "scratch")
 
 
 class Options:
@@ -50,11 +54,26 @@ class Options:
         """An option as it was given."""
         return self._given.get(name, default)
 
-    def path(self) -> Path:
-        """The directory. Raises ValueError."""
-        if "path" not in self._given:
-            raise ValueError('the data source logdb needs a directory: .load("data") or .option("path", "data")')
-        return Path(self._given["path"])
+    def where(self) -> Path | Endpoints:
+        """The directory, or the servers. Raises ValueError."""
+        if "path" in self._given:
+            for name in SERVERS[1:]:
+                if name in self._given:
+                    raise ValueError(f"{name} goes with endpoints, not with a path")
+            return Path(self._given["path"])
+        if "endpoints" not in self._given:
+            raise ValueError(
+                'the data source logdb needs a directory, .load("data"), or servers: .option("endpoints", "host:port")'
+            )
+        given = self._given
+        return Endpoints.of(
+            given["endpoints"],
+            timeout_s=self.number("timeout", least=1) or TIMEOUT_S,
+            ca=given.get("ca"),
+            certificate=given.get("certificate"),
+            certificate_key=given.get("certificateKey"),
+            token=given.get("token"),
+        )
 
     def number(self, name: str, *, least: int, most: int | None = None) -> int | None:
         """A whole number, None if there is none. Raises ValueError."""

@@ -18,13 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from logdb.embedded.plan import Plan
 from logdb.errors import Corruption
 from spark_export import changes
 from spark_export.changes import Changes
 from spark_export.columns import Asked
-from spark_export.decoding import EVERYTHING, KeyRange
-from spark_export.failure import reporting
+from spark_export.decoding import EVERYTHING, AnyPlan, KeyRange
+from spark_export.failure import task
 from spark_export.manifest import File, describe, sync
 from spark_export.runs import ROWS, Runs, shown
 
@@ -61,7 +60,7 @@ class Task(NamedTuple):
         return _whole(Path(self.folder), self.name) or self._write()
 
     def _write(self) -> File:
-        with reporting(Path(self.runs.plan.folder)):
+        with task(self.runs.plan):
             self.runs.make(begin_with=self.number)
             rows = self.runs.newest_in(self.keys)
             file = Path(self.folder, self.name)
@@ -93,13 +92,13 @@ class HistoryTask(NamedTuple):
         return _whole(Path(self.folder), self.name) or self._write()
 
     def _write(self) -> File:
-        with reporting(Path(self.changes.plan.folder)):
+        with task(self.changes.plan):
             file = Path(self.folder, self.name)
             _write_rows(file, HISTORY, self.changes.read(self.number))
             return _described(file, describe(file, EVERYTHING, changes=True))
 
 
-def history(plan: Plan, keys: KeyRange, since: int, stretch_bytes: int) -> Changes:
+def history(plan: AnyPlan, keys: KeyRange, since: int, stretch_bytes: int) -> Changes:
     """The changes after `since` with the columns of `HISTORY`."""
     columns = Asked(HISTORY, tuple(HISTORY.names), pa.schema([]))
     return Changes(plan, keys, since, plan.version, columns, stretch_bytes)

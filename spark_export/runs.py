@@ -30,9 +30,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logdb.embedded.plan import Part, Plan
+from logdb.embedded.plan import Part
+from logdb.errors import Unavailable, VersionTrimmed
 from spark_export.checksums import Numbers
-from spark_export.decoding import EVERYTHING, ITEMS, KeyRange, LargeValues, decoded
+from spark_export.decoding import EVERYTHING, ITEMS, AnyPlan, KeyRange, LargeValues, decoded
+from spark_export.remote import RemotePlan
 
 BATCH_ROWS: Final = 8_192
 BATCH_BYTES: Final = 32 << 20
@@ -80,23 +82,40 @@ class Runs:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: AnyPlan,
         keys: KeyRange = EVERYTHING,
         *,
         newer_than: int = -1,
         stretch_bytes: int = STRETCH_BYTES,
     ) -> None:
-        self.plan, self.keys, self.newer_than = plan, keys, newer_than
-        some = stretches(plan.parts, stretch_bytes)
-        self.stretches = [stretch for stretch in some if stretch.parts[-1].end > newer_than + 1]
-        meant = repr((plan.version, keys)).encode()
+        self.keys, self.newer_than, self._stretch_bytes = keys, newer_than, stretch_bytes
+        self._take(plan)
+
+    def _take(self, plan: AnyPlan) -> None:
+        self.plan = plan
+        some = stretches(plan.parts, self._stretch_bytes)
+        self.stretches = [stretch for stretch in some if stretch.parts[-1].end > self.newer_than + 1]
+        meant = repr((plan.version, plan.floor, self.keys)).encode()
         self._folder = Path(plan.folder) / f"runs-{hashlib.blake2b(meant, digest_size=8).hexdigest()}"
 
     # ---- step 1
 
     def make(self, begin_with: int) -> None:
-        """Return when every run is there: make what nobody makes, then wait for the rest. Raises Corruption."""
-        self._folder.mkdir(exist_ok=True)
+        """Return when every run is there: make what nobody makes, then wait for the rest. Raises Corruption;
+        VersionTrimmed if the version is gone from the servers, Unavailable."""
+        while True:
+            try:
+                return self._make_all(begin_with)
+            except VersionTrimmed as error:  # the log was, before this task held it; the version may be there
+                if not isinstance(self.plan, RemotePlan):
+                    raise
+                laid = self.plan.again()
+                if laid.floor == self.plan.floor:
+                    raise Unavailable(f"the log of {self.plan.path} lacks what it should have: {error}") from error
+                self._take(laid)
+
+    def _make_all(self, begin_with: int) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
         turn = begin_with % max(len(self.stretches), 1)
         some = self.stretches[turn:] + self.stretches[:turn]
         for wait in (False, True):
@@ -133,13 +152,15 @@ class Runs:
         yield from shown(self.plan, rows.filter(pc.is_valid(rows.column("value"))), fetch=fetch)
 
 
-def shown(plan: Plan, rows: pa.Table, *, fetch: bool = True, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+def shown(
+    plan: AnyPlan, rows: pa.Table, *, fetch: bool = True, batch_rows: int = BATCH_ROWS
+) -> Iterator[pa.RecordBatch]:
     """Rows of `RUN` that are live as batches of `ROWS`, with their large values if `fetch`. Raises Corruption."""
     values = LargeValues(plan)
     for batch in bounded(rows, batch_rows):
         content = batch.column("value")
         if fetch:
-            content = values.fill(content, batch.column("large"))
+            content = values.fill(content, batch.column("large"), batch.column("key"), batch.column("version"))
         columns = [batch.column("key"), content.cast(pa.binary()), batch.column("version")]
         yield pa.record_batch(columns, schema=ROWS)
 
@@ -160,14 +181,14 @@ def once(file: Path, write: Callable[[Path], None], *, wait: bool) -> None:
         os.close(lock)
 
 
-def made_bytes(plan: Plan) -> int:
+def made_bytes(plan: AnyPlan) -> int:
     """How many bytes of the log have been made into runs."""
     made = {run.stem for run in Path(plan.folder).glob(f"runs-*/*{SUFFIX}")}
     bounds = [tuple(map(int, name.split("-"))) for name in made]
     return sum(part.size for part in plan.parts if any(first <= part.first < end for first, end in bounds))
 
 
-def fold(plan: Plan, stretch: Stretch, keys: KeyRange) -> pa.Table:
+def fold(plan: AnyPlan, stretch: Stretch, keys: KeyRange) -> pa.Table:
     """The newest version not after the plan's of each key that the stretch speaks of, in key order.
 
     Raises Corruption.

@@ -28,6 +28,7 @@ dropped as they are decoded, and segments of other versions are not read. `regis
 Options:
 
 path               the directory
+endpoints          or the servers, "host:port,host:port": a server of a directory, or any nodes of a cluster
 versionAsOf        the version (default: the newest)
 timestampAsOf      instead: the version at that time, ISO 8601 (UTC if it names no zone) or seconds since the epoch
 readChangeFeed     true: changes
@@ -42,6 +43,11 @@ codec              json: values are JSON objects, as `logdb import` makes them, 
                    `.schema(...)` names, or else those that the first 1,000 values have
 partitionBytes     bytes of log for each partition (default: 128 MiB)
 snapshot           instead of path and version: the folder of a pinned snapshot
+timeout            seconds that servers have for an answer (default: 30)
+ca, certificate, certificateKey, token
+                   what is shown to servers, as for `logdb.connect`
+scratch            a directory for what tasks leave for each other, if servers are read by executors on several machines
+                   (default: one for temporary files)
 
     df.write.format("logdb").mode("append").save("data")
 
@@ -53,7 +59,6 @@ batchRows          rows of a transaction (default: 1,000)
 atomic             true: all rows are one transaction
 jobId              a name by which a job that is repeated is known, so that it writes what was not written
 label              of the transactions
-timeout            seconds that servers have for an answer (default: 30)
 
 `.schema(...)` chooses columns, and may ask for key and value as STRING (`columns`).
 """
@@ -71,18 +76,19 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 
 import logdb
-from logdb.embedded.plan import Plan, load, pin
+from logdb.embedded.plan import load, pin
 from logdb.errors import LogDBError
 from spark_export import changes
 from spark_export.changes import Changes
 from spark_export.columns import CODECS, SAMPLED_VALUES, Asked, asked, check_written, inferred
-from spark_export.decoding import KeyRange
-from spark_export.failure import reporting
+from spark_export.decoding import AnyPlan, KeyRange
+from spark_export.failure import task
 from spark_export.filters import Bounds
-from spark_export.options import Options, application
+from spark_export.options import SERVERS, Options, application
+from spark_export.remote import Endpoints, laid_out
 from spark_export.runs import ROWS, STRETCH_BYTES, Runs
 from spark_export.stream import LATEST, OLDEST, LogDBStreamReader
-from spark_export.writing import IGNORED, TIMEOUT_S, Folder, LogDBStreamWriter, LogDBWriter, Target
+from spark_export.writing import IGNORED, Folder, LogDBStreamWriter, LogDBWriter, Target
 from spark_export.writing import ROWS as BATCH_ROWS
 
 if TYPE_CHECKING:
@@ -90,9 +96,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 RANGE: Final = ("prefix", "prefixHex", "startKey", "startKeyHex", "endKey", "endKeyHex")
-EVERYWHERE: Final = ("path", *RANGE, "codec", "partitionBytes", "readChangeFeed")
+EVERYWHERE: Final = ("path", *SERVERS, *RANGE, "codec", "partitionBytes", "readChangeFeed")
 SNAPSHOT: Final = (*EVERYWHERE, "versionAsOf", "timestampAsOf", "snapshot", "startingVersion", "maxRowsPerTrigger")
-WRITING: Final = ("endpoints", "label", "batchRows", "atomic", "jobId", "timeout")
+WRITING: Final = ("label", "batchRows", "atomic", "jobId")
 CHANGES: Final = (*EVERYWHERE, "startingVersion", "endingVersion", "oldValues", "maxRowsPerTrigger")
 MOST_BYTES: Final = 1 << 30
 """Of log for a partition: a task holds it all."""
@@ -116,7 +122,7 @@ class LogDBSource(DataSource):
         self._since = _since(given)
         given.number("endingVersion", least=0)
         self._most_rows = given.number("maxRowsPerTrigger", least=1)
-        self._fixed: Plan | None = None
+        self._fixed: AnyPlan | None = None
 
     @classmethod
     def name(cls) -> str:
@@ -150,8 +156,8 @@ class LogDBSource(DataSource):
             self._fixed.close()
         columns = asked(schema, self._columns(), self._codec)
         since = LATEST if self._since is None else self._since
-        path, size = self._given.path(), self._stretch_bytes
-        return LogDBStreamReader(path, self._keys, columns, since, self._most_rows, size)
+        where, scratch, size = self._given.where(), self._given.text("scratch"), self._stretch_bytes
+        return LogDBStreamReader(where, scratch, self._keys, columns, since, self._most_rows, size)
 
     def writer(self, schema: StructType, overwrite: bool) -> LogDBWriter:
         target = self._target(schema, overwrite)
@@ -167,23 +173,20 @@ class LogDBSource(DataSource):
         if overwrite:
             raise ValueError('rows are added to a database: .mode("append")')
         for name in (*SNAPSHOT, *CHANGES):
-            if name not in ("path", "codec"):
+            if name not in ("path", "codec", *SERVERS):
                 self._refuse(name, "it is for reading")
-        given = self._given
-        if ("path" in given) == ("endpoints" in given):
-            raise ValueError("give path or endpoints, where the rows are to go")
+        given, where = self._given, self._given.where()
         check_written(schema, self._codec, IGNORED)
         job = given.text("jobId")
         return Target(
             given.text("path"),
-            given.text("endpoints"),
+            where if isinstance(where, Endpoints) else None,
             job or uuid.uuid4().hex,
             job is not None,
             self._codec,
             given.text("label") or "",
             given.number("batchRows", least=1) or BATCH_ROWS,
             given.flag("atomic"),
-            given.number("timeout", least=1) or TIMEOUT_S,
         )
 
     def _columns(self) -> dict[str, pa.DataType]:
@@ -207,30 +210,41 @@ class LogDBSource(DataSource):
             self._plan()
         return self.__dict__
 
-    def _plan(self) -> Plan:
+    def _plan(self) -> AnyPlan:
         if self._fixed is None:
             self._fixed = self._pinned()
         return self._fixed
 
-    def _pinned(self) -> Plan:
+    def _pinned(self) -> AnyPlan:
         given = self._given
         snapshot = given.text("snapshot")
         if snapshot is not None:
             return load(Path(snapshot))
-        path, owner = given.path(), application()
+        where, owner = given.where(), application()
         if self._is_feed:
             if not isinstance(self._since, int):
                 raise ValueError("changes need a startingVersion")
-            until = given.number("endingVersion", least=0)
-            return pin(path, version=until, since=self._since, owner=owner)
-        version, time_ns = given.number("versionAsOf", least=0), given.time_ns("timestampAsOf")
-        return pin(path, version=version, time_ns=time_ns, owner=owner)
+            version, time_ns, since = given.number("endingVersion", least=0), None, self._since
+        else:
+            version, time_ns, since = given.number("versionAsOf", least=0), given.time_ns("timestampAsOf"), None
+        if isinstance(where, Path):
+            return pin(where, version=version, time_ns=time_ns, since=since, owner=owner)
+        return laid_out(
+            where,
+            version=version,
+            time_ns=time_ns,
+            since=since,
+            part_bytes=self._stretch_bytes,
+            scratch=given.text("scratch"),
+            owner=owner,
+        )
 
     def _value_columns(self) -> str:
         if self._codec is None:
             return "value BINARY"
         low, high = self._keys
-        with logdb.open(self._given.path(), read_only=True) as db:
+        where = self._given.where()
+        with logdb.open(where, read_only=True) if isinstance(where, Path) else where.database() as db:
             view = db.at(self._plan().version) if not self._is_feed else db.at(db.version)
             rows = list(islice(view.scan(start=low, end=high), SAMPLED_VALUES))
         columns = inferred([value for _, value in rows], [key for key, _ in rows])
@@ -250,7 +264,7 @@ class Range(InputPartition):
 class SnapshotReader(DataSourceReader):
     """Reads one snapshot, by key range."""
 
-    def __init__(self, plan: Plan, keys: KeyRange, columns: Asked, stretch_bytes: int) -> None:
+    def __init__(self, plan: AnyPlan, keys: KeyRange, columns: Asked, stretch_bytes: int) -> None:
         self._plan, self._columns, self._stretch_bytes = plan, columns, stretch_bytes
         self._bounds = Bounds(keys, 0, plan.version)
 
@@ -265,7 +279,7 @@ class SnapshotReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Range)
-        with reporting(Path(self._plan.folder)):
+        with task(self._plan):
             runs, bounds = self._runs(), self._bounds
             runs.make(begin_with=partition.number)
             for batch in runs.merge(partition.keys, fetch=self._columns.needs_values):
@@ -281,7 +295,7 @@ class SnapshotReader(DataSourceReader):
 class ChangesReader(DataSourceReader):
     """Reads the changes of a range of versions, by stretch of the log."""
 
-    def __init__(self, plan: Plan, keys: KeyRange, columns: Asked, stretch_bytes: int) -> None:
+    def __init__(self, plan: AnyPlan, keys: KeyRange, columns: Asked, stretch_bytes: int) -> None:
         assert plan.since is not None
         self._plan, self._columns, self._stretch_bytes = plan, columns, stretch_bytes
         self._bounds = Bounds(keys, plan.since + 1, plan.version)
@@ -295,7 +309,7 @@ class ChangesReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, Range):  # where there are no changes, Spark makes a partition of its own
-            with reporting(Path(self._plan.folder)):
+            with task(self._plan):
                 yield from self._changes().read(partition.number)
 
     def _changes(self) -> Changes:
@@ -303,7 +317,7 @@ class ChangesReader(DataSourceReader):
         return Changes(self._plan, keys, least - 1, most, self._columns, self._stretch_bytes)
 
 
-def divided(plan: Plan, keys: KeyRange, wanted: int) -> list[KeyRange]:
+def divided(plan: AnyPlan, keys: KeyRange, wanted: int) -> list[KeyRange]:
     """A range of keys in as many ranges of about the same size, or as near to that as the plan's sample allows."""
     inner = [key for key in plan.sample if keys.low < key and (keys.high is None or key < keys.high)]
     count = max(1, min(wanted, len(inner)))

@@ -4,15 +4,14 @@ An offset is the version up to which everything has been handed on, so a query t
 goes on with the commit after it, whatever happened meanwhile. A batch is a range of versions; its tasks read the log
 themselves, as for a batch of changes (`changes`).
 
-The process in which Spark plans keeps the database open read-only. It holds the version from which the query goes on
-(`logdb.embedded.holds`), so compaction waits for the query, and keeps the files of each batch until Spark has committed
-it. When the query is stopped it holds nothing any more; pin the version if it must wait until the query comes back.
+The process in which Spark plans follows the database (`following`). It holds the version from which the query goes
+on, so compaction waits for the query. When the query is stopped it holds nothing any more; pin the version if it must
+wait until the query comes back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,17 +24,13 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from logdb.embedded.holds import Hold, sweep
-from logdb.embedded.host import EmbeddedHost
-from logdb.embedded.plan import Plan, pin_at
 from logdb.errors import FutureVersion
-from logdb.log.contract import Trimmed
-from logdb.store.records import COMMIT, VALUE, decode_commit
 from spark_export.changes import Changes
 from spark_export.columns import Asked
 from spark_export.decoding import KeyRange
-from spark_export.failure import reporting
-from spark_export.options import application
+from spark_export.failure import task
+from spark_export.following import Followed, FollowedDirectory, FollowedServers
+from spark_export.remote import Endpoints
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,16 +53,17 @@ class LogDBStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(
         self,
-        path: Path,
+        where: Path | Endpoints,
+        scratch: str | None,
         keys: KeyRange,
         columns: Asked,
         since: int | str,
         most_rows: int | None,
         partition_bytes: int,
     ) -> None:
-        self._path, self._keys, self._columns = path, keys, columns
+        self._where, self._scratch, self._keys, self._columns = where, scratch, keys, columns
         self._since, self._most_rows, self._partition_bytes = since, most_rows, partition_bytes
-        self._source: _Followed | None = None
+        self._source: Followed | None = None
         self._target: int | None = None
 
     def initialOffset(self) -> Offset:  # noqa: N802
@@ -110,7 +106,7 @@ class LogDBStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Stretched)
-        with reporting(Path(partition.changes.plan.folder)):
+        with task(partition.changes.plan):
             yield from partition.changes.read(partition.number)
 
     def commit(self, end: Offset) -> None:
@@ -121,99 +117,14 @@ class LogDBStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._source.close()
             self._source = None
 
-    def _followed(self) -> _Followed:
+    def _followed(self) -> Followed:
         if self._source is None:
-            self._source = _Followed(self._path)
+            where = self._where
+            if isinstance(where, Endpoints):
+                self._source = FollowedServers(where, self._scratch, self._partition_bytes)
+            else:
+                self._source = FollowedDirectory(where)
         return self._source
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_source": None}
-
-
-class _Followed:
-    """The database that a query follows, and what is kept for it."""
-
-    def __init__(self, path: Path) -> None:
-        self._path, self._owner = path.absolute(), application()
-        sweep(self._path)
-        self._host = EmbeddedHost.open(self._path, read_only=True, create=False)
-        self._hold: Hold | None = None
-        self._plans: list[Plan] = []
-
-    def version(self) -> int:
-        """The newest version."""
-        return self._host.version()
-
-    def hold(self, version: int) -> None:
-        """Keep what comes after a version from compaction. Raises VersionTrimmed if it is gone, FutureVersion."""
-        if self._hold is None:
-            self._hold = Hold(self._path, version, self._owner)
-        else:
-            self._hold.move(version)
-        self._host.at(version)
-
-    def hold_newest(self) -> int:
-        """Hold the newest version, which is returned."""
-        self.hold(version := self.version())
-        return version
-
-    def hold_oldest(self) -> int:
-        """Hold the oldest version that can be read, which is returned."""
-        if self._hold is None:
-            self._hold = Hold(self._path, 0, self._owner)
-        self.hold(version := self._host.oldest())
-        return version
-
-    def planned(self, since: int, until: int) -> Plan:
-        """The files for the changes after `since` up to `until`, kept until that is `done`."""
-        while True:
-            try:
-                plan = pin_at(self._host, version=until, since=since, owner=self._owner)
-                break
-            except (FileNotFoundError, Trimmed):  # the log was trimmed, to no further than what is held
-                self._host.close()
-                self._host = EmbeddedHost.open(self._path, read_only=True, create=False)
-        self._plans.append(plan)
-        return plan._replace(sample=())
-
-    def done(self, version: int) -> None:
-        """Nobody asks for what comes before a version any more."""
-        for plan in self._plans:
-            if plan.version <= version:
-                plan.close()
-        self._plans = [plan for plan in self._plans if plan.version > version]
-        self.hold(version)
-
-    def after_rows(self, since: int, until: int, most: int) -> int:
-        """The last version up to which the commits after `since` write at most so many keys; one commit at least."""
-        rows, last = 0, since
-        for record in self._host.log.scan(since + 1, until + 1):
-            if record.tag == COMMIT:
-                rows += len(decode_commit(record.payload).writes)
-                if rows > most and last > since:
-                    return last
-                last = record.lsn
-                if rows >= most:
-                    return last
-        return until
-
-    def after_bytes(self, since: int, until: int, most: int) -> int:
-        """The last version up to which the log after `since` has at most so many bytes; one commit at least."""
-        size, last = 0, since
-        for record in self._host.log.scan(since + 1, until + 1):
-            if record.tag in (COMMIT, VALUE):
-                size += len(record.payload)
-            if record.tag == COMMIT:
-                if size > most and last > since:
-                    return last
-                last = record.lsn
-        return until
-
-    def close(self) -> None:
-        """Hold and keep nothing any more."""
-        for plan in self._plans:
-            plan.close()
-        if self._hold is not None:
-            self._hold.close()
-        with suppress(Exception):
-            self._host.close()

@@ -34,10 +34,10 @@ from logdb.embedded.holds import Owner, make_folder, remove_folder
 from logdb.errors import DatabaseInUse, NotADatabase, TransactionTooLarge, Unavailable
 from logdb.store.limits import MAX_TRANSACTION_BYTES
 from spark_export.columns import documents
+from spark_export.remote import Endpoints
 from spark_export.transactions import Numbered
 
 ROWS: Final = 1_000
-TIMEOUT_S: Final = 30
 BATCH_BYTES: Final = 8 << 20
 MARKS: Final = b"logdb-write/"
 IGNORED: Final = ("version", "old_value", "_change_type", "_commit_version", "_commit_timestamp")
@@ -50,18 +50,18 @@ class Target(NamedTuple):
     """Where rows go, and how. `path` or `endpoints`; `named`: `job` is a name that the user has given."""
 
     path: str | None
-    endpoints: str | None
+    endpoints: Endpoints | None
     job: str
     named: bool
     codec: str | None
     label: str
     batch_rows: int
     atomic: bool
-    timeout_s: int
 
     def connected(self) -> Database:
         """The servers. Raises Unavailable."""
-        return logdb.connect(self.endpoints or "", timeout=self.timeout_s)
+        assert self.endpoints is not None
+        return self.endpoints.database()
 
 
 class Rows(WriterCommitMessage):

@@ -77,6 +77,18 @@ def decode_part(payload: bytes) -> tuple[int, Part]:
         raise MalformedRecord(f"a part of a compaction: {error}") from error
 
 
+def copies_of(payload: bytes, began: int) -> bytes | None:
+    """What a PART record of the map says, as the payload of a RELOCATION record; None: it is no part of the map, or of
+    another compaction than that which began at `began`. Raises MalformedRecord."""
+    try:
+        form, mine, kind = _PART.unpack_from(payload)
+    except struct.error as error:
+        raise MalformedRecord(f"a part of a compaction: {error}") from error
+    if form != _FORMAT:
+        raise MalformedRecord(f"a part of format {form}")
+    return payload[_PART.size :] if mine == began and _KINDS[kind] is MapRows else None
+
+
 def encode_recent(label: str, verdict: Verdict | None) -> bytes:
     """A recent decision, as a row of a checkpoint."""
     return encode_relocation([Relocated(label.encode(), 0, _verdict_bytes(verdict))])

@@ -156,12 +156,10 @@ def _resolved(host: EmbeddedHost, version: int | None, time_ns: int | None) -> i
 def _make(host: EmbeddedHost, version: int, since: int | None, owner: Owner) -> Plan:
     log, floor = host.log, host.coordinator.floor
     assert isinstance(log, LocalLog)
-    first = log.left_by_trim(log.oldest())
-    # A finished compaction may have trimmed versions that only its copies, written later, still hold.
-    end = max(version, host.coordinator.compacted_at) + 1
+    first, end = span(host, version)
     folder = make_folder(Path(host.path), owner)
     try:
-        aborted = [*_aborted_before_floor(host, first), *host.coordinator.ledger.aborted_between(floor - 1, version)]
+        aborted = aborted_in(host, first, version + 1)
         parts = []
         for file, part_first, part_end in log.store.files(first, end):
             link = folder / file.name
@@ -172,7 +170,7 @@ def _make(host: EmbeddedHost, version: int, since: int | None, owner: Owner) -> 
             (folder / f"{file.name}.aborted").write_bytes(mine.tobytes())
             parts.append(Part(file.name, str(file), part_first, part_end, link.stat().st_size))
         when = host.time_of(version) if version else None
-        sample = _sample(host, first, end)
+        sample = sampled(host, first, end)
         plan = Plan(host.path, str(folder), host.log_id, version, since, when, floor, tuple(parts), sample)
         _save(plan, folder)
         return plan
@@ -185,6 +183,21 @@ def _make(host: EmbeddedHost, version: int, since: int | None, owner: Owner) -> 
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
+
+
+def span(host: EmbeddedHost, version: int) -> tuple[int, int]:
+    """(first, end) of the records that a snapshot is made of."""
+    log = host.log
+    assert isinstance(log, LocalLog)
+    # A finished compaction may have trimmed versions that only its copies, written later, still hold.
+    return log.left_by_trim(log.oldest()), max(version, host.coordinator.compacted_at) + 1
+
+
+def aborted_in(host: EmbeddedHost, first: int, end: int) -> list[int]:
+    """The commit records from `first` to before `end` that were not applied. Raises Corruption."""
+    floor = host.coordinator.floor
+    early = [gsn for gsn in _aborted_before_floor(host, first) if gsn < end]
+    return [*early, *host.coordinator.ledger.aborted_between(max(floor, first) - 1, end - 1)]
 
 
 def _save(plan: Plan, folder: Path) -> None:
@@ -222,7 +235,7 @@ def _aborted_before_floor(host: EmbeddedHost, first: int) -> list[int]:
     return aborted
 
 
-def _sample(host: EmbeddedHost, first: int, end: int) -> tuple[bytes, ...]:
+def sampled(host: EmbeddedHost, first: int, end: int) -> tuple[bytes, ...]:
     """Keys from records here and there, in order."""
     found: set[bytes] = set()
     size = 0

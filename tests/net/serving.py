@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import logdb
 import logdb.aio
@@ -16,8 +18,10 @@ from tests.conformance.on_asyncio import BlockingDatabase, Loop
 class Served:
     """The database in a directory (None: in memory), served until `stop`; `start` again takes the same port."""
 
-    def __init__(self, path: Path | None, gate: Gate | None = None) -> None:
-        self.path, self.gate = path, gate
+    def __init__(
+        self, path: Path | None, gate: Gate | None = None, log_options: Mapping[str, Any] | None = None
+    ) -> None:
+        self.path, self.gate, self.log_options = path, gate, log_options
         self.loop = Loop()
         self.port = 0
         self.start()
@@ -31,7 +35,7 @@ class Served:
             if self.path is None:
                 host = EmbeddedHost.in_memory()
             else:
-                host = EmbeddedHost.open(self.path, read_only=False, create=True)
+                host = EmbeddedHost.open(self.path, read_only=False, create=True, log_options=self.log_options)
             self.host = CoroutineHost(host, sync_in_loop=True)
             self.server = Server(self.host, self.gate)
             self.port = await self.server.start(self.address)

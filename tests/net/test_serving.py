@@ -23,6 +23,7 @@ from logdb.errors import Advice
 from logdb.net.loops import in_shared_loop
 from logdb.net.proto import database_pb2 as pb
 from logdb.net.service import connection, server, session
+from logdb.net.service.codec import PROTOCOL
 from tests.net.server_process import ServerProcess
 from tests.net.serving import Served
 
@@ -230,13 +231,13 @@ def test_a_grpc_server_of_somebody_else() -> None:
 
 
 def test_another_version_of_the_protocol(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "PROTOCOL", 2)
+    monkeypatch.setattr(server, "PROTOCOL", PROTOCOL + 1)
     monkeypatch.setattr(server, "RELEASE", "9.9")
     with pytest.raises(logdb.ProtocolMismatch) as caught:
         logdb.connect(served.address)
     assert str(caught.value) == (
-        f"{served.address} speaks protocol 2 (LogDB 9.9), this client speaks 1 (LogDB {connection.RELEASE});"
-        " install the same version on both sides"
+        f"{served.address} speaks protocol {PROTOCOL + 1} (LogDB 9.9), this client speaks {PROTOCOL}"
+        f" (LogDB {connection.RELEASE}); install the same version on both sides"
     )
 
 

@@ -46,7 +46,8 @@ def struct(ddl: str) -> StructType:
 
 
 def read(path: str, schema: str | None = None, filters: Iterable[Filter] = (), **options: str) -> list[dict[str, Any]]:
-    """The rows of a query whose filters are all pushed down, partition by partition."""
+    """The rows of a query whose filters are all pushed down, partition by partition. `path`: or addresses of servers,
+    with a port."""
     return [row for part in partitions(path, schema, filters, **options) for row in part]
 
 
@@ -54,7 +55,7 @@ def partitions(
     path: str, schema: str | None = None, filters: Iterable[Filter] = (), **options: str
 ) -> Iterator[list[dict[str, Any]]]:
     """The rows of each partition, as they come."""
-    source = pickle.loads(pickle.dumps(LogDBSource({"path": path, **options})))
+    source = pickle.loads(pickle.dumps(LogDBSource({"endpoints" if ":" in path else "path": path, **options})))
     asked = struct(schema or source.schema())
     reader = source.reader(asked)
     reader.pushFilters(list(filters))

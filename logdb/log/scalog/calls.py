@@ -46,10 +46,14 @@ class Read(NamedTuple):
 
 
 class Subscribe(NamedTuple):
-    """Follow the log from `gsn` on, all records or those of these tags. -> int, the subscription; Trimmed."""
+    """Follow the log from `gsn` on, all records or those of these tags. -> int, the subscription; Trimmed.
+
+    `fetch_bytes`: so much is fetched ahead, None: what the client is told; a shard gives 64 KiB at least.
+    """
 
     gsn: int
     tags: frozenset[int] | None = None
+    fetch_bytes: int | None = None
 
 
 class Next(NamedTuple):

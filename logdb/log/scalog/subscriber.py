@@ -56,7 +56,7 @@ class Following:
         council: Council,
     ) -> None:
         self.number, self.position = number, request.gsn
-        self._tags = request.tags
+        self._tags, self._fetch_bytes = request.tags, request.fetch_bytes or desk.config.fetch_bytes
         self._desk, self._directory, self._questions, self._council = desk, directory, questions, council
         self._feeds: dict[int, Feed] = {}
         self._ready: list[tuple[int, int, int, Sequence[LogRecord], int]] = []
@@ -107,7 +107,7 @@ class Following:
         self._fetch()
 
     def _fetch(self) -> None:
-        share = max(self._desk.config.fetch_bytes // (2 * max(1, len(self._feeds))), LEAST_BYTES)
+        share = max(self._fetch_bytes // (2 * max(1, len(self._feeds))), LEAST_BYTES)
         share = min(share, self._desk.config.batch_bytes)
         for feed in self._feeds.values():
             if not feed.final and feed.held < share and not self._questions.is_open(feed.question):

@@ -199,6 +199,15 @@ class Segment:
             yield record
             offset += FRAME_BYTES + len(record.payload)
 
+    def frames(self, first: int, end: int, most_bytes: int) -> tuple[bytes, int]:
+        """(the frames of records `first` to `next` - 1 as they stand there, not checked; `next`): about so many bytes,
+        one record at least."""
+        position, stop = first - self.base, end - self.base
+        start = self.offsets[position]
+        last = max(bisect_right(self.offsets, start + most_bytes, position, stop), position + 1)
+        limit = self.offsets[last] if last < len(self.offsets) else self.length
+        return self._mapped(limit)[start:limit], self.base + last
+
     def time(self, lsn: int) -> int:
         """When record `lsn` was written, ns since the epoch. Raises Corruption."""
         return self.read(lsn).time

@@ -237,6 +237,15 @@ class SegmentStore:
                 raise self._gone(first) from None
             first = stop
 
+    def frames(self, first: int, end: int, most_bytes: int) -> tuple[bytes, int]:
+        """(the frames of durable records from `first` on, as they stand in one file, not checked; the next record):
+        about so many bytes, and no further than `end`. Raises Trimmed."""
+        segment = self._segment_of(first)
+        try:
+            return segment.frames(first, min(end, segment.end), most_bytes)
+        except SegmentClosed:
+            raise self._gone(first) from None
+
     def last_at_time(self, time: int) -> int:
         """The last durable record not younger than `time` (ns since the epoch), or `base` - 1 if all are."""
         end = self.durable_end

@@ -55,7 +55,7 @@ class Welcome(_message.Message):
     def __init__(self, protocol: _Optional[int] = ..., release: _Optional[str] = ..., database: _Optional[bytes] = ..., refusal: _Optional[str] = ..., denied: _Optional[str] = ...) -> None: ...
 
 class Request(_message.Message):
-    __slots__ = ("id", "get", "write", "multi_get", "begin", "commit", "end", "scan", "history", "at", "outcome", "watch", "pin", "unpin", "facts", "compact", "checkpoint")
+    __slots__ = ("id", "get", "write", "multi_get", "begin", "commit", "end", "scan", "history", "at", "outcome", "watch", "pin", "unpin", "facts", "compact", "checkpoint", "layout", "frames", "aborted")
     ID_FIELD_NUMBER: _ClassVar[int]
     GET_FIELD_NUMBER: _ClassVar[int]
     WRITE_FIELD_NUMBER: _ClassVar[int]
@@ -73,6 +73,9 @@ class Request(_message.Message):
     FACTS_FIELD_NUMBER: _ClassVar[int]
     COMPACT_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    LAYOUT_FIELD_NUMBER: _ClassVar[int]
+    FRAMES_FIELD_NUMBER: _ClassVar[int]
+    ABORTED_FIELD_NUMBER: _ClassVar[int]
     id: int
     get: Get
     write: Write
@@ -90,7 +93,10 @@ class Request(_message.Message):
     facts: Facts
     compact: Compact
     checkpoint: Checkpoint
-    def __init__(self, id: _Optional[int] = ..., get: _Optional[_Union[Get, _Mapping]] = ..., write: _Optional[_Union[Write, _Mapping]] = ..., multi_get: _Optional[_Union[MultiGet, _Mapping]] = ..., begin: _Optional[_Union[Begin, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., end: _Optional[_Union[End, _Mapping]] = ..., scan: _Optional[_Union[Scan, _Mapping]] = ..., history: _Optional[_Union[History, _Mapping]] = ..., at: _Optional[_Union[At, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., watch: _Optional[_Union[Watch, _Mapping]] = ..., pin: _Optional[_Union[Pin, _Mapping]] = ..., unpin: _Optional[_Union[Unpin, _Mapping]] = ..., facts: _Optional[_Union[Facts, _Mapping]] = ..., compact: _Optional[_Union[Compact, _Mapping]] = ..., checkpoint: _Optional[_Union[Checkpoint, _Mapping]] = ...) -> None: ...
+    layout: Layout
+    frames: Frames
+    aborted: Aborted
+    def __init__(self, id: _Optional[int] = ..., get: _Optional[_Union[Get, _Mapping]] = ..., write: _Optional[_Union[Write, _Mapping]] = ..., multi_get: _Optional[_Union[MultiGet, _Mapping]] = ..., begin: _Optional[_Union[Begin, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., end: _Optional[_Union[End, _Mapping]] = ..., scan: _Optional[_Union[Scan, _Mapping]] = ..., history: _Optional[_Union[History, _Mapping]] = ..., at: _Optional[_Union[At, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., watch: _Optional[_Union[Watch, _Mapping]] = ..., pin: _Optional[_Union[Pin, _Mapping]] = ..., unpin: _Optional[_Union[Unpin, _Mapping]] = ..., facts: _Optional[_Union[Facts, _Mapping]] = ..., compact: _Optional[_Union[Compact, _Mapping]] = ..., checkpoint: _Optional[_Union[Checkpoint, _Mapping]] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ..., frames: _Optional[_Union[Frames, _Mapping]] = ..., aborted: _Optional[_Union[Aborted, _Mapping]] = ...) -> None: ...
 
 class Get(_message.Message):
     __slots__ = ("key", "at")
@@ -286,8 +292,30 @@ class Checkpoint(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class Layout(_message.Message):
+    __slots__ = ("version",)
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    def __init__(self, version: _Optional[int] = ...) -> None: ...
+
+class Frames(_message.Message):
+    __slots__ = ("first", "end")
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    first: int
+    end: int
+    def __init__(self, first: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
+
+class Aborted(_message.Message):
+    __slots__ = ("first", "end")
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    first: int
+    end: int
+    def __init__(self, first: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
+
 class Response(_message.Message):
-    __slots__ = ("id", "version", "value", "failure", "values", "rows", "entries", "undone", "ended", "changes", "facts", "compacted", "progress")
+    __slots__ = ("id", "version", "value", "failure", "values", "rows", "entries", "undone", "ended", "changes", "facts", "compacted", "progress", "laid", "page", "not_applied")
     ID_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -301,6 +329,9 @@ class Response(_message.Message):
     FACTS_FIELD_NUMBER: _ClassVar[int]
     COMPACTED_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    LAID_FIELD_NUMBER: _ClassVar[int]
+    PAGE_FIELD_NUMBER: _ClassVar[int]
+    NOT_APPLIED_FIELD_NUMBER: _ClassVar[int]
     id: int
     version: int
     value: bytes
@@ -314,7 +345,10 @@ class Response(_message.Message):
     facts: Known
     compacted: Compacted
     progress: int
-    def __init__(self, id: _Optional[int] = ..., version: _Optional[int] = ..., value: _Optional[bytes] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., values: _Optional[_Union[Values, _Mapping]] = ..., rows: _Optional[_Union[Rows, _Mapping]] = ..., entries: _Optional[_Union[Entries, _Mapping]] = ..., undone: _Optional[_Union[Undone, _Mapping]] = ..., ended: _Optional[_Union[Ended, _Mapping]] = ..., changes: _Optional[_Union[Changes, _Mapping]] = ..., facts: _Optional[_Union[Known, _Mapping]] = ..., compacted: _Optional[_Union[Compacted, _Mapping]] = ..., progress: _Optional[int] = ...) -> None: ...
+    laid: Laid
+    page: Page
+    not_applied: NotApplied
+    def __init__(self, id: _Optional[int] = ..., version: _Optional[int] = ..., value: _Optional[bytes] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., values: _Optional[_Union[Values, _Mapping]] = ..., rows: _Optional[_Union[Rows, _Mapping]] = ..., entries: _Optional[_Union[Entries, _Mapping]] = ..., undone: _Optional[_Union[Undone, _Mapping]] = ..., ended: _Optional[_Union[Ended, _Mapping]] = ..., changes: _Optional[_Union[Changes, _Mapping]] = ..., facts: _Optional[_Union[Known, _Mapping]] = ..., compacted: _Optional[_Union[Compacted, _Mapping]] = ..., progress: _Optional[int] = ..., laid: _Optional[_Union[Laid, _Mapping]] = ..., page: _Optional[_Union[Page, _Mapping]] = ..., not_applied: _Optional[_Union[NotApplied, _Mapping]] = ...) -> None: ...
 
 class Values(_message.Message):
     __slots__ = ("values", "missing")
@@ -402,6 +436,32 @@ class Compacted(_message.Message):
     oldest_before: int
     oldest_after: int
     def __init__(self, floor: _Optional[int] = ..., relocated: _Optional[int] = ..., oldest_before: _Optional[int] = ..., oldest_after: _Optional[int] = ...) -> None: ...
+
+class Laid(_message.Message):
+    __slots__ = ("firsts", "sizes", "end", "sample")
+    FIRSTS_FIELD_NUMBER: _ClassVar[int]
+    SIZES_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    SAMPLE_FIELD_NUMBER: _ClassVar[int]
+    firsts: _containers.RepeatedScalarFieldContainer[int]
+    sizes: _containers.RepeatedScalarFieldContainer[int]
+    end: int
+    sample: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, firsts: _Optional[_Iterable[int]] = ..., sizes: _Optional[_Iterable[int]] = ..., end: _Optional[int] = ..., sample: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class Page(_message.Message):
+    __slots__ = ("frames", "next")
+    FRAMES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
+    frames: bytes
+    next: int
+    def __init__(self, frames: _Optional[bytes] = ..., next: _Optional[int] = ...) -> None: ...
+
+class NotApplied(_message.Message):
+    __slots__ = ("gsns",)
+    GSNS_FIELD_NUMBER: _ClassVar[int]
+    gsns: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, gsns: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Failure(_message.Message):
     __slots__ = ("kind", "message", "details")

@@ -66,6 +66,11 @@ class RemoteHost:
         return host
 
     @property
+    def database(self) -> bytes:
+        """The identity of its log."""
+        return self.connection.database
+
+    @property
     def closed(self) -> bool:
         """Whether `close` has been called."""
         return self.connection.closed
@@ -319,7 +324,34 @@ class RemoteHost:
             await feed.close()
         await closing
 
+    # ---- the log itself
+
+    async def layout(self, version: int) -> pb.Laid:
+        """The records that the snapshot at a version is made of. Raises Unavailable."""
+        return (await self.connection.call(pb.Request(layout=pb.Layout(version=version)))).laid
+
+    async def frames(self, first: int, end: int) -> tuple[bytes, int]:
+        """(frames of the records from `first` on, the next record after them). Raises VersionTrimmed."""
+        response = await self.connection.call(pb.Request(frames=pb.Frames(first=first, end=end)))
+        page = response.page
+        if not first < page.next <= end:
+            raise WireError(f"a page of records from {first} to before {end} ends at {page.next}")
+        return page.frames, page.next
+
+    async def aborted(self, first: int, end: int) -> list[int]:
+        """Which commit records from `first` to before `end` were not applied. Raises VersionTrimmed."""
+        request = pb.Request(aborted=pb.Aborted(first=first, end=end))
+        return list((await self.connection.call(request)).not_applied.gsns)
+
     # ---- leases
+
+    async def hold(self, holder: object, version: int) -> None:
+        """Keep a version readable until `end(holder)`, or until the stream is lost and the next server has let it go.
+        Raises VersionTrimmed."""
+        lease = self._new_lease()
+        await self.connection.call(pb.Request(begin=pb.Begin(lease=lease, read_only=True, at=version)))
+        self.end(holder)
+        self._held[holder] = lease, version
 
     def _new_lease(self) -> int:
         self._lease += 1

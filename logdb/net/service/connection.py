@@ -93,7 +93,7 @@ class Connection:
         self.seen = 0
         self.closed = False
         self.restored: Callable[[], list[pb.Request]] = list
-        self._database = b""
+        self.database = b""
         self._next_id = 0
         self._calls: dict[int, Call] = {}
         self._outbox: list[pb.Request] = []
@@ -189,7 +189,7 @@ class Connection:
                 release=RELEASE,
                 client=self._client,
                 timeout_ms=int(self.timeout_s * 1000),
-                database=self._database,
+                database=self.database,
             )
             async with asyncio.timeout(self.timeout_s):
                 await stream.write(pb.Requests(hello=hello).SerializeToString())
@@ -198,7 +198,7 @@ class Connection:
                 raise Lost(f"{endpoint} {_reason(await stream.code(), await stream.details())}")
             welcome = responses_of(raw).welcome
             self._check(endpoint, welcome)
-            self._database = welcome.database
+            self.database = welcome.database
         except TimeoutError:
             await channel.close()
             raise Lost(f"{endpoint} does not answer: nothing within {self.timeout_s:g} s") from None

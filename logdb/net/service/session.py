@@ -21,6 +21,7 @@ from logdb.net.limits import WireError
 from logdb.net.proto import database_pb2 as pb
 from logdb.net.security.access import Right
 from logdb.net.security.gate import Grant, lacking
+from logdb.net.service import stretches
 from logdb.net.service.codec import (
     BATCH_BYTES,
     BATCH_CALLS,
@@ -114,6 +115,9 @@ class Session:
             "facts": self._facts,
             "compact": self._compact,
             "checkpoint": self._checkpoint,
+            "layout": self._layout,
+            "frames": self._frames,
+            "aborted": self._aborted,
         }
         self._allow(grant.right)
 
@@ -582,6 +586,15 @@ class Session:
             return pb.Response(version=await self._coroutines.checkpoint(self._progress(request.id)))
 
         self._later(request, answer())
+
+    def _layout(self, request: pb.Request, layout: pb.Layout) -> None:
+        self._later(request, asyncio.to_thread(stretches.layout, self._host, self._at_version(layout.version)))
+
+    def _frames(self, request: pb.Request, frames: pb.Frames) -> None:
+        self._later(request, asyncio.to_thread(stretches.frames, self._host, frames.first, frames.end))
+
+    def _aborted(self, request: pb.Request, asked: pb.Aborted) -> None:
+        self._later(request, asyncio.to_thread(stretches.aborted, self._host, asked.first, asked.end))
 
 
 class Advanced:
