@@ -35,8 +35,7 @@ from logdb.log.cores import (
     Unreadable,
 )
 from logdb.log.segments import Disk, SegmentStore
-from logdb.log.segments.disk import described
-from logdb.log.segments.segment import DISK_FULL
+from logdb.log.segments.disk import DISK_FULL, described
 from logdb.log.segments.store import SEGMENT_BYTES, LogFailed, Run
 
 LEAST_BYTES = 64 << 10

@@ -27,7 +27,7 @@ from logdb.log.cores import Address
 from logdb.net.limits import MAX_PARCEL_BYTES, PARCEL_BYTES, WireError
 from logdb.net.parcels import EXCHANGE, Hello, Mail, Refusal, Role, pack, pack_hello, pack_refusal, unpack, why_not
 from logdb.net.security.credentials import NONE, Credentials
-from logdb.net.security.explaining import why_no_tls
+from logdb.net.security.explaining import NO_GRPC, why_no_tls
 from logdb.net.security.gate import Gate, Grant
 from logdb.net.security.needs import BRINGS, NEEDS
 from logdb.net.security.nodes import NodeGate
@@ -457,5 +457,7 @@ def explain(error: Exception) -> str:
     details = str(error.details())
     if is_another_service(error):
         return "it is no server of a shared log"
+    if NO_GRPC in details.lower():
+        return "it does not speak gRPC"
     _, refused, why = details.rpartition("Failed to connect to remote host: ")
     return why.lower() if refused else details

@@ -83,7 +83,7 @@ def test_a_log_that_failed_says_where(fresh: Fresh) -> None:
     try:
         append(log, 1)
         for _ in range(2):
-            with pytest.raises(LogFailed, match=r"^/dev/full: No space left on device$"):
+            with pytest.raises(LogFailed, match=r"^/dev/full: No space left on device; free some space and try again$"):
                 append(log, 1)
     finally:
         log.close()

@@ -87,7 +87,7 @@ def refusal(*args: object, **options: object) -> str:
 
 def test_a_wrong_port_is_one_line(web: str) -> None:
     assert "127.0.0.1:1 cannot be reached: connection refused" in refusal("127.0.0.1:1,127.0.0.1:2")
-    assert f"{web} cannot be reached, or is no LogDB server" in refusal(web)
+    assert f"{web} does not speak gRPC: it is no LogDB server" in refusal(web)
 
 
 def test_another_version_is_one_line(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,12 +7,14 @@ forgets what was not synced, or tears a write in two.
 from __future__ import annotations
 
 import contextlib
+import errno
 import mmap
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 P = ParamSpec("P")
 R = TypeVar("R")
 Method = Callable[Concatenate["Disk", int, P], R]
@@ -33,8 +35,9 @@ def _naming(method: Method[P, R]) -> Method[P, R]:
 
 
 def described(error: OSError) -> str:
-    """For people: the file, if it is known, and what was wrong with it."""
-    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
+    """For people: the file, if it is known, what was wrong with it, and what to do about a disk that is full."""
+    what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
+    return f"{what}; free some space and try again" if error.errno in DISK_FULL else what
 
 
 class Disk:

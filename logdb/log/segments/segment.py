@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import mmap
 import sys
 import threading
@@ -15,7 +14,7 @@ from pathlib import Path
 from google_crc32c import value
 
 from logdb.errors import Corruption, UnsupportedFormat
-from logdb.log.segments.disk import Disk
+from logdb.log.segments.disk import DISK_FULL, Disk
 from logdb.log.segments.format import (
     FORMAT_VERSION,
     FRAME_BYTES,
@@ -38,7 +37,6 @@ from logdb.log.segments.format import (
 STORE_SUFFIX = ".log"
 INDEX_SUFFIX = ".idx"
 ALLOCATE_BYTES = 16 << 20
-DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class SegmentClosed(Exception):

@@ -26,7 +26,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from logdb.errors import Corruption, LogDBError, Unavailable
-from logdb.log.segments.disk import Disk, described
+from logdb.log.segments.disk import DISK_FULL, Disk, described
 from logdb.log.segments.format import (
     FRAME_BYTES,
     MAX_OFFSET,
@@ -39,7 +39,7 @@ from logdb.log.segments.format import (
     salt_of,
     store_header,
 )
-from logdb.log.segments.segment import DISK_FULL, INDEX_SUFFIX, STORE_SUFFIX, Segment, SegmentClosed
+from logdb.log.segments.segment import INDEX_SUFFIX, STORE_SUFFIX, Segment, SegmentClosed
 from logdb.log.segments.watermark import FILE_NAME, Watermark
 
 SEGMENT_BYTES = 64 << 20

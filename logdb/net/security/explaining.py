@@ -17,6 +17,8 @@ from logdb.net.service.addresses import parsed
 PATIENCE_S: Final = 2.0
 _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 """With which a client of HTTP/2, and so of gRPC, begins; the server answers with its settings."""
+NO_GRPC: Final = "failed parsing http/2"
+"""What gRPC says, in small letters, of who speaks something else."""
 _ENDED: Final = ("socket closed", "connection reset", "broken pipe", "eof")
 
 _ITS: Final = {

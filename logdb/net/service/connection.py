@@ -18,7 +18,7 @@ from logdb.errors import AccessDenied, DatabaseClosed, LogDBError, OutcomeUnknow
 from logdb.net.limits import WireError
 from logdb.net.proto import database_pb2 as pb
 from logdb.net.security.credentials import NONE, Credentials
-from logdb.net.security.explaining import why_no_tls
+from logdb.net.security.explaining import NO_GRPC, why_no_tls
 from logdb.net.service.codec import (
     BATCH_BYTES,
     BATCH_CALLS,
@@ -370,6 +370,8 @@ def _reason(code: Any, details: str | None) -> str:
     for known in ("Connection refused", "Connection reset", "the server is stopping", "Name or service not known"):
         if known.lower() in details.lower():
             return f"cannot be reached: {known[0].lower()}{known[1:]}"
+    if NO_GRPC in details.lower():
+        return "does not speak gRPC: it is no LogDB server"
     if code is grpc.StatusCode.UNAVAILABLE:
         return f"cannot be reached, or is no LogDB server: {details.rpartition('last error: ')[2][:200]}"
     return f"ended the stream: {code.name.lower() if code is not None else 'unknown'}, {details[:200]}"
