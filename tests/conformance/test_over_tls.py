@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from tests.conformance.test_database_writing import test_keys_and_values_at_the_limits, test_outcomes
+from tests.conformance.test_database_reading import test_scans_longer_than_a_batch
+from tests.conformance.test_database_writing import test_outcomes
 from tests.net.security.secured import OnSecureCluster, OnSecureServer
 
 WORLDS = {"cluster by TLS": OnSecureCluster, "served by TLS": OnSecureServer}
 
-__all__ = ["WORLDS", "test_keys_and_values_at_the_limits", "test_outcomes"]
+__all__ = ["WORLDS", "test_outcomes", "test_scans_longer_than_a_batch"]

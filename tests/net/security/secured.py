@@ -17,6 +17,8 @@ from tests.net.clusters import Cluster
 from tests.net.security.conftest import Tokens
 from tests.net.serving import OnServer, Served
 
+TIMEOUT_S = 60.0
+
 
 class SecureCluster(Cluster):
     """Servers with mutual TLS between them, and clients with tokens."""
@@ -61,7 +63,8 @@ class OnSecureServer(OnServer):
         tokens = Tokens(path / "tokens.toml")
         files = Security(certificate=pem, key=pem.with_suffix(".key"), tokens=tokens.path)
         self.served = Served(path / "db", Gate(files))
-        self.db = logdb.connect(self.served.address, ca=pem.with_name("ca.pem"), token=tokens.admin)
+        ca = pem.with_name("ca.pem")
+        self.db = logdb.connect(self.served.address, ca=ca, token=tokens.admin, timeout=TIMEOUT_S)
 
 
 class OnSecureCluster(OnCluster):
@@ -70,7 +73,8 @@ class OnSecureCluster(OnCluster):
     def __init__(self, path: Path) -> None:
         self.cluster = cluster = SecureCluster(path, mapping=1)
         cluster.start(1)
-        self.db = logdb.connect(cluster.ordering[0], ca=cluster.certificates / "ca.pem", token=cluster.tokens.admin)
+        shown = {"ca": cluster.certificates / "ca.pem", "token": cluster.tokens.admin}
+        self.db = logdb.connect(cluster.ordering[0], **shown, timeout=TIMEOUT_S)
 
 
 class OnSecureClusterOfMany(OnClusterOfMany):
@@ -81,7 +85,7 @@ class OnSecureClusterOfMany(OnClusterOfMany):
         text = cluster.tokens.path.read_text()
         cluster.tokens.path.write_text(text.replace('[ada]\nright = "write"', '[ada]\nright = "admin"'))
         cluster.start(2)
-        self.db = logdb.connect(cluster.mapping, **cluster.shown(None, "ada"))
+        self.db = logdb.connect(cluster.mapping, **cluster.shown(None, "ada"), timeout=TIMEOUT_S)
         self._settled = False
 
 
