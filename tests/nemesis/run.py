@@ -268,9 +268,9 @@ class Round:
             return 0
         if self._is_careful(role, kind.__name__) or (kind.__name__ == "wipe" and not self._wipes(victim)):
             return 0
+        self._count(kind.__name__, victim, role)
         fault = kind(self.scene, victim)
         self._active[victim.name] = time.monotonic() + next(fault), kind.__name__, fault
-        self._count(kind.__name__, victim, role)
         return 1
 
     def _victim(self, role: str, candidates: list[Process]) -> Process:
