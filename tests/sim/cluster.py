@@ -179,6 +179,11 @@ class Cluster:
         kind.append(process)
         return process
 
+    @property
+    def ordered(self) -> int:
+        """The last slot of the ordering layer that any replica has applied, be it dead since."""
+        return len(self._slots) - 1
+
     def _compare(self, process: Process) -> None:
         """All replicas of the ordering layer have the same state after the same slot."""
         core: Any = process.core

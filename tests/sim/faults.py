@@ -266,11 +266,11 @@ class Faults:
         member of its shard has still to copy from it what the one before had."""
         if not self.losses_left or self.replacing:
             return False
-        states: list[Any] = [one.core for one in self.cluster.ordering if one.core is not None]
-        if not states:
+        cores: list[Any] = [one.core for one in self.cluster.ordering if one.core is not None]
+        latest = max(cores, key=lambda core: core.slot, default=None)
+        if latest is None or latest.slot < self.cluster.ordered:  # who knew that a server was replaced may be dead
             return False
-        state = max(states, key=lambda core: core.slot).state
-        for shard in state.shards.values():
+        for shard in latest.state.shards.values():
             if shard.joining and any(member.address == process.address for member in shard.members):
                 return False
         return True
