@@ -102,10 +102,10 @@ class Compactor:
         self._alarm.at = None
 
     def _later(self, wait_ns: int, what: Any, *given: Any) -> None:
-        """Do it after a while, unless another phase has begun."""
+        """Do it after a while, and not in this event, unless another phase has begun."""
         self._alarm.at = None
         self._alarm = Alarm(lambda: what(*given))
-        self._desk.set(self._alarm, self._desk.now + wait_ns)
+        self._desk.set(self._alarm, self._desk.now + max(wait_ns, 1))
 
     def _call(self, request: Any, then: Any) -> None:
         """Ask the log. What fails is asked again: nothing that is appended twice does harm."""
@@ -126,7 +126,7 @@ class Compactor:
     def _gather(self) -> None:
         self._enter(Phase.GATHERING)
         self.copied = 0
-        self._target = max(self._wanted.values())
+        self._target = max(self._wanted.values(), default=self._replica.coordinator.floor)
         self._call(calls.Oldest(), self._wait)
 
     def _wait(self, oldest: int) -> None:
@@ -222,8 +222,13 @@ class Compactor:
             self._enter(Phase.IDLE)
 
     def tidy(self) -> None:
-        """Now and then: a server that was killed may have left something to trim."""
-        if self.phase is Phase.IDLE and self._replica.cleaned > self._trimmed:
+        """Now and then: a server that was killed may have left a compaction to finish, or something to trim."""
+        replica = self._replica
+        if self.phase is not Phase.IDLE:
+            return
+        if replica.begun and self._desk.now >= self._heard + self._config.takeover_ns:
+            self._gather()
+        elif replica.cleaned > self._trimmed:
             self._target = 0
             self._trim()
 
@@ -256,7 +261,7 @@ class Compactor:
                     row = row._replace(value=value._replace(gsn=done.gsns[0], shard=done.shards[0]))
                 rows.append(row)
                 self.copied += 1
-                size += len(row.key) + (len(row.value) if isinstance(row.value, bytes) else 64)
+                size += 32 + len(row.key) + (len(row.value) if isinstance(row.value, bytes) else 32)
                 if size >= PART_BYTES:
                     yield self._part(MapRows(tuple(rows)))
                     rows, size = [], 0

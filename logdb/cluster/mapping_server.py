@@ -105,6 +105,7 @@ class MappingServer:
         self._subscription = 0
         self._turn = rng.randrange(8)
         self._joined: list[Part] | None = None
+        self.rebuilding: Rebuilding | None = None
         self._floor = 0
         self._oldest = 0
         # Reads: those for which the tail is being asked, those that came after, those that wait for a version.
@@ -384,7 +385,7 @@ class MappingServer:
 
     def _join(self) -> None:
         """Begin to take a checkpoint."""
-        self._joined = []
+        self._joined, self.rebuilding = [], None
         self._ask_slice(0, None)
 
     def _ask_slice(self, version: int, cursor: Cursor | None) -> None:
@@ -417,8 +418,7 @@ class MappingServer:
         if cursor is None:
             self._floor = slice_.floor
             self._joined.clear()
-            if not self.replica.forget():
-                self._desk.out.append(Stop("the checkpoint that it took was overtaken by a compaction", wipe=True))
+            if not self._drop_taken():
                 return
         elif slice_.floor != self._floor:
             self._join()
@@ -434,7 +434,7 @@ class MappingServer:
 
     def _install(self, version: int, parts: list[Part]) -> None:
         self.replica.install(version, parts)
-        self._joined = None
+        self._joined = self.rebuilding = None
         self._follow()
         for txn in list(self._waits):
             self._tell(txn)
@@ -443,14 +443,25 @@ class MappingServer:
         """Nobody has a checkpoint: the log has it all."""
         if self._oldest:
             self._rebuild()
-        else:
+        elif self._drop_taken():
             self._joined = None
             self._follow()
 
     def _rebuild(self) -> None:
         """The log's beginning was trimmed: what a compaction has written stands for it."""
-        self._joined = []
-        Rebuilding(self._line, self._oldest, self._install, self._fell_behind)
+        if self._drop_taken():
+            self._joined = []
+            self.rebuilding = Rebuilding(
+                self._line, self._desk, self.replica, self._oldest, self._install, self._fell_behind
+            )
+
+    def _drop_taken(self) -> bool:
+        """What was taken of a checkpoint, and did not become a whole one, is of no use. If it is on disk already the
+        host begins anew."""
+        if not self.replica.forget():
+            self._desk.out.append(Stop("what it had taken of a checkpoint is of no use any more", wipe=True))
+            return False
+        return True
 
     def check_invariants(self) -> None:
         """DBS-1 to DBS-3 and DBS-9, as far as they can be seen from here in no time."""

@@ -1,113 +1,138 @@
-"""A checkpoint made of a log whose beginning was trimmed: what the last compaction wrote into it (`compactor.py`), and
-the commit records from its floor to its BEGINNING. It is the state as of that BEGINNING, to the last bit."""
+"""A replica made of a log whose beginning was trimmed: what the last compaction wrote into it (`compactor.py`), and the
+commit records from its floor to its BEGINNING. It is the state as of that BEGINNING, to the last bit.
+
+The versions go into the replica's map as they are read, a few at a time, so the map may be larger than memory and the
+server has time for others. Before that the log is searched for the compaction that counts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, Final
 
 from logdb.cluster.cleaning import decode_ending, decode_part
 from logdb.cluster.line import LogLine
-from logdb.cluster.messages import HeadRows, LedgerRows, MapRow, MapRows, Part
-from logdb.log.contract import Batch, LogFailed
-from logdb.log.cores import ProtocolViolation
+from logdb.cluster.messages import HeadRows, LedgerRows, MapRows, Part
+from logdb.cluster.replica import Replica
+from logdb.log.contract import LogFailed, LogRecord
+from logdb.log.cores import MILLISECOND, ProtocolViolation
 from logdb.log.scalog import calls
-from logdb.store.records import BEGINNING, COMMIT, ENDING, PART, MalformedRecord, Value, decode_commit
+from logdb.log.scalog.desk import Alarm, Desk
+from logdb.store.records import BEGINNING, COMMIT, ENDING, PART, MalformedRecord, decode_commit
 from logdb.txn.coordinator import floor_of
 from logdb.txn.ledger import aborted_of
 
-CLEANING: Final = frozenset({BEGINNING, PART, ENDING})
+ROWS_AT_ONCE: Final = 1_000
+"""Then others have their turn."""
+PAUSE_NS: Final = 20 * MILLISECOND
 
 Done = Callable[[int, list[Part]], None]
-"""Takes the version and the parts."""
+"""Takes the version, and the parts that are not of the map."""
+Steps = Generator[Any, Any, None]
+"""Yields calls to the log and is sent their results; None: let others have their turn."""
 
 
 class Rebuilding:
-    """One attempt. `failed` hears why it cannot be done."""
+    """One attempt, of a replica that has nothing. `failed` hears why it cannot be done.
 
-    def __init__(self, line: LogLine, oldest: int, done: Done, failed: Callable[[Any], None]) -> None:
-        self._line, self._oldest, self._done, self._failed = line, oldest, done, failed
-        self._begun = self._whole = 0
+    `began`: the BEGINNING as of which it is made, 0 while it is not known. `rows`: versions taken so far.
+    """
+
+    def __init__(
+        self, line: LogLine, desk: Desk, replica: Replica, oldest: int, done: Done, failed: Callable[[Any], None]
+    ) -> None:
+        self._line, self._desk, self._replica, self._oldest = line, desk, replica, oldest
+        self._done, self._failed = done, failed
+        self.began = self.rows = 0
+        self._begun = self._ended = self._floor = 0
         self._parts: list[Part] = []
-        self._found: list[Part] = []
         self._aborted: set[int] = set()
-        self._floor = 0
-        self._versions: dict[bytes, dict[int, Value]] = {}
-        line.call(calls.Tail(), self._look)
+        self._all = self._steps()
+        self._step(None)
 
-    def _read(self, first: int, last: int, tags: frozenset[int], take: Callable[[Batch], None], then: Any) -> None:
-        """Take all records of these kinds from `first` to `last`."""
+    def _step(self, result: Any) -> None:
+        if isinstance(result, Exception):
+            self._failed(result)
+            return
+        try:
+            request = self._all.send(result)
+        except StopIteration:
+            return
+        except MalformedRecord as error:
+            raise ProtocolViolation(f"the log holds what this version cannot read: {error}") from error
+        if request is None:
+            self._rest()
+        else:
+            self._line.call(request, self._step)
 
-        def subscribed(result: Any) -> None:
-            if isinstance(result, Exception):
-                self._failed(result)
-            else:
-                self._line.call(calls.Next(result), lambda batch: delivered(result, batch))
+    def _rest(self) -> None:
+        """Until others had their turn, and for longer while the disk does not keep up."""
+        frozen = self._replica.map.frozen
+        if frozen is not None and self._replica.map.active.size > frozen.size:
+            self._desk.set(Alarm(self._rest), self._desk.now + PAUSE_NS)
+        else:
+            self._desk.set(Alarm(lambda: self._step(None)), self._desk.now + 1)
 
-        def delivered(subscription: int, batch: Any) -> None:
-            if not isinstance(batch, Batch):
-                self._failed(batch)
-                return
-            try:
-                take(batch)
-            except MalformedRecord as error:
-                raise ProtocolViolation(f"the log holds what this version cannot read: {error}") from error
-            if batch.end <= last:
-                self._line.call(calls.Next(subscription), lambda batch: delivered(subscription, batch))
-            else:
-                self._line.call(calls.Close(subscription), lambda _: None)
-                then()
-
-        self._line.call(calls.Subscribe(first, tags), subscribed)
-
-    # ---- the last compaction
-
-    def _look(self, tail: int) -> None:
-        self._read(self._oldest, tail, CLEANING, self._take_part, self._read_commits)
-
-    def _take_part(self, batch: Batch) -> None:
-        for gsn, _, tag, payload in batch.records:
-            if tag == BEGINNING:
-                self._begun, self._parts = gsn, []
-            elif tag == PART:
-                began, part = decode_part(payload)
-                if began == self._begun:
-                    self._parts.append(part)
-            elif decode_ending(payload) == self._begun:
-                self._whole, self._found = self._begun, self._parts
-
-    # ---- commits after its floor
-
-    def _read_commits(self) -> None:
-        if not self._whole:
+    def _steps(self) -> Steps:
+        tail = yield calls.Tail()
+        yield from self._read(self._oldest, tail, frozenset({BEGINNING, ENDING}), self._look)
+        if not self.began:
             what = f"the log begins with record {self._oldest}, and holds no compaction that would say what was before"
             self._failed(LogFailed(what))
             return
-        for part in self._found:
+        yield from self._read(self.began, self._ended, frozenset({PART}), self._take_part)
+        for part in self._parts:
             if isinstance(part, HeadRows):
                 self._floor = floor_of(part.rows)
             elif isinstance(part, LedgerRows):
                 self._aborted.update(aborted_of(part.rows))
         if self._floor < self._oldest:
             raise ProtocolViolation(f"DBS-12: the log begins with {self._oldest}, its last floor is {self._floor}")
-        self._read(self._floor, self._whole, frozenset({COMMIT}), self._take_commits, self._finish)
+        yield from self._read(self._floor, self.began, frozenset({COMMIT}), self._take_commit)
+        self._done(self.began, self._parts)
 
-    def _take_commits(self, batch: Batch) -> None:
-        for gsn, _, _, payload in batch.records:
-            if gsn < self._whole and gsn not in self._aborted:
-                for key, value in decode_commit(payload).writes.items():
-                    self._versions.setdefault(key, {})[gsn] = value
+    def _read(self, first: int, last: int, tags: frozenset[int], take: Callable[[LogRecord], int]) -> Steps:
+        """Take all records of these kinds from `first` to `last`; `take` says how many rows it had."""
+        subscription = yield calls.Subscribe(first, tags)
+        end, rows = first, 0
+        while end <= last:
+            batch = yield calls.Next(subscription)
+            for record in batch.records:
+                rows += take(record) if record.lsn <= last else 0
+                if rows >= ROWS_AT_ONCE:
+                    rows = 0
+                    yield None
+            end = batch.end
+        yield calls.Close(subscription)
 
-    def _finish(self) -> None:
-        for part in self._found:
-            if isinstance(part, MapRows):
-                for key, version, value, _ in part.rows:
-                    self._versions.setdefault(key, {})[version] = value
-        rows = [
-            MapRow(key, version, value, 0)
-            for key, versions in sorted(self._versions.items())
-            for version, value in sorted(versions.items(), reverse=True)
-            if version > self._floor or value is not None
-        ]
-        others = [part for part in self._found if not isinstance(part, MapRows)]
-        self._done(self._whole, [*others, MapRows(tuple(rows))])
+    def _look(self, record: LogRecord) -> int:
+        """For the newest BEGINNING that came to its end before another one."""
+        if record.tag == BEGINNING:
+            self._begun = record.lsn
+        elif decode_ending(record.payload) == self._begun:
+            self.began, self._ended = self._begun, record.lsn
+        return 0
+
+    def _take_part(self, record: LogRecord) -> int:
+        began, part = decode_part(record.payload)
+        if began != self.began:
+            return 0
+        if not isinstance(part, MapRows):
+            self._parts.append(part)
+            return len(part.rows)
+        for key, version, value, _ in part.rows:
+            self._replica.map.replace(key, version, value)
+        self.rows += len(part.rows)
+        return len(part.rows)
+
+    def _take_commit(self, record: LogRecord) -> int:
+        """What parts say of a version stands: they have the newer place of its value."""
+        gsn, key_map = record.lsn, self._replica.map
+        if gsn in self._aborted or gsn == self.began:
+            return 0
+        writes = decode_commit(record.payload).writes
+        for key, value in writes.items():
+            if (gsn > self._floor or value is not None) and key_map.version(key, gsn) != gsn:
+                key_map.replace(key, gsn, value)
+        self.rows += len(writes)
+        return len(writes)

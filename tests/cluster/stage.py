@@ -16,6 +16,7 @@ from logdb.log.contract import Batch, LogRecord, Record, Trimmed
 from logdb.log.cores import SECOND, Answer, Call, Effect, Lost, Received, Send, SetTimer, Stop, Timer
 from logdb.log.scalog import calls as log
 from logdb.log.scalog.client import ClientConfig
+from logdb.store.mapping import KeyMap
 from logdb.store.records import COMMIT, VALUE, Commit, Condition, Range, Value, encode_commit
 
 Kind = TypeVar("Kind")
@@ -234,14 +235,24 @@ class Server(Node):
 
     core: MappingServer
 
-    def __init__(self, *records: Record, on: Log | None = None, name: str = "m1", seed: int = 1, **config: Any) -> None:
+    def __init__(
+        self,
+        *records: Record,
+        on: Log | None = None,
+        name: str = "m1",
+        seed: int = 1,
+        key_map: KeyMap | None = None,
+        is_behind: bool = False,
+        **config: Any,
+    ) -> None:
+        """`is_behind`: the test steps it through the log from its very beginning."""
         settings = replace(MappingConfig(name, log_config(name)), **config)
         with mock.patch("logdb.cluster.mapping_server.LogLine", Line):
-            super().__init__(MappingServer(settings, {}, random.Random(seed)))
+            super().__init__(MappingServer(settings, {}, random.Random(seed), key_map))
         self.reads = 0
         if on is not None:
             on.run(self)
-        elif not settings.peers:
+        elif not settings.peers and not is_behind:
             self.subscribed()
         if records:
             self.show(*records)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
@@ -39,6 +40,7 @@ from logdb.cluster.messages import (
     RecentRows,
     Scan,
 )
+from logdb.cluster.rebuilding import PAUSE_NS, ROWS_AT_ONCE
 from logdb.cluster.replica import Places, Replica
 from logdb.errors import FutureVersion, Unavailable, VersionTrimmed
 from logdb.log.cores import SECOND
@@ -203,6 +205,22 @@ def test_a_pin_that_comes_before_the_beginning_is_kept_and_a_later_one_is_refuse
     assert server.core.replica.coordinator.pins == {"first": 3}
 
 
+def test_a_map_is_looked_through_a_few_keys_at_a_time() -> None:
+    """Others have their turn in between, however little of it has to be copied."""
+    log = Log(*[commit(number, {b"%d of %d" % (key, number): b"" for key in range(1_000)}) for number in range(1, 11)])
+    server = Server(on=log)
+    with mock.patch.object(server.core.replica.map, "keys_from", wraps=server.core.replica.map.keys_from) as looks:
+        server.give("client", Compact(1, 1))
+        before = 0
+        while not server.take(Compacted):
+            log.step(server)
+            server.wait(1 if log.records[-1][0] in (BEGINNING, PART) else SECOND)
+            assert looks.call_count <= before + 3
+            before = looks.call_count
+        assert before > 20
+    assert log.oldest == 1
+
+
 def test_nothing_to_drop_is_nothing_to_write() -> None:
     log = Log(*[commit(number, {b"k": b"%d" % number}) for number in range(1, 6)])
     server = Server(on=log)
@@ -284,6 +302,71 @@ def test_on_disk_the_state_is_the_same_before_it_is_pruned_and_after(tmp_path: P
     again.close()
 
 
+class Disk:
+    """The host of a map: it writes what is in memory when the test says so."""
+
+    def __init__(self, path: Path) -> None:
+        self.checkpoint = Checkpoint(path, b"log", inline=True)
+        self.map = KeyMap(Places(), self.checkpoint)
+
+    def write(self) -> None:
+        """End the checkpoint under way."""
+        assert self.map.frozen is not None
+        self.checkpoint.begin(self.map.frozen.last)
+        list(self.checkpoint.write(self.map.frozen))
+        self.map.thaw()
+
+
+def test_a_trimmed_log_is_taken_in_bounded_steps_and_onto_the_disk(tmp_path: Path) -> None:
+    """DBS-1: a part and then some rows at a time; no faster than the disk takes it; the state is the same."""
+    log, disk, keys = Log(), Disk(tmp_path), [b"key %04d" % number for number in range(4_000)]
+    log.add((VALUE, LARGE))
+    for number in range(2, 61):
+        log.add(commit(number, dict.fromkeys(keys[number % 7 * 500 :][:500], b"%060d" % number)))
+    log.add(commit(61, {b"large": b"small"}), commit(62, {b"large": PLACE._replace(gsn=1), keys[5]: None}))
+    server = Server(on=log)
+    compacted(log, server, before=40)
+    whole = server.core.replica.image()
+    fresh, most = Server(is_behind=True, key_map=disk.map), 4 * ROWS_AT_ONCE
+    taken = idle = stood_still = 0
+    while fresh.applied != server.applied:
+        log.step(fresh)
+        fresh.wait(1)
+        rebuilding = fresh.core.rebuilding
+        rows = taken if rebuilding is None else rebuilding.rows
+        idle = idle + 1 if rows == taken else 0
+        assert rows <= taken + most
+        if fresh.applied:
+            where = [value.gsn for _, value, _ in disk.map.versions(b"large", 62) if isinstance(value, Place)]
+            assert where > [62], "it can be read at once"
+        taken = rows
+        if disk.map.frozen is None:
+            if disk.map.active.size > most * 300:
+                disk.map.freeze()
+        else:
+            assert disk.map.active.size <= 2 * disk.map.frozen.size
+            if idle == 5:
+                stood_still += 1
+                disk.write()
+                fresh.wait(PAUSE_NS)
+    assert stood_still, "it waits for the disk"
+    if disk.map.frozen is not None:
+        disk.write()
+    assert fresh.core.replica.image() == whole
+    disk.checkpoint.close()
+
+
+def test_the_compaction_that_counts_is_the_last_one_that_was_not_overtaken() -> None:
+    """DBS-11: whatever those say that were begun after it."""
+    log = Log(*some_history(5, 60))
+    server = Server(on=log)
+    compacted(log, server, before=40)
+    one = log.add((BEGINNING, encode_beginning(Beginning(7, 50))))
+    log.add((BEGINNING, encode_beginning(Beginning(8, 50))), (ENDING, encode_ending(one)), commit(99, {b"k": b"last"}))
+    log.run(server)
+    assert Server(on=log).core.replica.image() == server.core.replica.image()
+
+
 def test_who_lacks_what_was_trimmed_and_finds_no_compaction_stops() -> None:
     log = Log(*some_history(3, 20))
     log.oldest = 9
@@ -311,6 +394,23 @@ def test_another_server_brings_to_its_end_what_one_has_begun(steps: int) -> None
     assert told.floor == log.oldest == 24
     fresh = Server(on=log)
     assert fresh.core.replica.image() == second.core.replica.image()
+
+
+@pytest.mark.parametrize("kind", [BEGINNING, PART])
+def test_what_was_begun_and_left_is_finished_though_nobody_asks(kind: int) -> None:
+    """Else the log would keep what no one can read any more."""
+    log = Log(*some_history(4, 60))
+    first = Server(on=log)
+    first.give("client", Compact(1, 50))
+    until(kind, log, first)
+    others = [Server(on=log, name=f"m{number}", seed=number) for number in (2, 3)]
+    for _ in range(400):
+        log.run(*others)
+        for other in others:
+            other.wait(SECOND // 10)
+    assert log.oldest == 24
+    assert kinds(log).count(ENDING) == 1
+    assert Server(on=log).core.replica.image() == others[0].core.replica.image()
 
 
 def test_a_server_that_was_taken_for_dead_does_no_harm() -> None:

@@ -437,6 +437,18 @@ def test_who_gets_no_checkpoint_replays_the_log_unless_that_was_trimmed() -> Non
     assert taker.applied == 20
 
 
+def test_what_was_taken_of_a_checkpoint_is_forgotten_when_nobody_gives_the_rest() -> None:
+    """DBS-9: it replays the log instead, and is as if it had always done so."""
+    history = some_history(1, 40)
+    giver, taker = Server(*history, answer_bytes=200), Server(peers=("m2",))
+    serve(taker, giver, most=3)
+    taker.wait(60 * SECOND)
+    taker.subscribed()
+    taker.show(*history)
+    taker.core.replica.map.check_invariants()
+    assert taker.core.replica.image() == giver.core.replica.image()
+
+
 def test_it_gives_no_slice_of_what_it_has_not_applied() -> None:
     giver = Server(commit(1, {}))
     giver.give("m9", AskSlice(5, 2, None))
