@@ -27,7 +27,7 @@ from logdb.errors import Corruption, Unavailable, VersionTrimmed
 from logdb.log.contract import Batch, LogFailed, LogRecord, Trimmed
 from logdb.log.scalog import calls as log
 from logdb.log.scalog.records import RECORD_BYTES
-from logdb.net.database.client import UPKEEP_S, ClusterHost
+from logdb.net.database.client import ClusterHost
 from logdb.net.hosted_client import given
 from logdb.net.loops import in_shared_loop, shared_loop
 from logdb.store.records import COMMIT, PART, RELOCATION, decode_commit, decode_relocation
@@ -40,6 +40,8 @@ SAMPLES_OF_A_RECORD: Final = 8
 BATCH_BYTES: Final = 16 << 20
 """So much of the log is decoded together."""
 PAUSE_S: Final = 0.05
+COMPACTION_S: Final = 600.0
+"""So long planning waits for a compaction under way."""
 HELD_S: Final = 10.0
 """Who has planned holds what is needed for so long, if it lives."""
 AT_ONCE: Final = 64
@@ -87,7 +89,7 @@ class ClusterSource:
     async def _settled(self, holder: object) -> Floor:
         """The floor, which is held, when no compaction is moving it. Raises Unavailable."""
         try:
-            async with asyncio.timeout(UPKEEP_S):
+            async with asyncio.timeout(COMPACTION_S):
                 while True:
                     floor: Floor = await self._host.call(calls.Oldest())
                     self._host.hold(holder, max(floor.version, 1))
@@ -95,7 +97,7 @@ class ClusterSource:
                         return floor
                     await asyncio.sleep(PAUSE_S)
         except TimeoutError:
-            raise Unavailable(f"a compaction of {self._host.path} has not come to its end in {UPKEEP_S:g} s") from None
+            raise Unavailable(f"a compaction of {self._host.path} has not come to its end in {COMPACTION_S:g} s") from None
 
     async def _sized(
         self, stretches: list[tuple[int, int]], part_bytes: int, began: int
