@@ -85,28 +85,35 @@ class Changes:
 
     def read(self, number: int) -> Iterator[pa.RecordBatch]:
         """The changes in the stretch `number`, in the order of the log, as batches of `columns`. Raises Corruption."""
-        rows = self._written(self.stretches[number])
-        if self._with_types:
-            held = self._held_before(number, rows)
-            kind = np.where(pc.is_null(rows.column("value")), 2, np.where(held.alive, 1, 0))
-            rows = rows.append_column("kind", pa.array(kind))
-            rows = rows.append_column("old", held.values).append_column("old_large", held.large)
         values = LargeValues(self.plan)
-        for batch in bounded(rows):
-            yield self.columns.batch(self._shown(batch, values))
+        for rows in self._rows(number):
+            for batch in bounded(rows):
+                yield self.columns.batch(self._shown(batch, values))
+
+    def _rows(self, number: int) -> Iterator[pa.Table]:
+        """The changes in a stretch, some after the others; all together if they must know of each other."""
+        if not self._with_types:
+            yield from self._decoded(self.stretches[number])
+            return
+        rows = self._written(self.stretches[number])
+        held = self._held_before(number, rows)
+        kind = np.where(pc.is_null(rows.column("value")), 2, np.where(held.alive, 1, 0))
+        rows = rows.append_column("kind", pa.array(kind))
+        yield rows.append_column("old", held.values).append_column("old_large", held.large)
 
     def _shown(self, batch: pa.RecordBatch, values: LargeValues) -> dict[str, pa.Array]:
         content = batch.column("value")
         if self.columns.needs_values:
             content = values.fill(content, batch.column("large"), batch.column("key"), batch.column("version"))
-        time_us = -(-batch.column("time").to_numpy() // 1_000)
         shown = {
             "key": batch.column("key"),
             "value": content.cast(pa.binary()),
             "version": batch.column("version"),
             "_commit_version": batch.column("version"),
-            "_commit_timestamp": pa.array(time_us, pa.timestamp("us", tz="UTC")),
         }
+        if "_commit_timestamp" in self.columns.plain:
+            time_us = -(-batch.column("time").to_numpy() // 1_000)
+            shown["_commit_timestamp"] = pa.array(time_us, pa.timestamp("us", tz="UTC"))
         if self._with_types:
             shown["_change_type"] = _TYPES.take(batch.column("kind"))
         if self._with_old:
@@ -116,9 +123,15 @@ class Changes:
         return shown
 
     def _written(self, stretch: Stretch) -> pa.Table:
-        some = [batch for part in stretch.parts for batch in decoded(self.plan, part, self.keys, copies=False)]
-        rows = pa.Table.from_batches(some, ITEMS).combine_chunks()
-        return rows.filter(pc.greater(rows.column("version"), self.since))
+        return pa.concat_tables([ITEMS.empty_table(), *self._decoded(stretch)]).combine_chunks()
+
+    def _decoded(self, stretch: Stretch) -> Iterator[pa.Table]:
+        for part in stretch.parts:
+            for batch in decoded(self.plan, part, self.keys, copies=False, after=self.since):
+                rows = pa.Table.from_batches([batch])
+                if isinstance(self.plan, RemotePlan):
+                    rows = rows.filter(pc.greater(rows.column("version"), self.since))
+                yield rows
 
     # ---- what a key held before
 

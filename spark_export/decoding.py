@@ -62,10 +62,11 @@ class KeyRange(NamedTuple):
 EVERYTHING: Final = KeyRange()
 
 
-def decoded(plan: AnyPlan, part: Part, keys: KeyRange, *, copies: bool) -> Iterator[pa.RecordBatch]:
+def decoded(plan: AnyPlan, part: Part, keys: KeyRange, *, copies: bool, after: int = -1) -> Iterator[pa.RecordBatch]:
     """What the records of a part say about `keys` up to the plan's version, as batches of `ITEMS`.
 
-    Without what aborted commits would have written, and with what a compaction has copied only if `copies`. Raises
+    Without what aborted commits would have written, and with what a compaction has copied only if `copies`. Versions up
+    to `after` are not wanted: records up to that one, which have no later ones, need not be looked at. Raises
     Corruption, which names the database's file; VersionTrimmed.
     """
     aborted = np.fromiter(plan.aborted(part), np.int64)
@@ -74,7 +75,7 @@ def decoded(plan: AnyPlan, part: Part, keys: KeyRange, *, copies: bool) -> Itera
             yield from items(fetched, gsns, starts, aborted, plan.version, keys, copies=copies)
         return
     file = Opened(plan, part)
-    for gsns, starts in checked(file, file.offsets):
+    for gsns, starts in checked(file, file.offsets, after=after):
         yield from items(file, gsns, starts, aborted, plan.version, keys, copies=copies)
 
 

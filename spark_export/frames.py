@@ -80,13 +80,14 @@ class Opened:
         return Corruption(self.part.origin, offset, what)
 
 
-def checked(file: Checked, offsets: Numbers | None = None) -> Iterator[tuple[Numbers, Numbers]]:
-    """(GSNs, where they begin) of a part's frames, some thousands at a time, whose checksums are right.
+def checked(file: Checked, offsets: Numbers | None = None, *, after: int = -1) -> Iterator[tuple[Numbers, Numbers]]:
+    """(GSNs, where they begin) of a part's frames after a GSN, some thousands at a time, whose checksums are right.
 
     `offsets`: those of the file, if they are known. Raises Corruption.
     """
     offsets = offsets_of(file) if offsets is None else offsets
-    first, count, at = file.part.first, len(offsets) - 1, 0
+    first, count = file.part.first, len(offsets) - 1
+    at = max(after + 1 - first, 0)
     while at < count:
         end = min(int(np.searchsorted(offsets, offsets[at] + CHUNK_BYTES)), at + FRAMES, count)
         gsns = np.arange(first + at, first + end, dtype=np.int64)

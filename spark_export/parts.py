@@ -25,6 +25,7 @@ from spark_export.columns import Asked
 from spark_export.decoding import EVERYTHING, AnyPlan, KeyRange
 from spark_export.failure import task
 from spark_export.manifest import File, describe, sync
+from spark_export.ordering import last_of_each
 from spark_export.runs import ROWS, Runs, shown
 
 COMPRESSION: Final = "zstd"
@@ -64,8 +65,9 @@ class Task(NamedTuple):
             self.runs.make(begin_with=self.number)
             rows = self.runs.newest_in(self.keys)
             file = Path(self.folder, self.name)
-            live = rows.filter(pc.is_valid(rows.column("value")))
-            batches = shown(self.runs.plan, live, batch_rows=GROUP_ROWS)
+            if self.base is None:
+                rows = rows.filter(pc.is_valid(rows.column("value")))
+            batches = shown(self.runs.plan, rows, batch_rows=GROUP_ROWS)
             if self.base is not None:
                 directory, known, may_stay = self.base
                 old = _checked(Path(directory), known)
@@ -74,7 +76,7 @@ class Task(NamedTuple):
                 if not rows.num_rows:
                     _same(old, file)
                     return _described(file, known._replace(name=self.name))
-                batches = _merged(old, rows, batches)
+                batches = _merged(old, batches)
             _write_rows(file, ROWS, batches)
             return _described(file, describe(file, self.keys))
 
@@ -116,15 +118,14 @@ def _checked(directory: Path, known: File) -> Path:
     return file
 
 
-def _merged(base: Path, changed: pa.Table, live: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows of the base but for the keys that have changed, with what is live of these, in key order."""
+def _merged(base: Path, changed: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows of the base with those that have changed in their place, in key order, without the deleted."""
     old = pq.read_table(base, schema=ROWS, use_threads=False)
-    keys = changed.column("key").combine_chunks()
-    kept = old.filter(pc.invert(pc.is_in(old.column("key"), value_set=keys)))
-    rows = pa.concat_tables([kept, pa.Table.from_batches(live, ROWS)])
-    order = pc.sort_indices(rows.column("key").combine_chunks())
-    for at in range(0, len(order), GROUP_ROWS):
-        yield from rows.take(order.slice(at, GROUP_ROWS)).to_batches()
+    rows = pa.concat_tables([old, pa.Table.from_batches(changed, ROWS)])
+    newest = last_of_each(rows.column("key").combine_chunks())
+    for at in range(0, len(newest), GROUP_ROWS):
+        some = rows.take(pa.array(newest[at : at + GROUP_ROWS]))
+        yield from some.filter(pc.is_valid(some.column("value"))).to_batches()
 
 
 def _write_rows(file: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:

@@ -34,6 +34,7 @@ from logdb.embedded.plan import Part
 from logdb.errors import Unavailable, VersionTrimmed
 from spark_export.checksums import Numbers
 from spark_export.decoding import EVERYTHING, ITEMS, AnyPlan, KeyRange, LargeValues, decoded
+from spark_export.ordering import last_of_each
 from spark_export.remote import RemotePlan
 
 BATCH_ROWS: Final = 8_192
@@ -95,7 +96,7 @@ class Runs:
         self.plan = plan
         some = stretches(plan.parts, self._stretch_bytes)
         self.stretches = [stretch for stretch in some if stretch.parts[-1].end > self.newer_than + 1]
-        meant = repr((plan.version, plan.floor, self.keys)).encode()
+        meant = repr((plan.version, plan.floor, self.keys, self.newer_than)).encode()
         self._folder = Path(plan.folder) / f"runs-{hashlib.blake2b(meant, digest_size=8).hexdigest()}"
 
     # ---- step 1
@@ -129,7 +130,7 @@ class Runs:
         return self._folder / f"{stretch.name}{SUFFIX}"
 
     def _write(self, stretch: Stretch, file: Path) -> None:
-        write_run(fold(self.plan, stretch, self.keys), file)
+        write_run(fold(self.plan, stretch, self.keys, self.newer_than), file)
 
     # ---- step 2
 
@@ -188,15 +189,15 @@ def made_bytes(plan: AnyPlan) -> int:
     return sum(part.size for part in plan.parts if any(first <= part.first < end for first, end in bounds))
 
 
-def fold(plan: AnyPlan, stretch: Stretch, keys: KeyRange) -> pa.Table:
+def fold(plan: AnyPlan, stretch: Stretch, keys: KeyRange, newer_than: int) -> pa.Table:
     """The newest version not after the plan's of each key that the stretch speaks of, in key order.
 
-    Raises Corruption.
+    Versions up to `newer_than` may be missing. Raises Corruption.
     """
     some: list[pa.Table] = []
     count = limit = 0
     for part in stretch.parts:
-        for batch in decoded(plan, part, keys, copies=True):
+        for batch in decoded(plan, part, keys, copies=True, after=newer_than):
             some.append(pa.Table.from_batches([batch.select(RUN.names)]))
             count += batch.num_rows
             if count > limit + _REDUCE_ROWS:
@@ -214,10 +215,7 @@ def newest(tables: Iterable[pa.Table]) -> pa.Table:
     versions, gsns = rows.column("version").to_numpy(), rows.column("gsn").to_numpy()
     if (versions != gsns).any():  # copies: a key's versions do not follow each other as they were written
         rows = rows.take(pa.array(np.lexsort((gsns, versions))))
-    places = pa.table({"key": rows.column("key"), "at": np.arange(len(versions))})
-    last = places.group_by("key", use_threads=False).aggregate([("at", "max")]).combine_chunks()
-    order = pc.sort_indices(last.column("key").combine_chunks())
-    return rows.take(last.column("at_max").take(order))
+    return rows.take(pa.array(last_of_each(rows.column("key").combine_chunks())))
 
 
 def write_run(table: pa.Table, file: Path) -> None:

@@ -116,6 +116,22 @@ def test_frames_are_taken_some_at_a_time(
         assert rows(plan) == expected
 
 
+def test_what_was_written_up_to_a_version_is_not_looked_at(open_small: OpenSmall) -> None:
+    db = open_small()
+    histories.write(db, Random(4), 60)
+    with pin(Path(db.path)) as plan:
+        (part, *_) = plan.parts
+        everything = pa.Table.from_batches(decoded(plan, part, EVERYTHING, copies=True)).to_pylist()
+        with open(part.origin, "r+b") as file:
+            file.seek(70)
+            file.write(b"!")
+        for after in (1, 5, part.end - 2, part.end - 1, part.end + 7):
+            batches = list(decoded(plan, part, EVERYTHING, copies=True, after=after))
+            assert [row for batch in batches for row in batch.to_pylist()] == [
+                row for row in everything if row["gsn"] > after
+            ]
+
+
 # ---- records of several items
 
 
