@@ -41,6 +41,8 @@ from logdb.net.takes import TAKES
 SERVER: Final = Kind("the directory of a LogDB server", "SERVER", 1)
 SERVICE: Final = "logdb.peers.Peers"
 """What the health service is asked about, or about "", the server as a whole."""
+JOIN_POLL_S: Final = 0.05
+"""So often it is looked whether an ordering replica is a member."""
 _SERVING: Final = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING: Final = health_pb2.HealthCheckResponse.NOT_SERVING
 
@@ -130,6 +132,7 @@ class Server:
         self._journals: Journals | None = None
         self.checkpoints: Checkpoints | None = None
         self._health: Any = health_aio.HealthServicer()
+        self._joining: asyncio.Task[None] | None = None
 
     # ---- the beginning
 
@@ -150,6 +153,22 @@ class Server:
         await self._report_health(_NOT_SERVING)
         await self.peers.listen(config.listen, self._add_health)
         self._start_core()
+        assert self.host is not None
+        core = self.host.core
+        if isinstance(core, OrderingReplica) and not core.paxos.has_joined:
+            self._joining = asyncio.create_task(self._join(core))
+        else:
+            await self._report_health(_SERVING)
+
+    async def _join(self, core: OrderingReplica) -> None:
+        """Wait until an ordering replica is a member of its layer: not before that does it serve."""
+        if len(core.config.replicas) > 1:
+            why = "a new layer needs all of its replicas once; who has lost its disk needs more than half of the layer"
+            logger.info("no member of the ordering layer yet: waits for the others", extra={"why": why})
+        while not core.paxos.has_joined:
+            await asyncio.sleep(JOIN_POLL_S)
+        if core.paxos.was_let_in:
+            logger.info("has joined the ordering layer again, with what the others know")
         await self._report_health(_SERVING)
 
     def _open_journals(self) -> None:
@@ -172,9 +191,13 @@ class Server:
 
     def _damaged(self, what: str) -> Damaged:
         if isinstance(self.config, OrderingServerConfig):
+            if len(self.config.ordering) == 1:
+                return Damaged(
+                    f"{what}. Nobody else knows what the only ordering replica has ordered: restore a backup"
+                )
             return Damaged(
-                f"{what}. An ordering replica that has lost something of its journal must not start again, because it "
-                "has forgotten what it promised; the others go on as long as they are more than half of all"
+                f"{what}. Remove the directory {self.config.data} and start again: this replica must not go by what is "
+                "left, but the others let it in again, as long as more than half of all run without it"
             )
         return Damaged(
             f"{what}. Remove the directory {self.config.data} and start again: this will be a new server, a spare, "
@@ -197,7 +220,7 @@ class Server:
             self._how_it_ended()
         elif self.checkpoints is not None:
             assert isinstance(self.host.core, MappingServer)
-            self.checkpoints.begin(self.host.core.replica)
+            self.checkpoints.begin(self.host.core)
 
     def _fail(self, why: BaseException) -> None:
         if self.host is not None:
@@ -264,12 +287,16 @@ class Server:
 
     async def stop(self) -> None:
         """End cleanly: what has been written is flushed. `run` returns."""
+        if self._joining is not None:
+            self._joining.cancel()
         await self._report_health(_NOT_SERVING)
         if self.host is not None:
             await self.host.close()
 
     async def close(self) -> None:
         """Release everything, in whatever state it is. Raises LogFailed."""
+        if self._joining is not None:
+            self._joining.cancel()
         if self.host is not None:
             await self.host.close()
         if self.peers is not None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from logdb.cluster.messages import Answers, Await, Busy, Reads, Verdicts
-from logdb.log.paxos.messages import Accept, Promise
+from logdb.log.paxos.messages import Accept, Promise, Said
 from logdb.log.scalog.messages import Append, Placements, Pulled, Replicate, Tally, Updates
 
 
@@ -89,6 +89,8 @@ _SPLITS: Final[dict[type, tuple[str, Callable[[Any], list[Any]]]]] = {
 
 def split(message: Any) -> list[Any]:
     """Smaller messages that together say the same, or one that says less but enough; none if there are no such."""
+    if type(message) is Said:
+        return [message._replace(message=part) for part in split(message.message)]
     what = _SPLITS.get(type(message))
     if what is None or len(getattr(message, what[0])) < 2:
         return []

@@ -3,10 +3,10 @@ core that was sent what is not for it would stop its server."""
 
 from __future__ import annotations
 
-from typing import Final, get_args
+from typing import Final
 
 from logdb.cluster import messages as mapping
-from logdb.log.paxos import Message
+from logdb.log import paxos
 from logdb.log.scalog import messages as m
 from logdb.net.parcels import Role
 
@@ -29,7 +29,9 @@ _LOG_CLIENT: Final = frozenset(
 TAKES: Final[dict[Role, frozenset[type]]] = {
     Role.ORDERING: frozenset(
         {
-            *get_args(Message),
+            paxos.Knock,
+            paxos.Said,
+            paxos.Welcome,
             m.Ask,
             m.AskTail,
             m.AskView,

@@ -70,8 +70,9 @@ def test_many_arrive_in_their_order(batch: list[Any]) -> None:
 def test_lists_are_as_good_as_tuples() -> None:
     arrived = sent(scalog.Append(1, 2, 3, 4, [(5, b"six")]))
     assert arrived == scalog.Append(1, 2, 3, 4, ((5, b"six"),))
-    accept = sent(paxos.Accept(paxos.Ballot(1, 2), 3, [b"four", b""], 5))
-    assert accept.values == (b"four", b"")
+    said = sent(paxos.Said(1, [2, 3], paxos.Accept(paxos.Ballot(1, 2), 3, [b"four", b""], 5)))
+    assert said.roster == (2, 3)
+    assert said.message.values == (b"four", b"")
 
 
 @pytest.mark.parametrize(
@@ -222,7 +223,9 @@ def part(rows: dict[str, Any]) -> list[dict[str, Any]]:
         ([{"pull": {"max_bytes": MAX_PULL_BYTES + 1}}], "a Pull of"),
         ([{"view_is": {"view": {"aggregators": ["a"]}}}], "1 strings where each row has 2"),
         ([{"append": {}}], "append without its batch"),
-        ([{"paxos_accept": {"ballot": {"round": -1}}}], "Ballot with round -1"),
+        ([{"paxos_said": {"message": {"accept": {"ballot": {"round": -1}}}}}], "Ballot with round -1"),
+        ([{"paxos_said": {"roster": [1, 2], "message": {}}}], "a Message of no known kind"),
+        ([{"paxos_knock": {"nonces": [1, -2]}}], "a position that is none"),
         ([{"mapping_reads": {"reads": [{"consistency": 1}]}}], "a Question of no known kind"),
         ([{"mapping_reads": {"reads": [{"question": {"version": {}}}]}}], "0 is no Consistency"),
         (answer({"entries": {"entries": {"versions": [1]}}}), "0 values of 0 kinds where there are 1"),

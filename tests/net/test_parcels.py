@@ -42,6 +42,12 @@ def arrivals(parcels: list[bytes]) -> list[Any]:
     return found
 
 
+def said(messages: list[Any]) -> list[Any]:
+    """What replicas say to each other, without what goes with all of it."""
+    assert {message[:2] for message in messages} == {(1, (2, 3))}
+    return [message.message for message in messages]
+
+
 def tight(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
     """Let nothing larger than `limit` bytes travel."""
     monkeypatch.setattr("logdb.net.packing.MAX_BATCH_BYTES", limit)
@@ -137,7 +143,7 @@ def test_updates_tallies_and_values_are_split(monkeypatch: pytest.MonkeyPatch) -
     assert sum((part.shards for part in parts), ()) == shards
 
     values = tuple(bytes([n]) * 30 for n in range(40))
-    parts = arrivals(pack("one:1", "two:2", [paxos.Accept(BALLOT, 50, values, 49)]))
+    parts = said(arrivals(pack("one:1", "two:2", [paxos.Said(1, (2, 3), paxos.Accept(BALLOT, 50, values, 49))])))
     assert len(parts) > 1
     assert {part.first + n: it for part in parts for n, it in enumerate(part.values)} == dict(enumerate(values, 50))
     assert {(part.ballot, part.commit) for part in parts} == {(BALLOT, 49)}
@@ -168,7 +174,7 @@ def test_answers_that_are_asked_for_again_say_less(monkeypatch: pytest.MonkeyPat
     assert not part.complete
 
     accepted = tuple((BALLOT, bytes(20)) for _ in range(40))
-    (promise,) = arrivals(pack("one:1", "two:2", [paxos.Promise(BALLOT, 7, accepted, 46)]))
+    (promise,) = said(arrivals(pack("one:1", "two:2", [paxos.Said(1, (2, 3), paxos.Promise(BALLOT, 7, accepted, 46))])))
     assert 0 < len(promise.entries) < 40
     assert promise[:2] == (BALLOT, 7)
     assert promise.last == 46
@@ -207,8 +213,8 @@ def test_a_client_can_tell_before() -> None:
 
 def test_what_cannot_be_split_is_refused_with_limit_and_size() -> None:
     snapshot = bytes(MAX_MESSAGE_BYTES)
-    with pytest.raises(TooLargeToSend, match=f"paxos_install of .* limit is {MAX_MESSAGE_BYTES:,}"):
-        pack("one:1", "two:2", [paxos.Install(BALLOT, 1, len(snapshot), 0, snapshot)])
+    with pytest.raises(TooLargeToSend, match=f"paxos_said of .* limit is {MAX_MESSAGE_BYTES:,}"):
+        pack("one:1", "two:2", [paxos.Said(1, (2, 3), paxos.Install(BALLOT, 1, len(snapshot), 0, snapshot))])
 
 
 def test_a_parcel_that_is_too_large_is_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -118,7 +119,7 @@ def test_one_server_of_each_role_from_its_start_to_its_end(tmp_path: Path) -> No
     with Processes(tmp_path, ordering=1, storage=1, aggregators=1, failures=0, policy="mask") as processes:
         processes.start_all()
         with logdb.log.connect(processes.addresses["s1"]) as log:
-            while not log.configuration().spares:
+            while not (log.configuration().spares and log.configuration().aggregators):
                 pass
             log.add_shard()
             gsns = log.append([(1, b"x" * 100)] * 10)
@@ -151,3 +152,28 @@ def test_a_wrong_configuration_is_one_line(tmp_path: Path) -> None:
     assert done.stdout == ""
     assert done.stderr.startswith(f"error: {config}:4: listen must be ")
     assert done.stderr.count("\n") == 1
+
+
+def test_ordering_replicas_that_lose_their_disks_come_back(tmp_path: Path) -> None:
+    """First the one that leads, then another: what was acknowledged is there, and the log goes on."""
+    with Processes(tmp_path, ordering=3, storage=1, aggregators=0, failures=0, policy="finalize-and-add") as processes:
+        processes.start_all()
+        with logdb.log.connect([processes.addresses[name] for name in ("o1", "o2", "o3")]) as log:
+            while not log.configuration().spares:
+                pass
+            log.add_shard()
+            appender = Appender(log)
+            try:
+                appender.go_on()
+                leader = processes.leader()
+                for name in (leader, "o2" if leader == "o1" else "o1"):
+                    processes.kill(name)
+                    shutil.rmtree(tmp_path / "data" / name)
+                    processes.start(name)
+                    while "has joined the ordering layer again" not in processes.log(name):
+                        appender.go_on()
+                    appender.go_on()
+                    assert processes.metric(name, "logdb_joining") == 0
+            finally:
+                appender.stop()
+            check(log, appender.acknowledged)

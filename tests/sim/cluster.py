@@ -13,6 +13,7 @@ from typing import Any
 
 from logdb.log import paxos
 from logdb.log.cores import MILLISECOND, Address, Answer
+from logdb.log.paxos import records
 from logdb.log.scalog import calls, messages
 from logdb.log.scalog.aggregator import Aggregator, AggregatorConfig
 from logdb.log.scalog.client import ClientConfig, LogClient
@@ -58,7 +59,7 @@ class Shape:
 
 
 class Cluster:
-    """The processes of a cluster. `retired`: ordering replicas that have lost their disk and must not come back."""
+    """The processes of a cluster. `retired`: ordering replicas that have lost their disk and do not come back."""
 
     def __init__(self, world: World, shape: Shape) -> None:
         self.world, self.shape = world, shape
@@ -197,6 +198,17 @@ class Cluster:
             slots[slot] = has
         assert slots[slot] == has, f"ordering replicas differ after slot {slot}: {slots[slot]} and {has}"
         self._decisions.look(state, self.storage)
+
+    def has_joined(self, replica: Process) -> bool:
+        """Whether an ordering replica is a member, by what its disk holds for certain."""
+        journal = replica.disk.journals.get(paxos.JOURNAL)
+        durable = journal.records[: journal.durable - journal.first] if journal is not None else []
+        return any(records.read_member(payload).joined for tag, payload in durable if tag == records.MEMBER)
+
+    def may_lose_replica(self, replica: Process) -> bool:
+        """Whether more than half of the ordering replicas are members without this one."""
+        others = [one for one in self.ordering if one is not replica and one.address not in self.retired]
+        return sum(map(self.has_joined, others)) > len(self.ordering) // 2
 
     def _stopped(self, process: Process) -> None:
         self.world.after(2 * self.shape.heartbeat_ns, self.revive, process)

@@ -1,8 +1,10 @@
 """What goes wrong, and what the operator does meanwhile. Swarm style: each seed has its own few kinds of each.
 
 What may be lost for ever is bounded by what the protocol promises to survive: in a seed at most f storage servers lose
-their disk or a bit of it, and a minority of the ordering replicas (which then must stay away). All else is healed in
-the end. A server that is replaced wipes its disk, so a healthy one that is replaced, by the operator or because it was
+their disk or a bit of it, and of the ordering replicas a minority at a time: some of them stay away for ever, others
+come back with an empty disk and count as lost until they have joined again. All else is healed in the end.
+
+A server that is replaced wipes its disk, so a healthy one that is replaced, by the operator or because it was
 suspected, counts as a loss: while one is lost the operator replaces nobody in its shard, and where the log's policy
 is to replace, a seed has either lost disks or what makes servers look dead.
 """
@@ -305,10 +307,19 @@ class Faults:
         process.wipe()
         return True
 
+    def wipe_replica(self) -> bool:
+        """An ordering replica, as often as not one that leads, loses its disk and with it its promises."""
+        process = self._leader() if self.draw.random() < 0.5 else self._someone("ordering")
+        if process is None or not self.cluster.may_lose_replica(process):
+            return False
+        self._kill(process, self._span())
+        process.wipe()
+        return True
+
     def lose_replica(self) -> bool:
-        """An ordering replica loses its disk, and with it its promises: it is never to come back."""
+        """An ordering replica loses its disk and is never to come back."""
         process = self._someone("ordering")
-        if process is None or not self.replicas_left:
+        if process is None or not self.replicas_left or not self.cluster.may_lose_replica(process):
             return False
         self.replicas_left -= 1
         self.cluster.retired.add(process.address)
@@ -464,6 +475,7 @@ FAULTS: dict[str, Callable[[Faults], bool]] = {
     "flip a bit": Faults.flip_a_bit,
     "flip a bit and kill": Faults.flip_a_bit_and_kill,
     "lose disk": Faults.lose_disk,
+    "wipe replica": Faults.wipe_replica,
     "lose replica": Faults.lose_replica,
 }
 
@@ -488,6 +500,7 @@ AT_THE_ORDERING_LAYER = (
     "kill ordering",
     "ordering dies in mid-write",
     "kill leader",
+    "wipe replica",
     "split off leader",
     "split ordering layer",
     "clock jump",

@@ -145,8 +145,13 @@ class Simulation:
         return result
 
     def _see_to_a_live_shard(self, limit: int) -> None:
-        """Servers for those that are lost for ever, and a shard if the last one that took appends was finalized."""
+        """Servers for those that are lost for ever, and a shard if the last one that took appends was finalized.
+
+        Ordering replicas that have lost their disk join again.
+        """
         cluster = self.cluster
+        outside = [replica for replica in cluster.ordering if replica.address not in cluster.retired]
+        self._wait(limit, lambda: all(map(cluster.has_joined, outside)), "replicas join again", outside)
         calls_open = cluster.operator.process.calls
         self._wait(limit, lambda: not calls_open, "the operator is served", [calls_open])
         for _ in range(self.plan.shape.members):

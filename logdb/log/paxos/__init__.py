@@ -16,7 +16,7 @@ from logdb.log.paxos.face import (
     Outcome,
     Restore,
 )
-from logdb.log.paxos.messages import Message
+from logdb.log.paxos.messages import Knock, Said, Welcome
 from logdb.log.paxos.replica import Replica
 
 __all__ = [
@@ -26,11 +26,13 @@ __all__ = [
     "Deposed",
     "Elected",
     "JOURNAL",
-    "Message",
+    "Knock",
     "NotLeader",
     "Notice",
     "Outcome",
     "Replica",
     "Restore",
+    "Said",
     "TIMERS",
+    "Welcome",
 ]

@@ -22,15 +22,22 @@ from logdb.log.contract import Record
 from logdb.log.cores import Create, Effect, Journal, Persist, ProtocolViolation, Trim
 from logdb.log.paxos import records
 from logdb.log.paxos.face import JOURNAL, Chosen, Outcome, Restore
+from logdb.log.paxos.membership import Membership
 from logdb.log.paxos.messages import NOBODY, Ballot, Entry
 
 
 class Acceptor:
-    """`out` takes the effects. `promised`: what is below that ballot is refused (PAX-2)."""
+    """`out` takes the effects. `promised`: what is below that ballot is refused (PAX-2).
+
+    `nonce`: what tells the disk of a replica that was no member yet; `membership`: None before it is one.
+    """
 
     def __init__(self, journal: Journal | None, out: list[Outcome], batch_bytes: int) -> None:
         self._out, self._batch_bytes = out, batch_bytes
         self.promised = NOBODY
+        self.nonce = 0
+        self.membership: Membership | None = None
+        self._joined_at = 0
         self.base = self.snapshot_slot = self.commit = 0
         self.snapshot = b""
         self.log: list[Entry] = []
@@ -83,6 +90,31 @@ class Acceptor:
         while self._waiting and self._waiting[0][0] <= end:
             ready.append(self._waiting.popleft()[1])
         return ready
+
+    # ---- who this is
+
+    def mint(self, nonce: int) -> None:
+        """This disk is a new one."""
+        self.nonce = nonce
+        self._write([records.fresh(nonce)])
+
+    def enrol(self, membership: Membership) -> None:
+        """This is who this replica is from now on, and who the others are."""
+        joins = membership.joined and not self.has_joined
+        self.membership = membership
+        self._write([records.member(membership)])
+        if joins:
+            self._joined_at = self._end
+
+    @property
+    def has_joined(self) -> bool:
+        """Whether this replica is a member that nothing is missing of (PAX-15)."""
+        return self.membership is not None and self.membership.joined
+
+    @property
+    def has_joined_durably(self) -> bool:
+        """Whether a crash does not change that either."""
+        return self.has_joined and self._durable >= self._joined_at
 
     # ---- promising and accepting
 
@@ -160,7 +192,9 @@ class Acceptor:
         """Write down all that is to be known, and let the journal's older records go when that is durable (PAX-12)."""
         self.snapshot_slot, self.snapshot = slot, snapshot
         before = self._end
-        self._write([records.snapshot(slot, snapshot), records.promise(self.promised), *self._retold(slot + 1)])
+        assert self.membership is not None, "PAX-14"
+        standing = records.promise(self.promised), records.member(self.membership)
+        self._write([records.snapshot(slot, snapshot), *standing, *self._retold(slot + 1)])
         self._waiting.append((self._end, Trim(JOURNAL, before)))
 
     def _retold(self, first: int) -> list[Record]:
@@ -186,6 +220,10 @@ class Acceptor:
                     accepted[slot] = max((ballot, value), accepted.get(slot, (NOBODY, b"")), key=itemgetter(0))
             elif tag == records.SNAPSHOT:
                 self.snapshot_slot, self.snapshot = records.read_snapshot(payload)
+            elif tag == records.FRESH:
+                self.nonce = records.read_fresh(payload)
+            elif tag == records.MEMBER:
+                self.membership = records.read_member(payload)
             else:
                 raise ProtocolViolation(f"PAX-12: the journal holds a record with the tag {tag}")
         self.base = self.snapshot_slot

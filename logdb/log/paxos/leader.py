@@ -137,6 +137,10 @@ class Leader:
             self.established = True
             self._out.append(Elected())
 
+    def forget(self, address: Address) -> None:
+        """It has lost its disk: nothing counts that it has said before (PAX-16)."""
+        self._peers[address] = Peer(address, self._acceptor.last + 1, self._peers[address].heard_at)
+
     # ---- heartbeats
 
     def has_quorum(self, now: int) -> bool:

@@ -1,6 +1,7 @@
 """Every message between replicas, and what it promises. `PROTOCOL.md` tells how they work together.
 
 None relies on another to have arrived, or to arrive once, or in order. `ballot` names the leader, or who wants to be.
+What members say travels in `Said`; `Knock` and `Welcome` make members of those that are none.
 """
 
 from __future__ import annotations
@@ -118,3 +119,35 @@ class Probed(NamedTuple):
 
 
 Message = Canvass | Canvassed | Prepare | Promise | Accept | Accepted | Install | Installed | Refused | Probe | Probed
+
+
+class Said(NamedTuple):
+    """A member of `cluster` says `message`. `roster`: the newest incarnation of each replica that it knows, its own
+    among them: what a former one has said does not count together with this."""
+
+    cluster: int
+    roster: Sequence[int]
+    message: Message
+
+
+class Knock(NamedTuple):
+    """I am no member. I have this nonce, among those that all others have told me who are none: 0 who has not.
+
+    Who has found `cluster` wants to be the member with this `incarnation` there; 0: not yet. Without nonces: I have
+    become that, and ask for what a leader knows.
+    """
+
+    nonces: Sequence[int]
+    cluster: int
+    incarnation: int
+
+
+class Welcome(NamedTuple):
+    """I am a member of the cluster that those with the nonces `founders` have founded, and know these incarnations,
+    durably. I will accept nothing for less than `promised`; if I lead (`leads`) then in that ballot, up to `last`."""
+
+    founders: Sequence[int]
+    roster: Sequence[int]
+    promised: Ballot
+    leads: bool
+    last: int

@@ -1,11 +1,13 @@
 """What a replica writes into its journal, in bytes. Each record is a fact that stays true, so replaying merges them.
 
-All integers are little-endian. The tag says which of the three it is:
+All integers are little-endian. The tag says which of them it is:
 
     PROMISE    round=u64 member=u32                 nothing below this ballot was accepted after this record
     ACCEPTED   round=u64 member=u32 commit=u64 first=u64 count=u32 length=u32*count value*count
                for this ballot, the slots from `first` on; those up to `commit` were known to be chosen
     SNAPSHOT   slot=u64 snapshot                    the state after `slot`; all slots up to it are chosen
+    FRESH      nonce=u64                            this disk is not a member's yet, and is told from others by this
+    MEMBER     joined=u8 founder=u64*n incarnation=u64*n   who this replica is, and who the others are (membership.py)
 """
 
 from __future__ import annotations
@@ -14,9 +16,10 @@ from collections.abc import Sequence
 from struct import Struct, calcsize, pack, unpack_from
 
 from logdb.log.contract import Record
+from logdb.log.paxos.membership import Membership
 from logdb.log.paxos.messages import Ballot
 
-PROMISE, ACCEPTED, SNAPSHOT = 1, 2, 3
+PROMISE, ACCEPTED, SNAPSHOT, FRESH, MEMBER = 1, 2, 3, 4, 5
 
 _BALLOT = Struct("<QI")
 _ACCEPTED = Struct("<QIQQI")
@@ -34,6 +37,15 @@ def accepted(ballot: Ballot, commit: int, first: int, values: Sequence[bytes]) -
 
 def snapshot(slot: int, state: bytes) -> Record:
     return SNAPSHOT, _SLOT.pack(slot) + state
+
+
+def fresh(nonce: int) -> Record:
+    return FRESH, _SLOT.pack(nonce)
+
+
+def member(membership: Membership) -> Record:
+    founders, roster, joined = membership
+    return MEMBER, pack(f"<?{2 * len(founders)}Q", joined, *founders, *roster)
 
 
 def read_promise(payload: bytes) -> Ballot:
@@ -55,3 +67,13 @@ def read_accepted(payload: bytes) -> tuple[Ballot, int, int, list[bytes]]:
 def read_snapshot(payload: bytes) -> tuple[int, bytes]:
     """(slot, snapshot)."""
     return _SLOT.unpack_from(payload)[0], payload[_SLOT.size :]
+
+
+def read_fresh(payload: bytes) -> int:
+    return int(_SLOT.unpack(payload)[0])
+
+
+def read_member(payload: bytes) -> Membership:
+    joined, *numbers = unpack_from(f"<?{len(payload) // 8}Q", payload)
+    half = len(numbers) // 2
+    return Membership(tuple(numbers[:half]), tuple(numbers[half:]), joined)

@@ -4,6 +4,9 @@ The embedding core hands every event to `handle` that is Paxos's: messages of `l
 names begin with `TIMERS`, `Persisted` of the journal `JOURNAL`. What comes back are effects of `logdb.log.cores` for
 the host and, among them and in their place, notices for the embedding core, which takes them out.
 
+Before all that it must be a member (`joining.py`). What members say to each other carries whom they know to have lost
+its disk, so that nothing counts which such a one has said before (PAX-16).
+
 A replica that has not heard of a leader for a while *canvasses*: would a quorum promise me this ballot? Only then it
 *prepares*, which binds. So who is cut off for a while, or knows less than the others, deposes nobody (PAX-8, PAX-13).
 """
@@ -31,8 +34,11 @@ from logdb.log.cores import (
 )
 from logdb.log.paxos.acceptor import Acceptor
 from logdb.log.paxos.face import Config, Deposed, NotLeader, Outcome
+from logdb.log.paxos.joining import Joining
 from logdb.log.paxos.leader import Leader
+from logdb.log.paxos.membership import FOUNDER, Membership
 from logdb.log.paxos.messages import (
+    NOBODY,
     Accept,
     Accepted,
     Ballot,
@@ -41,13 +47,17 @@ from logdb.log.paxos.messages import (
     Entry,
     Install,
     Installed,
+    Knock,
     Prepare,
     Probe,
     Probed,
     Promise,
     Refused,
+    Said,
+    Welcome,
 )
 
+JOIN = "paxos.join"
 ELECTION = "paxos.election"
 HEARTBEAT = "paxos.heartbeat"
 
@@ -64,8 +74,7 @@ class Role(Enum):
 class Replica:
     """A replica of the log. `members`: the addresses of all (1, 3 or 5), the same list in the same order everywhere.
 
-    `journal`: "paxos" as it was found; None at the very first start, which creates it. A replica whose journal was lost
-    must not start again without it: it would forget its promises.
+    `journal`: "paxos" as it was found; None at the first start, which creates it, and where it was lost.
     """
 
     def __init__(
@@ -78,6 +87,10 @@ class Replica:
         self._quorum = len(members) // 2 + 1
         self._out: list[Outcome] = []
         self._acceptor = Acceptor(journal, self._out, config.batch_bytes)
+        self._index = self._members.index(me)
+        self._joining = Joining(self._index, len(members), self._acceptor)
+        self._joined = False
+        self._cluster = 0
         self._role = Role.FOLLOWING
         self._leader: Address = ""
         self._leading: Leader | None = None
@@ -107,18 +120,29 @@ class Replica:
     def start(self, now: int) -> list[Outcome]:
         """What to do when the node starts: Restore, Chosen of what is known to be chosen, the first timer."""
         self._acceptor.restore()
-        self._heard_at = now
-        if self._others:
-            self._arm(now)
-        else:
-            self._run_for(now)
+        if self._acceptor.membership is None:
+            if self._acceptor.promised > NOBODY and not self._acceptor.nonce:  # a journal from before there were nonces
+                everybody = len(self._members)
+                self._acceptor.enrol(Membership((0,) * everybody, (FOUNDER,) * everybody, True))
+            else:
+                self._joining.begin(self._rng.getrandbits(62) + 1)
+        self._knock(now)
+        self._advance(now)
         return self._taken()
 
     def handle(self, event: Event, now: int) -> list[Outcome]:
         """What to do about an event. Raises ProtocolViolation."""
         match event:
-            case Received(sender, message):
-                self._do[type(message)](sender, message, now)
+            case Received(sender, _) if sender not in self._others:
+                pass  # whose configuration is another one
+            case Received(sender, Said() as said):
+                self._hear(sender, said, now)
+            case Received(sender, Knock() as knock):
+                self._knocked(sender, knock, now)
+            case Received(sender, Welcome() as welcome):
+                if self._joining.welcomed(self._members.index(sender), welcome, now):
+                    self._knock(now)
+                self._advance(now)
             case Persisted(_, end):
                 self._perform(self._acceptor.persisted(end), now)
             case Timer(name):
@@ -141,6 +165,22 @@ class Replica:
         """`snapshot` is the state after `slot`, a chosen one: what is before it can go."""
         self._acceptor.compact(slot, snapshot, self._config.retain_bytes)
         return self._taken()
+
+    @property
+    def has_joined(self) -> bool:
+        """Whether this replica is a member, durably: it counts among those of which more than half must live."""
+        return self._acceptor.has_joined_durably
+
+    @property
+    def was_let_in(self) -> bool:
+        """Whether it has lost its disk since the cluster was founded, and become a member again."""
+        membership = self._acceptor.membership
+        return membership is not None and membership.roster[self._index] > FOUNDER
+
+    @property
+    def cluster(self) -> int:
+        """What tells this replica's cluster from others that were founded under the same names; 0 before it has one."""
+        return self._cluster
 
     @property
     def is_leader(self) -> bool:
@@ -170,6 +210,7 @@ class Replica:
     def check_invariants(self) -> None:
         """PAX-n, those that one replica can see. Raises AssertionError."""
         self._acceptor.check_invariants()
+        assert self._joined or self._role is Role.FOLLOWING, "PAX-15"
         assert (self._role is Role.LEADING) == (self._leading is not None), "PAX-2"
         if self._leading is not None:
             assert self._leading.ballot == self._acceptor.promised, "PAX-2"
@@ -178,9 +219,16 @@ class Replica:
     # ---- effects and timers
 
     def _taken(self) -> list[Outcome]:
-        out = self._out[:]
+        out = [self._said(effect) if isinstance(effect, Send) else effect for effect in self._out]
         self._out.clear()
         return out
+
+    def _said(self, send: Send) -> Send:
+        """With what is known now of the others: no less than when it was meant to be said."""
+        membership = self._acceptor.membership
+        if membership is None or isinstance(send.message, Knock | Welcome):
+            return send
+        return Send(send.to, Said(self._cluster, membership.roster, send.message))
 
     def _answer(self, to: Address, message: Any, now: int) -> None:
         """Say it as soon as everything written so far is durable (PAX-1)."""
@@ -194,7 +242,9 @@ class Replica:
                 self._out.append(effect)
 
     def _timer(self, name: str, now: int) -> None:
-        if name == HEARTBEAT and self._leading is not None:
+        if name == JOIN:
+            self._knock(now)
+        elif name == HEARTBEAT and self._leading is not None:
             if self._leading.has_quorum(now):
                 self._leading.heartbeat()
                 self._out.append(SetTimer(HEARTBEAT, now + self._config.heartbeat_ns))
@@ -211,6 +261,83 @@ class Replica:
         self._heard_at = now
         self._patience_ns = self._config.election_ns + self._rng.randrange(self._config.election_ns)
         self._out.append(SetTimer(ELECTION, now + self._patience_ns))
+
+    # ---- being a member
+
+    def _knock(self, now: int) -> None:
+        """Tell all others that this replica is none, and again until it is."""
+        if not self._acceptor.has_joined:
+            for other in self._others:
+                self._answer(other, self._joining.knock(), now)
+            self._out.append(SetTimer(JOIN, now + self._config.heartbeat_ns))
+
+    def _advance(self, now: int) -> None:
+        """Do what a member does as soon as this replica is one."""
+        if self._joined:
+            return
+        self._joining.caught_up()
+        membership = self._acceptor.membership
+        if membership is not None:
+            self._cluster = membership.cluster
+        if self._acceptor.has_joined:
+            self._joined = True
+            self._out.append(CancelTimer(JOIN))
+            self._heard_at = now
+            if self._others:
+                self._arm(now)
+            else:
+                self._run_for(now)
+
+    def _knocked(self, sender: Address, knock: Knock, now: int) -> None:
+        """Another replica is no member. A member answers when the other's new incarnation is durable here (PAX-15)."""
+        number, membership = self._members.index(sender), self._acceptor.membership
+        if not self._joined or membership is None:
+            if self._joining.knocked(number, knock):
+                self._knock(now)
+            self._advance(now)
+            return
+        if knock.cluster == self._cluster:
+            roster = list(membership.roster)
+            roster[number] = max(roster[number], knock.incarnation)
+            membership = self._learn(roster)
+        leads = self._leading is not None
+        promised, last = self._acceptor.promised, self._acceptor.last
+        self._answer(sender, Welcome(membership.founders, membership.roster, promised, leads, last), now)
+
+    def _hear(self, sender: Address, said: Said, now: int) -> None:
+        """What a member says, unless it is not one any more, or one of another cluster (PAX-16)."""
+        membership = self._acceptor.membership
+        if membership is None or said.cluster != self._cluster:
+            return
+        number = self._members.index(sender)
+        if said.roster[number] < membership.roster[number]:
+            return
+        self._learn(said.roster)
+        self._do[type(said.message)](sender, said.message, now)
+        self._advance(now)
+
+    def _learn(self, roster: Sequence[int]) -> Membership:
+        """Others have lost their disks: what they have said before counts no more (PAX-16)."""
+        membership = self._acceptor.membership
+        assert membership is not None, "PAX-14"
+        newest = tuple(map(max, membership.roster, roster))
+        if newest == membership.roster:
+            return membership
+        if newest[self._index] != membership.roster[self._index]:
+            raise ProtocolViolation(
+                f"PAX-17: another one has become a member as {self._me} since this replica was one; with an old disk "
+                "it must not go on"
+            )
+        for member, before, after in zip(self._members, membership.roster, newest, strict=True):
+            if before != after:
+                self._backers.discard(member)
+                self._promises.pop(member, None)
+                self._whole.discard(member)
+                if self._leading is not None:
+                    self._leading.forget(member)
+        membership = membership._replace(roster=newest)
+        self._acceptor.enrol(membership)
+        return membership
 
     # ---- leadership
 
@@ -243,6 +370,8 @@ class Replica:
         self._arm(now)
 
     def _canvass(self, sender: Address, message: Canvass, now: int) -> None:
+        if not self._joined:
+            return
         if message.ballot <= self._acceptor.promised:
             self._out.append(Send(sender, Refused(message.ballot, self._acceptor.promised)))
         elif self._misses_leader(now) and message.commit >= self._acceptor.commit:
@@ -270,7 +399,7 @@ class Replica:
 
     def _prepare(self, sender: Address, message: Prepare, now: int) -> None:
         ballot, first = message
-        if not self._obeys(sender, ballot, now):
+        if not self._joined or not self._obeys(sender, ballot, now):
             return
         # Who knows more to be chosen is the better leader, and need not keep what others lack (PAX-8).
         if first > self._acceptor.commit:

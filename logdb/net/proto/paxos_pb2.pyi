@@ -125,3 +125,63 @@ class Probed(_message.Message):
     ballot: Ballot
     number: int
     def __init__(self, ballot: _Optional[_Union[Ballot, _Mapping]] = ..., number: _Optional[int] = ...) -> None: ...
+
+class Message(_message.Message):
+    __slots__ = ("accept", "accepted", "probe", "probed", "canvass", "canvassed", "prepare", "promise", "install", "installed", "refused")
+    ACCEPT_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    PROBE_FIELD_NUMBER: _ClassVar[int]
+    PROBED_FIELD_NUMBER: _ClassVar[int]
+    CANVASS_FIELD_NUMBER: _ClassVar[int]
+    CANVASSED_FIELD_NUMBER: _ClassVar[int]
+    PREPARE_FIELD_NUMBER: _ClassVar[int]
+    PROMISE_FIELD_NUMBER: _ClassVar[int]
+    INSTALL_FIELD_NUMBER: _ClassVar[int]
+    INSTALLED_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    accept: Accept
+    accepted: Accepted
+    probe: Probe
+    probed: Probed
+    canvass: Canvass
+    canvassed: Canvassed
+    prepare: Prepare
+    promise: Promise
+    install: Install
+    installed: Installed
+    refused: Refused
+    def __init__(self, accept: _Optional[_Union[Accept, _Mapping]] = ..., accepted: _Optional[_Union[Accepted, _Mapping]] = ..., probe: _Optional[_Union[Probe, _Mapping]] = ..., probed: _Optional[_Union[Probed, _Mapping]] = ..., canvass: _Optional[_Union[Canvass, _Mapping]] = ..., canvassed: _Optional[_Union[Canvassed, _Mapping]] = ..., prepare: _Optional[_Union[Prepare, _Mapping]] = ..., promise: _Optional[_Union[Promise, _Mapping]] = ..., install: _Optional[_Union[Install, _Mapping]] = ..., installed: _Optional[_Union[Installed, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ...) -> None: ...
+
+class Said(_message.Message):
+    __slots__ = ("cluster", "roster", "message")
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    ROSTER_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    cluster: int
+    roster: _containers.RepeatedScalarFieldContainer[int]
+    message: Message
+    def __init__(self, cluster: _Optional[int] = ..., roster: _Optional[_Iterable[int]] = ..., message: _Optional[_Union[Message, _Mapping]] = ...) -> None: ...
+
+class Knock(_message.Message):
+    __slots__ = ("nonces", "cluster", "incarnation")
+    NONCES_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    nonces: _containers.RepeatedScalarFieldContainer[int]
+    cluster: int
+    incarnation: int
+    def __init__(self, nonces: _Optional[_Iterable[int]] = ..., cluster: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
+
+class Welcome(_message.Message):
+    __slots__ = ("founders", "roster", "promised", "leads", "last")
+    FOUNDERS_FIELD_NUMBER: _ClassVar[int]
+    ROSTER_FIELD_NUMBER: _ClassVar[int]
+    PROMISED_FIELD_NUMBER: _ClassVar[int]
+    LEADS_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    founders: _containers.RepeatedScalarFieldContainer[int]
+    roster: _containers.RepeatedScalarFieldContainer[int]
+    promised: Ballot
+    leads: bool
+    last: int
+    def __init__(self, founders: _Optional[_Iterable[int]] = ..., roster: _Optional[_Iterable[int]] = ..., promised: _Optional[_Union[Ballot, _Mapping]] = ..., leads: _Optional[bool] = ..., last: _Optional[int] = ...) -> None: ...

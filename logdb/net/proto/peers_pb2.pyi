@@ -62,7 +62,7 @@ class Hello(_message.Message):
     def __init__(self, version: _Optional[int] = ..., cluster: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., address: _Optional[str] = ..., ordering: _Optional[_Iterable[str]] = ..., mapping: _Optional[_Iterable[str]] = ..., right: _Optional[int] = ...) -> None: ...
 
 class Message(_message.Message):
-    __slots__ = ("append", "appended", "replicate", "held", "report", "updates", "pulled", "pull", "paxos_accept", "paxos_accepted", "refused", "ask_fate", "fate", "read", "found", "not_found", "ask_time", "time_is", "ask_sessions", "sessions_are", "ask_placements", "placements", "register", "register_aggregator", "ask", "you", "tally", "suspect", "recovered", "caught_up", "suspect_aggregator", "ask_view", "view_is", "ask_tail", "tail_is", "change", "changed", "not_leader", "paxos_canvass", "paxos_canvassed", "paxos_prepare", "paxos_promise", "paxos_install", "paxos_installed", "paxos_refused", "paxos_probe", "paxos_probed", "mapping_reads", "mapping_answers", "mapping_await", "mapping_verdicts", "mapping_busy", "mapping_ask_slice", "mapping_slice", "mapping_nothing", "mapping_hold", "mapping_compact", "mapping_compacting", "mapping_compacted")
+    __slots__ = ("append", "appended", "replicate", "held", "report", "updates", "pulled", "pull", "paxos_said", "refused", "ask_fate", "fate", "read", "found", "not_found", "ask_time", "time_is", "ask_sessions", "sessions_are", "ask_placements", "placements", "register", "register_aggregator", "ask", "you", "tally", "suspect", "recovered", "caught_up", "suspect_aggregator", "ask_view", "view_is", "ask_tail", "tail_is", "change", "changed", "not_leader", "paxos_knock", "paxos_welcome", "mapping_reads", "mapping_answers", "mapping_await", "mapping_verdicts", "mapping_busy", "mapping_ask_slice", "mapping_slice", "mapping_nothing", "mapping_hold", "mapping_compact", "mapping_compacting", "mapping_compacted")
     APPEND_FIELD_NUMBER: _ClassVar[int]
     APPENDED_FIELD_NUMBER: _ClassVar[int]
     REPLICATE_FIELD_NUMBER: _ClassVar[int]
@@ -71,8 +71,7 @@ class Message(_message.Message):
     UPDATES_FIELD_NUMBER: _ClassVar[int]
     PULLED_FIELD_NUMBER: _ClassVar[int]
     PULL_FIELD_NUMBER: _ClassVar[int]
-    PAXOS_ACCEPT_FIELD_NUMBER: _ClassVar[int]
-    PAXOS_ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    PAXOS_SAID_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
     ASK_FATE_FIELD_NUMBER: _ClassVar[int]
     FATE_FIELD_NUMBER: _ClassVar[int]
@@ -101,15 +100,8 @@ class Message(_message.Message):
     CHANGE_FIELD_NUMBER: _ClassVar[int]
     CHANGED_FIELD_NUMBER: _ClassVar[int]
     NOT_LEADER_FIELD_NUMBER: _ClassVar[int]
-    PAXOS_CANVASS_FIELD_NUMBER: _ClassVar[int]
-    PAXOS_CANVASSED_FIELD_NUMBER: _ClassVar[int]
-    PAXOS_PREPARE_FIELD_NUMBER: _ClassVar[int]
-    PAXOS_PROMISE_FIELD_NUMBER: _ClassVar[int]
-    PAXOS_INSTALL_FIELD_NUMBER: _ClassVar[int]
-    PAXOS_INSTALLED_FIELD_NUMBER: _ClassVar[int]
-    PAXOS_REFUSED_FIELD_NUMBER: _ClassVar[int]
-    PAXOS_PROBE_FIELD_NUMBER: _ClassVar[int]
-    PAXOS_PROBED_FIELD_NUMBER: _ClassVar[int]
+    PAXOS_KNOCK_FIELD_NUMBER: _ClassVar[int]
+    PAXOS_WELCOME_FIELD_NUMBER: _ClassVar[int]
     MAPPING_READS_FIELD_NUMBER: _ClassVar[int]
     MAPPING_ANSWERS_FIELD_NUMBER: _ClassVar[int]
     MAPPING_AWAIT_FIELD_NUMBER: _ClassVar[int]
@@ -130,8 +122,7 @@ class Message(_message.Message):
     updates: _scalog_pb2.Updates
     pulled: _scalog_pb2.Pulled
     pull: _scalog_pb2.Pull
-    paxos_accept: _paxos_pb2.Accept
-    paxos_accepted: _paxos_pb2.Accepted
+    paxos_said: _paxos_pb2.Said
     refused: _scalog_pb2.Refused
     ask_fate: _scalog_pb2.AskFate
     fate: _scalog_pb2.Fate
@@ -160,15 +151,8 @@ class Message(_message.Message):
     change: _scalog_pb2.Change
     changed: _scalog_pb2.Changed
     not_leader: _scalog_pb2.NotLeader
-    paxos_canvass: _paxos_pb2.Canvass
-    paxos_canvassed: _paxos_pb2.Canvassed
-    paxos_prepare: _paxos_pb2.Prepare
-    paxos_promise: _paxos_pb2.Promise
-    paxos_install: _paxos_pb2.Install
-    paxos_installed: _paxos_pb2.Installed
-    paxos_refused: _paxos_pb2.Refused
-    paxos_probe: _paxos_pb2.Probe
-    paxos_probed: _paxos_pb2.Probed
+    paxos_knock: _paxos_pb2.Knock
+    paxos_welcome: _paxos_pb2.Welcome
     mapping_reads: _mapping_pb2.Reads
     mapping_answers: _mapping_pb2.Answers
     mapping_await: _mapping_pb2.Await
@@ -181,4 +165,4 @@ class Message(_message.Message):
     mapping_compact: _mapping_pb2.Compact
     mapping_compacting: _mapping_pb2.Compacting
     mapping_compacted: _mapping_pb2.Compacted
-    def __init__(self, append: _Optional[_Union[_scalog_pb2.Append, _Mapping]] = ..., appended: _Optional[_Union[_scalog_pb2.Appended, _Mapping]] = ..., replicate: _Optional[_Union[_scalog_pb2.Replicate, _Mapping]] = ..., held: _Optional[_Union[_scalog_pb2.Held, _Mapping]] = ..., report: _Optional[_Union[_scalog_pb2.Report, _Mapping]] = ..., updates: _Optional[_Union[_scalog_pb2.Updates, _Mapping]] = ..., pulled: _Optional[_Union[_scalog_pb2.Pulled, _Mapping]] = ..., pull: _Optional[_Union[_scalog_pb2.Pull, _Mapping]] = ..., paxos_accept: _Optional[_Union[_paxos_pb2.Accept, _Mapping]] = ..., paxos_accepted: _Optional[_Union[_paxos_pb2.Accepted, _Mapping]] = ..., refused: _Optional[_Union[_scalog_pb2.Refused, _Mapping]] = ..., ask_fate: _Optional[_Union[_scalog_pb2.AskFate, _Mapping]] = ..., fate: _Optional[_Union[_scalog_pb2.Fate, _Mapping]] = ..., read: _Optional[_Union[_scalog_pb2.Read, _Mapping]] = ..., found: _Optional[_Union[_scalog_pb2.Found, _Mapping]] = ..., not_found: _Optional[_Union[_scalog_pb2.NotFound, _Mapping]] = ..., ask_time: _Optional[_Union[_scalog_pb2.AskTime, _Mapping]] = ..., time_is: _Optional[_Union[_scalog_pb2.TimeIs, _Mapping]] = ..., ask_sessions: _Optional[_Union[_scalog_pb2.AskSessions, _Mapping]] = ..., sessions_are: _Optional[_Union[_scalog_pb2.SessionsAre, _Mapping]] = ..., ask_placements: _Optional[_Union[_scalog_pb2.AskPlacements, _Mapping]] = ..., placements: _Optional[_Union[_scalog_pb2.Placements, _Mapping]] = ..., register: _Optional[_Union[_scalog_pb2.Register, _Mapping]] = ..., register_aggregator: _Optional[_Union[_scalog_pb2.RegisterAggregator, _Mapping]] = ..., ask: _Optional[_Union[_scalog_pb2.Ask, _Mapping]] = ..., you: _Optional[_Union[_scalog_pb2.You, _Mapping]] = ..., tally: _Optional[_Union[_scalog_pb2.Tally, _Mapping]] = ..., suspect: _Optional[_Union[_scalog_pb2.Suspect, _Mapping]] = ..., recovered: _Optional[_Union[_scalog_pb2.Recovered, _Mapping]] = ..., caught_up: _Optional[_Union[_scalog_pb2.CaughtUp, _Mapping]] = ..., suspect_aggregator: _Optional[_Union[_scalog_pb2.SuspectAggregator, _Mapping]] = ..., ask_view: _Optional[_Union[_scalog_pb2.AskView, _Mapping]] = ..., view_is: _Optional[_Union[_scalog_pb2.ViewIs, _Mapping]] = ..., ask_tail: _Optional[_Union[_scalog_pb2.AskTail, _Mapping]] = ..., tail_is: _Optional[_Union[_scalog_pb2.TailIs, _Mapping]] = ..., change: _Optional[_Union[_scalog_pb2.Change, _Mapping]] = ..., changed: _Optional[_Union[_scalog_pb2.Changed, _Mapping]] = ..., not_leader: _Optional[_Union[_scalog_pb2.NotLeader, _Mapping]] = ..., paxos_canvass: _Optional[_Union[_paxos_pb2.Canvass, _Mapping]] = ..., paxos_canvassed: _Optional[_Union[_paxos_pb2.Canvassed, _Mapping]] = ..., paxos_prepare: _Optional[_Union[_paxos_pb2.Prepare, _Mapping]] = ..., paxos_promise: _Optional[_Union[_paxos_pb2.Promise, _Mapping]] = ..., paxos_install: _Optional[_Union[_paxos_pb2.Install, _Mapping]] = ..., paxos_installed: _Optional[_Union[_paxos_pb2.Installed, _Mapping]] = ..., paxos_refused: _Optional[_Union[_paxos_pb2.Refused, _Mapping]] = ..., paxos_probe: _Optional[_Union[_paxos_pb2.Probe, _Mapping]] = ..., paxos_probed: _Optional[_Union[_paxos_pb2.Probed, _Mapping]] = ..., mapping_reads: _Optional[_Union[_mapping_pb2.Reads, _Mapping]] = ..., mapping_answers: _Optional[_Union[_mapping_pb2.Answers, _Mapping]] = ..., mapping_await: _Optional[_Union[_mapping_pb2.Await, _Mapping]] = ..., mapping_verdicts: _Optional[_Union[_mapping_pb2.Verdicts, _Mapping]] = ..., mapping_busy: _Optional[_Union[_mapping_pb2.Busy, _Mapping]] = ..., mapping_ask_slice: _Optional[_Union[_mapping_pb2.AskSlice, _Mapping]] = ..., mapping_slice: _Optional[_Union[_mapping_pb2.Slice, _Mapping]] = ..., mapping_nothing: _Optional[_Union[_mapping_pb2.Nothing, _Mapping]] = ..., mapping_hold: _Optional[_Union[_mapping_pb2.Hold, _Mapping]] = ..., mapping_compact: _Optional[_Union[_mapping_pb2.Compact, _Mapping]] = ..., mapping_compacting: _Optional[_Union[_mapping_pb2.Compacting, _Mapping]] = ..., mapping_compacted: _Optional[_Union[_mapping_pb2.Compacted, _Mapping]] = ...) -> None: ...
+    def __init__(self, append: _Optional[_Union[_scalog_pb2.Append, _Mapping]] = ..., appended: _Optional[_Union[_scalog_pb2.Appended, _Mapping]] = ..., replicate: _Optional[_Union[_scalog_pb2.Replicate, _Mapping]] = ..., held: _Optional[_Union[_scalog_pb2.Held, _Mapping]] = ..., report: _Optional[_Union[_scalog_pb2.Report, _Mapping]] = ..., updates: _Optional[_Union[_scalog_pb2.Updates, _Mapping]] = ..., pulled: _Optional[_Union[_scalog_pb2.Pulled, _Mapping]] = ..., pull: _Optional[_Union[_scalog_pb2.Pull, _Mapping]] = ..., paxos_said: _Optional[_Union[_paxos_pb2.Said, _Mapping]] = ..., refused: _Optional[_Union[_scalog_pb2.Refused, _Mapping]] = ..., ask_fate: _Optional[_Union[_scalog_pb2.AskFate, _Mapping]] = ..., fate: _Optional[_Union[_scalog_pb2.Fate, _Mapping]] = ..., read: _Optional[_Union[_scalog_pb2.Read, _Mapping]] = ..., found: _Optional[_Union[_scalog_pb2.Found, _Mapping]] = ..., not_found: _Optional[_Union[_scalog_pb2.NotFound, _Mapping]] = ..., ask_time: _Optional[_Union[_scalog_pb2.AskTime, _Mapping]] = ..., time_is: _Optional[_Union[_scalog_pb2.TimeIs, _Mapping]] = ..., ask_sessions: _Optional[_Union[_scalog_pb2.AskSessions, _Mapping]] = ..., sessions_are: _Optional[_Union[_scalog_pb2.SessionsAre, _Mapping]] = ..., ask_placements: _Optional[_Union[_scalog_pb2.AskPlacements, _Mapping]] = ..., placements: _Optional[_Union[_scalog_pb2.Placements, _Mapping]] = ..., register: _Optional[_Union[_scalog_pb2.Register, _Mapping]] = ..., register_aggregator: _Optional[_Union[_scalog_pb2.RegisterAggregator, _Mapping]] = ..., ask: _Optional[_Union[_scalog_pb2.Ask, _Mapping]] = ..., you: _Optional[_Union[_scalog_pb2.You, _Mapping]] = ..., tally: _Optional[_Union[_scalog_pb2.Tally, _Mapping]] = ..., suspect: _Optional[_Union[_scalog_pb2.Suspect, _Mapping]] = ..., recovered: _Optional[_Union[_scalog_pb2.Recovered, _Mapping]] = ..., caught_up: _Optional[_Union[_scalog_pb2.CaughtUp, _Mapping]] = ..., suspect_aggregator: _Optional[_Union[_scalog_pb2.SuspectAggregator, _Mapping]] = ..., ask_view: _Optional[_Union[_scalog_pb2.AskView, _Mapping]] = ..., view_is: _Optional[_Union[_scalog_pb2.ViewIs, _Mapping]] = ..., ask_tail: _Optional[_Union[_scalog_pb2.AskTail, _Mapping]] = ..., tail_is: _Optional[_Union[_scalog_pb2.TailIs, _Mapping]] = ..., change: _Optional[_Union[_scalog_pb2.Change, _Mapping]] = ..., changed: _Optional[_Union[_scalog_pb2.Changed, _Mapping]] = ..., not_leader: _Optional[_Union[_scalog_pb2.NotLeader, _Mapping]] = ..., paxos_knock: _Optional[_Union[_paxos_pb2.Knock, _Mapping]] = ..., paxos_welcome: _Optional[_Union[_paxos_pb2.Welcome, _Mapping]] = ..., mapping_reads: _Optional[_Union[_mapping_pb2.Reads, _Mapping]] = ..., mapping_answers: _Optional[_Union[_mapping_pb2.Answers, _Mapping]] = ..., mapping_await: _Optional[_Union[_mapping_pb2.Await, _Mapping]] = ..., mapping_verdicts: _Optional[_Union[_mapping_pb2.Verdicts, _Mapping]] = ..., mapping_busy: _Optional[_Union[_mapping_pb2.Busy, _Mapping]] = ..., mapping_ask_slice: _Optional[_Union[_mapping_pb2.AskSlice, _Mapping]] = ..., mapping_slice: _Optional[_Union[_mapping_pb2.Slice, _Mapping]] = ..., mapping_nothing: _Optional[_Union[_mapping_pb2.Nothing, _Mapping]] = ..., mapping_hold: _Optional[_Union[_mapping_pb2.Hold, _Mapping]] = ..., mapping_compact: _Optional[_Union[_mapping_pb2.Compact, _Mapping]] = ..., mapping_compacting: _Optional[_Union[_mapping_pb2.Compacting, _Mapping]] = ..., mapping_compacted: _Optional[_Union[_mapping_pb2.Compacted, _Mapping]] = ...) -> None: ...

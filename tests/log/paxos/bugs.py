@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from logdb.log.cores import Journal, Send
-from logdb.log.paxos import messages, replica
+from logdb.log.paxos import messages, records, replica
 from logdb.log.paxos.acceptor import Acceptor
 from logdb.log.paxos.face import Confirmed
+from logdb.log.paxos.joining import Joining
 from logdb.log.paxos.leader import Leader
-from logdb.log.paxos.messages import NOBODY, Accepted, Ballot, Promise
+from logdb.log.paxos.membership import FOUNDER, Membership
+from logdb.log.paxos.messages import NOBODY, Accepted, Ballot, Knock, Promise, Said, Welcome
 from logdb.log.paxos.replica import Replica
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -180,6 +182,146 @@ def promise_to_one_who_knows_less(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Replica, "_prepare", prepare)
 
 
+def welcome_before_persisting(patch: pytest.MonkeyPatch) -> None:
+    """A crash forgets the new incarnation, and votes of the former one count again."""
+    _answer_at_once(patch, Welcome)
+
+
+def vote_with_an_empty_disk(patch: pytest.MonkeyPatch) -> None:
+    """Who has lost its disk is a member as soon as it knows the name of the cluster."""
+
+    def welcomed(self: Joining, sender: int, welcome: Welcome, now: int) -> bool:
+        if self._acceptor.membership is None:
+            self._acceptor.enrol(Membership(tuple(welcome.founders), tuple(welcome.roster), True))
+        return False
+
+    patch.setattr(Joining, "welcomed", welcomed)
+
+
+def count_votes_of_a_former_self(patch: pytest.MonkeyPatch) -> None:
+    """Of which those who count them know that it has lost its disk."""
+    right = Replica._hear
+
+    def hear(self: Replica, sender: str, said: Said, now: int) -> None:
+        membership = self._acceptor.membership
+        if membership is not None:
+            number = self._members.index(sender)
+            roster = list(said.roster)
+            roster[number] = max(roster[number], membership.roster[number])
+            said = said._replace(roster=roster)
+        right(self, sender, said, now)
+
+    patch.setattr(Replica, "_hear", hear)
+
+
+def keep_votes_of_a_former_self(patch: pytest.MonkeyPatch) -> None:
+    """That were counted before it was known that it has lost its disk."""
+    patch.setattr(Leader, "forget", lambda self, address: None)
+    right = Replica._learn
+
+    def learn(self: Replica, roster: Sequence[int]) -> Membership:
+        kept = set(self._backers), dict(self._promises), set(self._whole)
+        membership = right(self, roster)
+        self._backers, self._promises, self._whole = kept
+        return membership
+
+    patch.setattr(Replica, "_learn", learn)
+
+
+def tell_nobody_who_lost_its_disk(patch: pytest.MonkeyPatch) -> None:
+    """Those who were not asked count votes of its former self."""
+    right = Replica._said
+
+    def said(self: Replica, send: Send) -> Send:
+        send = right(self, send)
+        if isinstance(send.message, Said):
+            roster = [FOUNDER] * len(send.message.roster)
+            roster[self._index] = send.message.roster[self._index]
+            send = Send(send.to, send.message._replace(roster=tuple(roster)))
+        return send
+
+    patch.setattr(Replica, "_said", said)
+
+
+def be_let_in_by_too_few(patch: pytest.MonkeyPatch) -> None:
+    """As if it counted itself."""
+    right = Joining.__init__
+
+    def init(self: Joining, *arguments: Any) -> None:
+        right(self, *arguments)
+        self._quorum -= 1
+
+    patch.setattr(Joining, "__init__", init)
+
+
+def forget_what_others_promised(patch: pytest.MonkeyPatch) -> None:
+    """Who is let in takes part in the next instance, whatever its former self has promised."""
+    right = Joining.welcomed
+
+    def welcomed(self: Joining, sender: int, welcome: Welcome, now: int) -> bool:
+        if self._acceptor.membership is None:
+            welcome = welcome._replace(promised=NOBODY)
+        return right(self, sender, welcome, now)
+
+    patch.setattr(Joining, "welcomed", welcomed)
+
+
+def join_without_the_values(patch: pytest.MonkeyPatch) -> None:
+    """Who is let in promises at once, and knows of no value."""
+
+    def caught_up(self: Joining) -> None:
+        membership = self._acceptor.membership
+        if membership is not None and not membership.joined:
+            self._acceptor.enrol(membership._replace(joined=True))
+
+    patch.setattr(Joining, "caught_up", caught_up)
+
+
+def go_by_an_instance_alone(patch: pytest.MonkeyPatch) -> None:
+    """Who has lost its disk takes part again when it has seen one instance completed, and tells nobody that it has (as
+    in *Paxos made live*, 5.1). Here ballots span instances."""
+    right = Joining.knock
+
+    def knock(self: Joining) -> Knock:
+        return right(self)._replace(incarnation=0)
+
+    def welcomed(self: Joining, sender: int, welcome: Welcome, now: int) -> bool:
+        membership = self._acceptor.membership
+        if membership is None and welcome.leads:
+            self._acceptor.enrol(Membership(tuple(welcome.founders), tuple(welcome.roster), False))
+            self._goal = welcome.promised, welcome.last + 1
+        return membership is None
+
+    patch.setattr(Joining, "knock", knock)
+    patch.setattr(Joining, "welcomed", welcomed)
+
+
+def drop_the_roster_with_the_old_journal(patch: pytest.MonkeyPatch) -> None:
+    """A snapshot takes with it who this replica is."""
+    right = Acceptor._write
+
+    def write(self: Acceptor, written: Sequence[Any]) -> None:
+        if written[0][0] == records.SNAPSHOT:
+            written = [record for record in written if record[0] != records.MEMBER]
+        right(self, written)
+
+    patch.setattr(Acceptor, "_write", write)
+
+
+def found_without_all(patch: pytest.MonkeyPatch) -> None:
+    """More than half are enough to found a cluster."""
+
+    def found(self: Joining) -> bool:
+        told = [other for other in self._others if self._nonces[other]]
+        if len(told) + 1 < self._quorum:
+            return False
+        founders = tuple(nonce or 1 for nonce in self._nonces)
+        self._acceptor.enrol(Membership(founders, (FOUNDER,) * len(founders), True))
+        return True
+
+    patch.setattr(Joining, "_found", found)
+
+
 BUGS: list[Plant] = [
     promise_before_persisting,
     accept_before_persisting,
@@ -198,4 +340,8 @@ BUGS: list[Plant] = [
     trim_before_the_snapshot_is_durable,
     take_what_the_leader_says_for_another_ballot,
     promise_to_one_who_knows_less,
+    welcome_before_persisting,
+    vote_with_an_empty_disk,
+    join_without_the_values,
 ]
+"""Those that the simulation finds. The others need one order of events in a million; stories tell them."""

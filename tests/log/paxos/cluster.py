@@ -3,6 +3,9 @@
 After every event the replica's invariants are checked, and what it says: that no slot has two values (PAX-3), that a
 quorum has durably accepted what is chosen (PAX-6), that slots come in order and a snapshot is the state that chosen
 values make (PAX-11), that a confirmed read misses nothing which was chosen before (PAX-10).
+
+A disk may be lost as well, of fewer than half of the replicas at a time: until such a one has joined again, what its
+lost disk held counts as held. Others must see to it that it is.
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ import heapq
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from operator import ge
 from typing import Any
 from zlib import crc32
 
@@ -30,13 +35,17 @@ from logdb.log.cores import (
     Trim,
 )
 from logdb.log.paxos import Chosen, Config, Confirmed, Deposed, Elected, NotLeader, Outcome, Replica, Restore, records
-from logdb.log.paxos.messages import NOBODY, Accepted, Prepare, Promise
+from logdb.log.paxos.messages import NOBODY, Accepted, Prepare, Promise, Said, Welcome
 
 CONFIG = Config(
     election_ns=100 * MILLISECOND, heartbeat_ns=25 * MILLISECOND, batch_bytes=200, window=4, retain_bytes=150
 )
 HASTY = replace(CONFIG, election_ns=50 * MILLISECOND)
-BINDING = (Promise, Accepted)
+BINDING = (Promise, Accepted, Welcome)
+
+
+def _binds(message: Any) -> bool:
+    return isinstance(message.message if isinstance(message, Said) else message, BINDING)
 
 
 def state_after(state: int, value: bytes) -> int:
@@ -55,6 +64,7 @@ class Medium:
         self.accepted: dict[int, bytes] = {}
         self.restorable = 0
         self.promised = NOBODY
+        self.roster: tuple[int, ...] = ()
 
     @property
     def end(self) -> int:
@@ -77,6 +87,8 @@ class Medium:
                 self.promised = max(self.promised, records.read_promise(payload))
             elif tag == records.SNAPSHOT:
                 self.restorable = records.read_snapshot(payload)[0]
+            elif tag == records.MEMBER:
+                self.roster = records.read_member(payload).roster
         self.durable = max(self.durable, end)
 
     def trim(self, before: int) -> None:
@@ -107,7 +119,8 @@ class Node:
     """A replica, its embedding core (which keeps a state and compacts now and then) and its host.
 
     `knew`: the last slot that had been chosen when the replica began to prepare. `promised`: the highest ballot that it
-    ever sent a promise for, in all its lives.
+    ever sent a promise for, in all its lives with this disk. `lost`: what disks held that it has lost since it was a
+    member, the first of them first. `has_joined`: it is a member, and a crash does not change that.
     """
 
     def __init__(self, address: str, quantum: int) -> None:
@@ -122,6 +135,8 @@ class Node:
         self.leads = False
         self.knew = 0
         self.promised = NOBODY
+        self.lost: list[Medium] = []
+        self.has_joined = False
 
 
 class Cluster:
@@ -130,7 +145,9 @@ class Cluster:
 
     Chances that the worst happens just then: `crashing`, that a replica which has given a promise or a vote dies, and
     comes back soon to a network without partitions; `parting`, that a leader is cut off which has just learnt that a
-    value is chosen.
+    value is chosen; `wiping`, that a replica which has given a promise loses its disk, while copies of the promise are
+    under way for a long time, and comes back soon to a network with other partitions, or none; the candidate may die
+    as well and come back.
     """
 
     def __init__(self, size: int, seed: int, config: Config = CONFIG, compact_bytes: int = 300) -> None:
@@ -140,7 +157,7 @@ class Cluster:
         self.members = [f"r{index}" for index in range(size)]
         self.nodes = {address: Node(address, self.rng.choice((1, 7))) for address in self.members}
         self.quorum = size // 2 + 1
-        self.loss = self.doubling = self.straggling = self.crashing = self.parting = 0.0
+        self.loss = self.doubling = self.straggling = self.crashing = self.parting = self.wiping = 0.0
         self.delay_ns = 2 * MILLISECOND
         self.sync_ns = 3 * MILLISECOND
         self.cut: set[tuple[str, str]] = set()
@@ -151,7 +168,7 @@ class Cluster:
         self.confirmed: list[int] = []
         self._asked: dict[int, int] = {}
         self.sent: dict[str, int] = {}
-        self.proposed = 0
+        self.proposed = self.wiped = 0
 
     # ---- time
 
@@ -198,6 +215,18 @@ class Cluster:
             node.replica = None
             node.medium.crash(self.rng)
 
+    def wipe(self, address: str) -> bool:
+        """It dies, and its disk is lost, if there are enough members without it."""
+        node = self.nodes[address]
+        if sum(other.has_joined for other in self.nodes.values() if other is not node) < self.quorum:
+            return False
+        self.crash(address)
+        node.lost.append(node.medium)
+        node.medium = Medium(node.medium.quantum)
+        node.promised, node.has_joined = NOBODY, False
+        self.wiped += 1
+        return True
+
     def feed(self, node: Node, life: int, event: Any) -> None:
         if node.replica is None or node.life != life:
             return
@@ -210,11 +239,37 @@ class Cluster:
         self._perform(node, out)
         if node.leads and any(isinstance(effect, Chosen) for effect in out) and self.rng.random() < self.parting:
             self.isolate(node.address)
-        binds = any(isinstance(effect, Send) and type(effect.message) in BINDING for effect in out)
+        self._lose_promise(node, out)
+        binds = any(isinstance(effect, Send) and _binds(effect.message) for effect in out)
         if binds and self.rng.random() < self.crashing:
             self.crash(node.address)
             self.cut.clear()
             self.later(self.rng.randrange(self.delay_ns), lambda: self.revive(node.address))
+
+    def _lose_promise(self, node: Node, out: list[Outcome]) -> None:
+        for effect in out:
+            if isinstance(effect, Send) and isinstance(effect.message, Said):
+                to, said = effect
+                if isinstance(said.message, Promise) and self.rng.random() < self.wiping and self.wipe(node.address):
+                    self.part_anew()
+                    if self.rng.random() < 0.5:
+                        self.crash(to)
+                    for address in (node.address, to):
+                        self.later(self.rng.randrange(self.delay_ns), partial(self.revive, address))
+                    for _ in range(8):
+                        delay = self.rng.randrange(4 * self.config.election_ns)
+                        self.later(delay, partial(self._haunt, to, Received(node.address, said)))
+                    return
+
+    def _haunt(self, address: str, event: Received) -> None:
+        """A message from somebody who is no more."""
+        self.feed(self.nodes[address], self.nodes[address].life, event)
+
+    def part_anew(self) -> None:
+        """Other partitions than there are: none, or one that two sides of any size make."""
+        side = set(self.rng.sample(self.members, self.rng.randrange(len(self.members))))
+        self.cut = {(a, b) for a in self.members for b in self.members if (a in side) != (b in side)}
+        self.later(self.rng.randrange(3 * self.config.election_ns), self.cut.clear)
 
     def isolate(self, address: str) -> None:
         """Only this one is cut off."""
@@ -279,18 +334,26 @@ class Cluster:
                 case _:
                     self._notice(node, effect)
         node.replica.check_invariants()
+        if node.replica.has_joined and not node.has_joined:
+            node.has_joined = True
+            node.lost.clear()
         if node.replica.uncompacted_bytes >= self.compact_bytes and node.replica.chosen == node.applied:
             self._perform(node, node.replica.compact(node.applied, b"%500d" % node.state, self.now))
 
     def _send(self, sender: str, to: str, message: Any) -> None:
         assert to != sender
-        if isinstance(message, Prepare):
+        said = message.message if isinstance(message, Said) else message
+        if isinstance(said, Prepare):
             self.nodes[sender].knew = max(self.values, default=0)
-        if isinstance(message, Promise):
+        if isinstance(said, Promise):
             node = self.nodes[sender]
-            assert node.medium.promised >= message.ballot, "PAX-1: a promise that a crash would break"
-            node.promised = max(node.promised, message.ballot)
-        name = type(message).__name__
+            assert node.medium.promised >= said.ballot, "PAX-1: a promise that a crash would break"
+            node.promised = max(node.promised, said.ballot)
+        if isinstance(said, Welcome):
+            durable = self.nodes[sender].medium.roster
+            kept = bool(durable) and all(map(ge, durable, said.roster))
+            assert kept, "PAX-15: a crash would forget whom this one has let in"
+        name = type(said).__name__
         self.sent[name] = self.sent.get(name, 0) + 1
         copies = 1 + (self.rng.random() < self.doubling)
         for _ in range(copies):
@@ -370,6 +433,8 @@ class Cluster:
             assert self.values[slot] == value, f"PAX-3: slot {slot}"
             return
         assert value not in self.values.values(), f"PAX-4: {value!r} has two slots"
-        holders = sum(node.medium.holds(slot, value) for node in self.nodes.values())
+        holders = sum(
+            any(medium.holds(slot, value) for medium in (node.medium, *node.lost)) for node in self.nodes.values()
+        )
         assert holders >= self.quorum, f"PAX-6: slot {slot} is durable at {holders} only"
         self.values[slot] = value

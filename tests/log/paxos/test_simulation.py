@@ -20,6 +20,7 @@ def simulate(seed: int) -> Cluster:
     cluster.straggling = rng.choice((0, 0.01, 0.1))
     cluster.crashing = rng.choice((0, 0, 0.05, 0.5))
     cluster.parting = rng.choice((0, 0.1, 0.4))
+    cluster.wiping = rng.choice((0, 0.3, 1))
     cluster.delay_ns = rng.choice((1, 5, 30, 60)) * MILLISECOND
     cluster.sync_ns = rng.choice((1, 3, 15)) * MILLISECOND
     faults = [fault for fault in FAULTS if rng.random() < 0.5]
@@ -52,6 +53,14 @@ def crash_leader(cluster: Cluster, rng: random.Random) -> None:
         cluster.crash(address)
 
 
+def wipe(cluster: Cluster, rng: random.Random) -> None:
+    cluster.wipe(rng.choice(cluster.leaders() or cluster.members))
+
+
+def wipe_any(cluster: Cluster, rng: random.Random) -> None:
+    cluster.wipe(rng.choice(cluster.members))
+
+
 def crash_all(cluster: Cluster, rng: random.Random) -> None:
     for address in cluster.members:
         cluster.crash(address)
@@ -80,12 +89,12 @@ def part_one_way(cluster: Cluster, rng: random.Random) -> None:
     cluster.cut.add((sender, receiver))
 
 
-FAULTS = (crash, crash_leader, crash_all, pause, part, part_leader, part_one_way)
+FAULTS = (crash, crash_leader, wipe, wipe_any, crash_all, pause, part, part_leader, part_one_way)
 
 
 def heal(cluster: Cluster) -> None:
     """Without faults a leader is found, takes a value, and everybody gets it (liveness)."""
-    cluster.loss = cluster.doubling = cluster.straggling = cluster.crashing = cluster.parting = 0.0
+    cluster.loss = cluster.doubling = cluster.straggling = cluster.crashing = cluster.parting = cluster.wiping = 0.0
     cluster.delay_ns, cluster.sync_ns = 2 * MILLISECOND, 2 * MILLISECOND
     cluster.cut.clear()
     for node in cluster.nodes.values():
@@ -101,6 +110,7 @@ def heal(cluster: Cluster) -> None:
     cluster.run_until(lambda: len(cluster.confirmed) > confirmed, 200 * MILLISECOND)
     last = max(cluster.values)
     cluster.run_until(lambda: all(node.applied == last for node in cluster.nodes.values()), 1_000 * MILLISECOND)
+    cluster.run_until(lambda: all(node.has_joined for node in cluster.nodes.values()), 1_000 * MILLISECOND)
 
 
 @pytest.mark.parametrize("seed", range(60))
