@@ -392,9 +392,16 @@ def _export_with_spark(
         version = None if when == Moment(None, None) else snapshot(db, when).version
     why = f"Spark writes a directory of Parquet files (one file would be {path}.parquet)"
     spark = _spark_export("export", why)
+    source = session.directory if session.endpoints is None else _servers(session)
     with rendering.progress("exporting with Spark", "bytes", is_bytes=True) as tick:
-        exported = spark.export_snapshot(session.directory, path, version=version, progress=tick, **options)
+        exported = spark.export_snapshot(source, path, version=version, progress=tick, **options)
     return exported.rows, exported.version
+
+
+def _servers(session: Session) -> Any:
+    from spark_export.remote import Endpoints
+
+    return Endpoints.of(session.endpoints or "", **session.shown)
 
 
 def _check_target(path: Path, force: bool) -> None:

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from spark_export import asking
 from spark_export.checksums import Numbers
 from spark_export.columns import Asked
-from spark_export.decoding import ITEMS, AnyPlan, KeyRange, LargeValues, decoded
+from spark_export.decoding import ITEMS, AnyPlan, KeyRange, Labels, LargeValues, decoded
 from spark_export.remote import RemotePlan
 from spark_export.runs import (
     RUN,
@@ -49,6 +49,7 @@ COLUMNS: Final = {
     "_commit_version": pa.int64(),
     "_commit_timestamp": pa.timestamp("us", tz="UTC"),
 }
+LABEL: Final = "_commit_label"
 OLD_VALUE: Final = "old_value"
 _TYPES: Final = pa.array(["insert", "update", "delete"])
 
@@ -80,28 +81,30 @@ class Changes:
         self._with_types = "_change_type" in columns.plain or OLD_VALUE in columns.plain
         self._before = Runs(plan._replace(version=since), keys, stretch_bytes=stretch_bytes) if since else None
         self._with_old = OLD_VALUE in columns.plain
+        self._with_labels = LABEL in columns.plain
         meant = repr((since, until, keys, self._with_old)).encode()
         self._folder = Path(plan.folder) / f"changes-{hashlib.blake2b(meant, digest_size=8).hexdigest()}"
 
     def read(self, number: int) -> Iterator[pa.RecordBatch]:
         """The changes in the stretch `number`, in the order of the log, as batches of `columns`. Raises Corruption."""
         values = LargeValues(self.plan)
-        for rows in self._rows(number):
+        labels: Labels = {}
+        for rows in self._rows(number, labels if self._with_labels else None):
             for batch in bounded(rows):
-                yield self.columns.batch(self._shown(batch, values))
+                yield self.columns.batch(self._shown(batch, values, labels))
 
-    def _rows(self, number: int) -> Iterator[pa.Table]:
+    def _rows(self, number: int, labels: Labels | None) -> Iterator[pa.Table]:
         """The changes in a stretch, some after the others; all together if they must know of each other."""
         if not self._with_types:
-            yield from self._decoded(self.stretches[number])
+            yield from self._decoded(self.stretches[number], labels)
             return
-        rows = self._written(self.stretches[number])
+        rows = self._written(self.stretches[number], labels)
         held = self._held_before(number, rows)
         kind = np.where(pc.is_null(rows.column("value")), 2, np.where(held.alive, 1, 0))
         rows = rows.append_column("kind", pa.array(kind))
         yield rows.append_column("old", held.values).append_column("old_large", held.large)
 
-    def _shown(self, batch: pa.RecordBatch, values: LargeValues) -> dict[str, pa.Array]:
+    def _shown(self, batch: pa.RecordBatch, values: LargeValues, labels: Labels) -> dict[str, pa.Array]:
         content = batch.column("value")
         if self.columns.needs_values:
             content = values.fill(content, batch.column("large"), batch.column("key"), batch.column("version"))
@@ -114,6 +117,8 @@ class Changes:
         if "_commit_timestamp" in self.columns.plain:
             time_us = -(-batch.column("time").to_numpy() // 1_000)
             shown["_commit_timestamp"] = pa.array(time_us, pa.timestamp("us", tz="UTC"))
+        if self._with_labels:
+            shown[LABEL] = pa.array([labels.get(version, "") for version in batch.column("version").to_pylist()])
         if self._with_types:
             shown["_change_type"] = _TYPES.take(batch.column("kind"))
         if self._with_old:
@@ -122,12 +127,12 @@ class Changes:
             shown[OLD_VALUE] = old.cast(pa.binary())
         return shown
 
-    def _written(self, stretch: Stretch) -> pa.Table:
-        return pa.concat_tables([ITEMS.empty_table(), *self._decoded(stretch)]).combine_chunks()
+    def _written(self, stretch: Stretch, labels: Labels | None = None) -> pa.Table:
+        return pa.concat_tables([ITEMS.empty_table(), *self._decoded(stretch, labels)]).combine_chunks()
 
-    def _decoded(self, stretch: Stretch) -> Iterator[pa.Table]:
+    def _decoded(self, stretch: Stretch, labels: Labels | None) -> Iterator[pa.Table]:
         for part in stretch.parts:
-            for batch in decoded(self.plan, part, self.keys, copies=False, after=self.since):
+            for batch in decoded(self.plan, part, self.keys, copies=False, after=self.since, labels=labels):
                 rows = pa.Table.from_batches([batch])
                 if isinstance(self.plan, RemotePlan):
                     rows = rows.filter(pc.greater(rows.column("version"), self.since))

@@ -97,7 +97,8 @@ class ClusterSource:
                         return floor
                     await asyncio.sleep(PAUSE_S)
         except TimeoutError:
-            raise Unavailable(f"a compaction of {self._host.path} has not come to its end in {COMPACTION_S:g} s") from None
+            what = f"a compaction of {self._host.path} has not come to its end in {COMPACTION_S:g} s"
+            raise Unavailable(what) from None
 
     async def _sized(
         self, stretches: list[tuple[int, int]], part_bytes: int, began: int

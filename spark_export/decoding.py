@@ -19,7 +19,7 @@ from logdb.errors import Corruption
 from logdb.log.segments.format import read_frame as read_one
 from logdb.store.records import DELETED, PLACE, PLACED, Place, digest
 from spark_export.checksums import Numbers
-from spark_export.frames import Frames, Opened, checked
+from spark_export.frames import Opened, checked
 from spark_export.places import Places, Records
 from spark_export.remote import Large, RemotePlan
 
@@ -36,6 +36,8 @@ ITEMS: Final = pa.schema(
 """One row for each key that a record speaks of, in the order of the log."""
 
 AnyPlan = Plan | RemotePlan
+Labels = dict[int, str]
+"""By version, of those commits that have one."""
 
 
 class KeyRange(NamedTuple):
@@ -62,29 +64,32 @@ class KeyRange(NamedTuple):
 EVERYTHING: Final = KeyRange()
 
 
-def decoded(plan: AnyPlan, part: Part, keys: KeyRange, *, copies: bool, after: int = -1) -> Iterator[pa.RecordBatch]:
+def decoded(
+    plan: AnyPlan, part: Part, keys: KeyRange, *, copies: bool, after: int = -1, labels: Labels | None = None
+) -> Iterator[pa.RecordBatch]:
     """What the records of a part say about `keys` up to the plan's version, as batches of `ITEMS`.
 
     Without what aborted commits would have written, and with what a compaction has copied only if `copies`. Versions up
-    to `after` are not wanted: records up to that one, which have no later ones, need not be looked at. Raises
-    Corruption, which names the database's file; VersionTrimmed.
+    to `after` are not wanted: records up to that one, which have no later ones, need not be looked at. If there is room
+    for `labels` they are noted. Raises Corruption, which names the database's file; VersionTrimmed.
     """
     aborted = np.fromiter(plan.aborted(part), np.int64)
     if isinstance(plan, RemotePlan):
         for fetched, gsns, starts in plan.source().fetch(plan, part, copies=copies):
-            yield from items(fetched, gsns, starts, aborted, plan.version, keys, copies=copies)
+            yield from items(Records(fetched, gsns, starts), aborted, plan.version, keys, copies, labels)
         return
     file = Opened(plan, part)
     for gsns, starts in checked(file, file.offsets, after=after):
-        yield from items(file, gsns, starts, aborted, plan.version, keys, copies=copies)
+        yield from items(Records(file, gsns, starts), aborted, plan.version, keys, copies, labels)
 
 
 def items(
-    file: Frames, gsns: Numbers, starts: Numbers, aborted: Numbers, version: int, keys: KeyRange, *, copies: bool
+    records: Records, aborted: Numbers, version: int, keys: KeyRange, copies: bool, labels: Labels | None
 ) -> Iterator[pa.RecordBatch]:
-    """As `decoded`, of the frames that begin at `starts`. Raises Corruption."""
-    records = Records(file, gsns, starts)
+    """As `decoded`, of some records. Raises Corruption."""
     places = records.places(aborted, version, copies=copies)
+    if labels is not None:
+        labels.update(records.labels())
     if len(places.key_at):
         batch = _batch(records, places)
         mask = keys.mask(batch.column("key"))

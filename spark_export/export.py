@@ -2,7 +2,8 @@
 
     TO/_manifest.json      what is here (`manifest`)
     TO/part-00000.parquet  key, value, version; zstd; sorted by key, the next file goes on where this one ends
-    TO/changes-...         of a history: key, value, _commit_version, _commit_timestamp, in the order of the log
+    TO/changes-...         of a history: key, value, _commit_version, _commit_timestamp, _commit_label, in the order
+                           of the log
 
 The files are written by Spark's executors (`parts`) into a staging directory beside TO, which is locked (flock) while
 it is used, and published by one rename. An export that was killed leaves the files that it had finished there, and the

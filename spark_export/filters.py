@@ -25,7 +25,7 @@ from logdb.store.ranges import after_prefix
 from spark_export.decoding import KeyRange
 
 Comparison = EqualTo | GreaterThan | GreaterThanOrEqual | LessThan | LessThanOrEqual | In
-NEVER_NULL: Final = ("key", "version", "_change_type", "_commit_version", "_commit_timestamp")
+NEVER_NULL: Final = ("key", "version", "_change_type", "_commit_version", "_commit_timestamp", "_commit_label")
 
 
 class Bounds(NamedTuple):

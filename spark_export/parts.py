@@ -37,9 +37,11 @@ HISTORY: Final = pa.schema(
         ("value", pa.binary()),
         ("_commit_version", pa.int64()),
         ("_commit_timestamp", changes.COLUMNS["_commit_timestamp"]),
+        (changes.LABEL, pa.string()),
     ]
 )
-"""The columns of the changes of a history; the value is null where the key was deleted."""
+"""The columns of the changes of a history; the value is null where the key was deleted, the label of a transaction ""
+if it had none."""
 
 
 class Task(NamedTuple):

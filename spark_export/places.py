@@ -97,6 +97,19 @@ class Records(NamedTuple):
         order = wanted[np.argsort(items.key_at[wanted], kind="stable")]
         return Places(*(column[order] for column in items))
 
+    def labels(self) -> Iterator[tuple[int, str]]:
+        """(GSN, label) of the commits that have one; `places` has found them to be sound."""
+        data = self.file.data
+        commits = np.flatnonzero(integers(data, self.starts + _TAG_AT, "u1") == COMMIT)
+        heads = self.starts[commits] + FRAME_BYTES
+        more = np.flatnonzero(integers(data, heads + 1, "u1"))
+        at = heads[more] + COMMIT_HEAD.size
+        sizes = integers(data, at + _LABEL_BYTES_AT, "<u2")
+        begins = at + COMMIT_MORE.size
+        for gsn, begin, size in zip(self.gsns[commits[more]].tolist(), begins.tolist(), sizes.tolist(), strict=True):
+            if size:
+                yield gsn, data[begin : begin + size].decode()
+
     def refuse(self, records: Numbers, is_wrong: Flags, why: str) -> None:
         """Raise Corruption if there is one that is wrong."""
         if is_wrong.any():

@@ -1,20 +1,23 @@
 """An export back into an empty database: the same keys and values, and from a history every transaction after another.
 
-Versions are numbers of this database's own log, so they are others than they were; their order and what they wrote are
-not. A history begins with what was live at its first version. All transactions have ids that follow from the export
-(`transactions`): an import that was interrupted is simply run again, and goes on.
+Versions are numbers of this database's own log, so they are others than they were; their order, what they wrote and the
+labels of a history are not. A history begins with what was live at its first version. All transactions have ids that
+follow from the export (`transactions`): an import that was interrupted is simply run again, and goes on.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from itertools import groupby, repeat
+from operator import itemgetter
 from pathlib import Path
 from typing import Final
 
 import pyarrow.parquet as pq
 
 from logdb import Database
+from spark_export.changes import LABEL
 from spark_export.manifest import MANIFEST, ExportFailed, Manifest, newest_manifest, read_manifest, verify_export
 from spark_export.transactions import Numbered
 
@@ -45,8 +48,8 @@ def import_export(
     """Write what an export holds into an empty database; returns the number of rows.
 
     Rows of a snapshot go in by transactions of `batch_rows`, the changes of a history by the transactions that they
-    were. `progress` hears (rows written, of how many). Raises ExportFailed (the database is not empty), Corruption
-    (before anything is written), and as `Database.multi_put`.
+    were, with their labels. `label`: of those that have none. `progress` hears (rows written, of how many). Raises
+    ExportFailed (the database is not empty), Corruption (before anything is written), and as `Database.multi_put`.
     """
     path = Path(directory)
     verify_export(path)
@@ -56,37 +59,35 @@ def import_export(
     if db.version and not transactions.has_begun():
         raise ExportFailed(f"{db.path} is not empty: an export is imported into an empty database")
     done = 0
-    for writes in _transactions(path, manifest, batch_rows):
-        transactions.put(writes, label)
+    for writes, its_label in _transactions(path, manifest, batch_rows):
+        transactions.put(writes, its_label or label)
         done += len(writes)
         if progress is not None:
             progress(done, total)
     return done
 
 
-def _transactions(path: Path, manifest: Manifest, batch_rows: int) -> Iterator[Writes]:
+def _transactions(path: Path, manifest: Manifest, batch_rows: int) -> Iterator[tuple[Writes, str]]:
     writes: Writes = {}
     size = 0
-    for key, value, _ in _rows(path, [file.name for file in manifest.files if not file.changes]):
+    for key, value, *_ in _rows(path, [file.name for file in manifest.files if not file.changes]):
         if len(writes) == batch_rows or size + len(value or b"") > BYTES:
-            yield writes
+            yield writes, ""
             writes, size = {}, 0
         writes[key] = value
         size += len(key) + len(value or b"")
     if writes:
-        yield writes
-    writes, at = {}, None
-    for key, value, version in _rows(path, [file.name for file in manifest.files if file.changes]):
-        if version != at and writes:
-            yield writes
-            writes = {}
-        writes[key], at = value, version
-    if writes:
-        yield writes
+        yield writes, ""
+    changes = _rows(path, [file.name for file in manifest.files if file.changes])
+    for (_, label), rows in groupby(changes, key=itemgetter(2, 3)):
+        yield {key: value for key, value, *_ in rows}, label
 
 
-def _rows(path: Path, names: list[str]) -> Iterator[tuple[bytes, bytes | None, int]]:
+def _rows(path: Path, names: list[str]) -> Iterator[tuple[bytes, bytes | None, int, str]]:
+    """(key, value, version, label)"""
     for name in names:
         with pq.ParquetFile(path / name) as file:
             for batch in file.iter_batches(_ROWS_READ):
-                yield from zip(*(batch.column(at).to_pylist() for at in range(3)), strict=True)
+                columns = [batch.column(at).to_pylist() for at in range(3)]
+                labels = batch.column(LABEL).to_pylist() if LABEL in batch.schema.names else repeat("", batch.num_rows)
+                yield from zip(*columns, labels, strict=True)

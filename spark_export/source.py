@@ -35,6 +35,7 @@ readChangeFeed     true: changes
 startingVersion    the first version whose changes are wanted; for streams also latest (the default) or oldest
 endingVersion      the last one (default: the newest)
 oldValues          true: changes have a column `old_value`, what the key held before
+labels             true: changes have a column `_commit_label`, the label of the transaction, "" if it had none
 maxRowsPerTrigger  a batch of a stream has at most so many rows, but one transaction at least
 prefix             only keys that begin with this text (as UTF-8); prefixHex: with these bytes, in hexadecimal
 startKey           only keys from this one on; startKeyHex in hexadecimal
@@ -99,7 +100,7 @@ RANGE: Final = ("prefix", "prefixHex", "startKey", "startKeyHex", "endKey", "end
 EVERYWHERE: Final = ("path", *SERVERS, *RANGE, "codec", "partitionBytes", "readChangeFeed")
 SNAPSHOT: Final = (*EVERYWHERE, "versionAsOf", "timestampAsOf", "snapshot", "startingVersion", "maxRowsPerTrigger")
 WRITING: Final = ("label", "batchRows", "atomic", "jobId")
-CHANGES: Final = (*EVERYWHERE, "startingVersion", "endingVersion", "oldValues", "maxRowsPerTrigger")
+CHANGES: Final = (*EVERYWHERE, "startingVersion", "endingVersion", "oldValues", "labels", "maxRowsPerTrigger")
 MOST_BYTES: Final = 1 << 30
 """Of log for a partition: a task holds it all."""
 COLUMNS: Final = dict(zip(ROWS.names, ROWS.types, strict=True))
@@ -118,7 +119,7 @@ class LogDBSource(DataSource):
         self._keys = given.keys()
         self._codec = given.choice("codec", CODECS)
         self._stretch_bytes = given.number("partitionBytes", least=1, most=MOST_BYTES) or STRETCH_BYTES
-        self._with_old = given.flag("oldValues")
+        self._with_old, self._with_labels = given.flag("oldValues"), given.flag("labels")
         self._since = _since(given)
         given.number("endingVersion", least=0)
         self._most_rows = given.number("maxRowsPerTrigger", least=1)
@@ -136,7 +137,8 @@ class LogDBSource(DataSource):
             return f"key BINARY, {content}, version LONG"
         old = ", old_value BINARY" if self._with_old else ""
         feed = "_change_type STRING, _commit_version LONG, _commit_timestamp TIMESTAMP"
-        return f"key BINARY, {content}{old}, {feed}"
+        label = f", {changes.LABEL} STRING" if self._with_labels else ""
+        return f"key BINARY, {content}{old}, {feed}{label}"
 
     def reader(self, schema: StructType) -> DataSourceReader:
         self._refuse("maxRowsPerTrigger", "it is for streams")
@@ -193,7 +195,8 @@ class LogDBSource(DataSource):
         if not self._is_feed:
             return COLUMNS
         old = {changes.OLD_VALUE: changes.COLUMNS["value"]} if self._with_old else {}
-        return {**changes.COLUMNS, **old}
+        label = {changes.LABEL: changes.COLUMNS["_change_type"]} if self._with_labels else {}
+        return {**changes.COLUMNS, **old, **label}
 
     def _refuse(self, name: str, why: str) -> None:
         if name in self._given:

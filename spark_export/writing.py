@@ -40,7 +40,7 @@ from spark_export.transactions import Numbered
 ROWS: Final = 1_000
 BATCH_BYTES: Final = 8 << 20
 MARKS: Final = b"logdb-write/"
-IGNORED: Final = ("version", "old_value", "_change_type", "_commit_version", "_commit_timestamp")
+IGNORED: Final = ("version", "old_value", "_change_type", "_commit_version", "_commit_timestamp", "_commit_label")
 """Columns that DataFrames read from a database have, and that are not written."""
 
 Items = dict[bytes, bytes | None]

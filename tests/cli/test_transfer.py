@@ -12,10 +12,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from logdb_cli.commands import cli
 
 import logdb
+from tests.net.serving import Served
 
 from .conftest import Run, documents
 
@@ -320,6 +323,8 @@ def test_without_spark_the_message_says_what_to_install(
 def test_a_parquet_directory_is_written_by_spark(
     run: Run, db: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from spark_export import servers
+
     asked: dict[str, object] = {}
 
     def export_snapshot(path: Path, to: Path, **options: object) -> object:
@@ -340,6 +345,11 @@ def test_a_parquet_directory_is_written_by_spark(
     assert asked.pop("progress")
     options = {"base": str(tmp_path / "out"), "history": False, "format": "delta"}
     assert asked == {"path": db, "to": tmp_path / "table", "version": None, "prefix": None, **options}
+    served = Served(tmp_path / "served")
+    given = ["--endpoints", served.address, "export", "--to", str(tmp_path / "out"), "--format", "parquet"]
+    assert CliRunner().invoke(cli, given).exit_code == 0
+    assert asked["path"] == servers(served.address)
+    served.close()
     for wrong in (["--history", "--base", "b"], ["--history", "--format", "delta"]):
         assert "--history goes with" in run("export", "--to", "x", "--format", "parquet", *wrong, code=2).stderr
     assert "that Spark writes" in run("export", "--to", "x.csv", "--history", code=2).stderr

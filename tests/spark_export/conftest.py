@@ -1,15 +1,20 @@
-"""Databases of many small segments."""
+"""Databases of many small segments, and exports whose tasks run in this process."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import pickle
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from logdb import Database
 from logdb.embedded import EmbeddedHost
+from logdb.embedded.plan import Plan
 from logdb.log.segments import segment
+from spark_export import export
+from spark_export.manifest import File
+from spark_export.parts import HistoryTask, Task
 
 
 @pytest.fixture
@@ -27,3 +32,19 @@ def open_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Call
     yield open_one
     for db in opened:
         db.close()
+
+
+@pytest.fixture
+def tasks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Runs the tasks of exports in this process; their names, as they are run."""
+    ran: list[str] = []
+
+    def run(plan: Plan, some: Sequence[Task | HistoryTask]) -> list[File]:
+        found = {}
+        for task in sorted(some, key=lambda task: task.number, reverse=True):
+            ran.append(task.name)
+            found[task.name] = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(task)).run()))
+        return [found[task.name] for task in some]
+
+    monkeypatch.setattr(export, "_run", run)
+    return ran

@@ -3,35 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
 import logdb
 from logdb import Database
-from spark_export import remote
-from tests.net.clusters import Cluster
+from logdb.log.segments import segment
+from spark_export import clustering, export_snapshot, import_export, remote, servers, serving, verify_export
+from spark_export.source import LogDBSource
+from tests.net.clusters import Cluster, free_addresses
 from tests.net.serving import Served
 from tests.spark_export import histories, planning
+from tests.spark_export.test_changes import FEED, watched
+from tests.spark_export.test_export import exported_rows, scanned_rows
+from tests.spark_export.test_stream import Query
 
 SMALL = {"partitionBytes": "20000"}
 
 
 class Behind:
-    """A database and where it is; `versions`: those of a history that was written."""
+    """A database and where it is; `versions`: those of its history that compaction has left."""
 
-    def __init__(self, db: Database, endpoints: str) -> None:
-        self.db, self.endpoints = db, endpoints
-        self.versions = histories.write(db, Random(31), 80)
+    def __init__(self, db: Database, endpoints: str, cluster: Cluster | None = None) -> None:
+        self.db, self.endpoints, self.cluster = db, endpoints, cluster
+        versions = histories.write(db, Random(31), 50)
+        db.compact(versions[20])
+        self.versions = versions[21:] + histories.write(db, Random(32), 30)
 
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Behind]:
-    served = Served(tmp_path_factory.mktemp("served"), log_options={"segment_bytes": 1 << 16})
-    with logdb.connect(served.address) as db:
-        yield Behind(db, served.address)
-    disconnect()
-    served.close()
+    def rows(self, **options: str) -> list[tuple[bytes, bytes]]:
+        return [(row["key"], row["value"]) for row in planning.read(self.endpoints, **{**SMALL, **options})]
 
 
 def disconnect() -> None:
@@ -42,12 +45,23 @@ def disconnect() -> None:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Behind]:
-    servers = Cluster(tmp_path_factory.mktemp("cluster"), storage=2, mapping=1, aggregators=0)
-    servers.start(2)
-    with logdb.connect(servers.mapping[0]) as db:
-        yield Behind(db, ",".join(servers.ordering))
+    cluster = Cluster(tmp_path_factory.mktemp("cluster"), storage=3, mapping=1, aggregators=0)
+    cluster.start(2)
+    with logdb.connect(cluster.mapping[0]) as db:
+        yield Behind(db, ",".join(cluster.ordering), cluster)
     disconnect()
-    servers.close()
+    cluster.close()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Behind]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(segment, "ALLOCATE_BYTES", 1 << 14)
+        served = Served(tmp_path_factory.mktemp("served"), log_options={"segment_bytes": 1 << 15})
+        with logdb.connect(served.address) as db:
+            yield Behind(db, served.address)
+    disconnect()
+    served.close()
 
 
 @pytest.fixture(params=["cluster", "server"])
@@ -56,15 +70,109 @@ def behind(request: pytest.FixtureRequest) -> Behind:
     return found
 
 
-def rows(behind: Behind, **options: str) -> list[tuple[bytes, bytes]]:
-    return [(row["key"], row["value"]) for row in planning.read(behind.endpoints, **SMALL, **options)]
-
-
 def test_snapshots(behind: Behind) -> None:
     db, versions = behind.db, behind.versions
-    assert rows(behind) == list(db.scan())
-    for version in (0, 1, versions[30], versions[60]):
-        assert rows(behind, versionAsOf=str(version)) == list(db.at(version).scan())
-    assert rows(behind, prefix="a/", endKey="a/060") == list(db.scan(start=b"a/", end=b"a/060"))
-    parts = planning.partitions(behind.endpoints, **SMALL)
-    assert len(list(parts)) > 1
+    assert behind.rows() == list(db.scan())
+    for version in (db.oldest_version, versions[10], versions[40]):
+        assert behind.rows(versionAsOf=str(version)) == list(db.at(version).scan())
+    assert behind.rows(prefix="a/", endKey="a/060") == list(db.scan(start=b"a/", end=b"a/060"))
+    assert len(list(planning.partitions(behind.endpoints, **SMALL))) > 1
+
+
+def test_changes_with_labels(behind: Behind) -> None:
+    db, versions = behind.db, behind.versions
+    given = {**FEED, **SMALL, "labels": "true"}
+    for first, last in ((db.oldest_version + 1, db.version), (versions[12], versions[30])):
+        rows = planning.read(behind.endpoints, startingVersion=str(first), endingVersion=str(last), **given)
+        labels = {row["_commit_version"]: row.pop("_commit_label") for row in rows}
+        assert rows == watched(db, first - 1, last)
+        commits = {commit.version: commit.label for commit in db.watch(since=first - 1, timeout=0)}
+        assert labels == {version: commits[version] for version in labels}
+        assert set(labels.values()) == {"", "several"}
+
+
+def test_a_stream_goes_on_while_shards_come_and_go(behind: Behind) -> None:
+    db, rng = behind.db, Random(33)
+    query = Query(behind.endpoints, maxRowsPerTrigger="15", **SMALL)
+    begin = query.checkpoint["version"]
+    seen: list[dict[str, Any]] = []
+    for step in range(3):
+        histories.write(db, rng, 8)
+        if behind.cluster is not None:
+            with behind.cluster.connect() as log:
+                if step == 0:
+                    log.add_shard()
+                if step == 1:
+                    log.finalize_shard(1)
+        seen += query.batch(commit=step != 1)
+        if step == 1:  # it dies before that batch is committed
+            query.reader.stop()
+            query = Query(behind.endpoints, query.checkpoint, maxRowsPerTrigger="15", **SMALL)
+            again = query.batch()
+            assert seen[-len(again) :] == again
+    while rows := query.batch():
+        seen += rows
+    query.reader.stop()
+    assert seen == watched(db, begin, db.version)
+
+
+@pytest.mark.usefixtures("tasks")
+def test_exports_full_incremental_and_with_a_history_that_comes_back(behind: Behind, tmp_path: Path) -> None:
+    db, where, middle = behind.db, servers(behind.endpoints), behind.versions[25]
+    export_snapshot(where, tmp_path / "full", version=middle, file_bytes=20_000)
+    assert exported_rows(tmp_path / "full") == scanned_rows(db, middle)
+    export_snapshot(where, tmp_path / "next", base=tmp_path / "full", file_bytes=20_000)
+    assert exported_rows(tmp_path / "next") == scanned_rows(db, db.version)
+    done = export_snapshot(where, tmp_path / "history", history=True, file_bytes=20_000)
+    assert done == verify_export(tmp_path / "history")
+    with logdb.open(":memory:") as back:
+        import_export(back, tmp_path / "history")
+        expected = [(commit.changes, commit.label) for commit in db.watch(since=db.oldest_version, timeout=0)]
+        found = [(commit.changes, commit.label) for commit in back.watch(since=0, timeout=0)]
+    assert found[-len(expected) :] == expected
+    assert {label for _, label in found} == {"", "several"}
+
+
+def test_what_cannot_be_read_says_why(behind: Behind) -> None:
+    oldest, newest = behind.db.oldest_version, behind.db.version
+    with pytest.raises(
+        logdb.VersionTrimmed, match=f"version 1 was compacted away; the oldest version left is {oldest}"
+    ):
+        behind.rows(versionAsOf="1")
+    with pytest.raises(logdb.FutureVersion, match=f"version 99999 does not exist yet; the newest is {newest}"):
+        behind.rows(versionAsOf="99999")
+    with pytest.raises(ValueError, match=r"path.*or.*endpoints"):
+        LogDBSource({"endpoints": behind.endpoints, "path": "data"})
+    nobody = next(free_addresses())
+    with pytest.raises(logdb.Unavailable, match=rf"{nobody} .*(refused|connect)"):
+        planning.read(nobody, timeout="1")
+
+
+def test_a_compaction_that_overtakes_a_task_makes_it_plan_anew(behind: Behind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody holds the version between planning and reading here, but a pin."""
+    db = behind.db
+    for module, source in ((clustering, clustering.ClusterSource), (serving, serving.ServerSource)):
+        monkeypatch.setattr(module, "HELD_S", 0)
+        monkeypatch.setattr(source, "hold", lambda *_: None)
+    disconnect()
+    oldest = db.oldest_version
+    while db.compact(oldest + 1).floor == oldest:  # until what the tests before held is forgotten
+        pass
+    version = db.pin("kept", db.version - 5)
+    expected = list(db.at(version).scan())
+    source = LogDBSource({"endpoints": behind.endpoints, "versionAsOf": str(version), **SMALL})
+    reader = source.reader(planning.struct("key BINARY, value BINARY"))
+    planned = reader.partitions()
+    assert db.compact().floor == version
+    read = [row for part in planned for batch in reader.read(part) for row in batch.to_pylist()]
+    assert [(row["key"], row["value"]) for row in read] == expected
+    db.unpin("kept")
+    assert db.compact().floor > version
+    gone = LogDBSource({"endpoints": behind.endpoints, **SMALL})
+    reader = gone.reader(planning.struct("key BINARY, value BINARY"))
+    planned = reader.partitions()
+    for _ in range(3):  # a server's directory is trimmed by whole files
+        db.put(b"later", bytes(40_000))
+    db.compact()
+    with pytest.raises(logdb.VersionTrimmed, match="was compacted away"):
+        list(reader.read(planned[0]))

@@ -9,12 +9,11 @@ import datetime as dt
 import fcntl
 import json
 import os
-import pickle
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -27,30 +26,11 @@ from deltalake import DeltaTable
 import logdb
 from logdb import Database
 from logdb.embedded.holds import Hold, process_owner
-from logdb.embedded.plan import Plan
 from spark_export import ExportFailed, export, export_snapshot, import_export, verify_export
-from spark_export.manifest import File
-from spark_export.parts import HistoryTask, Task
 from tests.spark_export import histories
 
 OpenSmall = Callable[..., Database]
 FILE_BYTES = 100_000
-
-
-@pytest.fixture
-def tasks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Runs the tasks of exports in this process; their names, as they are run."""
-    ran: list[str] = []
-
-    def run(plan: Plan, some: Sequence[Task | HistoryTask]) -> list[File]:
-        found = {}
-        for task in sorted(some, key=lambda task: task.number, reverse=True):
-            ran.append(task.name)
-            found[task.name] = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(task)).run()))
-        return [found[task.name] for task in some]
-
-    monkeypatch.setattr(export, "_run", run)
-    return ran
 
 
 def exported_rows(to: Path) -> list[tuple[bytes, bytes, int]]:
@@ -409,6 +389,9 @@ def test_a_history_comes_back_version_by_version(open_small: OpenSmall, tmp_path
         import_export(back, to, progress=interrupted)
     assert import_export(back, to) == rows
     begin = db.oldest_version
+    labels = [commit.label for commit in db.watch(since=begin, timeout=0)]
+    assert [commit.label for commit in back.watch(since=0, timeout=0)][-len(labels) :] == labels
+    assert "several" in labels
     expected = [commit.changes for commit in db.watch(since=begin, timeout=0)]
     found = [commit.changes for commit in back.watch(since=0, timeout=0)]
     assert found[len(found) - len(expected) :] == expected

@@ -31,7 +31,7 @@ class Query:
     """What Spark does with a reader: `checkpoint` is the offset of the last batch that it has committed."""
 
     def __init__(self, path: str, checkpoint: Offset | None = None, **options: str) -> None:
-        given = {"path": path, **FEED, **options}
+        given = {"endpoints" if ":" in path else "path": path, **FEED, **options}
         source = pickle.loads(pickle.dumps(LogDBSource(given)))
         self._asked = planning.struct(source.schema())
         self.reader: LogDBStreamReader = source.streamReader(self._asked)
