@@ -187,7 +187,8 @@ class Hold(NamedTuple):
 
 class Compact(NamedTuple):
     """Drop what only reads before `before`, a version, could see, as far as pins and what clients hold let it.
-    `progress` is told now and then how many versions have been copied, and raises nothing.
+    `progress` is told now and then how many versions have been copied, and raises nothing. While there are more of
+    them each time the deadline moves on.
     -> Compacted. FutureVersion, VersionTrimmed; Unavailable: do it again, what was begun is then brought to its end."""
 
     before: int

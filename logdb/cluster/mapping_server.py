@@ -106,6 +106,7 @@ class MappingServer:
         self._turn = rng.randrange(8)
         self._joined: list[Part] | None = None
         self.rebuilding: Rebuilding | None = None
+        self._taken = 0
         self._floor = 0
         self._oldest = 0
         # Reads: those for which the tail is being asked, those that came after, those that wait for a version.
@@ -138,6 +139,11 @@ class MappingServer:
     def is_joining(self) -> bool:
         """Whether it still has to get a checkpoint, and answers nothing."""
         return self._joined is not None
+
+    @property
+    def taken(self) -> int:
+        """Versions of the checkpoint that it takes, or rebuilds from the log."""
+        return self._taken if self.rebuilding is None else self.rebuilding.rows
 
     # ---- events
 
@@ -385,7 +391,7 @@ class MappingServer:
 
     def _join(self) -> None:
         """Begin to take a checkpoint."""
-        self._joined, self.rebuilding = [], None
+        self._joined, self.rebuilding, self._taken = [], None, 0
         self._ask_slice(0, None)
 
     def _ask_slice(self, version: int, cursor: Cursor | None) -> None:
@@ -425,6 +431,7 @@ class MappingServer:
             return
         if isinstance(slice_.part, MapRows):
             self.replica.take_in(slice_.part)
+            self._taken += len(slice_.part.rows)
         else:
             self._joined.append(slice_.part)
         if slice_.next is not None:
@@ -434,6 +441,7 @@ class MappingServer:
 
     def _install(self, version: int, parts: list[Part]) -> None:
         self.replica.install(version, parts)
+        self._taken = self.taken
         self._joined = self.rebuilding = None
         self._follow()
         for txn in list(self._waits):

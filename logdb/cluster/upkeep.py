@@ -64,7 +64,7 @@ class Compactions:
         def expired() -> None:
             self._asking.drop(asked)
             self._questions.drop(number)
-            desk.answer(call, Unavailable("the compaction was not over before the deadline; do it again"))
+            desk.answer(call, Unavailable("the compaction does not go on, or nobody says so; do it again"))
 
         def readable(_: int, result: Any) -> None:
             if isinstance(result, Below):
@@ -79,7 +79,8 @@ class Compactions:
 
     def _ask(self, call: int, number: int, request: calls.Compact) -> None:
         desk, asking = self._desk, self._asking
-        unanswered = 0
+        patience_ns = None if request.deadline is None else request.deadline - desk.now
+        unanswered = copied = 0
 
         def where(_: int) -> Address:
             nonlocal unanswered
@@ -89,9 +90,12 @@ class Compactions:
             return asking.server
 
         def answered(message: Compacting | Compacted, _: Address) -> int | None:
-            nonlocal unanswered
+            nonlocal unanswered, copied
             if isinstance(message, Compacting):
                 unanswered = 0
+                if message.copied != copied and patience_ns is not None:
+                    copied = message.copied
+                    desk.prolong(call, desk.now + patience_ns)
                 if request.progress is not None:
                     request.progress(message.copied)
                 return desk.config.answer_timeout_ns

@@ -22,6 +22,7 @@ from typing import Final
 
 import lmdb
 
+from logdb.cluster.mapping_server import MappingServer
 from logdb.cluster.replica import Places, Replica
 from logdb.errors import Corruption, Unavailable
 from logdb.store import checking
@@ -35,6 +36,8 @@ Damaged = Callable[[BaseException], None]
 
 LOOK_S: Final = 0.5
 """So often it is seen whether a checkpoint is due."""
+TELL_S: Final = 5.0
+"""While a server has no state, it says so often how much of it has come."""
 RETRY_S: Final = 2.0
 """A disk that was full is tried again after so long."""
 
@@ -69,12 +72,12 @@ class Checkpoints:
         """The newest record that need not be replayed."""
         return self._checkpoint.covers
 
-    def begin(self, replica: Replica) -> None:
-        """Look after the map of this replica."""
+    def begin(self, core: MappingServer) -> None:
+        """Look after the map of this server."""
         loop = asyncio.get_running_loop()
-        self._pruned, self._last = replica.cleaned, loop.time()
+        self._pruned, self._last = core.replica.cleaned, loop.time()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="logdb-checkpoint")
-        self._task = loop.create_task(self._look_after(replica))
+        self._task = loop.create_task(self._look_after(core))
         self._task.add_done_callback(self._over)
 
     def _over(self, task: asyncio.Task[None]) -> None:
@@ -82,8 +85,14 @@ class Checkpoints:
         if failure is not None:
             self._damaged(failure)
 
-    async def _look_after(self, replica: Replica) -> None:
+    async def _look_after(self, core: MappingServer) -> None:
+        replica, loop = core.replica, asyncio.get_running_loop()
+        told = loop.time()
         while True:
+            if core.is_joining and loop.time() > told + TELL_S:
+                told = loop.time()
+                source = "another server" if core.rebuilding is None else "the log"
+                logger.info("it has no state yet", extra={"source": source, "versions": core.taken})
             await asyncio.sleep(LOOK_S)
             try:
                 if self._under_way is not None or self._is_due(replica):

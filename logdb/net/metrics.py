@@ -96,7 +96,9 @@ class ServerMetrics(Collector):
             if server.checkpoints is not None:
                 covers = server.checkpoints.covers
                 yield GaugeMetricFamily("logdb_checkpoint_gsn", "The newest record of the checkpoint.", covers)
-            yield GaugeMetricFamily("logdb_joining", "1 while it takes a checkpoint from another.", core.is_joining)
+            what = "1 while it takes a checkpoint from another, or rebuilds one from a trimmed log."
+            yield GaugeMetricFamily("logdb_joining", what, core.is_joining)
+            yield CounterMetricFamily("logdb_taken_rows", "Versions that it has taken so.", core.taken)
             what = "Records of the log that it was given since it started."
             yield CounterMetricFamily("logdb_replayed_records", what, core.followed)
             yield CounterMetricFamily("logdb_reads", "Reads answered.", core.answered)

@@ -220,7 +220,7 @@ class Server:
             self._how_it_ended()
         elif self.checkpoints is not None:
             assert isinstance(self.host.core, MappingServer)
-            self.checkpoints.begin(self.host.core.replica)
+            self.checkpoints.begin(self.host.core)
 
     def _fail(self, why: BaseException) -> None:
         if self.host is not None:

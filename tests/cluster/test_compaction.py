@@ -493,6 +493,21 @@ def test_a_compaction_that_cannot_be() -> None:
     assert isinstance(client.answers[late], Unavailable)
 
 
+def test_a_compaction_may_take_as_long_as_it_goes_on() -> None:
+    client = Client()
+    call = client.call(calls.Compact(9, client.now + 3 * SECOND))
+    ((_, read),) = client.reads()
+    client.answer(read.number, 9)
+    _, asked = client.one(Compact)
+    for copied in range(1, 10):
+        client.give("m1", Compacting(asked.request, copied))
+        client.wait(2 * SECOND)
+    assert call not in client.answers
+    client.give("m1", Compacting(asked.request, 9))
+    client.wait(2 * SECOND)
+    assert "does not go on" in str(client.answers[call])
+
+
 def test_what_is_held_for_long_is_told_to_all_servers_and_what_is_not_costs_nothing() -> None:
     client = Client()
     for _ in range(5):

@@ -214,6 +214,7 @@ def test_a_new_server_gets_what_the_log_has_no_more(processes: Processes) -> Non
         processes.start("m2")
         with application(processes, "m2") as other:
             assert everything(other, version) == whole
+            assert processes.metric("m2", "logdb_taken_rows_total") >= len(whole)
             assert other.call(Get([b"large"])).entries[0][1] == LARGE
             with pytest.raises(VersionTrimmed):
                 other.call(Get([b"large"], Consistency.SNAPSHOT, version - 1))

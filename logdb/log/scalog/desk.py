@@ -134,6 +134,12 @@ class Desk:
             self.set(alarm, max(deadline, self.now))
         self._calls[call] = alarm
 
+    def prolong(self, call: int, deadline: int) -> None:
+        """A call that was opened with a deadline has another one."""
+        alarm = self._calls.get(call)
+        if alarm is not None:
+            self.set(alarm, deadline)
+
     def answer(self, call: int, result: Any) -> None:
         """End a call, unless it has ended."""
         if call in self._calls:

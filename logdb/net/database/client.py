@@ -42,8 +42,6 @@ MOST_ROWS: Final = 4_096
 """Of a page: each asks for four times as many as the one before."""
 LOOK_S: Final = 5.0
 """Where the mapping servers are is asked no more often than that."""
-UPKEEP_S: Final = 600.0
-"""A compaction copies what is live, which takes its time."""
 BATCH_ROWS: Final = 256
 """A page is handed on in parts: the later ones see what their transaction has written meanwhile."""
 
@@ -355,7 +353,8 @@ class ClusterHost:
         await self.call(calls.Pin(name, 0))
 
     async def compact(self, before: int | None, progress: Progress = None) -> Compacted:
-        """Drop what only reads before `before` could see, as far as pins and what clients hold let it."""
+        """Drop what only reads before `before` could see, as far as pins and what clients hold let it. It ends with
+        Unavailable when nothing more has been copied for as long as a call may take."""
         before = await self.version() if before is None else await self.at(before)
 
         def copied(count: int) -> None:
@@ -365,7 +364,7 @@ class ClusterHost:
                 except Exception as error:
                     settle(compacting, error)
 
-        compacting = self.put(calls.Compact(before, progress=copied), UPKEEP_S)
+        compacting = self.put(calls.Compact(before, progress=copied), self.timeout_s)
         return Compacted(*self._told(await compacting))
 
     async def checkpoint(self, progress: Progress = None) -> int:
