@@ -119,7 +119,7 @@ def test_one_server_of_each_role_from_its_start_to_its_end(tmp_path: Path) -> No
     with Processes(tmp_path, ordering=1, storage=1, aggregators=1, failures=0, policy="mask") as processes:
         processes.start_all()
         with logdb.log.connect(processes.addresses["s1"]) as log:
-            while not log.configuration().spares:
+            while not (log.configuration().spares and log.configuration().aggregators):
                 pass
             log.add_shard()
             gsns = log.append([(1, b"x" * 100)] * 10)
