@@ -62,7 +62,8 @@ def pause(scene: Scene, who: Process) -> Fault:
 
 
 def wipe(scene: Scene, who: Process) -> Fault:
-    """A server that comes back with nothing: a storage or mapping server is a new one."""
+    """A server that comes back with nothing: a storage or mapping server is a new one, an ordering replica is let in by
+    the others again."""
     who.kill()
     scene.servers.wipe(who.name)
     yield scene.while_()
@@ -70,7 +71,7 @@ def wipe(scene: Scene, who: Process) -> Fault:
 
 
 def forget_promises(scene: Scene, who: Process) -> Fault:
-    """An ordering replica whose journals are gone must refuse to start; then it gets them back."""
+    """An ordering replica whose journals are gone, and nothing else, must refuse to start; then it gets them back."""
     who.kill()
     journals, aside = (scene.servers.data(who.name) / name for name in ("journals", "aside"))
     journals.rename(aside)
@@ -201,7 +202,7 @@ WITH_DISK = ("ordering", "storage", "single")
 PROCESS_FAULTS: dict[Callable[[Scene, Process], Fault], tuple[int, tuple[str, ...]]] = {
     kill: (6, SERVERS),
     pause: (5, SERVERS),
-    wipe: (2, ("storage", "mapping")),
+    wipe: (5, ("ordering", "storage", "mapping")),
     forget_promises: (1, ("ordering",)),
 }
 GROUND_FAULTS: dict[Callable[[Scene, Process], Fault], tuple[int, tuple[str, ...]]] = {

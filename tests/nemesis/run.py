@@ -98,6 +98,7 @@ class Round:
         self._follower: Follower | None = None
         self._change: threading.Thread | None = None
         self._lost: set[int] = set()
+        self._strangers = {process.name for process in self.servers.of("ordering")}
         self._clients = 0
 
     def run(self, faults: int) -> None:
@@ -131,6 +132,7 @@ class Round:
         if self.servers.is_cluster:
             self._log = logdb.log.connect(self.servers.ordering, timeout=5.0)
             self._wait(self._make_shards, STARTS_S, "shards are made")
+            self._wait(self._all_members, STARTS_S, "the ordering layer has all its members")
         if self.servers.has_database:
             self._follower = Follower(self.servers.endpoints)
         for _ in range(self.setting.clients):
@@ -320,6 +322,8 @@ class Round:
         """Whether all that it holds is held by somebody else, who is well. If so, it counts as lost from now on."""
         if who.role == "mapping":
             return any(p.ready and p.name not in self._active for p in self.servers.of("mapping") if p is not who)
+        if who.role == "ordering":
+            return self._wipes_replica(who)
         view = self._view()
         if view is None or any(self.servers.roles[name] == "storage" for name in self._active):
             return False
@@ -336,6 +340,19 @@ class Round:
             return False
         self._lost |= mine
         return True
+
+    def _wipes_replica(self, who: Process) -> bool:
+        """Whether more than half of the ordering layer remember. If so, this one is a stranger from now on."""
+        self._all_members()
+        if len(self._strangers | {who.name}) > (self.setting.ordering - 1) // 2:
+            return False
+        self._strangers.add(who.name)
+        return True
+
+    def _all_members(self) -> bool:
+        """Whether nobody of the ordering layer is a stranger to the others, as it was before they let it in."""
+        self._strangers = {name for name in self._strangers if self.servers.metric(name, "logdb_joining") != 0}
+        return not self._strangers
 
     # ---- changes
 
@@ -408,7 +425,7 @@ class Round:
         clients = [client for client in self.servers.clients.values() if client.running]
         servers = [server for server in self.servers.processes.values() if server.lives]
         ready = all(process.ready for process in [*clients, *servers])
-        return ready and (self._log is None or self._has_shard())
+        return ready and self._all_members() and (self._log is None or self._has_shard())
 
     def _has_shard(self) -> bool:
         """Where failures finalize shards there may be none left that takes appends."""
