@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from heapq import heappush
 from typing import TYPE_CHECKING, Any
 
-from logdb.log.cores import Address, Received
+from logdb.log.cores import Address, Lost, Received
 
 if TYPE_CHECKING:
     from tests.sim.process import Process
@@ -74,6 +74,14 @@ class Network:
                 delay += int(weather.slow_ns * draw())
         world.number += 1
         heappush(world.heap, (world.now + delay, world.number, process.deliver, Received(sender, message)))
+
+    def hang_up(self, dead: Address) -> None:
+        """The streams of a process that has died break; clients that are up hear of it, if anything gets there."""
+        for process in self.processes.values():
+            if process.kind == "client" and process.core is not None and (dead, process.address) not in self.cut:
+                self.world.counts["client hears of a death"] += 1
+                delay = self.weather.delay_ns + int(self.weather.jitter_ns * self._random())
+                self.world.at(self.world.now + delay, process.deliver, Lost(dead))
 
     def split(
         self, one: Iterable[Address], other: Iterable[Address], *, one_way: bool = False

@@ -113,6 +113,7 @@ class Process:
         self._backlog.clear()
         self._timers.clear()
         self.disk.crash()
+        self.network.hang_up(self.address)
 
     def pause(self) -> None:
         """Hold it still: what happens to it meanwhile it hears of when it goes on."""
