@@ -184,24 +184,38 @@ def log_cluster_run(quick: bool, as_json: bool, scratch: Path | None, to: Path |
 
 
 @main.command("spark")
-@click.option("--rows", type=click.IntRange(min=100), default=5_000_000, show_default=True, help="Versions written.")
-@click.option("--keys", type=click.IntRange(min=1), default=500_000, show_default=True, help="Keys that have them.")
+@click.option("--rows", type=click.IntRange(min=100), help="Versions written. Default: 5,000,000.")
+@click.option("--keys", type=click.IntRange(min=1), help="Keys that have them. Default: a tenth of the rows.")
 @click.option("--cores", type=click.IntRange(min=1), default=2, show_default=True, help="Of Spark.")
-@click.option("--rounds", type=click.IntRange(min=1), default=2, show_default=True, help="Of each measurement.")
+@click.option("--rounds", type=click.IntRange(min=1), help="Of each measurement. Default: 3.")
+@click.option("--quick", is_flag=True, help="50,000 rows and one round: to see that it runs. The ratios mean nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.option("--dir", "scratch", type=click.Path(path_type=Path), help="Where to put the database (on a real disk).")
-@click.option("--to", type=click.Path(path_type=Path), help="Where to write spark.json and spark.md.")
+@click.option("--to", type=click.Path(path_type=Path), help="Where to write spark.json, .md and .png.")
 def spark_run(
-    rows: int, keys: int, cores: int, rounds: int, as_json: bool, scratch: Path | None, to: Path | None
+    rows: int | None,
+    keys: int | None,
+    cores: int,
+    rounds: int | None,
+    quick: bool,
+    as_json: bool,
+    scratch: Path | None,
+    to: Path | None,
 ) -> None:
     """Scans and exports with Spark, against Spark on Parquet and a plain pyarrow fold."""
-    from benchmarks import spark
-    from spark_export import session
+    from pyspark.sql import SparkSession
 
-    scale = spark.Scale(rows, keys, cores, rounds)
+    from benchmarks import spark
+
+    usual = spark.QUICK if quick else spark.FULL
+    rows = rows or usual.rows
+    scale = spark.Scale(rows, keys or max(rows // 10, 1), cores, rounds or usual.rounds)
     with tempfile.TemporaryDirectory(dir=scratch) as directory, telling(Console(stderr=True)) as tell:
-        figures = spark.measure(Path(directory), scale, tell)
-        session().stop()
+        try:
+            figures = spark.measure(Path(directory), scale, tell)
+        finally:
+            if (session := SparkSession.getActiveSession()) is not None:
+                session.stop()
     if as_json:
         click.echo(json.dumps(spark.as_json(figures, scale)))
     else:

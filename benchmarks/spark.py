@@ -1,8 +1,9 @@
 """Scans and exports with Spark: LogDB against Spark on Parquet of the same rows, and against a plain pyarrow fold.
 
 Rows are versions: keys are written several times each, by a transaction for every row. What is timed ends in Spark's
-`noop` sink, which takes every row, or in files. The peak of memory is that of all processes beneath this one, the JVM
-and Python's workers, looked at again and again.
+`noop` sink, which takes every row, or in files. There are rounds of all of it, so that ratios are of times near each
+other; if there are several, one more comes first and is not timed. The peak of memory is that of all processes beneath
+this one, the JVM and Python's workers, looked at again and again.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import statistics
 import threading
 import time
@@ -25,37 +27,46 @@ import pyarrow.parquet as pq
 from pyspark.sql.functions import expr
 from rich.table import Table
 
-import logdb
 from logdb.embedded.host import EmbeddedHost
 from spark_export import export_snapshot, session
 
 VALUE_BYTES: Final = 100
-LOADED_TOGETHER: Final = 2_000
+LOADED_TOGETHER: Final = 20_000
 LAST: Final = 16
 """An incremental export reads the last of so many parts of the log."""
 SAMPLE_S: Final = 0.1
-PARTITION_MIB: Final = (32, 128, 512)
+PARTITION_MIB: Final = (16, 64, 256)
 PARTS_OF_THE_LOG: Final = (0.25, 0.5, 1.0)
+ROWS: Final = pa.schema([("key", pa.binary()), ("value", pa.binary()), ("version", pa.int64())])
 
 
 class Scale(NamedTuple):
     """How much: rows, keys, cores of Spark, and how often each thing is timed."""
 
-    rows: int = 5_000_000
-    keys: int = 500_000
-    cores: int = 2
-    rounds: int = 2
+    rows: int
+    keys: int
+    cores: int
+    rounds: int
+
+
+FULL: Final = Scale(rows=5_000_000, keys=500_000, cores=2, rounds=3)
+QUICK: Final = Scale(rows=50_000, keys=5_000, cores=2, rounds=1)
 
 
 class Figure(NamedTuple):
-    """What took `seconds` (the median), for `rows` rows of the log, with peaks of memory in MiB."""
+    """What took `seconds` in each round, for `rows` rows of the log, with peaks of memory in MiB."""
 
     name: str
     title: str
-    seconds: float
+    seconds: tuple[float, ...]
     rows: int
     jvm_mib: float
     python_mib: float
+
+    @property
+    def median(self) -> float:
+        """Seconds."""
+        return statistics.median(self.seconds)
 
     @property
     def mb(self) -> float:
@@ -78,28 +89,77 @@ GOALS: Final = (
 )
 
 
+class Verdict(NamedTuple):
+    """The ratios of two figures, round by round, and their median against the goal."""
+
+    title: str
+    goal: Goal
+    ratios: tuple[float, ...]
+
+    @property
+    def ratio(self) -> float:
+        """Their median."""
+        return statistics.median(self.ratios)
+
+    @property
+    def met(self) -> bool:
+        """Whether the goal is met."""
+        return self.ratio <= self.goal.times
+
+    def __str__(self) -> str:
+        between, verdict = f"{min(self.ratios):.2f} to {max(self.ratios):.2f}", "met" if self.met else "MISSED"
+        return f"{self.title}: {self.ratio:.2f} ({between}), at most {self.goal.times:g}: {verdict}"
+
+
+def verdicts(figures: list[Figure]) -> list[Verdict]:
+    """Every goal, as it stands."""
+    by_name = {figure.name: figure for figure in figures}
+    found = []
+    for goal in GOALS:
+        one, other = by_name[goal.name], by_name[goal.than]
+        ratios = tuple(mine / theirs for mine, theirs in zip(one.seconds, other.seconds, strict=True))
+        found.append(Verdict(f"{one.title} / {other.title}", goal, ratios))
+    return found
+
+
+class Work(NamedTuple):
+    """Something to time."""
+
+    name: str
+    title: str
+    run: Callable[[], object]
+    rows: int
+
+
 def measure(root: Path, scale: Scale, progress: Callable[[str], None]) -> list[Figure]:
     """All figures."""
     progress(f"loading {scale.rows:,} rows")
-    database, parquet = str(root / "db"), str(root / "rows.parquet")
-    middle = load(root / "db", Path(parquet), scale)
+    middle = load(root / "db", root / "rows.parquet", scale, progress)
     progress("starting Spark")
     spark = session(cores=scale.cores, memory="2g", name="logdb-benchmark")
-    spark.range(10).mapInArrow(lambda batches: batches, "id LONG").count()
-    outputs = (root / f"export-{number}" for number in range(10_000))
-    base = next(outputs)
-    figures = []
-
-    def timed(name: str, title: str, work: Callable[[], object], rows: int = scale.rows) -> None:
-        took, jvm, python = [], 0.0, 0.0
-        for _ in range(scale.rounds):
-            progress(title)
+    export_snapshot(root / "db", root / "base", version=middle)
+    works = _works(root, spark, scale)
+    timed: dict[str, list[tuple[float, float, float]]] = {work.name: [] for work in works}
+    for number in range(0 if scale.rounds > 1 else 1, scale.rounds + 1):
+        for work in works:
+            progress(f"round {number} of {scale.rounds}: {work.title}" if number else f"warming up: {work.title}")
+            shutil.rmtree(root / work.name, ignore_errors=True)
             with _peaks() as peaks:
                 begun = time.perf_counter()
-                work()
-                took.append(time.perf_counter() - begun)
-            jvm, python = max(jvm, peaks[0]), max(python, peaks[1])
-        figures.append(Figure(name, title, statistics.median(took), rows, jvm, python))
+                work.run()
+                took = time.perf_counter() - begun
+            if number:
+                timed[work.name].append((took, peaks[0], peaks[1]))
+    figures = []
+    for work in works:
+        seconds, jvm, python = zip(*timed[work.name], strict=True)
+        figures.append(Figure(work.name, work.title, seconds, work.rows, max(jvm), max(python)))
+    return figures
+
+
+def _works(root: Path, spark: Any, scale: Scale) -> list[Work]:
+    """What is compared stands side by side. What makes files makes them in a folder of its name."""
+    database, parquet = str(root / "db"), str(root / "rows.parquet")
 
     def read(**options: Any) -> Any:
         return spark.read.format("logdb").options(**options)
@@ -108,57 +168,62 @@ def measure(root: Path, scale: Scale, progress: Callable[[str], None]) -> list[F
         of = expr("max_by(value, version) AS value"), expr("max(version) AS version")
         return spark.read.parquet(parquet).groupBy("key").agg(*of)
 
-    timed("parquet-scan", "Spark, Parquet: scan", lambda: taken(spark.read.parquet(parquet)))
-    scan = read(readChangeFeed="true", startingVersion=1).schema("key BINARY, value BINARY, _commit_version LONG")
-    timed("scan", "LogDB: scan of all versions", lambda: taken(scan.load(database)))
+    everything = read(readChangeFeed="true", startingVersion=1)
+    scan = everything.schema("key BINARY, value BINARY, _commit_version LONG")
     changes = read(readChangeFeed="true", startingVersion=1)
-    timed("changes", "LogDB: the same with types of changes", lambda: taken(changes.load(database)))
-    timed("snapshot", "LogDB: snapshot", lambda: taken(read().load(database)))
-    timed("parquet-newest", "Spark, Parquet: newest per key, to Parquet", lambda: written(newest(), next(outputs)))
-    timed("fold", "pyarrow: newest per key, to Parquet", lambda: fold(Path(parquet), next(outputs)))
-    timed("export", "LogDB: export", lambda: export_snapshot(database, next(outputs)))
-    export_snapshot(database, base, version=middle)
-    last = f"LogDB: incremental export of the last 1/{LAST}"
-    timed("export-incremental", last, lambda: export_snapshot(database, next(outputs), base=base), scale.rows // LAST)
+    rows, part = scale.rows, scale.rows // LAST
+    works = [
+        Work("parquet-scan", "Spark, Parquet: scan", lambda: taken(spark.read.parquet(parquet)), rows),
+        Work("scan", "LogDB: scan of all versions", lambda: taken(scan.load(database)), rows),
+        Work(
+            "parquet-newest",
+            "Spark, Parquet: newest per key, to Parquet",
+            lambda: written(newest(), root / "parquet-newest"),
+            rows,
+        ),
+        Work("export", "LogDB: export", lambda: export_snapshot(database, root / "export"), rows),
+        Work(
+            "export-incremental",
+            f"LogDB: incremental export of the last 1/{LAST}",
+            lambda: export_snapshot(database, root / "export-incremental", base=root / "base"),
+            part,
+        ),
+        Work("fold", "pyarrow: newest per key, to Parquet", lambda: fold(Path(parquet), root / "fold"), rows),
+        Work("changes", "LogDB: scan with types of changes", lambda: taken(changes.load(database)), rows),
+    ]
     for mib in PARTITION_MIB:
-        frame = read(partitionBytes=mib << 20)
-        timed(f"snapshot-{mib}-mib", f"snapshot, partitions of {mib} MiB", partial(loaded, frame, database))
-    for part in PARTS_OF_THE_LOG:
-        version = int(scale.rows * part)
-        title = f"snapshot, {version / scale.keys:g} versions per key"
-        timed(f"snapshot-{part:g}", title, partial(loaded, read(versionAsOf=version), database), version)
-    return figures
+        title = f"LogDB: snapshot, partitions of {mib} MiB"
+        works.append(
+            Work(f"snapshot-{mib}-mib", title, partial(loaded, read(partitionBytes=mib << 20), database), rows)
+        )
+    for share in PARTS_OF_THE_LOG:
+        version = int(rows * share)
+        title = f"LogDB: snapshot, {version / scale.keys:g} versions per key"
+        run = partial(loaded, read(versionAsOf=version), database)
+        works.append(Work(f"snapshot-{share:g}", title, run, version))
+    return works
 
 
-def load(path: Path, parquet: Path, scale: Scale) -> int:
-    """Put the rows into a database, and what it then holds into a Parquet file. The version before the last part."""
+def load(path: Path, parquet: Path, scale: Scale, progress: Callable[[str], None]) -> int:
+    """Put the rows into a database and into a Parquet file. The version before the last part."""
     chance, noise = random.Random(1), os.urandom(1 << 20)
-    middle = 0
+    middle, last = 0, scale.rows - scale.rows // LAST
     host = EmbeddedHost.open(path, read_only=False, create=True)
-    for number in range(1, scale.rows + 1):
-        at = chance.randrange(len(noise) - VALUE_BYTES)
-        version, _ = host.submit({key_of(chance.randrange(scale.keys)): noise[at : at + VALUE_BYTES]})
-        if number % LOADED_TOGETHER == 0:
-            host.acknowledge(version)
-        if number == scale.rows - scale.rows // LAST:
-            middle = version
-    host.acknowledge(version)
+    with pq.ParquetWriter(parquet, ROWS) as writer:
+        for begin in range(0, scale.rows, LOADED_TOGETHER):
+            progress(f"loading {begin:,} of {scale.rows:,} rows")
+            count = min(LOADED_TOGETHER, scale.rows - begin)
+            keys = [key_of(number) for number in chance.choices(range(scale.keys), k=count)]
+            places = chance.choices(range(len(noise) - VALUE_BYTES), k=count)
+            values = [noise[at : at + VALUE_BYTES] for at in places]
+            versions = [host.submit({key: value})[0] for key, value in zip(keys, values, strict=True)]
+            host.acknowledge(versions[-1])
+            writer.write_table(pa.table([keys, values, versions], ROWS))
+            if begin < last <= begin + count:
+                middle = versions[last - begin - 1]
+    progress("checkpoint of the database")
     host.checkpoint()
     host.close()
-    schema = pa.schema([("key", pa.binary()), ("value", pa.binary()), ("version", pa.int64())])
-    some: list[tuple[bytes, bytes | None, int]] = []
-    with logdb.open(path, read_only=True) as db, pq.ParquetWriter(parquet, schema) as writer:
-
-        def write() -> None:
-            writer.write_table(pa.table(list(map(list, zip(*some, strict=True))), schema))
-            some.clear()
-
-        for commit in db.watch(since=0, timeout=0):
-            some += ((key, value, commit.version) for key, value in commit.changes.items())
-            if len(some) >= 500_000:
-                write()
-        if some:
-            write()
     return middle
 
 
@@ -188,7 +253,9 @@ def fold(parquet: Path, to: Path) -> None:
     places = pa.table({"key": rows.column("key"), "at": pa.array(range(len(rows)))})
     last = places.group_by("key", use_threads=True).aggregate([("at", "max")])
     newest = rows.take(last.column("at_max").combine_chunks())
-    pq.write_table(newest.take(pc.sort_indices(newest.column("key").combine_chunks())), to, compression="zstd")
+    to.mkdir()
+    order = pc.sort_indices(newest.column("key").combine_chunks())
+    pq.write_table(newest.take(order), to / "newest.parquet", compression="zstd")
 
 
 def table(figures: list[Figure]) -> Table:
@@ -198,43 +265,66 @@ def table(figures: list[Figure]) -> Table:
         shown.add_column(heading, justify="left" if not heading else "right")
     for figure in figures:
         shown.add_row(figure.title, *_cells(figure))
-    shown.caption = "\n".join(_verdict(figures, goal) for goal in GOALS)
+    shown.caption = "\n".join(map(str, verdicts(figures)))
     return shown
 
 
 def as_json(figures: list[Figure], scale: Scale) -> dict[str, Any]:
     """For programs."""
-    return {"scale": scale._asdict(), "figures": [figure._asdict() for figure in figures]}
+    goals = [{**one.goal._asdict(), "ratios": one.ratios, "met": one.met} for one in verdicts(figures)]
+    return {"scale": scale._asdict(), "figures": [figure._asdict() for figure in figures], "goals": goals}
 
 
 def write(figures: list[Figure], scale: Scale, to: Path) -> None:
-    """spark.json and spark.md."""
+    """spark.json, spark.md and spark.png."""
     to.mkdir(parents=True, exist_ok=True)
     (to / "spark.json").write_text(json.dumps(as_json(figures, scale)) + "\n")
     lines = [
         "# LogDB with Spark",
         "",
         f"{scale.rows:,} rows over {scale.keys:,} keys, {VALUE_BYTES}-byte values, local[{scale.cores}];"
-        f" the median of {scale.rounds}. Rows and bytes are those of the log that were read.",
+        f" the median of {scale.rounds}, ratios round by round. Rows and bytes are those of the log that were read;"
+        " memory is the peak of Spark's JVM and of all Python workers together.",
         "",
         "| | s | rows/s | MB/s | JVM MiB | Python MiB |",
         "|---|---|---|---|---|---|",
         *(f"| {figure.title} | {' | '.join(_cells(figure))} |" for figure in figures),
         "",
-        *(f"- {_verdict(figures, goal)}" for goal in GOALS),
+        *(f"- {verdict}" for verdict in verdicts(figures)),
     ]
     (to / "spark.md").write_text("\n".join(lines) + "\n")
+    plot(figures, to / "spark.png")
+
+
+def plot(figures: list[Figure], to: Path) -> None:
+    """What is compared, and how a snapshot grows with partitions and with versions per key."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    by_name = {figure.name: figure for figure in figures}
+    picture, (left, middle, right) = plt.subplots(1, 3, figsize=(14, 3.8), constrained_layout=True)
+    compared = [figure for figure in figures if not figure.name.startswith("snapshot")][::-1]
+    left.barh([figure.title for figure in compared], [figure.median for figure in compared])
+    left.set_title("seconds", fontsize=9)
+    for axis, names, heading in (
+        (middle, {f"{mib}": f"snapshot-{mib}-mib" for mib in PARTITION_MIB}, "snapshot: MiB of log for each partition"),
+        (right, {f"{share:g}": f"snapshot-{share:g}" for share in PARTS_OF_THE_LOG}, "snapshot: share of the versions"),
+    ):
+        axis.plot(list(names), [by_name[name].median for name in names.values()], marker="o", label="s")
+        gib = [(by_name[name].python_mib + by_name[name].jvm_mib) / 1024 for name in names.values()]
+        axis.plot(list(names), gib, marker="s", linestyle="--", label="GiB of memory")
+        axis.set_title(heading, fontsize=9)
+        axis.set_ylim(bottom=0)
+        axis.legend()
+    picture.savefig(to, dpi=110)
+    plt.close(picture)
 
 
 def _cells(figure: Figure) -> list[str]:
-    rates = [f"{figure.rows / figure.seconds:,.0f}", f"{figure.mb / figure.seconds:,.0f}"]
-    return [f"{figure.seconds:.2f}", *rates, f"{figure.jvm_mib:,.0f}", f"{figure.python_mib:,.0f}"]
-
-
-def _verdict(figures: list[Figure], goal: Goal) -> str:
-    by_name = {figure.name: figure for figure in figures}
-    one, other = by_name[goal.name], by_name[goal.than]
-    return f"{one.title}: {one.seconds / other.seconds:.2f} of {other.title} (goal: at most {goal.times:g})"
+    rates = [f"{figure.rows / figure.median:,.0f}", f"{figure.mb / figure.median:,.0f}"]
+    return [f"{figure.median:.2f}", *rates, f"{figure.jvm_mib:,.0f}", f"{figure.python_mib:,.0f}"]
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -13,22 +14,34 @@ from benchmarks import spark
 
 @pytest.mark.usefixtures("spark")
 def test_it_measures_everything_and_writes_the_results(tmp_path: Path) -> None:
-    scale = spark.Scale(rows=1_600, keys=100, rounds=1)
+    scale = spark.Scale(rows=1_600, keys=100, cores=2, rounds=1)
     said: list[str] = []
     figures = spark.measure(tmp_path, scale, said.append)
     assert {goal.name for goal in spark.GOALS} | {goal.than for goal in spark.GOALS} <= {one.name for one in figures}
-    assert all(figure.seconds > 0 and figure.rows > 0 for figure in figures)
-    assert all(figure.title in said for figure in figures)
-    full, again = (pq.read_table(path, columns=["key", "version"]).to_pylist() for path in exports(tmp_path))
-    assert full == again == sorted(full, key=lambda row: row["key"])
+    assert all(figure.median > 0 and figure.rows > 0 for figure in figures)
+    assert all(f"round 1 of 1: {figure.title}" in said for figure in figures)
+    full, again, plain = (newest(tmp_path / name) for name in ("export", "export-incremental", "fold"))
+    assert full == again == plain == sorted(full, key=lambda row: row["key"])
+    assert full == sorted(newest(tmp_path / "parquet-newest"), key=lambda row: row["key"])
     assert len(full) == 100
     spark.write(figures, scale, tmp_path / "to")
     assert json.loads((tmp_path / "to" / "spark.json").read_text())["scale"]["rows"] == 1_600
-    assert "goal: at most 0.5" in (tmp_path / "to" / "spark.md").read_text()
+    assert "at most 0.5" in (tmp_path / "to" / "spark.md").read_text()
+    assert (tmp_path / "to" / "spark.png").stat().st_size > 0
     assert spark.table(figures).row_count == len(figures)
 
 
-def exports(folder: Path) -> list[Path]:
-    """The full export and the incremental one: the last two that have a manifest."""
-    made = sorted(folder.glob("export-*"), key=lambda path: int(path.name.split("-")[1]))
-    return [path for path in made if (path / "_manifest.json").exists()][-2:]
+@pytest.mark.parametrize(
+    ("seconds", "said"), [((3.0, 9.0), "2.00 (1.00 to 3.00), at most 3: met"), ((30.0, 30.0), "MISSED")]
+)
+def test_a_goal_is_met_or_missed_by_the_median_of_its_ratios(seconds: tuple[float, ...], said: str) -> None:
+    others = {goal.name for goal in spark.GOALS} | {goal.than for goal in spark.GOALS}
+    figures = [spark.Figure(name, name, (3.0, 3.0), 1, 0, 0) for name in others - {"scan"}]
+    verdict = spark.verdicts([*figures, spark.Figure("scan", "scan", seconds, 1, 0, 0)])[0]
+    assert said in str(verdict)
+
+
+def newest(folder: Path) -> list[dict[str, Any]]:
+    """The rows of Parquet files, in the order of their names."""
+    files = sorted(folder.glob("*.parquet"))
+    return [row for file in files for row in pq.read_table(file, columns=["key", "value", "version"]).to_pylist()]

@@ -17,7 +17,7 @@ from tests.sim.planted import CAUGHT_BY, PLANTED, TRIES, catch
 from tests.sim.run import simulate
 from tests.sim.workload import WEIGHTS
 
-FRESH = 500
+FRESH = 2_000
 """Seeds that nobody has run before. Any failure is replayed with the command that is printed.
 
 `python -m tests.sim --seeds 50000` runs more, and asks that every rare thing happens as well (`OTHERS`).
