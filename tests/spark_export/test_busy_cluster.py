@@ -1,0 +1,155 @@
+"""Exports of a cluster of real processes at full work: what is exported is the fold of the log at that version."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+import logdb
+import logdb.log
+from logdb.cluster.replica import FOLLOWED, Replica
+from logdb.log.contract import Batch
+from logdb.net.log_client import RemoteLog
+from logdb.store.records import Place
+from spark_export import export_snapshot, servers
+from tests.net.cluster_processes import WAIT_S, Processes
+from tests.spark_export.test_export import exported_rows
+
+FILE_BYTES = 300_000
+
+
+class Busy:
+    """Threads that go on until the end of the block; each has to have done something."""
+
+    def __init__(self) -> None:
+        self.ended = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._failures: list[BaseException] = []
+
+    def start(self, again: Callable[[], None]) -> None:
+        def run() -> None:
+            try:
+                while not self.ended.is_set():
+                    again()
+            except BaseException as error:
+                self._failures.append(error)
+                self.ended.set()
+
+        self._threads.append(threading.Thread(target=run))
+        self._threads[-1].start()
+
+    def __enter__(self) -> Busy:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.ended.set()
+        for thread in self._threads:
+            thread.join(WAIT_S)
+        assert not self._failures, self._failures
+
+
+class Follower:
+    """Keeps the log, from its first record on; compactions are asked to go no further than it has got."""
+
+    def __init__(self, log: RemoteLog) -> None:
+        self._subscription = log.subscribe(1, FOLLOWED)
+        self._batches: list[Batch] = []
+        self._more = threading.Condition()
+        self.seen = 0
+
+    def follow(self) -> None:
+        batch = self._subscription.poll(0.2)
+        if batch is not None:
+            with self._more:
+                self._batches.append(batch)
+                self.seen = batch.end - 1
+                self._more.notify_all()
+
+    def wait(self, version: int) -> None:
+        with self._more:
+            assert self._more.wait_for(lambda: self.seen >= version, WAIT_S)
+
+    def fold(self, version: int) -> list[tuple[bytes, Any, int]]:
+        """(key, value, version) of what was live at `version`, decided from the log alone."""
+        self.wait(version)
+        replica = Replica(None, 0)
+        for first, end, records in self._batches:
+            if first <= version:
+                stop = min(end, version + 1)
+                replica.apply(Batch(first, stop, [record for record in records if record.lsn < stop]))
+        rows = []
+        for batch in replica.map.scan(None, None, version, False):
+            rows += [(key, value, replica.map.version(key, version)) for key, value in batch]
+        return rows
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Processes]:
+    """f = 1: two shards of two servers, and two that will stand in for those."""
+    shape = {"ordering": 1, "storage": 6, "aggregators": 0, "failures": 1, "mapping": 1}
+    with Processes(tmp_path, policy="finalize-and-add", **shape) as processes:
+        processes.start_all()
+        with logdb.log.connect(processes.addresses["s1"]) as log:
+            while len(log.configuration().spares) < 6:
+                pass
+            log.add_shard()
+            log.add_shard()
+        yield processes
+
+
+def write(db: logdb.Database, draw: Random) -> None:
+    """Some keys, small and large values, and a condition that most often fails."""
+    value = draw.randbytes(draw.choice((20, 100, 400)))
+    large = value * (20_000 // len(value))
+    db.multi_put({b"k%03d" % draw.randrange(400): value for _ in range(5)} | {b"large": large})
+    db.test_and_multi_put([logdb.equals(b"large", large)], {b"won": value, b"k%03d" % draw.randrange(400): None})
+
+
+def test_exports_of_a_cluster_at_full_work(spark: Any, cluster: Processes, tmp_path: Path) -> None:
+    assert spark
+    where = servers([cluster.addresses["m1"], cluster.addresses["o1"]])
+    floors: set[int] = set()
+    with (
+        logdb.log.connect(cluster.addresses["o1"]) as log,
+        logdb.connect(cluster.addresses["m1"]) as db,
+        Busy() as busy,
+    ):
+        follower = Follower(log)
+        busy.start(follower.follow)
+        for number in range(2):
+            draw = Random(number)
+            busy.start(lambda draw=draw: write(db, draw))  # type: ignore[misc]
+        follower.wait(300)
+        busy.start(lambda: floors.add(db.compact(follower.seen).floor))
+        while len(floors) < 2:
+            follower.wait(follower.seen + 1)
+
+        exports: list[Any] = []
+        job = threading.Thread(
+            target=lambda: exports.append(export_snapshot(where, tmp_path / "a", file_bytes=FILE_BYTES))
+        )
+        job.start()
+        while not (tmp_path / ".a.staging" / "_job.json").exists():  # the version is chosen, and no task has begun
+            assert job.is_alive()
+        first, second = log.configuration().shards
+        names = {address: name for name, address in cluster.addresses.items()}
+        assert not (tmp_path / "a").exists()
+        cluster.kill(names[second.members[0].address])
+        log.finalize_shard(first.shard)
+        job.join()
+        done = follower.seen
+        follower.wait(done + 50)  # there are shards that take appends again
+        exports.append(export_snapshot(where, tmp_path / "b", file_bytes=FILE_BYTES))
+    for exported, name in zip(exports, "ab", strict=True):
+        expected = follower.fold(exported.version)
+        found = exported_rows(tmp_path / name)
+        assert [(key, version) for key, _, version in found] == [(key, version) for key, _, version in expected]
+        for (_, value, _), (_, meant, _) in zip(found, expected, strict=True):
+            assert meant.has(2, value) if isinstance(meant, Place) else value == meant
+        assert any(isinstance(meant, Place) for _, meant, _ in expected)
+    assert exports[1].version > done
