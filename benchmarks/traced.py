@@ -18,10 +18,16 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from logdb.log.journals import Journals, Taken
+from logdb.log.paxos.messages import Said
 from logdb.net.host import Host
 from logdb.net.peers import Peers
 
 MOST_NOTES: Final = 200_000
+
+
+def kind_of(message: Any) -> str:
+    """Its name; of what a member of the ordering layer says, that of what it says."""
+    return type(message.message if isinstance(message, Said) else message).__name__
 
 
 class Note(NamedTuple):
@@ -44,12 +50,12 @@ def noted() -> Iterator[deque[Note]]:
     clock = time.monotonic_ns
 
     def noted_send(self: Peers, to: str, message: Any) -> None:
-        notes.append(Note(clock(), "sent", to, type(message).__name__))
+        notes.append(Note(clock(), "sent", to, kind_of(message)))
         send(self, to, message)
 
     def noted_receive(self: Host, sender: str, messages: Sequence[Any]) -> None:
         now = clock()
-        notes.extend([Note(now, "came", sender, type(message).__name__) for message in messages])
+        notes.extend([Note(now, "came", sender, kind_of(message)) for message in messages])
         receive(self, sender, messages)
 
     def noted_flush(self: Journals, taken: Taken) -> None:
