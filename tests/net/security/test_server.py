@@ -259,7 +259,7 @@ def test_every_verb_of_the_wire_has_a_right() -> None:
     from logdb.net.service.rights import NEEDS
 
     names = {Right.NONE: "end", Right.WRITE: "write pin unpin", Right.ADMIN: "compact checkpoint"}
-    names[Right.READ] = "get multi_get begin commit scan history at outcome watch facts"
+    names[Right.READ] = "get multi_get begin commit scan history at outcome watch facts layout frames aborted"
     assert {name: right for right, text in names.items() for name in text.split()} == NEEDS
 
 
