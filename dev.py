@@ -20,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
 VENV = Path(os.environ.get("LOGDB_VENV", ROOT / ".venv"))
-FOUR_AT_A_TIME = ["-n", "4", "--dist", "loadgroup"]  # most of them wait for disks and servers of their own
+THREE_AT_A_TIME = ["-n", "3", "--dist", "loadgroup"]  # most of them wait for disks and servers of their own
 EXTRAS = {"flights": "flights", "marketplace": "cluster", "test": "dev"}
 
 
@@ -57,7 +57,7 @@ def main(arguments: list[str]) -> None:
         return
     run([python, "-m", "ruff", "check", "."])
     run([python, "-m", "mypy"])
-    run([python, "-m", "pytest", *FOUR_AT_A_TIME, *arguments[1:]])
+    run([python, "-m", "pytest", *THREE_AT_A_TIME, *arguments[1:]])
 
 
 if __name__ == "__main__":
