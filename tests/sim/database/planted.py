@@ -249,7 +249,7 @@ def believe_a_decision_record_beyond_its_reach(right: Any, coordinator: Coordina
 # ---- compaction
 
 
-@planted(Compactor, "_copy", seed=14)
+@planted(Compactor, "_copy", seed=218)
 def trim_before_the_copies_are_whole(right: Any, compactor: Compactor, began: int) -> None:
     """They will be there in a moment."""
     right(compactor, began)
