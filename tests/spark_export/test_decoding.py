@@ -30,6 +30,7 @@ from logdb.store.records import (
 from spark_export import frames, places
 from spark_export.checksums import are_whole, combined
 from spark_export.decoding import EVERYTHING, decoded, items
+from spark_export.places import Records
 from tests.spark_export import histories
 
 OpenSmall = Callable[..., Database]
@@ -154,7 +155,8 @@ def said(records: list[tuple[int, bytes]]) -> list[tuple[bytes, bytes | None, in
     written = [frame_head(n, SALT, 0, n, tag, payload) + payload for n, (tag, payload) in enumerate(records, 1)]
     gsns, starts = np.arange(1, len(written) + 1), np.array([0, *accumulate(map(len, written))])[:-1]
     none = np.array([], np.int64)
-    batches = items(Written(b"".join(written)), gsns, starts, none, 10**6, EVERYTHING, copies=True)
+    written_records = Records(Written(b"".join(written)), gsns, starts)
+    batches = items(written_records, none, 10**6, EVERYTHING, True, None)
     return [(row["key"], row["value"], row["version"]) for batch in batches for row in batch.to_pylist()]
 
 
