@@ -43,7 +43,9 @@ class Loop:
                 except StopAsyncIteration:
                     return
         finally:
-            if not self._loop.is_closed():
+            if threading.current_thread() is self._thread:  # collected there: it cannot wait for itself
+                self._loop.create_task(items.aclose())  # type: ignore[attr-defined]
+            elif not self._loop.is_closed():
                 self.run(items.aclose())  # type: ignore[attr-defined]
 
     def close(self) -> None:
