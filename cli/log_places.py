@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from logdb.directories import is_locked
 from logdb.embedded.directory import IDENTITY, Directory
 from logdb.errors import Corruption, NotADatabase, Unavailable, UnsupportedFormat
 from logdb.log import LocalLog, Log
@@ -60,7 +61,7 @@ class InDirectory:
                 directory.is_written(),
             )
         else:
-            log_path, log_id, kinds, is_written = path / "log", _identity(path), {}, _is_locked(path)
+            log_path, log_id, kinds, is_written = path / "log", _identity(path), {}, is_locked(path)
         opened = LocalLog(log_path, log_id, writable=False, follow=is_written)
         try:
             opened.refresh()
@@ -146,21 +147,6 @@ def _locked(path: Path) -> Iterator[None]:
         except BlockingIOError:
             raise Unavailable(f"{path} is being written by another process; try again") from None
         yield
-    finally:
-        os.close(fd)
-
-
-def _is_locked(path: Path) -> bool:
-    try:
-        fd = os.open(path / "LOCK", os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    else:
-        return False
     finally:
         os.close(fd)
 

@@ -63,10 +63,7 @@ class ClusterSource:
 
     async def _lay_out(self, asked: Asked) -> Laid:
         host, holder = self._host, object()
-        if asked.version is not None:
-            version = await host.at(asked.version)
-        else:
-            version = await (host.version() if asked.time_ns is None else host.at_time(asked.time_ns))
+        version = await asked.of(host)
         log_id = uuid.uuid5(DATABASES, host.cluster).bytes
         if asked.follows:
             assert asked.since is not None

@@ -96,6 +96,12 @@ class Asked(NamedTuple):
     part_bytes: int
     follows: bool = False
 
+    async def of(self, host: AsyncHost) -> int:
+        """The version. Raises VersionTrimmed, FutureVersion."""
+        if self.version is not None:
+            return await host.at(self.version)
+        return await (host.version() if self.time_ns is None else host.at_time(self.time_ns))
+
 
 class Laid(NamedTuple):
     """How it was laid out; the fields as in `Plan`. `began`: which compaction's copies count."""

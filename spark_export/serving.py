@@ -55,10 +55,7 @@ class ServerSource:
 
     async def _lay_out(self, asked: Asked) -> Laid:
         host, holder = self._host, object()
-        if asked.version is not None:
-            version = await host.at(asked.version)
-        else:
-            version = await (host.version() if asked.time_ns is None else host.at_time(asked.time_ns))
+        version = await asked.of(host)
         if asked.since is not None:
             await host.at(asked.since)
         floor = await self._hold_oldest(holder)
