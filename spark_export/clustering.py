@@ -22,9 +22,11 @@ from typing import Final
 from logdb.cluster import calls
 from logdb.cluster.cleaning import copies_of
 from logdb.cluster.messages import Floor
+from logdb.cluster.upkeep import HOLD_NS
 from logdb.embedded.plan import Part
 from logdb.errors import Corruption, Unavailable, VersionTrimmed
 from logdb.log.contract import Batch, LogFailed, LogRecord, Trimmed
+from logdb.log.cores import SECOND
 from logdb.log.scalog import calls as log
 from logdb.log.scalog.records import RECORD_BYTES
 from logdb.net.database.client import ClusterHost
@@ -39,7 +41,8 @@ SAMPLES_OF_A_PROBE: Final = 128
 SAMPLES_OF_A_RECORD: Final = 8
 BATCH_BYTES: Final = 16 << 20
 """So much of the log is decoded together."""
-PAUSE_S: Final = 0.05
+TOLD_S: Final = 3 * HOLD_NS / SECOND
+"""After so long every server knows what is held; who compacted before it knew has moved the floor."""
 COMPACTION_S: Final = 600.0
 """So long planning waits for a compaction under way."""
 HELD_S: Final = 10.0
@@ -69,7 +72,7 @@ class ClusterSource:
             assert asked.since is not None
             parts, _ = await self._sized([(asked.since + 1, version + 1)], asked.part_bytes, 0)
             return Laid(log_id, version, None, asked.since, 0, parts, ())
-        floor = await self._settled(holder)
+        floor = await self._hold_oldest(holder)
         try:
             await host.at(version)  # still, now that it is held
             if asked.since is not None:
@@ -83,16 +86,16 @@ class ClusterSource:
             asyncio.get_running_loop().call_later(HELD_S, host.end, holder)
         return Laid(log_id, version, time, floor.version, floor.began, parts, sample)
 
-    async def _settled(self, holder: object) -> Floor:
+    async def _hold_oldest(self, holder: object) -> Floor:
         """The floor, which is held, when no compaction is moving it. Raises Unavailable."""
         try:
             async with asyncio.timeout(COMPACTION_S):
                 while True:
                     floor: Floor = await self._host.call(calls.Oldest())
                     self._host.hold(holder, max(floor.version, 1))
-                    if floor.cleaned == floor.version:
+                    await asyncio.sleep(TOLD_S)
+                    if floor.cleaned == floor.version and floor == await self._host.call(calls.Oldest()):
                         return floor
-                    await asyncio.sleep(PAUSE_S)
         except TimeoutError:
             what = f"a compaction of {self._host.path} has not come to its end in {COMPACTION_S:g} s"
             raise Unavailable(what) from None
@@ -221,13 +224,13 @@ class ClusterSource:
         """A version that can be read. Raises VersionTrimmed, FutureVersion."""
         return in_shared_loop(self._host.at(version))
 
-    def oldest(self) -> int:
-        """The oldest version that can be read."""
-        return in_shared_loop(self._host.oldest())
-
     def hold(self, holder: object, version: int) -> None:
         """Ask that nothing be compacted away that a read at `version` needs."""
         shared_loop().call_soon_threadsafe(self._host.hold, holder, version)
+
+    def hold_oldest(self, holder: object) -> int:
+        """Hold the oldest version that can be read, which is returned. Raises Unavailable."""
+        return in_shared_loop(self._hold_oldest(holder)).version
 
     def end(self, holder: object) -> None:
         """Ask no more."""

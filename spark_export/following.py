@@ -141,9 +141,7 @@ class FollowedServers(Followed):
         self._source.at(version)
 
     def hold_oldest(self) -> int:
-        self._source.hold(self, 0)
-        self.hold(version := self._source.oldest())
-        return version
+        return self._source.hold_oldest(self)
 
     def _plan(self, since: int, until: int) -> RemotePlan:
         return laid_out(

@@ -151,13 +151,13 @@ class ServerSource:
         """A version that can be read. Raises VersionTrimmed, FutureVersion."""
         return in_shared_loop(self._host.at(version))
 
-    def oldest(self) -> int:
-        """The oldest version that can be read."""
-        return in_shared_loop(self._host.oldest())
-
     def hold(self, holder: object, version: int) -> None:
         """Have nothing compacted away that a read at `version` needs, until `end`. Raises VersionTrimmed."""
         in_shared_loop(self._host.hold(holder, version))
+
+    def hold_oldest(self, holder: object) -> int:
+        """Hold the oldest version that can be read, which is returned."""
+        return in_shared_loop(self._hold_oldest(holder))
 
     def end(self, holder: object) -> None:
         """Let go."""

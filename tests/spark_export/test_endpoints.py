@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -11,7 +12,9 @@ import pytest
 
 import logdb
 from logdb import Database
+from logdb.cluster import calls
 from logdb.log.segments import segment
+from logdb.net.database.client import ClusterHost
 from spark_export import clustering, export_snapshot, import_export, remote, servers, serving, verify_export
 from spark_export.source import LogDBSource
 from tests.net.clusters import Cluster, free_addresses
@@ -176,3 +179,24 @@ def test_a_compaction_that_overtakes_a_task_makes_it_plan_anew(behind: Behind, m
     db.compact()
     with pytest.raises(logdb.VersionTrimmed, match="was compacted away"):
         list(reader.read(planned[0]))
+
+
+def test_a_compaction_that_has_not_heard_who_plans(cluster: Behind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The floor moves between the question for it and the wish to hold it."""
+    db = cluster.db
+    disconnect()
+    version = db.pin("asked", db.put(b"asked", b""))
+    call, floors = ClusterHost.call, list[int]()
+
+    async def overtaken(host: ClusterHost, request: Any) -> Any:
+        answer = await call(host, request)
+        if isinstance(request, calls.Oldest) and not floors:
+            floors.append(answer.version)
+            while floors[-1] < version:  # until what the tests before held is forgotten
+                floors.append((await asyncio.to_thread(db.compact)).floor)
+        return answer
+
+    monkeypatch.setattr(ClusterHost, "call", overtaken)
+    laid = remote.connected(servers(cluster.endpoints)).lay_out(remote.Asked(version, None, None, 20_000))
+    assert laid.floor == floors[-1] == version, floors
+    db.unpin("asked")
