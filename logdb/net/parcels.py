@@ -45,7 +45,8 @@ class Hello(NamedTuple):
     """Who speaks. `cluster`: "" from a client that does not know it yet. `role`: None if this version does not know it.
     `address`: where the node listens; of a client, which does not, a name of its own. `ordering`: all replicas of the
     ordering layer, so that a client need be told of one node only; `mapping`: all mapping servers that it knows.
-    `right`: in an answer, what the other one may do."""
+    `right`: in an answer, what the other one may do. `founding`: which ordering layer it has met under the cluster's
+    name (`paxos.Replica.cluster`); 0: none yet."""
 
     version: int
     cluster: str
@@ -54,6 +55,13 @@ class Hello(NamedTuple):
     ordering: tuple[Address, ...] = ()
     mapping: tuple[Address, ...] = ()
     right: Right = Right.NONE
+    founding: int = 0
+
+    def has_met(self, other: Hello) -> bool:
+        """Whether this node goes by the ordering layer that the other one names from now on: it knows none yet, and
+        hears it from a replica of it, or is a client, which has nothing to lose."""
+        is_told = other.role is Role.ORDERING or self.role is Role.CLIENT
+        return other.founding != 0 and self.founding == 0 and is_told
 
 
 class Refusal(NamedTuple):
@@ -128,7 +136,8 @@ def unpack(data: bytes) -> Hello | Refusal | Mail:
     if parcel.HasField("hello"):
         hello = parcel.hello
         role, others = _ROLE_OF.get(hello.role), (tuple(hello.ordering), tuple(hello.mapping))
-        return Hello(hello.version, hello.cluster, role, hello.address, *others, Right(min(hello.right, Right.ADMIN)))
+        right = Right(min(hello.right, Right.ADMIN))
+        return Hello(hello.version, hello.cluster, role, hello.address, *others, right, hello.founding)
     if parcel.refusal:
         return Refusal(parcel.refusal, parcel.denied)
     return Mail(parcel.sender, parcel.receiver, codec.decode(parcel))
@@ -195,5 +204,11 @@ def why_not(mine: Hello, theirs: Hello) -> str:
         return (
             f"{theirs.address} is of cluster {theirs.cluster!r}, {mine.address} is of cluster {mine.cluster!r}: "
             "one of them has a wrong address in its configuration"
+        )
+    if theirs.founding != mine.founding and theirs.founding and mine.founding:
+        return (
+            f"{theirs.address} and {mine.address} have met different ordering layers ({theirs.founding:x} and "
+            f"{mine.founding:x}) as cluster {mine.cluster!r}: one was founded anew where all of its replicas had lost "
+            "what they knew. Bring their directories back, or begin again with empty directories of all servers"
         )
     return ""

@@ -135,6 +135,7 @@ class Peers:
     """All streams of the core that `hello` presents. It must be made in the loop that it works in.
 
     `receive` is given what comes; messages of kinds that are not in `takes` end their stream: no core sees them.
+    `founded` is told which ordering layer this node has met, when it first has, and may refuse to go by it.
     `credentials`: what this node shows to those that it dials; `gate`: who may come; `inspect`: looks at what clients
     bring, and raises AccessDenied. `denied` hears that this node may not do what it has tried, `lost` of peers whose
     last stream has ended or that cannot be reached.
@@ -151,6 +152,7 @@ class Peers:
     ) -> None:
         self.hello, self.traffic = hello, Traffic()
         self.receive: Receive = lambda sender, messages: None
+        self.founded: Callable[[int], None] = lambda founding: None
         self.denied: Callable[[AccessDenied], None] = lambda error: None
         self.lost: Callable[[Address], None] = lambda peer: None
         self._credentials, self._gate, self._inspect = credentials, gate or NodeGate(Gate(), {}), inspect
@@ -205,6 +207,7 @@ class Peers:
     async def _read(self, peer: _Peer, read: Read, grant: Grant | None) -> None:
         """Hand on what comes, until the stream ends. `grant`: of a client. Raises WireError, AccessDenied."""
         me, traffic, takes = self.hello.address, self.traffic, self._takes
+        founding = self.hello.founding
         while (data := await read()) is not aio.EOF:
             traffic.received_parcels += 1
             traffic.received_bytes += len(data)
@@ -220,6 +223,8 @@ class Peers:
                 _check_rights(peer.address, grant, mail.messages)
                 if self._inspect is not None:
                     self._inspect(mail.messages)
+            if founding != self.hello.founding:  # it has begun before this node knew
+                return
             self.receive(mail.sender, mail.messages)
 
     async def _talk(
@@ -249,6 +254,21 @@ class Peers:
             if not peer.streams and not self._closed:
                 self.lost(peer.address)
 
+    # ---- which ordering layer
+
+    def found(self, founding: int) -> None:
+        """This node is of this ordering layer. Whoever did not know it before is told with the next stream."""
+        self.hello = self.hello._replace(founding=founding)
+        for peer in list(self._peers.values()):
+            for writer in peer.streams:
+                writer.cancel()
+
+    def _meet(self, theirs: Hello) -> None:
+        """Raises Unavailable."""
+        if self.hello.has_met(theirs):
+            self.founded(theirs.founding)
+            self.hello = self.hello._replace(founding=theirs.founding)
+
     # ---- streams that this node opens
 
     def _begin_to_dial(self, peer: _Peer) -> None:
@@ -273,7 +293,7 @@ class Peers:
                 self._not_reached(peer, str(error))
                 if isinstance(error, AccessDenied):
                     self.denied(error)
-            except (*BROKEN, WireError, OSError, TimeoutError, ValueError) as error:
+            except (*BROKEN, WireError, OSError, TimeoutError, ValueError, Unavailable) as error:
                 why = "" if peer.failing else await tls_reason(peer.address, error, self._credentials)
                 self._not_reached(peer, why or explain(error))
             if time() - begun > HANDSHAKE_S:
@@ -294,10 +314,14 @@ class Peers:
         async with self._credentials.channel(peer.address, OPTIONS) as channel:
             call = channel.stream_stream(EXCHANGE)(metadata=self._credentials.metadata)
             try:
+                mine = self.hello
                 async with asyncio.timeout(HANDSHAKE_S):
-                    theirs = await shake_hands(self.hello, call)
+                    theirs = await shake_hands(mine, call)
+                if mine.founding != self.hello.founding:  # the other one is to hear it
+                    return
                 if theirs.address != peer.address:
                     raise Refused(f"the node at {peer.address} calls itself {theirs.address}: use that address")
+                self._meet(theirs)
                 await self._talk(peer, call.read, call.write, incoming=False)
             finally:
                 call.cancel()
@@ -334,15 +358,18 @@ class Peers:
                 return
             grant = self._gate.admit(context, self.hello, theirs)
             self._check_name(theirs, grant)
-            await context.write(pack_hello(self.hello._replace(right=grant.right)))
-            await self._admit(theirs, context, grant)
+            self._meet(theirs)
+            mine = self.hello
+            await context.write(pack_hello(mine._replace(right=grant.right)))
+            if mine.founding == self.hello.founding:  # else the other one is to hear it
+                await self._admit(theirs, context, grant)
         except AccessDenied as error:
             logger.warning("access denied", extra={"peer": context.peer(), "why": str(error)})
             with contextlib.suppress(*BROKEN):
                 await context.write(pack_refusal(str(error), denied=True))
         except BROKEN:
             pass
-        except (WireError, TimeoutError) as error:
+        except (WireError, TimeoutError, Unavailable) as error:
             logger.warning("stream ended", extra={"peer": context.peer(), "why": str(error) or "no Hello came"})
 
     def _check_name(self, theirs: Hello, grant: Grant) -> None:

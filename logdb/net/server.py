@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -39,6 +39,7 @@ from logdb.net.security.records import check_messages, check_messages_by_kind
 from logdb.net.takes import TAKES
 
 SERVER: Final = Kind("the directory of a LogDB server", "SERVER", 1)
+FOUNDING: Final = Kind("what a LogDB server knows of its cluster", "FOUNDING", 1)
 SERVICE: Final = "logdb.peers.Peers"
 """What the health service is asked about, or about "", the server as a whole."""
 JOIN_POLL_S: Final = 0.05
@@ -70,6 +71,7 @@ class ServerDirectory:
     """The directory of one server, locked. `fresh`: it was made just now.
 
     SERVER      the identity: format version, an id, the server's role and name and its cluster
+    FOUNDING    the ordering layer that it has met (`Hello.founding`), once it has
     LOCK        held by the process that runs the server
     journals/   what the core keeps (`logdb/log/journals.py`)
     map/        of a mapping server instead: its checkpoint (`checkpoints.py`)
@@ -96,6 +98,18 @@ class ServerDirectory:
         for what, mine in self._who.items():
             if fields.get(what) != mine:
                 raise NotADatabase(f"{self.path} belongs to {_shown(fields)}, not to {_shown(self._who)}")
+
+    @property
+    def founding(self) -> int:
+        """The ordering layer that the server goes by; 0: it has met none. Raises Corruption, UnsupportedFormat."""
+        if not (self.path / FOUNDING.identity).exists():
+            return 0
+        _, fields = identify(self.path, FOUNDING)
+        return int(fields["founding"], 16)
+
+    def keep_founding(self, founding: int) -> None:
+        """Durable when it returns. Raises Unavailable."""
+        make_identity(self.path, FOUNDING, {"founding": f"{founding:x}"})
 
     def renew(self) -> None:
         """Become the directory of a server that has nothing: what is left of the old journals means nothing now."""
@@ -144,23 +158,34 @@ class Server:
         self.worker = DiskWorker()
         await check(self._directory.map)
         self._open_journals()
-        hello = Hello(VERSION, config.cluster, config.role, config.address, config.ordering, config.mapping)
+        hello = Hello(
+            VERSION,
+            config.cluster,
+            config.role,
+            config.address,
+            config.ordering,
+            config.mapping,
+            founding=self._directory.founding,
+        )
         gate, credentials = guarded(config.security, config.listen, config.names)
         inspect = check_messages_by_kind if config.security is None else check_messages
         self.peers = Peers(
             hello, TAKES[config.role], credentials=credentials, gate=gate, inspect=inspect if config.mapping else None
         )
+        self.peers.founded = self._directory.keep_founding
         await self._report_health(_NOT_SERVING)
         await self.peers.listen(config.listen, self._add_health)
         self._start_core()
         assert self.host is not None
         core = self.host.core
-        if isinstance(core, OrderingReplica) and not core.paxos.has_joined:
-            self._joining = asyncio.create_task(self._join(core))
-        else:
+        if not isinstance(core, OrderingReplica):
             await self._report_health(_SERVING)
+        elif core.paxos.has_joined:
+            await self._has_joined(core, self.peers)
+        else:
+            self._joining = asyncio.create_task(self._join(core, self.peers))
 
-    async def _join(self, core: OrderingReplica) -> None:
+    async def _join(self, core: OrderingReplica, peers: Peers) -> None:
         """Wait until an ordering replica is a member of its layer: not before that does it serve."""
         if len(core.config.replicas) > 1:
             why = "a new layer needs all of its replicas once; who has lost its disk needs more than half of the layer"
@@ -169,6 +194,18 @@ class Server:
             await asyncio.sleep(JOIN_POLL_S)
         if core.paxos.was_let_in:
             logger.info("has joined the ordering layer again, with what the others know")
+        await self._has_joined(core, peers)
+
+    def _receive_from_replicas(self, sender: Address, messages: Sequence[Any]) -> None:
+        """What others say means something only to a member: they may go by another ordering layer."""
+        assert self.host is not None
+        if sender in self.config.ordering:
+            self.host.receive(sender, messages)
+
+    async def _has_joined(self, core: OrderingReplica, peers: Peers) -> None:
+        assert self.host is not None
+        peers.found(core.paxos.cluster)
+        peers.receive = self.host.receive
         await self._report_health(_SERVING)
 
     def _open_journals(self) -> None:
@@ -214,7 +251,8 @@ class Server:
             disk=self.worker if self._journals is not None else None,
             full=self._disk_is_full,
         )
-        self.peers.receive = self.host.receive
+        is_ordering = isinstance(self.config, OrderingServerConfig)
+        self.peers.receive = self._receive_from_replicas if is_ordering else self.host.receive
         self.host.start()
         if self.host.ended.done():
             self._how_it_ended()

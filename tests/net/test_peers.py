@@ -180,6 +180,59 @@ def test_a_node_says_who_it_is_and_who_orders() -> None:
     run(test())
 
 
+def test_an_ordering_layer_is_met_once_and_told_on() -> None:
+    """Servers hear of it from its replicas, and clients from anybody; streams that began before are begun again."""
+
+    async def test() -> None:
+        addresses = free_addresses()
+        replica, server = Node(next(addresses), Role.ORDERING), Node(next(addresses))
+        kept: list[int] = []
+        server.peers.founded = kept.append
+        for node in (replica, server):
+            await node.listen()
+        client = Node("client-1", Role.CLIENT, cluster="")
+        for node in (server, client):
+            node.peers.send(replica.address, AskView(1))
+        await until(lambda: len(replica.got) == 2)
+        replica.peers.found(7)
+        while not kept or client.peers.hello.founding != 7:
+            for node in (server, client):
+                node.peers.send(replica.address, AskView(2))
+            await asyncio.sleep(0.01)
+        assert kept == [7]
+        fresh = Node(next(addresses))
+        late = Node("client-2", Role.CLIENT, cluster="")
+        for node in (fresh, late):
+            node.peers.send(server.address, AskView(3))
+        await until(lambda: len([0 for _, message in server.got if message == AskView(3)]) == 2)
+        assert (fresh.peers.hello.founding, late.peers.hello.founding) == (0, 7)
+        for node in (replica, server, client, fresh, late):
+            await node.close()
+
+    run(test())
+
+
+def test_who_cannot_keep_what_it_has_met_does_not_talk() -> None:
+    async def test() -> None:
+        replica, server = Node(next(free_addresses()), Role.ORDERING), Node(next(free_addresses()))
+
+        def keep(_: int) -> None:
+            raise Unavailable("no space left")
+
+        server.peers.founded = keep
+        replica.peers.found(7)
+        for node in (replica, server):
+            await node.listen()
+        replica.peers.send(server.address, AskView(1))
+        server.peers.send(replica.address, AskView(1))
+        await until(lambda: server.peers.traffic.dropped_messages)
+        assert server.got == replica.got == []
+        for node in (replica, server):
+            await node.close()
+
+    run(test())
+
+
 @pytest.mark.parametrize(
     "parcel",
     [

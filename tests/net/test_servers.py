@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import logdb
 from logdb.cluster.database_client import DatabaseClient, DatabaseConfig
 from logdb.cluster.mapping_server import MappingConfig, MappingServer
 from logdb.errors import DatabaseInUse, NotADatabase, Unavailable
@@ -140,6 +142,32 @@ def test_an_ordering_replica_without_its_journal_does_not_start(clusters: Callab
         path.rmdir()
     with pytest.raises(Damaged, match="the only ordering replica"):
         in_shared_loop(cluster.begin("o1"))
+
+
+def test_an_ordering_layer_that_was_founded_anew_gets_nothing_of_the_old_log(
+    clusters: Callable[..., Cluster], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It would order from 1 again what its servers have had at these GSNs for long."""
+    cluster = clusters(storage=2, failures=1, mapping=1)
+    cluster.start(shards=1)
+    with logdb.connect(cluster.mapping[0], timeout=WAIT_S) as db:
+        db.put(b"before", b"")
+        in_shared_loop(cluster.end_all())
+        kept = cluster.configs["o1"].data.rename(cluster.path / "kept")
+        in_shared_loop(cluster.begin_all())
+        strangers = {config.address for name, config in cluster.configs.items() if name != "o1"}
+        while strangers:
+            whys = [why for record in caplog.records if "different ordering" in (why := getattr(record, "why", ""))]
+            strangers = {address for address in strangers if not any(address in why for why in whys)}
+        assert whys
+        with connect(cluster.ordering) as stranger:
+            assert stranger.configuration().spares == stranger.configuration().shards == ()
+        in_shared_loop(cluster.end("o1"))
+        shutil.rmtree(cluster.configs["o1"].data)
+        kept.rename(cluster.configs["o1"].data)
+        in_shared_loop(cluster.begin("o1"))
+        db.put(b"after", b"")
+        assert [key for key, _ in db.scan()] == [b"after", b"before"]
 
 
 def test_a_directory_belongs_to_one_server(clusters: Callable[..., Cluster], tmp_path: Path) -> None:
