@@ -204,7 +204,8 @@ class Operator:
             if len(alive) >= count or enough(view):
                 return alive[:count]
             if time.monotonic() > deadline:
-                raise Unavailable(f"{count} spare servers are needed, and {len(alive)} answer")
+                what = f"{count} spare servers are needed, and {len(alive)} answer"
+                raise Unavailable(f"{what} (`logdb cluster status` says why)")
             time.sleep(POLL_S)
 
     def _ask(self, address: str) -> Coroutine[Any, Any, Heard]:

@@ -184,6 +184,8 @@ def made_of(cluster: str, servers: Mapping[Address, Known], heard: Mapping[Addre
     placed += [(member.server, 0, member.address) for member in view.spares]
     places = {address: (server, shard) for server, shard, address in sorted(placed)}  # the newest one is there
     last = None if tail is None else tail.last
+    hellos = [it.hello for it in heard.values() if it.hello is not None]
+    founding = max((hello.founding for hello in hellos if hello.role is Role.ORDERING), default=0)
     return Status(
         cluster,
         time.time_ns(),
@@ -201,15 +203,19 @@ def made_of(cluster: str, servers: Mapping[Address, Known], heard: Mapping[Addre
             )
             for one in view.shards
         ),
-        tuple(_server(server, heard[one], leader, places.get(one), last) for one, server in servers.items()),
+        tuple(_server(server, heard[one], leader, places.get(one), last, founding) for one, server in servers.items()),
         view.version,
     )
 
 
-def _server(known: Known, heard: Heard, leader: Address, place: tuple[int, int] | None, tail: int | None) -> Server:
+def _server(
+    known: Known, heard: Heard, leader: Address, place: tuple[int, int] | None, tail: int | None, founding: int
+) -> Server:
     applied = heard.answer.answers[0].version if isinstance(heard.answer, Answers) else None
     alive = heard.hello is not None and heard.serving
-    if not alive:
+    if heard.hello is not None and heard.hello.founding not in (0, founding) and founding:
+        alive, state = False, f"has met another ordering layer ({heard.hello.founding:x}) than this ({founding:x})"
+    elif not alive:
         state = heard.why
     elif known.role == Role.ORDERING.value:
         state = "leads" if known.address == leader else "follows"

@@ -95,3 +95,15 @@ def test_rates() -> None:
     assert now.rates(before) == (0.5, 15)
     document = now.document(before)
     assert (document["cuts_per_s"], document["records_per_s"], document["tail"]) == (0.5, 15, 100)
+
+
+def test_who_has_met_another_ordering_layer_does_not_serve_this_one() -> None:
+    everybody = {address: heard(address, role) for address, role in ROLES.items()}
+    for address, founding in (("o1:1", 10), ("o2:1", 10), ("s1:1", 10), ("s2:1", 11)):
+        hello = everybody[address].hello
+        assert hello is not None
+        everybody[address] = everybody[address]._replace(hello=hello._replace(founding=founding))
+    known = {address: Known(address, role.value, address[:2]) for address, role in ROLES.items()}
+    servers = {server.name: server for server in made_of("demo", known, everybody, VIEW).servers}
+    assert servers["s2"].state == "has met another ordering layer (b) than this (a)"
+    assert [name for name, server in servers.items() if not server.alive] == ["s2"]
