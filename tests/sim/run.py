@@ -114,9 +114,12 @@ class Simulation:
             self._append_afresh(application, limit)
         check_answered(history)
         tail = self._ask(calls.Tail(), limit)
-        followings = [following for following in history.followings if following.ended is None]
+        followings = history.followings
         self._wait(
-            limit, lambda: all(one.reached > tail for one in followings), "subscribers reach the tail", followings
+            limit,
+            lambda: all(one.ended is not None or one.reached > tail for one in followings),
+            "subscribers reach the tail",
+            [one for one in followings if one.ended is None],
         )
         prober = Prober(cluster)
         self.view = view = prober.views(limit)
