@@ -23,16 +23,17 @@ _open: dict[str, EmbeddedHost] = {}
 
 
 def held(where: str | Endpoints, version: int, keys: pa.Array) -> pa.Table | None:
-    """(key, value, large) of those of `keys` that existed at a version; None if the map cannot tell."""
-    try:
-        if isinstance(where, Endpoints):
-            found = connected(where).held_at(version, keys.to_pylist())
-        else:
+    """(key, value, large) of those of `keys` that existed at a version; None if the map of a directory cannot tell.
+    Raises VersionTrimmed, Unavailable."""
+    if isinstance(where, Endpoints):  # of the log before, a plan that follows has nothing
+        found = connected(where).held_at(version, keys.to_pylist())
+    else:
+        try:
             host = _host(where)
             host.at(version)
             _, found = host.multi_get(keys.to_pylist(), at=version)
-    except (LogDBError, Trimmed, OSError):  # the log tells, or says what is wrong
-        return None
+        except (LogDBError, Trimmed, OSError):  # the log tells, or says what is wrong
+            return None
     columns = [[key for key, _ in found], [value for _, value in found], [False] * len(found)]
     return pa.table(columns, schema=_HELD)
 

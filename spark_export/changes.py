@@ -195,7 +195,7 @@ class Changes:
         return pa.concat_tables(sources).take(pa.array(np.maximum(found, 0)))
 
     def _at_since(self, number: int, keys: pa.Array) -> pa.Table | None:
-        """What these keys held at `since`; None: there was nothing yet."""
+        """What these keys held at `since`; None: there was nothing yet. Raises VersionTrimmed, Unavailable."""
         if self._before is None:
             return None
         where = self.plan.endpoints if isinstance(self.plan, RemotePlan) else self.plan.path

@@ -25,7 +25,7 @@ from logdb.cluster.messages import Floor
 from logdb.cluster.upkeep import HOLD_NS
 from logdb.embedded.plan import Part
 from logdb.errors import Corruption, Unavailable, VersionTrimmed
-from logdb.log.contract import Batch, LogFailed, LogRecord, Trimmed
+from logdb.log.contract import Batch, LogFailed, LogRecord, NotOfThisShard, Trimmed
 from logdb.log.cores import SECOND
 from logdb.log.scalog import calls as log
 from logdb.log.scalog.records import RECORD_BYTES
@@ -72,8 +72,8 @@ class ClusterSource:
             assert asked.since is not None
             parts, _ = await self._sized([(asked.since + 1, version + 1)], asked.part_bytes, 0)
             return Laid(log_id, version, None, asked.since, 0, parts, ())
-        floor = await self._hold_oldest(holder)
         try:
+            floor = await self._hold_oldest(holder)
             await host.at(version)  # still, now that it is held
             if asked.since is not None:
                 await host.at(asked.since)
@@ -202,7 +202,7 @@ class ClusterSource:
         place, host = large.place, self._host
         try:
             record = given(await host.put(log.Read(place.gsn, place.shard), host.timeout_s))
-        except Trimmed:  # a compaction has moved it: the map knows where to
+        except (Trimmed, NotOfThisShard):  # a compaction has moved it: the map knows where to
             value = await host.get(large.key, large.version)
             assert value is not None
             return value

@@ -31,7 +31,7 @@ import numpy as np
 from logdb import Database
 from logdb.embedded.holds import Owner, make_folder, remove_folder, sweep
 from logdb.embedded.plan import Part
-from logdb.errors import Corruption
+from logdb.errors import Corruption, VersionTrimmed
 from logdb.hosts import AsyncHost
 from logdb.log.contract import LogRecord
 from logdb.log.segments.format import FRAME, FRAME_BYTES, FRAME_MAGIC
@@ -116,7 +116,7 @@ class Laid(NamedTuple):
 
 
 class Large(NamedTuple):
-    """A large value to be fetched: its place, and the version of the key that has it."""
+    """A large value to be fetched: its place, and a version at which the key has it."""
 
     place: Place
     key: bytes
@@ -183,7 +183,10 @@ class RemotePlan(NamedTuple):
     def held(self) -> Iterator[None]:
         """Nothing that the plan needs is compacted away, if the servers hear of it in time."""
         source, holder = self.source(), object()
-        source.hold(holder, self.floor)
+        try:
+            source.hold(holder, self.floor)
+        except VersionTrimmed:  # it is to be planned anew, from what is left
+            source.hold_oldest(holder)
         try:
             yield
         finally:

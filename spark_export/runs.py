@@ -156,12 +156,16 @@ class Runs:
 def shown(
     plan: AnyPlan, rows: pa.Table, *, fetch: bool = True, batch_rows: int = BATCH_ROWS
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of `RUN` that are live as batches of `ROWS`, with their large values if `fetch`. Raises Corruption."""
+    """Rows of `RUN` that are live at the plan's version as batches of `ROWS`, with their large values if `fetch`.
+
+    Raises Corruption.
+    """
     values = LargeValues(plan)
     for batch in bounded(rows, batch_rows):
         content = batch.column("value")
         if fetch:
-            content = values.fill(content, batch.column("large"), batch.column("key"), batch.column("version"))
+            at = pa.repeat(plan.version, batch.num_rows)  # that of a row may be compacted away
+            content = values.fill(content, batch.column("large"), batch.column("key"), at)
         columns = [batch.column("key"), content.cast(pa.binary()), batch.column("version")]
         yield pa.record_batch(columns, schema=ROWS)
 

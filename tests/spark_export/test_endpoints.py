@@ -13,6 +13,8 @@ import pytest
 import logdb
 from logdb import Database
 from logdb.cluster import calls
+from logdb.log.contract import NotOfThisShard
+from logdb.log.scalog.calls import Read
 from logdb.log.segments import segment
 from logdb.net.database.client import ClusterHost
 from spark_export import clustering, export_snapshot, import_export, remote, servers, serving, verify_export
@@ -38,6 +40,20 @@ class Behind:
 
     def rows(self, **options: str) -> list[tuple[bytes, bytes]]:
         return [(row["key"], row["value"]) for row in planning.read(self.endpoints, **{**SMALL, **options})]
+
+
+class Planned:
+    """A DataFrame whose partitions are known: the database's, at a version or the newest."""
+
+    def __init__(self, behind: Behind, version: int | None = None) -> None:
+        at = {} if version is None else {"versionAsOf": str(version)}
+        source = LogDBSource({"endpoints": behind.endpoints, **SMALL, **at})
+        self._reader = source.reader(planning.struct("key BINARY, value BINARY"))
+        self._partitions = self._reader.partitions()
+
+    def rows(self) -> list[tuple[bytes, bytes]]:
+        read = [row for part in self._partitions for batch in self._reader.read(part) for row in batch.to_pylist()]
+        return [(row["key"], row["value"]) for row in read]
 
 
 def disconnect() -> None:
@@ -151,34 +167,32 @@ def test_what_cannot_be_read_says_why(behind: Behind) -> None:
         planning.read(nobody, timeout="1")
 
 
-def test_a_compaction_that_overtakes_a_task_makes_it_plan_anew(behind: Behind, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody holds the version between planning and reading here, but a pin."""
+def test_a_compaction_between_planning_and_reading_and_between_two_uses(
+    behind: Behind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody holds the version there, but a pin. A task that has not read plans anew, and what a first use has left
+    names places of large values that are gone."""
     db = behind.db
-    for module, source in ((clustering, clustering.ClusterSource), (serving, serving.ServerSource)):
+    for module in (clustering, serving):
         monkeypatch.setattr(module, "HELD_S", 0)
-        monkeypatch.setattr(source, "hold", lambda *_: None)
     disconnect()
-    oldest = db.oldest_version
-    while db.compact(oldest + 1).floor == oldest:  # until what the tests before held is forgotten
-        pass
-    version = db.pin("kept", db.version - 5)
+    db.put(b"large", bytes(20_000))
+    version = db.pin("kept", db.put(b"later", b""))
     expected = list(db.at(version).scan())
-    source = LogDBSource({"endpoints": behind.endpoints, "versionAsOf": str(version), **SMALL})
-    reader = source.reader(planning.struct("key BINARY, value BINARY"))
-    planned = reader.partitions()
-    assert db.compact().floor == version
-    read = [row for part in planned for batch in reader.read(part) for row in batch.to_pylist()]
-    assert [(row["key"], row["value"]) for row in read] == expected
+    used, planned = Planned(behind, version), Planned(behind, version)
+    assert used.rows() == expected
+    while db.compact().floor < version:  # until what was held before is forgotten
+        pass
+    assert planned.rows() == expected
+    assert used.rows() == expected
     db.unpin("kept")
-    assert db.compact().floor > version
-    gone = LogDBSource({"endpoints": behind.endpoints, **SMALL})
-    reader = gone.reader(planning.struct("key BINARY, value BINARY"))
-    planned = reader.partitions()
+    gone = Planned(behind)
     for _ in range(3):  # a server's directory is trimmed by whole files
-        db.put(b"later", bytes(40_000))
-    db.compact()
+        version = db.put(b"later", bytes(40_000))
+    while db.compact().floor < version:
+        pass
     with pytest.raises(logdb.VersionTrimmed, match="was compacted away"):
-        list(reader.read(planned[0]))
+        gone.rows()
 
 
 def test_a_compaction_that_has_not_heard_who_plans(cluster: Behind, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,3 +214,64 @@ def test_a_compaction_that_has_not_heard_who_plans(cluster: Behind, monkeypatch:
     laid = remote.connected(servers(cluster.endpoints)).lay_out(remote.Asked(version, None, None, 20_000))
     assert laid.floor == floors[-1] == version, floors
     db.unpin("asked")
+
+
+@pytest.mark.parametrize("error", [logdb.Unavailable("nobody answers"), logdb.VersionTrimmed(1, 2)])
+def test_a_stream_that_cannot_learn_what_was_before_fails(
+    behind: Behind, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    query = Query(behind.endpoints)
+    behind.db.put(next(behind.db.scan())[0], b"updated")
+    with monkeypatch.context() as patched, pytest.raises(type(error)):
+        for source in (clustering.ClusterSource, serving.ServerSource):
+            patched.setattr(source, "held_at", fail)
+        query.batch()
+    assert [row["_change_type"] for row in query.batch()] == ["update"]
+    query.reader.stop()
+
+
+def test_a_plan_that_fails_holds_nothing(cluster: Behind, monkeypatch: pytest.MonkeyPatch) -> None:
+    disconnect()
+    call, hold, end = ClusterHost.call, ClusterHost.hold, ClusterHost.end
+    holders: list[object] = []
+
+    async def compacting(host: ClusterHost, request: Any) -> Any:
+        answer = await call(host, request)
+        return answer._replace(cleaned=0) if isinstance(request, calls.Oldest) else answer
+
+    def holding(host: ClusterHost, holder: object, version: int) -> None:
+        holders.append(holder)
+        hold(host, holder, version)
+
+    def ending(host: ClusterHost, holder: object) -> None:
+        holders[:] = [other for other in holders if other is not holder]
+        end(host, holder)
+
+    monkeypatch.setattr(clustering, "HELD_S", 0)
+    monkeypatch.setattr(clustering, "COMPACTION_S", 0.5)
+    monkeypatch.setattr(ClusterHost, "call", compacting)
+    monkeypatch.setattr(ClusterHost, "hold", holding)
+    monkeypatch.setattr(ClusterHost, "end", ending)
+    with pytest.raises(logdb.Unavailable, match=r"a compaction of .* has not come to its end in 0\.5 s"):
+        cluster.rows()
+    assert remote.connected(servers(cluster.endpoints)).version()  # it has gone on
+    assert not holders
+
+
+def test_large_values_of_a_shard_that_has_gone(cluster: Behind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that was of it, and is a spare again, knows of no such shard."""
+    put = ClusterHost.put
+
+    def gone(host: ClusterHost, request: Any, timeout_s: float | None) -> asyncio.Future[Any]:
+        if not isinstance(request, Read):
+            return put(host, request, timeout_s)
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        answer.set_result(NotOfThisShard(request.gsn, request.shard))
+        return answer
+
+    cluster.db.put(b"large", bytes(20_000))
+    monkeypatch.setattr(ClusterHost, "put", gone)
+    assert cluster.rows() == list(cluster.db.scan())
