@@ -1,9 +1,12 @@
-"""Exports of a cluster of real processes at full work: what is exported is the fold of the log at that version."""
+"""Clusters of real processes: at full work an export is the fold of the log at its version, and servers may die while a
+task is in the middle of its part."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,7 +20,9 @@ from logdb.log.contract import Batch
 from logdb.net.log_client import RemoteLog
 from logdb.store.records import Place
 from spark_export import export_snapshot, servers
+from spark_export.clustering import ClusterSource
 from tests.net.cluster_processes import WAIT_S, Processes
+from tests.spark_export.test_endpoints import Planned, disconnect
 from tests.spark_export.test_export import exported_rows
 
 FILE_BYTES = 300_000
@@ -153,3 +158,81 @@ def test_exports_of_a_cluster_at_full_work(spark: Any, cluster: Processes, tmp_p
             assert meant.has(2, value) if isinstance(meant, Place) else value == meant
         assert any(isinstance(meant, Place) for _, meant, _ in expected)
     assert exports[1].version > done
+
+
+# ---- servers that die while a task reads
+
+BATCHES = 3
+"""So many have been read when it happens; 64 KiB more of each shard may have come."""
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Processes]:
+    """f = 1: one shard of two servers, and nobody to stand in for those."""
+    shape = {"ordering": 1, "storage": 2, "aggregators": 0, "failures": 1, "mapping": 1}
+    with Processes(tmp_path, policy="finalize-and-add", **shape) as processes:
+        processes.start_all()
+        with logdb.log.connect(processes.addresses["o1"]) as log:
+            while len(log.configuration().spares) < 2:
+                pass
+            log.add_shard()
+        yield processes
+        disconnect()
+
+
+def sent(cluster: Processes) -> dict[str, float]:
+    """Bytes that each storage server has sent."""
+    return {
+        name: cluster.metric(name, "logdb_sent_bytes_total")
+        for name in cluster.running
+        if cluster.roles[name] == "storage"
+    }
+
+
+def in_the_middle(patched: pytest.MonkeyPatch, happen: Callable[[], None]) -> None:
+    """Have it happen once, in the middle of the first part that is read in several batches, which are small."""
+    batches, things = ClusterSource._batches, [happen]
+
+    async def small(
+        self: ClusterSource, first: int, end: int, *, copies: bool, fetch_bytes: int | None = None
+    ) -> AsyncGenerator[Batch]:
+        count = 0
+        async with aclosing(batches(self, first, end, copies=copies, fetch_bytes=1)) as some:
+            async for batch in some:
+                yield batch
+                count += 1
+                if count == BATCHES and things:
+                    assert batch.end < end
+                    await asyncio.to_thread(things.pop())
+
+    patched.setattr(ClusterSource, "_batches", small)
+
+
+def test_servers_that_die_while_a_task_reads(pair: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
+    where, dead = pair.addresses["o1"], list[str]()
+    with logdb.connect(pair.addresses["m1"]) as db:
+        for number in range(60):  # 1.2 MB of log
+            db.multi_put({b"%d-%02d" % (n, number): Random(number).randbytes(1_000) for n in range(20)})
+        expected = list(db.scan())
+
+    def kill_who_is_asked() -> None:
+        after = sent(pair)
+        dead.append(max(after, key=lambda name: after[name] - before[name]))
+        pair.kill(dead[0])
+
+    with monkeypatch.context() as patched:
+        planned = Planned(where)
+        in_the_middle(patched, kill_who_is_asked)
+        before = sent(pair)
+        assert planned.rows() == expected
+    ((other, bytes_sent),) = sent(pair).items()
+    assert {other, *dead} == {"s1", "s2"}
+    assert bytes_sent - before[other] > 600_000
+
+    planned = Planned(where, timeout="3")
+    in_the_middle(monkeypatch, lambda: pair.kill(other))
+    why = f"the log of {where} cannot be read from record .* on: no replica has answered within 3 s"
+    with pytest.raises(logdb.Unavailable, match=why):
+        planned.rows()
+    with pytest.raises(logdb.Unavailable, match=why):
+        Planned(where, timeout="3")

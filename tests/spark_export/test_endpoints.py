@@ -43,11 +43,10 @@ class Behind:
 
 
 class Planned:
-    """A DataFrame whose partitions are known: the database's, at a version or the newest."""
+    """A DataFrame whose partitions are known."""
 
-    def __init__(self, behind: Behind, version: int | None = None) -> None:
-        at = {} if version is None else {"versionAsOf": str(version)}
-        source = LogDBSource({"endpoints": behind.endpoints, **SMALL, **at})
+    def __init__(self, endpoints: str, **options: str) -> None:
+        source = LogDBSource({"endpoints": endpoints, **options})
         self._reader = source.reader(planning.struct("key BINARY, value BINARY"))
         self._partitions = self._reader.partitions()
 
@@ -179,14 +178,15 @@ def test_a_compaction_between_planning_and_reading_and_between_two_uses(
     db.put(b"large", bytes(20_000))
     version = db.pin("kept", db.put(b"later", b""))
     expected = list(db.at(version).scan())
-    used, planned = Planned(behind, version), Planned(behind, version)
+    given = {**SMALL, "versionAsOf": str(version)}
+    used, planned = Planned(behind.endpoints, **given), Planned(behind.endpoints, **given)
     assert used.rows() == expected
     while db.compact().floor < version:  # until what was held before is forgotten
         pass
     assert planned.rows() == expected
     assert used.rows() == expected
     db.unpin("kept")
-    gone = Planned(behind)
+    gone = Planned(behind.endpoints, **SMALL)
     for _ in range(3):  # a server's directory is trimmed by whole files
         version = db.put(b"later", bytes(40_000))
     while db.compact().floor < version:
