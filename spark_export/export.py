@@ -29,6 +29,7 @@ import datetime as dt
 import fcntl
 import json
 import os
+import re
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -65,6 +66,8 @@ from spark_export.source import divided
 FORMATS: Final = ("parquet", "delta")
 POLL_S: Final = 0.2
 _JOB: Final = "_job.json"
+_NAMED: Final = re.compile(r"(?:: )?(?:\w+\.)*[A-Z]\w*(?:: |$)")
+"""A line that begins with the name of an error, as the last one of a traceback does."""
 
 Progress = Callable[[int, int], None]
 """Hears (bytes of the log read, of how many)."""
@@ -289,8 +292,8 @@ def _run(plan: AnyPlan, tasks: Sequence[Task | HistoryTask]) -> list[File]:
 def _cause(error: Exception) -> str:
     """The line of an error of Spark's that says what went wrong in Python."""
     lines = [line for line in str(error).splitlines() if line.strip()]
-    named = [line for line in lines if ": " in line and line.split(":")[0].endswith(("Error", "Exception"))]
-    return (named or lines or [type(error).__name__])[-1 if named else 0].strip()
+    named = [line for line in lines if _NAMED.match(line)]
+    return (named or lines or [type(error).__name__])[-1 if named else 0].strip().removeprefix(": ")
 
 
 def _publish(manifest: Manifest, staging: Path, target: Path, format: str) -> None:

@@ -17,7 +17,17 @@ from logdb.log.contract import NotOfThisShard
 from logdb.log.scalog.calls import Read
 from logdb.log.segments import segment
 from logdb.net.database.client import ClusterHost
-from spark_export import clustering, export_snapshot, import_export, remote, servers, serving, verify_export
+from spark_export import (
+    ExportFailed,
+    clustering,
+    export,
+    export_snapshot,
+    import_export,
+    remote,
+    servers,
+    serving,
+    verify_export,
+)
 from spark_export.source import LogDBSource
 from tests.net.clusters import Cluster, free_addresses
 from tests.net.serving import Served
@@ -275,3 +285,21 @@ def test_large_values_of_a_shard_that_has_gone(cluster: Behind, monkeypatch: pyt
     cluster.db.put(b"large", bytes(20_000))
     monkeypatch.setattr(ClusterHost, "put", gone)
     assert cluster.rows() == list(cluster.db.scan())
+
+
+def test_an_export_whose_server_goes_says_so(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between planning and the first task, which has a process of its own."""
+    assert spark
+    served, run = Served(tmp_path / "served"), export._run
+    with logdb.connect(served.address) as db:
+        db.put(b"k", b"v")
+
+    def run_without(plan: Any, tasks: Any) -> Any:
+        served.close()
+        return run(plan, tasks)
+
+    monkeypatch.setattr(export, "_run", run_without)
+    why = rf"Spark could not write the export: logdb\.errors\.Unavailable: {served.address} cannot be reached"
+    with pytest.raises(ExportFailed, match=why):
+        export_snapshot(servers(served.address, timeout_s=1), tmp_path / "to")
+    disconnect()
