@@ -58,17 +58,21 @@ class ServerSource:
         version = await asked.of(host)
         if asked.since is not None:
             await host.at(asked.since)
-        floor = await self._hold_oldest(holder)
-        try:
-            laid = await host.layout(await host.at(version))
-            time = await host.time_of(version) if version else None
-        finally:  # whoever is to read it holds it by then
-            asyncio.get_running_loop().call_later(HELD_S, host.end, holder)
-        bounds, sizes = pairwise([*laid.firsts, laid.end]), laid.sizes
-        parts = [Part("", host.path, *bound, size) for bound, size in zip(bounds, sizes, strict=True)]
         if asked.follows:
             assert asked.since is not None
-            floor = asked.since
+            return await self._laid(version, asked.since)
+        floor = await self._hold_oldest(holder)
+        try:
+            return await self._laid(await host.at(version), floor)
+        finally:  # whoever is to read it holds it by then
+            asyncio.get_running_loop().call_later(HELD_S, host.end, holder)
+
+    async def _laid(self, version: int, floor: int) -> Laid:
+        host = self._host
+        laid = await host.layout(version)
+        time = await host.time_of(version) if version else None
+        bounds, sizes = pairwise([*laid.firsts, laid.end]), laid.sizes
+        parts = [Part("", host.path, *bound, size) for bound, size in zip(bounds, sizes, strict=True)]
         return Laid(host.database, version, time, floor, 0, tuple(parts), tuple(laid.sample))
 
     async def _hold_oldest(self, holder: object) -> int:

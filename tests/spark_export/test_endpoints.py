@@ -243,6 +243,18 @@ def test_a_stream_that_cannot_learn_what_was_before_fails(
     query.reader.stop()
 
 
+def test_a_stream_holds_nothing_but_where_it_is(server: Behind) -> None:
+    disconnect()
+    query = Query(server.endpoints)
+    for _ in range(2):
+        server.db.put(b"followed", b"")
+        assert query.batch()
+        source = remote.connected(servers(server.endpoints))
+        assert isinstance(source, serving.ServerSource)
+        assert [version for _, version in source._host._held.values()] == [query.checkpoint["version"]]
+    query.reader.stop()
+
+
 def test_a_plan_that_fails_holds_nothing(cluster: Behind, monkeypatch: pytest.MonkeyPatch) -> None:
     disconnect()
     call, hold, end = ClusterHost.call, ClusterHost.hold, ClusterHost.end
