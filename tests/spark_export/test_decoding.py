@@ -133,6 +133,20 @@ def test_what_was_written_up_to_a_version_is_not_looked_at(open_small: OpenSmall
             ]
 
 
+def test_a_file_that_ends_before_its_last_record(open_small: OpenSmall) -> None:
+    db = open_small()
+    histories.write(db, Random(5), 60)
+    db.close()
+    with pin(Path(db.path)) as plan:
+        (part, *_) = plan.parts
+        ends = frames.Opened(plan, part).offsets
+        for size in (int(ends[-2]), int(ends[-2]) - 1):
+            with open(part.origin, "r+b") as file:
+                file.truncate(size)
+            with pytest.raises(Corruption, match=r"record \d+ does not match its checksum"):
+                list(decoded(plan, part, EVERYTHING, copies=True))
+
+
 # ---- records of several items
 
 
