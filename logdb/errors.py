@@ -42,6 +42,14 @@ class LogDBError(Exception):
 
     advice: ClassVar[Advice] = Advice.GIVE_UP
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """For other processes, as it is: most are made of something else than their message."""
+        return _remade, (type(self), self.args), self.__dict__
+
+
+def _remade(kind: type[LogDBError], args: tuple[object, ...]) -> LogDBError:
+    return kind.__new__(kind, *args)
+
 
 class ConflictError(LogDBError):
     """The transaction was aborted because something that it had read changed before it committed.
