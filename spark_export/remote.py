@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
+import threading
 from collections.abc import AsyncGenerator, Coroutine, Generator, Iterable, Iterator, Sequence
 from concurrent import futures
 from contextlib import contextmanager
@@ -252,22 +253,22 @@ def laid_out(
 
 
 _sources: dict[Endpoints, Source] = {}
-"""At most one: a worker of Spark's keeps it for its next task."""
+"""A worker of Spark's keeps its connection for its next task."""
+_connecting = threading.Lock()
 
 
 def connected(endpoints: Endpoints) -> Source:
     """The connection of this process. Raises Unavailable, AccessDenied, ProtocolMismatch, ValueError."""
-    source = _sources.get(endpoints)
-    if source is None:
-        from spark_export.clustering import ClusterSource
-        from spark_export.serving import ServerSource
+    with _connecting:
+        source = _sources.get(endpoints)
+        if source is None:
+            from spark_export.clustering import ClusterSource
+            from spark_export.serving import ServerSource
 
-        for other in list(_sources):
-            _sources.pop(other).close()
-        host: Any = in_shared_loop(endpoints.connecting())
-        source = ClusterSource(host) if isinstance(host, ClusterHost) else ServerSource(host)
-        _sources[endpoints] = source
-    return source
+            host: Any = in_shared_loop(endpoints.connecting())
+            source = ClusterSource(host) if isinstance(host, ClusterHost) else ServerSource(host)
+            _sources[endpoints] = source
+        return source
 
 
 def pulled(items: AsyncGenerator[T]) -> Generator[T]:

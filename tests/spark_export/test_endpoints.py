@@ -98,6 +98,13 @@ def behind(request: pytest.FixtureRequest) -> Behind:
     return found
 
 
+def test_two_databases_in_turn_keep_their_connections(cluster: Behind, server: Behind) -> None:
+    """What one plan holds is not let go of because of another one."""
+    sources = [remote.connected(servers(behind.endpoints)) for behind in (cluster, server)]
+    assert [source.version() for source in sources] == [cluster.db.version, server.db.version]
+    assert remote.connected(servers(cluster.endpoints)) is sources[0]
+
+
 def test_snapshots(behind: Behind) -> None:
     db, versions = behind.db, behind.versions
     assert behind.rows() == list(db.scan())
