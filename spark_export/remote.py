@@ -49,6 +49,8 @@ from spark_export.frames import Frames
 T = TypeVar("T")
 
 TIMEOUT_S: Final = 30.0
+ASKED_AT_ONCE: Final = 1 << 18
+"""Of so many records it is asked at a time which were not applied: all of them fit into an answer."""
 PLANNED_BYTES: Final = 128 << 20
 """Of a part, unless it is said otherwise."""
 
@@ -195,7 +197,11 @@ class RemotePlan(NamedTuple):
 
     def aborted(self, part: Part) -> frozenset[int]:
         """The GSNs of the commit records in `part` that were not applied. Raises VersionTrimmed."""
-        return frozenset(self.source().aborted(self, part))
+        source, found = self.source(), set[int]()
+        for first in range(part.first, part.end, ASKED_AT_ONCE):
+            some = part._replace(first=first, end=min(first + ASKED_AT_ONCE, part.end))
+            found.update(source.aborted(self, some))
+        return frozenset(found)
 
     def again(self) -> RemotePlan:
         """The same version laid out anew, as the log is now. Raises VersionTrimmed."""

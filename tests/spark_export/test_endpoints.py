@@ -105,8 +105,9 @@ def test_two_databases_in_turn_keep_their_connections(cluster: Behind, server: B
     assert remote.connected(servers(cluster.endpoints)) is sources[0]
 
 
-def test_snapshots(behind: Behind) -> None:
+def test_snapshots(behind: Behind, monkeypatch: pytest.MonkeyPatch) -> None:
     db, versions = behind.db, behind.versions
+    monkeypatch.setattr(remote, "ASKED_AT_ONCE", 7)
     assert behind.rows() == list(db.scan())
     for version in (db.oldest_version, versions[10], versions[40]):
         assert behind.rows(versionAsOf=str(version)) == list(db.at(version).scan())
