@@ -35,6 +35,7 @@ from logdb.store.ranges import key_range
 from logdb.store.records import Condition, TxnId
 from logdb.txn.coordinator import Outcome
 from logdb.txn.retry import ATTEMPTS, pauses
+from logdb.txn.speculation import Misspeculated
 from logdb.txn.transaction import RangeRead, Workspace
 
 D = TypeVar("D")
@@ -301,7 +302,12 @@ class Database:
     async def run(
         self, body: Callable[Concatenate[Transaction, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Await `body(txn, ...)` in a transaction, again after each conflict: see `logdb.transactional`."""
+        """Await `body(txn, ...)` in a transaction, again after each conflict: see `logdb.transactional`.
+
+        At a server it may begin with what a transaction of this process has written, before that is durable: where it
+        never comes to be, or others have written since, all that `body` has returned or raised is forgotten, and it
+        runs again. So it must have no effect but on `txn`. Until something else is read `txn.snapshot` is 0.
+        """
         return await self.attempt(getattr(body, "__name__", ""), ATTEMPTS, body, *args, **kwargs)
 
     async def attempt(
@@ -314,11 +320,15 @@ class Database:
     ) -> T:
         """As `run`, with the transaction's label and the bound on attempts given."""
         pause = pauses(attempts)
+        may_speculate = True
         while True:
             try:
-                async with self.transaction(label=label) as txn:
+                async with Committing(self._host, False, label, False, may_speculate=may_speculate) as txn:
                     return await body(txn, *args, **kwargs)
+            except Misspeculated:
+                may_speculate = False
             except ConflictError:
+                may_speculate = True
                 wait = next(pause, None)
                 if wait is None:
                     raise
@@ -393,10 +403,15 @@ class Database:
 
 
 class Committing:
-    """The context of a transaction: begins it, and commits or aborts it at the end."""
+    """The context of a transaction: begins it, and commits or aborts it at the end.
 
-    def __init__(self, host: AsyncHost, read_only: bool, label: str, guard_writes: bool) -> None:
-        self._host = host
+    `may_speculate`: it may raise Misspeculated.
+    """
+
+    def __init__(
+        self, host: AsyncHost, read_only: bool, label: str, guard_writes: bool, *, may_speculate: bool = False
+    ) -> None:
+        self._host, self._may_speculate = host, may_speculate
         self._options = read_only, label, guard_writes
 
     async def __aenter__(self) -> Transaction:
@@ -405,17 +420,20 @@ class Committing:
         txn = self._txn = Transaction(
             host, read_only=read_only or host.read_only, label=label, guard_writes=guard_writes
         )
+        txn.may_speculate = self._may_speculate
         txn.reader = await host.begin_work(txn)
         return txn
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         txn = self._txn
-        if kind is not None or txn.is_over:
-            txn.close()
-            self._host.end(txn)
-        else:
-            txn.close()
+        aborts = kind is not None or txn.is_over
+        txn.close()
+        if not aborts and (txn.writes or txn.belief is None):
             txn.version = await self._host.commit(txn)
+            return
+        self._host.end(txn)
+        if txn.belief is not None and (kind is None or issubclass(kind, Exception)):
+            raise Misspeculated  # nothing but a commit comes of a belief
 
 
 async def _rows(

@@ -80,7 +80,8 @@ def transactional(
 ) -> Callable[..., Any]:
     """Make `def f(txn, ...)` a function to be called as `f(db, ...)`, which runs it as `run` does.
 
-    For `async def f(txn, ...)` the result is a coroutine function, to be called with a database of `logdb.aio`.
+    For `async def f(txn, ...)` the result is a coroutine function, to be called with a database of `logdb.aio`; see
+    `Database.run` there for what it may be run on.
     `label` names the transaction in the conflicts of others (default: the function's name); `attempts` bounds the
     retries.
     """

@@ -15,6 +15,7 @@ from logdb.store.limits import check_key, check_label, check_size, check_value
 from logdb.store.mapping import Rows
 from logdb.store.ranges import key_range
 from logdb.store.records import Range, TxnId
+from logdb.txn.speculation import Belief
 
 
 class Namer(Protocol):
@@ -81,7 +82,11 @@ class Workspace:
     """What a transaction has read and written so far.
 
     `snapshot`: the version that it reads; a server may take it with the first read, and it is 0 until then.
+    `may_speculate`: who runs it does so again where that was in vain. `belief`: what it takes for true meanwhile.
     """
+
+    may_speculate = False
+    belief: Belief | None = None
 
     def __init__(self, namer: Namer, *, read_only: bool, label: str, guard_writes: bool) -> None:
         if label:

@@ -315,10 +315,11 @@ class Aborted(_message.Message):
     def __init__(self, first: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
 
 class Response(_message.Message):
-    __slots__ = ("id", "version", "value", "failure", "values", "rows", "entries", "undone", "ended", "changes", "facts", "compacted", "progress", "laid", "page", "not_applied")
+    __slots__ = ("id", "version", "value", "wanted", "failure", "values", "rows", "entries", "undone", "ended", "changes", "facts", "compacted", "progress", "laid", "page", "not_applied")
     ID_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     VALUE_FIELD_NUMBER: _ClassVar[int]
+    WANTED_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
     VALUES_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
@@ -335,6 +336,7 @@ class Response(_message.Message):
     id: int
     version: int
     value: bytes
+    wanted: bool
     failure: Failure
     values: Values
     rows: Rows
@@ -348,7 +350,7 @@ class Response(_message.Message):
     laid: Laid
     page: Page
     not_applied: NotApplied
-    def __init__(self, id: _Optional[int] = ..., version: _Optional[int] = ..., value: _Optional[bytes] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., values: _Optional[_Union[Values, _Mapping]] = ..., rows: _Optional[_Union[Rows, _Mapping]] = ..., entries: _Optional[_Union[Entries, _Mapping]] = ..., undone: _Optional[_Union[Undone, _Mapping]] = ..., ended: _Optional[_Union[Ended, _Mapping]] = ..., changes: _Optional[_Union[Changes, _Mapping]] = ..., facts: _Optional[_Union[Known, _Mapping]] = ..., compacted: _Optional[_Union[Compacted, _Mapping]] = ..., progress: _Optional[int] = ..., laid: _Optional[_Union[Laid, _Mapping]] = ..., page: _Optional[_Union[Page, _Mapping]] = ..., not_applied: _Optional[_Union[NotApplied, _Mapping]] = ...) -> None: ...
+    def __init__(self, id: _Optional[int] = ..., version: _Optional[int] = ..., value: _Optional[bytes] = ..., wanted: _Optional[bool] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., values: _Optional[_Union[Values, _Mapping]] = ..., rows: _Optional[_Union[Rows, _Mapping]] = ..., entries: _Optional[_Union[Entries, _Mapping]] = ..., undone: _Optional[_Union[Undone, _Mapping]] = ..., ended: _Optional[_Union[Ended, _Mapping]] = ..., changes: _Optional[_Union[Changes, _Mapping]] = ..., facts: _Optional[_Union[Known, _Mapping]] = ..., compacted: _Optional[_Union[Compacted, _Mapping]] = ..., progress: _Optional[int] = ..., laid: _Optional[_Union[Laid, _Mapping]] = ..., page: _Optional[_Union[Page, _Mapping]] = ..., not_applied: _Optional[_Union[NotApplied, _Mapping]] = ...) -> None: ...
 
 class Values(_message.Message):
     __slots__ = ("values", "missing")

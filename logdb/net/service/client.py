@@ -6,11 +6,11 @@ import asyncio
 import math
 import secrets
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from logdb.embedded.compactor import Compacted
 from logdb.embedded.feed import Change
-from logdb.errors import DatabaseClosed, FutureVersion
+from logdb.errors import DatabaseClosed, FutureVersion, LimitExceeded
 from logdb.hosts import Progress
 from logdb.net.limits import WireError
 from logdb.net.proto import database_pb2 as pb
@@ -27,6 +27,7 @@ from logdb.store.limits import check_label
 from logdb.store.mapping import Rows
 from logdb.store.records import Condition, TxnId
 from logdb.txn.coordinator import Outcome, Status
+from logdb.txn.speculation import WRONG, Belief, Misspeculated, Speculation
 from logdb.txn.transaction import Workspace
 from logdb.txn.validation import COMMITTED, Reason, Verdict
 
@@ -39,6 +40,14 @@ BATCH_ROWS: Final = 256
 LARGEST_TIME: Final = (1 << 63) - 1
 
 
+class Held(NamedTuple):
+    """A snapshot that servers keep, under the number of a lease; `since`: when it was asked for."""
+
+    lease: int
+    version: int
+    since: float
+
+
 class RemoteHost:
     """A database that servers answer for. `connect` makes one."""
 
@@ -49,7 +58,8 @@ class RemoteHost:
         self._client = secrets.randbits(63) + 1
         self._sequence = 0
         self._lease = 0
-        self._held: dict[object, tuple[int, int]] = {}
+        self._held: dict[object, Held] = {}
+        self.speculation = Speculation(asyncio.get_running_loop().time)
         self._feeds: set[RemoteFeed] = set()
         self.connection = Connection(endpoints, timeout_s, self._client, credentials)
         self.connection.restored = self._restored
@@ -202,16 +212,9 @@ class RemoteHost:
         """Write all if all conditions hold."""
         if label:
             check_label(label)
+        self.speculation.forget(writes)  # who follows begins with a question
         txn_id = self.new_txn_id()
-        request = pb.Request()
-        write = request.write
-        write.sequence = txn_id.sequence
-        fill_writes(write.writes, writes)
-        if label:
-            write.label = label
-        if conditions:
-            write.conditions.extend(conditions_to(conditions))
-        response = await self.connection.call(request, txn_id)
+        response = await self.connection.call(_write_request(txn_id, writes, label, conditions), txn_id)
         if response.HasField("undone"):
             failed = tuple(response.undone.failed)
             if any(at >= len(conditions) for at in failed):
@@ -230,7 +233,7 @@ class RemoteHost:
 
     async def begin(self, work: Workspace, first_key: bytes | None) -> bytes | None:
         """Take a transaction's snapshot; the value of the key that it reads first."""
-        lease = self._new_lease()
+        lease, since = self._new_lease(), self.speculation.clock()
         request = pb.Request()
         begin = request.begin
         begin.lease, begin.read_only = lease, work.read_only
@@ -242,20 +245,40 @@ class RemoteHost:
             self.connection.tell(pb.Request(end=pb.End(lease=lease)))
             raise
         work.snapshot = response.version
-        self._held[work] = lease, response.version
+        self._held[work] = Held(lease, response.version, since)
         return response.value if response.HasField("value") else None
+
+    async def verify(self, work: Workspace, belief: Belief) -> None:
+        """Give a transaction that has speculated a snapshot in which all is as it believes. Raises Misspeculated."""
+        if belief is WRONG:
+            raise Misspeculated
+        first, *others = believed = [key for key in work.read_set.keys if key in belief.values]
+        try:
+            found = {first: await self.begin(work, first)}
+            if others:
+                found.update((await self.multi_get(others, work.snapshot))[1])
+            if any(found.get(key) != belief.values[key] for key in believed):
+                work.belief = WRONG
+                self.speculation.beware(believed)
+                raise Misspeculated
+        except BaseException:
+            self.end(work)
+            raise
+        work.belief = None
 
     def end(self, holder: object) -> None:
         """Let go of a snapshot."""
         held = self._held.pop(holder, None)
         if held is not None:
-            self.connection.tell(pb.Request(end=pb.End(lease=held[0])))
+            self.connection.tell(pb.Request(end=pb.End(lease=held.lease)))
 
     async def commit(self, work: Workspace) -> int:
         """Commit what a transaction has read and written."""
-        lease, _ = self._held.pop(work, (0, 0))
+        lease, _, since = self._held.pop(work, Held(0, 0, 0.0))
         if self.closed:
             raise DatabaseClosed(self.path)
+        if work.belief is not None:
+            return await self._commit_believing(work, work.belief)
         if not work.writes:
             if work.snapshot <= self.connection.seen:  # durable: nothing to wait for
                 if lease:
@@ -271,7 +294,35 @@ class RemoteHost:
         fill_writes(commit.writes, work.writes)
         if ranges := work.read_set.ranges:
             commit.ranges.extend(pb.Range(start=start, end=end) for start, end in ranges)
-        return (await self.connection.call(request, txn_id)).version
+        return (await self._committed(request, txn_id, work, since)).version
+
+    async def _commit_believing(self, work: Workspace, belief: Belief) -> int:
+        """Commit if what was read is still as it was believed to be. Raises Misspeculated."""
+        if belief is WRONG:
+            raise Misspeculated
+        conditions = belief.conditions(work.read_set.keys)
+        txn_id = work.known_id or self.new_txn_id()
+        request = _write_request(txn_id, work.writes, work.label, conditions)
+        try:
+            response = await self._committed(request, txn_id, work, belief.at)
+        except LimitExceeded as error:  # it may be so only by what was believed
+            raise Misspeculated from error
+        if response.wanted or response.HasField("undone"):
+            self.speculation.beware([condition.key for condition in conditions])
+        if response.HasField("undone"):
+            self.speculation.failed(work.writes)
+            raise Misspeculated
+        return response.version
+
+    async def _committed(self, request: pb.Request, txn_id: TxnId, work: Workspace, since: float) -> pb.Response:
+        """The answer to a commit, which others may go on from before it is there."""
+        answer = self.connection.call(request, txn_id)
+        self.speculation.sent(work.writes, work.read_set.keys, since)
+        try:
+            return await answer
+        except BaseException:
+            self.speculation.failed(work.writes)
+            raise
 
     async def outcome(self, txn_id: TxnId, settle: bool = False) -> Outcome:
         """How a transaction ended."""
@@ -351,7 +402,7 @@ class RemoteHost:
         lease = self._new_lease()
         await self.connection.call(pb.Request(begin=pb.Begin(lease=lease, read_only=True, at=version)))
         self.end(holder)
-        self._held[holder] = lease, version
+        self._held[holder] = Held(lease, version, 0.0)
 
     def _new_lease(self) -> int:
         self._lease += 1
@@ -360,7 +411,7 @@ class RemoteHost:
     def _restored(self) -> list[pb.Request]:
         """The snapshots of running transactions, to be held by a server that does not know of them."""
         held = self._held.values()
-        return [pb.Request(begin=pb.Begin(lease=lease, at=version)) for lease, version in held]
+        return [pb.Request(begin=pb.Begin(lease=each.lease, at=each.version)) for each in held]
 
 
 class RemoteReader:
@@ -372,14 +423,25 @@ class RemoteReader:
         self._one_begin = asyncio.Lock()
 
     async def begin(self, first_key: bytes | None) -> bytes | None:
-        """Take the snapshot, if nobody has, and read the key in it, if one is given."""
+        """Take the snapshot, or begin with a belief, if nobody has; and read the key in it, if one is given."""
+        host, work = self._host, self._work
         if not self._begun:
             async with self._one_begin:
                 if not self._begun:
-                    value = await self._host.begin(self._work, first_key)
+                    if first_key is not None and work.may_speculate:
+                        work.belief = host.speculation.belief(first_key)
+                    if work.belief is None:
+                        value = await host.begin(work, first_key)
+                        self._begun = True
+                        return value
                     self._begun = True
-                    return value
-        return None if first_key is None else await self._host.get(first_key, self._work.snapshot)
+        if work.belief is not None:
+            async with self._one_begin:
+                if (belief := work.belief) is not None:
+                    if first_key is not None and first_key in belief.values:
+                        return belief.values[first_key]
+                    await host.verify(work, belief)
+        return None if first_key is None else await host.get(first_key, work.snapshot)
 
     async def get(self, key: bytes, at: int | None = None) -> bytes | None:
         """The value of `key`."""
@@ -470,6 +532,20 @@ class RemoteFeed:
             self._page.cancel()
         if self.ended is not None:
             self.ended(self)
+
+
+def _write_request(
+    txn_id: TxnId, writes: Mapping[bytes, bytes | None], label: str, conditions: Sequence[Condition]
+) -> pb.Request:
+    request = pb.Request()
+    write = request.write
+    write.sequence = txn_id.sequence
+    fill_writes(write.writes, writes)
+    if label:
+        write.label = label
+    if conditions:
+        write.conditions.extend(conditions_to(conditions))
+    return request
 
 
 def _possible(version: int) -> int:

@@ -63,10 +63,13 @@ class Stream(Protocol):
 class Written:
     """A commit record that waits for its sync."""
 
-    __slots__ = ("gsn", "id", "snapshot", "txn_id", "verdict")
+    __slots__ = ("gsn", "id", "snapshot", "txn_id", "verdict", "wanted")
 
-    def __init__(self, request: int, txn_id: TxnId, gsn: int, verdict: Verdict, snapshot: int | None) -> None:
+    def __init__(
+        self, request: int, txn_id: TxnId, gsn: int, verdict: Verdict, snapshot: int | None, wanted: bool = False
+    ) -> None:
         self.id, self.txn_id, self.gsn, self.verdict, self.snapshot = request, txn_id, gsn, verdict, snapshot
+        self.wanted = wanted
 
 
 class Session:
@@ -397,7 +400,13 @@ class Session:
             conditions=conditions_from(write.conditions) if write.conditions else (),
             txn_id=txn_id,
         )
-        self._unsynced.append(Written(request.id, txn_id, gsn, verdict, None))
+        wanted = any(self._is_wanted(condition.key) for condition in write.conditions)
+        self._unsynced.append(Written(request.id, txn_id, gsn, verdict, None, wanted))
+
+    def _is_wanted(self, key: bytes) -> bool:
+        """Whether another client has its turn at the key."""
+        holder = self._turns.holder(key)
+        return holder is not None and holder not in self._leases.values()
 
     def _begin(self, request: pb.Request, begin: pb.Begin) -> pb.Response | None:
         if not begin.lease or begin.lease in self._leases:
@@ -506,7 +515,7 @@ class Session:
                     self._turns.quarrelled(verdict.key)
                     raise self._host.conflict(verdict, written.snapshot)
                 return pb.Response(id=written.id, version=gsn, undone=pb.Undone(failed=verdict.failed))
-        return pb.Response(id=written.id, version=gsn)
+        return pb.Response(id=written.id, version=gsn, wanted=written.wanted)
 
     # ---- what waits
 

@@ -4,7 +4,7 @@ Optimistic transactions that all change one key undo each other's work, the more
 where reading and committing are a network apart. A key that made a transaction abort is hot for a while: transactions
 that begin with it are let in one after another, and then hardly any of them aborts. Turns are courtesy, not locks:
 they decide nothing, who takes too long loses its turn and goes on as before, and keys that are only read never become
-hot.
+hot. Who writes such a key without having asked first (`txn/speculation.py`) is told that others have their turn there.
 """
 
 from __future__ import annotations
@@ -51,6 +51,11 @@ class Turns:
         self._hot[key] = self._loop.time() + HOT_S
         self._lines.setdefault(key, deque()).append((holder, begin))
         return False
+
+    def holder(self, key: bytes) -> object | None:
+        """Whose turn it is, if keys have any."""
+        current = self._current.get(key)
+        return None if current is None else current[0]
 
     def leave(self, holder: object) -> None:
         """The transaction has ended, or does not want its turn any more."""
