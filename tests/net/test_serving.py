@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -490,6 +491,33 @@ def test_a_transaction_that_is_sent_twice_is_applied_once(served: Served) -> Non
                 sent(write=write)
             assert db.outcome(unknown.value.txn_id).status is logdb.Status.FORGOTTEN
         assert dict(db.scan()) == {b"a": b"2"}
+
+
+def test_a_write_that_is_refused_when_it_is_sent_again_may_have_been_applied(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with logdb.connect(served.address) as db:
+        connection, host = db._host._host.connection, served.host.host
+        submit = host.submit
+
+        async def lose() -> None:
+            connection._stream.cancel()
+
+        def refused(*_: Any, **__: Any) -> None:
+            raise logdb.Unavailable("no space left")
+
+        def unanswered(*given: Any, **options: Any) -> Any:
+            monkeypatch.setattr(host, "submit", refused)
+            submitted = submit(*given, **options)
+            in_shared_loop(lose())
+            return submitted
+
+        monkeypatch.setattr(host, "submit", unanswered)
+        with pytest.raises(logdb.OutcomeUnknown, match="no space left") as unknown:
+            db.put(b"k", b"1")
+        assert db.outcome(unknown.value.txn_id).committed
+        with pytest.raises(logdb.Unavailable, match="no space left"):
+            db.put(b"k", b"2")
 
 
 def test_health(served: Served) -> None:

@@ -14,7 +14,15 @@ from typing import Any, Final
 
 import grpc
 
-from logdb.errors import AccessDenied, DatabaseClosed, LogDBError, OutcomeUnknown, ProtocolMismatch, Unavailable
+from logdb.errors import (
+    AccessDenied,
+    DatabaseClosed,
+    LogDBError,
+    OutcomeUnknown,
+    ProtocolMismatch,
+    ReadOnly,
+    Unavailable,
+)
 from logdb.net.limits import WireError
 from logdb.net.proto import database_pb2 as pb
 from logdb.net.security.credentials import NONE, Credentials
@@ -320,7 +328,7 @@ class Connection:
                 if call is None or call.future.done():
                     continue
                 if response.HasField("failure"):
-                    call.future.set_exception(failure_from(response.failure))
+                    call.future.set_exception(_certain(call, failure_from(response.failure)))
                 else:
                     call.future.set_result(response)
 
@@ -360,6 +368,13 @@ class Connection:
         if call.txn_id and call.sent:
             return OutcomeUnknown(str(call.txn_id), why)
         return Unavailable(why)
+
+
+def _certain(call: Call, error: Exception) -> Exception:
+    """What a server's error means: who refuses to look at a write knows nothing of the time it was sent before."""
+    if call.txn_id is not None and call.sent > 1 and isinstance(error, Unavailable | AccessDenied | ReadOnly):
+        return OutcomeUnknown(str(call.txn_id), f"when it was sent again: {error}")
+    return error
 
 
 def _reason(code: Any, details: str | None) -> str:
