@@ -239,11 +239,7 @@ class RemoteHost:
         begin.lease, begin.read_only = lease, work.read_only
         if first_key is not None:
             begin.key = first_key
-        try:
-            response = await self.connection.call(request)
-        except BaseException:
-            self.connection.tell(pb.Request(end=pb.End(lease=lease)))
-            raise
+        response = await self._leased(request)
         work.snapshot = response.version
         self._held[work] = Held(lease, response.version, since)
         return response.value if response.HasField("value") else None
@@ -400,9 +396,17 @@ class RemoteHost:
         """Keep a version readable until `end(holder)`, or until the stream is lost and the next server has let it go.
         Raises VersionTrimmed."""
         lease = self._new_lease()
-        await self.connection.call(pb.Request(begin=pb.Begin(lease=lease, read_only=True, at=version)))
+        await self._leased(pb.Request(begin=pb.Begin(lease=lease, read_only=True, at=version)))
         self.end(holder)
         self._held[holder] = Held(lease, version, 0.0)
+
+    async def _leased(self, request: pb.Request) -> pb.Response:
+        """The answer to a Begin. Without one nobody is left who would end its lease."""
+        try:
+            return await self.connection.call(request)
+        except BaseException:
+            self.connection.tell(pb.Request(end=pb.End(lease=request.begin.lease)))
+            raise
 
     def _new_lease(self) -> int:
         self._lease += 1
