@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from logdb.log.cores import ProtocolViolation
@@ -190,11 +190,13 @@ class Chain:
         for index in range(len(self._starts)):
             self._starts[index] -= ranges
 
-    def forget(self, segment: int) -> None:
-        """A segment is gone: its end is of no interest any more (its ranges go with a trim)."""
-        if segment not in self._by_lsn or not self._by_lsn[segment][0]:
-            self.ends.pop(segment, None)
-            self._by_lsn.pop(segment, None)
+    def forget_all_but(self, segments: Collection[int]) -> None:
+        """No link will place other segments than these: the ends of those whose ranges were trimmed are of no interest
+        any more."""
+        for segment in [segment for segment in self.ends if segment not in segments]:
+            if not self._by_lsn.get(segment, ((),))[0]:
+                del self.ends[segment]
+                self._by_lsn.pop(segment, None)
 
     # ---- invariants
 

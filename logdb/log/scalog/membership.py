@@ -152,6 +152,9 @@ class Membership:
         shard.trim(update.oldest)
         if shard.chain.head >= update.head:
             shard.known = max(shard.known, update.last)
+            if update.epoch == config.epoch and (asked or sender in shard.settings.ordering):
+                # All links are here that place segments which this configuration has no more.
+                shard.chain.forget_all_but([segment.id for segment in config.segments])
         self._conclude()
         if asked and shard.chain.head < update.head:
             self._unlinked = True
@@ -208,7 +211,6 @@ class Membership:
         kept = {segment.id for segment in config.segments}
         for gone in shard.copies.keys() - kept:
             del shard.copies[gone]
-            shard.chain.forget(gone)
             shard.out.append(Drop(journal_of(gone)))
         for name in self._journals.keys() - {META}:
             shard.out.append(Drop(name))

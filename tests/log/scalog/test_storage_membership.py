@@ -172,6 +172,37 @@ def test_links_that_the_ordering_layer_keeps_no_more_come_from_other_members() -
     assert behind.take(Report)[-1].placed == 3
 
 
+def test_links_of_a_segment_that_is_gone_meanwhile_are_still_taken() -> None:
+    """SCA-3: what is trimmed is placed all the same, by who lags; and then its end is of no interest any more."""
+    cluster = Cluster(3)
+    behind, other, _ = cluster.hosts
+    other.receive(append(1, 9, segment=22))
+    cluster.run()
+    cluster.order((22, 3))
+    cluster.tell()
+    cluster.last, cluster.oldest = 4, 5
+    cluster.tell()
+    for _ in range(2):
+        cluster.order((22, 3))
+        other.receive(cluster.update(), ORDERING[0])
+    kept = tuple(segment for segment in cluster.config.segments if segment.id != 22)
+    cluster.config = cluster.config._replace(epoch=2, segments=kept)
+    cluster.oldest = 11
+    newest = cluster.update(config=cluster.config, links=())
+    behind.receive(You(behind.token, 11, False, newest), ORDERING[0])
+    other.receive(AskPlacements(1, 11, 1), "host-0")
+    placements = other.take(Placements)[-1]
+    assert [link.number for link in placements.entries] == [2, 3]
+    behind.receive(placements, "host-1")
+    behind.wait(SECOND)
+    behind.sync()
+    assert behind.take(Report)[-1].placed == 3
+    assert 22 in behind.core._shard.chain.ends
+    cluster.last, cluster.oldest = 11, 12
+    behind.receive(cluster.update(), ORDERING[0])
+    assert 22 not in behind.core._shard.chain.ends
+
+
 def test_placements_come_in_several_messages() -> None:
     cluster = Cluster(2, links_per_message=2)
     behind, other = cluster.hosts
