@@ -26,12 +26,13 @@ from logdb.log.scalog.client import ClientConfig, LogClient
 from logdb.log.scalog.commands import FailurePolicy
 from logdb.log.scalog.ordering import _ANSWER as ORDERING_TAKES
 from logdb.log.scalog.storage import StorageConfig, StorageServer
+from logdb.net import parcels, peers
 from logdb.net.clock import Clock
 from logdb.net.discovery import addresses_of
 from logdb.net.limits import MAX_RECORD_BYTES, TooLargeToSend
 from logdb.net.log_client import RemoteLog
 from logdb.net.loops import in_shared_loop
-from logdb.net.parcels import Role
+from logdb.net.parcels import Hello, Role
 from logdb.net.server import Damaged, Server
 from logdb.net.takes import TAKES
 from tests.net.clusters import Cluster, free_addresses
@@ -145,9 +146,16 @@ def test_an_ordering_replica_without_its_journal_does_not_start(clusters: Callab
 
 
 def test_an_ordering_layer_that_was_founded_anew_gets_nothing_of_the_old_log(
-    clusters: Callable[..., Cluster], caplog: pytest.LogCaptureFixture
+    clusters: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would order from 1 again what its servers have had at these GSNs for long."""
+    whys: list[str] = []
+
+    def why_not(mine: Hello, theirs: Hello) -> str:
+        whys.append(parcels.why_not(mine, theirs))
+        return whys[-1]
+
+    monkeypatch.setattr(peers, "why_not", why_not)
     cluster = clusters(storage=2, failures=1, mapping=1)
     cluster.start(shards=1)
     with logdb.connect(cluster.mapping[0], timeout=WAIT_S) as db:
@@ -157,9 +165,8 @@ def test_an_ordering_layer_that_was_founded_anew_gets_nothing_of_the_old_log(
         in_shared_loop(cluster.begin_all())
         strangers = {config.address for name, config in cluster.configs.items() if name != "o1"}
         while strangers:
-            whys = [why for record in caplog.records if "different ordering" in (why := getattr(record, "why", ""))]
-            strangers = {address for address in strangers if not any(address in why for why in whys)}
-        assert whys
+            met = [why for why in list(whys) if "have met different ordering layers" in why]
+            strangers = {address for address in strangers if not any(address in why for why in met)}
         with connect(cluster.ordering) as stranger:
             assert stranger.configuration().spares == stranger.configuration().shards == ()
         in_shared_loop(cluster.end("o1"))
