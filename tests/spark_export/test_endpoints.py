@@ -259,7 +259,7 @@ def test_a_stream_holds_nothing_but_where_it_is(server: Behind) -> None:
         assert query.batch()
         source = remote.connected(servers(server.endpoints))
         assert isinstance(source, serving.ServerSource)
-        assert [version for _, version in source._host._held.values()] == [query.checkpoint["version"]]
+        assert [held.version for held in source._host._held.values()] == [query.checkpoint["version"]]
     query.reader.stop()
 
 
