@@ -147,6 +147,23 @@ def test_a_file_that_ends_before_its_last_record(open_small: OpenSmall) -> None:
                 list(decoded(plan, part, EVERYTHING, copies=True))
 
 
+def test_a_frame_with_a_wrong_beginning_is_named(open_small: OpenSmall) -> None:
+    """The checksum does not cover the first bytes of a frame."""
+    db = open_small()
+    histories.write(db, Random(5), 60)
+    db.close()
+    with pin(Path(db.path)) as plan:
+        (part, *_) = plan.parts
+        begins = int(frames.Opened(plan, part).offsets[3])
+        with open(part.origin, "r+b") as file:
+            file.seek(begins)
+            (first,) = file.read(1)
+            file.seek(begins)
+            file.write(bytes((first ^ 1,)))
+        with pytest.raises(Corruption, match=f"record {part.first + 3} does not match its checksum"):
+            list(decoded(plan, part, EVERYTHING, copies=True))
+
+
 # ---- records of several items
 
 
