@@ -204,10 +204,10 @@ class Peers:
 
     # ---- receiving
 
-    async def _read(self, peer: _Peer, read: Read, grant: Grant | None) -> None:
-        """Hand on what comes, until the stream ends. `grant`: of a client. Raises WireError, AccessDenied."""
+    async def _read(self, peer: _Peer, read: Read, founding: int, grant: Grant | None) -> None:
+        """Hand on what comes, until the stream ends, which is when this node has met an ordering layer since it began:
+        the next one tells the other side. `grant`: of a client. Raises WireError, AccessDenied."""
         me, traffic, takes = self.hello.address, self.traffic, self._takes
-        founding = self.hello.founding
         while (data := await read()) is not aio.EOF:
             traffic.received_parcels += 1
             traffic.received_bytes += len(data)
@@ -223,19 +223,19 @@ class Peers:
                 _check_rights(peer.address, grant, mail.messages)
                 if self._inspect is not None:
                     self._inspect(mail.messages)
-            if founding != self.hello.founding:  # it has begun before this node knew
+            if founding != self.hello.founding:
                 return
             self.receive(mail.sender, mail.messages)
 
     async def _talk(
-        self, peer: _Peer, read: Read, write: Write, *, incoming: bool, grant: Grant | None = None
+        self, peer: _Peer, read: Read, write: Write, founding: int, *, incoming: bool, grant: Grant | None = None
     ) -> None:
-        """Read and write until the stream ends, or somebody cancels its writer."""
+        """Read and write until the stream ends, or somebody cancels its writer. `founding`: what it began with."""
         if peer.failing:
             peer.failing = False
             logger.info("peer reached again", extra={"peer": peer.address})
         writer = asyncio.create_task(self._write(peer, write))
-        reader = asyncio.create_task(self._read(peer, read, grant))
+        reader = asyncio.create_task(self._read(peer, read, founding, grant))
         peer.streams.add(writer)
         if incoming:
             peer.incoming = writer
@@ -257,17 +257,16 @@ class Peers:
     # ---- which ordering layer
 
     def found(self, founding: int) -> None:
-        """This node is of this ordering layer. Whoever did not know it before is told with the next stream."""
+        """This node is of this ordering layer. Streams that began before it knew end with what comes next on them."""
         self.hello = self.hello._replace(founding=founding)
-        for peer in list(self._peers.values()):
-            for writer in peer.streams:
-                writer.cancel()
 
-    def _meet(self, theirs: Hello) -> None:
-        """Raises Unavailable."""
-        if self.hello.has_met(theirs):
-            self.founded(theirs.founding)
-            self.hello = self.hello._replace(founding=theirs.founding)
+    def _meet(self, mine: Hello, theirs: Hello) -> int:
+        """The ordering layer that a stream begins with. Raises Unavailable."""
+        if not self.hello.has_met(theirs):
+            return mine.founding
+        self.founded(theirs.founding)
+        self.found(theirs.founding)
+        return theirs.founding
 
     # ---- streams that this node opens
 
@@ -317,12 +316,9 @@ class Peers:
                 mine = self.hello
                 async with asyncio.timeout(HANDSHAKE_S):
                     theirs = await shake_hands(mine, call)
-                if mine.founding != self.hello.founding:  # the other one is to hear it
-                    return
                 if theirs.address != peer.address:
                     raise Refused(f"the node at {peer.address} calls itself {theirs.address}: use that address")
-                self._meet(theirs)
-                await self._talk(peer, call.read, call.write, incoming=False)
+                await self._talk(peer, call.read, call.write, self._meet(mine, theirs), incoming=False)
             finally:
                 call.cancel()
 
@@ -358,11 +354,9 @@ class Peers:
                 return
             grant = self._gate.admit(context, self.hello, theirs)
             self._check_name(theirs, grant)
-            self._meet(theirs)
-            mine = self.hello
-            await context.write(pack_hello(mine._replace(right=grant.right)))
-            if mine.founding == self.hello.founding:  # else the other one is to hear it
-                await self._admit(theirs, context, grant)
+            founding = self._meet(self.hello, theirs)
+            await context.write(pack_hello(self.hello._replace(right=grant.right)))
+            await self._admit(theirs, context, founding, grant)
         except AccessDenied as error:
             logger.warning("access denied", extra={"peer": context.peer(), "why": str(error)})
             with contextlib.suppress(*BROKEN):
@@ -378,7 +372,7 @@ class Peers:
         if peer is not None and peer.incoming is not None and peer.who != grant.who:
             raise AccessDenied(f"somebody else is here as {theirs.address}")
 
-    async def _admit(self, theirs: Hello, context: Any, grant: Grant) -> None:
+    async def _admit(self, theirs: Hello, context: Any, founding: int, grant: Grant) -> None:
         """Talk on a stream that the peer has opened. An older one is given up: the peer has."""
         peer = self._peers.get(theirs.address)
         if peer is None:
@@ -388,7 +382,7 @@ class Peers:
         peer.who = grant.who
         client = grant if theirs.role is Role.CLIENT else None
         try:
-            await self._talk(peer, context.read, context.write, incoming=True, grant=client)
+            await self._talk(peer, context.read, context.write, founding, incoming=True, grant=client)
         except BROKEN:
             pass
         finally:

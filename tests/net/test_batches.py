@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import closing
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,12 +12,6 @@ import logdb.aio
 from logdb.net.service import connection, session
 from logdb.net.service.codec import BATCH_CALLS
 from tests.net.serving import Served
-
-
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
-    with closing(Served(tmp_path / "served")) as served:
-        yield served
 
 
 def counting(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, field: str) -> list[int]:

@@ -30,13 +30,6 @@ from tests.net.serving import Served
 
 
 @pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
-    served = Served(tmp_path / "served")
-    yield served
-    served.close()
-
-
-@pytest.fixture
 def process(tmp_path: Path) -> Iterator[ServerProcess]:
     process = ServerProcess(tmp_path / "db")
     yield process

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator
-from pathlib import Path
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -21,13 +20,6 @@ from tests.net.serving import Served
 
 Database = logdb.aio.Database
 Transaction = logdb.aio.Transaction
-
-
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
-    served = Served(tmp_path / "served")
-    yield served
-    served.close()
 
 
 @pytest.fixture

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator
-from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -15,12 +12,6 @@ from logdb.embedded import coroutines
 from logdb.log.contract import LogFailed
 from logdb.log.local import LocalLog
 from tests.net.serving import Served
-
-
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
-    with closing(Served(tmp_path / "served")) as served:
-        yield served
 
 
 @pytest.fixture

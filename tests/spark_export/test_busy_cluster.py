@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import aclosing
+from contextlib import aclosing, contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -93,17 +93,24 @@ class Follower:
         return rows
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Processes]:
-    """f = 1: two shards of two servers, and two that will stand in for those."""
-    shape = {"ordering": 1, "storage": 6, "aggregators": 0, "failures": 1, "mapping": 1}
-    with Processes(tmp_path, policy="finalize-and-add", **shape) as processes:
+@contextmanager
+def started(path: Path, *, storage: int, shards: int) -> Iterator[Processes]:
+    """f = 1: shards of two servers."""
+    shape = {"ordering": 1, "storage": storage, "aggregators": 0, "failures": 1, "mapping": 1}
+    with Processes(path, policy="finalize-and-add", **shape) as processes:
         processes.start_all()
         with logdb.log.connect(processes.addresses["s1"]) as log:
-            while len(log.configuration().spares) < 6:
+            while len(log.configuration().spares) < storage:
                 pass
-            log.add_shard()
-            log.add_shard()
+            for _ in range(shards):
+                log.add_shard()
+        yield processes
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Processes]:
+    """Two shards, and servers that will stand in for one of them."""
+    with started(tmp_path, storage=6, shards=2) as processes:
         yield processes
 
 
@@ -168,14 +175,8 @@ BATCHES = 3
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[Processes]:
-    """f = 1: one shard of two servers, and nobody to stand in for those."""
-    shape = {"ordering": 1, "storage": 2, "aggregators": 0, "failures": 1, "mapping": 1}
-    with Processes(tmp_path, policy="finalize-and-add", **shape) as processes:
-        processes.start_all()
-        with logdb.log.connect(processes.addresses["o1"]) as log:
-            while len(log.configuration().spares) < 2:
-                pass
-            log.add_shard()
+    """One shard, and nobody to stand in for its servers."""
+    with started(tmp_path, storage=2, shards=1) as processes:
         yield processes
         disconnect()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import accumulate
 from pathlib import Path
 from random import Random
@@ -133,35 +133,37 @@ def test_what_was_written_up_to_a_version_is_not_looked_at(open_small: OpenSmall
             ]
 
 
-def test_a_file_that_ends_before_its_last_record(open_small: OpenSmall) -> None:
+@pytest.fixture
+def planned(open_small: OpenSmall) -> Iterator[Plan]:
+    """A database that is closed."""
     db = open_small()
     histories.write(db, Random(5), 60)
     db.close()
     with pin(Path(db.path)) as plan:
-        (part, *_) = plan.parts
-        ends = frames.Opened(plan, part).offsets
-        for size in (int(ends[-2]), int(ends[-2]) - 1):
-            with open(part.origin, "r+b") as file:
-                file.truncate(size)
-            with pytest.raises(Corruption, match=r"record \d+ does not match its checksum"):
-                list(decoded(plan, part, EVERYTHING, copies=True))
+        yield plan
 
 
-def test_a_frame_with_a_wrong_beginning_is_named(open_small: OpenSmall) -> None:
-    """The checksum does not cover the first bytes of a frame."""
-    db = open_small()
-    histories.write(db, Random(5), 60)
-    db.close()
-    with pin(Path(db.path)) as plan:
-        (part, *_) = plan.parts
-        begins = int(frames.Opened(plan, part).offsets[3])
+def test_a_file_that_ends_before_its_last_record(planned: Plan) -> None:
+    part = planned.parts[0]
+    ends = frames.Opened(planned, part).offsets
+    for size in (int(ends[-2]), int(ends[-2]) - 1):
         with open(part.origin, "r+b") as file:
-            file.seek(begins)
-            (first,) = file.read(1)
-            file.seek(begins)
-            file.write(bytes((first ^ 1,)))
-        with pytest.raises(Corruption, match=f"record {part.first + 3} does not match its checksum"):
-            list(decoded(plan, part, EVERYTHING, copies=True))
+            file.truncate(size)
+        with pytest.raises(Corruption, match=r"record \d+ does not match its checksum"):
+            list(decoded(planned, part, EVERYTHING, copies=True))
+
+
+def test_a_frame_with_a_wrong_beginning_is_named(planned: Plan) -> None:
+    """The checksum does not cover the first bytes of a frame."""
+    part = planned.parts[0]
+    begins = int(frames.Opened(planned, part).offsets[3])
+    with open(part.origin, "r+b") as file:
+        file.seek(begins)
+        (first,) = file.read(1)
+        file.seek(begins)
+        file.write(bytes((first ^ 1,)))
+    with pytest.raises(Corruption, match=f"record {part.first + 3} does not match its checksum"):
+        list(decoded(planned, part, EVERYTHING, copies=True))
 
 
 # ---- records of several items
