@@ -5,17 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple
 
+from benchmarks.ports import free_addresses
 from logdb.log import connect
 
 TICKS_S = os.sysconf("SC_CLK_TCK")
@@ -46,8 +45,9 @@ class Cluster:
         self.path, self.shape, self._serve = path, shape, serve
         self.roles = {f"{role[0]}{number}": role for role in ROLES for number in range(1, getattr(shape, role) + 1)}
         self._config = path / "cluster.toml"
-        self.addresses = dict(zip(self.roles, _free_addresses(len(self.roles)), strict=True))
-        self._metrics = dict(zip(self.roles, _free_addresses(shape.ordering), strict=False))
+        free = free_addresses()
+        self.addresses = {name: next(free) for name in self.roles}
+        self._metrics = {name: next(free) for name, role in self.roles.items() if role == "ordering"}
         lines = ["[cluster]", 'name = "benchmark"', f"failures = {shape.failures}"]
         for name, role in self.roles.items():
             lines += [f"[{role}.{name}]", f'listen = "{self.addresses[name]}"']
@@ -81,10 +81,10 @@ class Cluster:
             command = [*self._serve, role, "--config", str(self._config), "--name", name]
             with (self.path / f"{name}.log").open("w") as errors:
                 self.processes[name] = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
-        for process in self.processes.values():
+        for name, process in self.processes.items():
             assert process.stdout is not None
             if not process.stdout.readline().startswith("ready"):
-                raise RuntimeError(f"a server did not start; see the logs in {self.path}")
+                raise RuntimeError(f"{name} did not start:\n{(self.path / f'{name}.log').read_text()}")
         with connect(self.endpoints) as log:
             deadline = time.monotonic() + READY_S
             while len(log.configuration().spares) < self.shape.storage and time.monotonic() < deadline:
@@ -121,13 +121,6 @@ class Cluster:
         for process in self.processes.values():
             process.communicate()
         self.processes.clear()
-
-
-def _free_addresses(count: int) -> Iterator[str]:
-    with ExitStack() as held:
-        for _ in range(count):
-            probe = held.enter_context(socket.create_server(("127.0.0.1", 0)))
-            yield f"127.0.0.1:{probe.getsockname()[1]}"
 
 
 def cpu_s(pids: Sequence[int]) -> float:

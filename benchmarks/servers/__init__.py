@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -47,12 +46,6 @@ class Server(Protocol):
 def is_installed(program: str) -> bool:
     """Whether there is such a program on this machine."""
     return shutil.which(program) is not None
-
-
-def free_port() -> int:
-    """A port that nobody uses."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def launched(arguments: Sequence[str]) -> subprocess.Popen[bytes]:

@@ -12,7 +12,8 @@ from typing import Any, ClassVar, Final
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from benchmarks.servers import Items, answering, ended, free_port, incremented, launched
+from benchmarks.ports import free_addresses
+from benchmarks.servers import Items, answering, ended, incremented, launched
 
 # Message -> field -> (number, type); "*" makes it repeated. Of etcd's rpc.proto and kv.proto, version 3.
 MESSAGES: Final = {
@@ -56,7 +57,8 @@ class Etcd:
     members: ClassVar[int] = 1
 
     async def start(self, directory: Path) -> None:
-        ours, peers = ([f"http://127.0.0.1:{free_port()}" for _ in range(self.members)] for _ in range(2))
+        free = free_addresses()
+        ours, peers = ([f"http://{next(free)}" for _ in range(self.members)] for _ in range(2))
         everybody = ",".join([f"m{at}={url}" for at, url in enumerate(peers)])
         self._processes = []
         for at, (mine, peer) in enumerate(zip(ours, peers, strict=True)):

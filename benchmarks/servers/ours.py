@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import ClassVar
 
 import logdb.aio
-from benchmarks.servers import Items, answering, ended, free_port, incremented, launched
+from benchmarks.ports import free_addresses
+from benchmarks.servers import Items, answering, ended, incremented, launched
 
 
 class LogDB:
@@ -20,7 +21,7 @@ class LogDB:
     _process: subprocess.Popen[bytes]
 
     async def start(self, directory: Path) -> None:
-        address = f"127.0.0.1:{free_port()}"
+        address = next(free_addresses())
         command = [sys.executable, "-m", "logdb_cli", "serve", "--db", str(directory), "--listen", address]
         self._process = launched(command)
 

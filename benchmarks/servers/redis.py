@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from benchmarks.servers import Items, answering, ended, free_port, incremented, launched
+from benchmarks.ports import free_ports
+from benchmarks.servers import Items, answering, ended, incremented, launched
 
 
 class Redis:
@@ -19,7 +20,7 @@ class Redis:
 
     async def start(self, directory: Path) -> None:
         directory.mkdir()
-        self._port = free_port()
+        self._port = next(free_ports())
         options = {"dir": directory, "port": self._port, "bind": "127.0.0.1", "save": "", "appendonly": "yes"}
         options |= {"appendfsync": "always"}
         words = [word for name, value in options.items() for word in (f"--{name}", str(value))]

@@ -175,7 +175,7 @@ def test_the_mixed_run_ends_and_tells_its_memory(tmp_path: Path) -> None:
     result = json.loads(done.stdout.splitlines()[0])
     assert result["operations"]["compaction"] > 0
     assert result["operations"]["transaction"] > 0
-    assert len(result["samples"]) > 10
+    assert len(result["samples"]) > 1
     assert result["growth"] > 0
     assert (done.exit_code == 1) == result["grows"]
     assert (tmp_path / "to/mixed.png").exists()

@@ -15,22 +15,19 @@ from click.testing import CliRunner
 from logdb_cli.commands import cli
 
 import logdb.log
+from benchmarks.ports import free_addresses, free_ports
 from logdb.directories import holding_process, lock, unlock
 from logdb.net.operations.layout import FILE, Layout
 from logdb.net.operations.processes import running
 from tests.cli.test_processes import started
-from tests.net.clusters import free_addresses
 
 WAIT_S = 120
 PATIENT = ("--set", "suspect_after_ms=20000", "--set", "straggle_after_ms=60000", "--set", "election_ms=2000")
 """Nobody dies by being slow."""
 SMALL = ("--shards", 1, "--replicas", 1, "--ordering", 1, "--mapping", 0, *PATIENT)
 
+PORTS = free_ports()
 Run = Callable[..., Any]
-
-
-def port() -> str:
-    return next(free_addresses()).rpartition(":")[2]
 
 
 def call(*args: object, code: int = 0) -> str:
@@ -78,7 +75,7 @@ def shards(seen: Any) -> dict[int, tuple[str, set[str]]]:
 
 def test_a_cluster_from_its_beginning_to_its_end(path: Path) -> None:
     shape = ("--shards", 2, "--replicas", 2, "--ordering", 3, "--mapping", 1, "--aggregators", 1)
-    up = json.loads(call("up", "--json", "--dir", path, "--port", port(), *shape, *PATIENT))
+    up = json.loads(call("up", "--json", "--dir", path, "--port", next(PORTS), *shape, *PATIENT))
     assert sorted(up["started"]) == ["a1", "m1", "o1", "o2", "o3", "s1", "s2", "s3", "s4"]
     assert call("endpoints", "--dir", path) == up["endpoints"] + "\n"
     assert "0 of them started now" in call("up", "--dir", path, "--shards", 2)
@@ -129,7 +126,7 @@ def test_a_cluster_from_its_beginning_to_its_end(path: Path) -> None:
 def test_a_shard_for_one_that_failed(path: Path) -> None:
     """The last one that took appends is finalized when there are servers for another one."""
     hasty = ("--shards", 1, "--replicas", 2, "--ordering", 1, "--mapping", 0, "--set", "suspect_after_ms=500")
-    call("up", "--dir", path, "--port", port(), *hasty)
+    call("up", "--dir", path, "--port", next(PORTS), *hasty)
     kill(path, "s1")
     assert call("add-shard", "--dir", path).endswith(" takes appends\n")
     while (seen := shards(status("--dir", path)))[1][0] != "finalized":
@@ -138,7 +135,7 @@ def test_a_shard_for_one_that_failed(path: Path) -> None:
 
 
 def test_a_cluster_that_has_no_directory_here(path: Path) -> None:
-    call("up", "--dir", path, "--port", port(), *SMALL, "--replicas", 2, "--spares", 3)
+    call("up", "--dir", path, "--port", next(PORTS), *SMALL, "--replicas", 2, "--spares", 3)
     where = ("--endpoints", Layout(path).file.server("storage", "s2").address)
     seen = status(*where)
     assert {server["role"] for server in seen["servers"]} == {"ordering", "storage"}
@@ -160,7 +157,7 @@ def test_a_cluster_that_has_no_directory_here(path: Path) -> None:
 
 
 def test_a_watch_shows_what_is_done(path: Path) -> None:
-    up = json.loads(call("up", "--json", "--dir", path, "--port", port(), *SMALL))
+    up = json.loads(call("up", "--json", "--dir", path, "--port", next(PORTS), *SMALL))
     watching = started("cluster", "status", "--watch", "--json", "--interval", 0.1, "--dir", path)
     with logdb.log.connect(up["endpoints"]) as log, watching as watch:
         assert watch.stdout is not None
@@ -178,7 +175,7 @@ def test_a_watch_shows_what_is_done(path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_end_in_the_middle_of_up_leaves_nobody_running(path: Path, number: signal.Signals) -> None:
-    command = ("cluster", "up", "--dir", path, "--port", port(), *SMALL)
+    command = ("cluster", "up", "--dir", path, "--port", next(PORTS), *SMALL)
     with started(*command) as process:
         while holding_process(path / "data" / "o1") is None:
             pass
@@ -194,7 +191,7 @@ def test_an_end_in_the_middle_of_up_leaves_nobody_running(path: Path, number: si
 
 
 def test_a_port_that_somebody_else_has(path: Path) -> None:
-    call("up", "--dir", path, "--port", port(), *SMALL)
+    call("up", "--dir", path, "--port", next(PORTS), *SMALL)
     call("down", "--dir", path)
     address = Layout(path).file.server("storage", "s1").listen
     with socket.socket() as taken:
@@ -211,7 +208,7 @@ def test_a_port_that_somebody_else_has(path: Path) -> None:
 
 
 def test_a_server_that_does_not_end(path: Path) -> None:
-    call("up", "--dir", path, "--port", port(), *SMALL)
+    call("up", "--dir", path, "--port", next(PORTS), *SMALL)
     kill(path, "o1")
     stopped = processes(path)["s1"]
     os.kill(stopped, signal.SIGSTOP)
@@ -241,7 +238,7 @@ def test_what_cannot_be_done_is_said(path: Path, tmp_path: Path) -> None:
 
 
 def test_another_shape_is_another_cluster(path: Path) -> None:
-    call("up", "--dir", path, "--port", port(), *SMALL)
+    call("up", "--dir", path, "--port", next(PORTS), *SMALL)
     call("down", "--dir", path)
     for options, what in {
         ("--ordering", "3"): "--ordering 1, not 3",

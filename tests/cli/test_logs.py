@@ -9,8 +9,9 @@ from click.testing import CliRunner, Result
 from logdb_cli.commands import cli
 
 import logdb
+from benchmarks.ports import free_addresses
 from logdb.log import LocalLog
-from tests.net.clusters import Cluster, free_addresses
+from tests.net.clusters import Cluster
 from tests.net.serving import Served
 
 from .conftest import Run, documents

@@ -12,9 +12,9 @@ import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from benchmarks.ports import free_addresses
 from tests.nemesis.disks import FailingDisk
 from tests.nemesis.network import Network
-from tests.net.clusters import free_addresses
 
 CONFIG = """\
 [cluster]

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import random
-import socket
-from collections.abc import Iterator
 from pathlib import Path
 
+from benchmarks.ports import free_addresses
 from logdb.log.scalog.commands import FailurePolicy
 from logdb.net.config import (
     AggregatorServerConfig,
@@ -25,22 +23,6 @@ SUSPECT_AFTER_MS = 20_000
 """Nobody dies in most of these clusters, and a machine may be busy."""
 DECIDE_MS = 3_600_000
 """No record comes into the log but what the test writes."""
-
-
-def free_addresses() -> Iterator[str]:
-    """Loopback addresses that nobody listens at; their ports are not of those that the system gives to others."""
-    taken = set()
-    while True:
-        port = random.randrange(20_000, 32_000)
-        if port in taken:
-            continue
-        taken.add(port)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        yield f"127.0.0.1:{port}"
 
 
 class Cluster:

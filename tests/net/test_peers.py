@@ -10,13 +10,13 @@ from typing import Any
 import grpc
 import pytest
 
+from benchmarks.ports import free_addresses
 from logdb.errors import Unavailable
 from logdb.log.scalog.messages import AskTail, AskView, Replicate
 from logdb.net import peers as peers_module
 from logdb.net.parcels import EXCHANGE, VERSION, Hello, Refusal, Role, pack, pack_hello, unpack
 from logdb.net.peers import Peers, Refused, shake_hands
 from logdb.net.security.access import Right
-from tests.net.clusters import free_addresses
 
 DEADLINE_S = 20
 TAKES = frozenset({AskView, Replicate})

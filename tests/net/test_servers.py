@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import logdb
+from benchmarks.ports import free_addresses
 from logdb.cluster.database_client import DatabaseClient, DatabaseConfig
 from logdb.cluster.mapping_server import MappingConfig, MappingServer
 from logdb.errors import DatabaseInUse, NotADatabase, Unavailable
@@ -35,7 +36,7 @@ from logdb.net.loops import in_shared_loop
 from logdb.net.parcels import Hello, Role
 from logdb.net.server import Damaged, Server
 from logdb.net.takes import TAKES
-from tests.net.clusters import Cluster, free_addresses
+from tests.net.clusters import Cluster
 
 WAIT_S = 60
 

@@ -20,6 +20,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 import logdb
 import logdb.aio
+from benchmarks.ports import free_addresses
 from logdb.errors import Advice
 from logdb.net.loops import in_shared_loop
 from logdb.net.proto import database_pb2 as pb
@@ -172,8 +173,7 @@ def test_a_server_that_stops_answers_what_it_has_taken(process: ServerProcess, m
 
 
 def test_the_next_endpoint_is_tried(served: Served) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        nobody = f"127.0.0.1:{free.getsockname()[1]}"
+    nobody = next(free_addresses())
     with logdb.connect([nobody, served.address]) as db:
         db.put(b"k", b"1")
         served.stop()

@@ -8,17 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import ports
 from logdb.directories import LOCK, lock, unlock
 from logdb.errors import Unavailable
 from logdb.log.scalog.commands import FailurePolicy
 from logdb.net.operations.layout import FILE, Layout, NotACluster, Shape, changing, free_ports
-from tests.net.clusters import free_addresses
 
+PORTS = ports.free_ports()
 MASK = FailurePolicy.MASK
-
-
-def port() -> int:
-    return int(next(free_addresses()).rpartition(":")[2])
 
 
 def roles(layout: Layout) -> Counter[str]:
@@ -27,7 +24,7 @@ def roles(layout: Layout) -> Counter[str]:
 
 def test_a_new_one(tmp_path: Path) -> None:
     shape = Shape(shards=3, replicas=2, ordering=3, mapping=1, aggregators=1, spares=1)
-    layout = Layout.make(tmp_path, shape, {"cut_interval_ms": 2}, port())
+    layout = Layout.make(tmp_path, shape, {"cut_interval_ms": 2}, next(PORTS))
     assert roles(layout) == {"ordering": 3, "mapping": 1, "aggregator": 1, "storage": 7}
     assert layout.file.shards == 3
     assert layout.members_per_shard == 2
@@ -43,20 +40,20 @@ def test_two_are_never_taken_for_each_other(tmp_path: Path) -> None:
     (tmp_path / "one x").mkdir()
     (tmp_path / "two").mkdir()
     shape = Shape(mapping=0)
-    one, two = (Layout.make(tmp_path / name, shape, {}, port()) for name in ("one x", "two"))
+    one, two = (Layout.make(tmp_path / name, shape, {}, next(PORTS)) for name in ("one x", "two"))
     assert one.file.name.startswith("one-x-")
     assert one.file.name != two.file.name
 
 
 def test_masking_takes_an_odd_number_of_replicas(tmp_path: Path) -> None:
-    layout = Layout.make(tmp_path, Shape(1, 5, 1, 0, policy=MASK), {}, port())
+    layout = Layout.make(tmp_path, Shape(1, 5, 1, 0, policy=MASK), {}, next(PORTS))
     assert layout.members_per_shard == 5
     with pytest.raises(ValueError, match="an odd number of replicas, not 4"):
         _ = Shape(1, 4, policy=MASK).failures
 
 
 def test_what_differs_is_named(tmp_path: Path) -> None:
-    layout = Layout.make(tmp_path, Shape(2, 2, 3, 0), {}, port())
+    layout = Layout.make(tmp_path, Shape(2, 2, 3, 0), {}, next(PORTS))
     assert layout.differs(Shape(3, 3, 1, 2, policy=MASK), set()) == ""
     assert layout.differs(Shape(shards=3), {"shards"}) == "--shards 2, not 3"
     assert layout.differs(Shape(policy=MASK), {"policy"}) == "--policy finalize-and-add, not mask"
@@ -65,7 +62,7 @@ def test_what_differs_is_named(tmp_path: Path) -> None:
 
 
 def test_storage_servers_are_added(tmp_path: Path) -> None:
-    layout = Layout.make(tmp_path, Shape(1, 2, 1, 0), {}, port())
+    layout = Layout.make(tmp_path, Shape(1, 2, 1, 0), {}, next(PORTS))
     before = dict(layout.file.servers)
     assert layout.add_storage(2) == ["s3", "s4"]
     assert Layout(tmp_path).file.servers == layout.file.servers
@@ -86,14 +83,14 @@ def test_storage_servers_are_added(tmp_path: Path) -> None:
 )
 def test_settings_that_make_no_sense_leave_nothing(tmp_path: Path, settings: dict[str, int | str], what: str) -> None:
     with pytest.raises(ValueError, match=what):
-        Layout.make(tmp_path, Shape(1, 1, 1, 0), settings, port())
+        Layout.make(tmp_path, Shape(1, 1, 1, 0), settings, next(PORTS))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_directory_of_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("...")
     with pytest.raises(NotACluster, match=r"holds 'thesis.txt' and no cluster.toml"):
-        Layout.make(tmp_path, Shape(), {}, port())
+        Layout.make(tmp_path, Shape(), {}, next(PORTS))
     with pytest.raises(NotACluster, match="there is no cluster in"):
         Layout(tmp_path)
     assert not (tmp_path / FILE).exists()
@@ -102,7 +99,7 @@ def test_a_directory_of_something_else_is_left_alone(tmp_path: Path) -> None:
 def test_what_was_cut_short_is_made_anew(tmp_path: Path) -> None:
     (tmp_path / f"{FILE}.tmp").write_text("[clus")
     (tmp_path / LOCK).write_text("")
-    Layout.make(tmp_path, Shape(1, 1, 1, 0), {}, port())
+    Layout.make(tmp_path, Shape(1, 1, 1, 0), {}, next(PORTS))
     assert not (tmp_path / f"{FILE}.tmp").exists()
 
 
@@ -117,7 +114,7 @@ def test_one_command_at_a_time(tmp_path: Path) -> None:
 
 
 def test_a_port_that_is_taken_is_passed_over() -> None:
-    first = port()
+    first = next(PORTS)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", first))
         taken.listen()

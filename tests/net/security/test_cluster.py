@@ -19,6 +19,7 @@ from logdb_cli.commands import cli
 
 import logdb
 import logdb.log
+from benchmarks.ports import free_addresses
 from logdb.errors import AccessDenied, Unavailable
 from logdb.log.contract import LogFailed
 from logdb.log.scalog.calls import Reconfigure
@@ -43,7 +44,7 @@ from logdb.store.records import (
     encode_commit,
     encode_decision,
 )
-from tests.net.clusters import Cluster, free_addresses
+from tests.net.clusters import Cluster
 from tests.net.security.secured import SecureCluster
 
 
