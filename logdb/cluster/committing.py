@@ -15,7 +15,7 @@ from logdb.cluster.asking import Asking
 from logdb.cluster.calls import Commit, Committed, Settle
 from logdb.cluster.line import LogLine
 from logdb.cluster.messages import Await, Decided, Verdicts, Wait
-from logdb.cluster.placement import Placement, placed
+from logdb.cluster.placement import InOrder, Placement, placed
 from logdb.cluster.upkeep import Holds
 from logdb.errors import OutcomeUnknown, TransactionTooLarge, Unavailable
 from logdb.log.contract import LogFailed, Record
@@ -32,7 +32,8 @@ from logdb.txn.validation import Reason
 @dataclass(slots=True)
 class Committing:
     """A commit under way. Of its copies, `under_way` are not known to be in the log, `refused` will never be, and of
-    `doubtful` nobody knows. `gsn`: where one stands. `is_blind`: it has read nothing."""
+    `doubtful` nobody knows. `gsn`: where one stands. `is_blind`: it has read nothing. `draw`: of `InOrder`, when the
+    last copy was appended."""
 
     call: int
     txn: TxnId
@@ -43,6 +44,7 @@ class Committing:
     refused: int = 0
     doubtful: int = 0
     gsn: int = 0
+    draw: int = 0
     asked: Address = ""
     is_late: bool = False
     is_over: bool = False
@@ -69,10 +71,11 @@ class Commits:
         copies: int,
         most_bytes: int,
         holds: Holds,
+        order: InOrder,
     ) -> None:
         self._desk, self._line, self._asking = desk, line, asking
         self._placement, self._hedge_ns, self._copies = placement, hedge_ns, copies
-        self._most_bytes, self._holds = most_bytes, holds
+        self._most_bytes, self._holds, self._order = most_bytes, holds, order
         self._sequence = 0
         self._fresh: set[TxnId] = set()
         self.open: dict[TxnId, list[Committing]] = {}
@@ -123,7 +126,7 @@ class Commits:
     ) -> Committing:
         committing = Committing(call, txn, deadline, finish)
         committing.nag = Alarm(lambda: self._nag(committing))
-        committing.hedge = Alarm(lambda: self._append(committing))
+        committing.hedge = Alarm(lambda: self._hedge(committing))
         self._desk.open(call, deadline, lambda: self._expired(committing))
         self.open.setdefault(txn, []).append(committing)
         return committing
@@ -176,6 +179,8 @@ class Commits:
         if committing.is_over or committing.gsn:
             return
         committing.under_way += 1
+        self._order.appending(len(committing.record[1]))
+        committing.draw = self._order.draw
         self._line.call(
             calls.Append((committing.record,), None, committing.deadline),
             lambda result: self._appended(committing, result),
@@ -187,8 +192,15 @@ class Commits:
         if copies < self._copies and type(committing.record) is tuple:
             self._desk.set(committing.hedge, self._desk.now + self._hedge_ns)
 
+    def _hedge(self, committing: Committing) -> None:
+        """The last copy seems lost, or where it went has stalled: another one, elsewhere."""
+        if committing.draw == self._order.draw:
+            self._order.draw_anew()
+        self._append(committing)
+
     def _appended(self, committing: Committing, result: Any) -> None:
         """A copy is in the log, or will never be, or nobody knows."""
+        self._order.appended()
         if committing.is_over:
             return
         committing.under_way -= 1

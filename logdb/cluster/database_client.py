@@ -15,7 +15,7 @@ from logdb.cluster import calls, messages
 from logdb.cluster.asking import Asking
 from logdb.cluster.committing import Commits
 from logdb.cluster.line import TIMER, LogLine
-from logdb.cluster.placement import ByObject, Placement
+from logdb.cluster.placement import ByObject, InOrder, Placement
 from logdb.cluster.reading import Readings
 from logdb.cluster.upkeep import HOLD_NS, Compactions, Holds
 from logdb.log.cores import SECOND, Address, Call, Effect, Event, Journal, Lost, Received, Timer
@@ -55,13 +55,22 @@ class DatabaseClient:
     def __init__(self, config: DatabaseConfig, journals: Mapping[str, Journal], rng: Random) -> None:
         self.config = config
         self._desk = desk = Desk(config.log, rng)
-        self._line = LogLine(replace(config.log, policy=ByObject(config.log.policy)), rng, desk)
+        order = InOrder(rng)
+        self._line = LogLine(replace(config.log, policy=ByObject(order)), rng, desk)
         self._asking = asking = Asking(desk, config.servers)
         asking.saw(config.session)
         holds = Holds(desk, config.servers, config.hold_ns)
         self._compactions = compactions = Compactions(desk, asking)
         self._commits = Commits(
-            desk, self._line, asking, config.placement, config.hedge_ns, config.copies, config.transaction_bytes, holds
+            desk,
+            self._line,
+            asking,
+            config.placement,
+            config.hedge_ns,
+            config.copies,
+            config.transaction_bytes,
+            holds,
+            order,
         )
         readings = Readings(desk, self._line, asking, config.keys_per_read)
         self._calls: dict[type, Callable[[int, Any], None]] = {

@@ -10,9 +10,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from random import Random
+from typing import Final
 
 from logdb.log.contract import Record
 from logdb.log.scalog.policies import ANYWHERE, Anywhere, Places, Policy
+
+TOGETHER_BYTES: Final = 64 << 20
 
 Placement = Callable[[bytes], int | None]
 """The shard of the object that a key belongs to; None: any."""
@@ -33,11 +36,44 @@ def placed(tag: int, payload: bytes, shard: int | None) -> Record:
     return record
 
 
+class InOrder:
+    """The same of these segments again and again: what is appended to it is ordered as it was appended. Which one that
+    is, is drawn; `draw` tells how often it was. After an append that finds nothing under way, or `TOGETHER_BYTES`, it
+    is drawn anew, so that all segments get their share."""
+
+    def __init__(self, rng: Random) -> None:
+        self._salt = rng.getrandbits(32)
+        self.draw = self._under_way = self._bytes = 0
+
+    def split(self, records: Sequence[Record]) -> Iterable[tuple[int | None, Places]]:
+        return ANYWHERE.split(records)
+
+    def pick(self, segments: Sequence[int], round_trip: Callable[[int], int], rng: Random) -> int:
+        salt = self._salt + self.draw
+        return min(segments, key=lambda segment: hash((salt, segment)))
+
+    def appending(self, size: int) -> None:
+        """So many bytes are appended next."""
+        self._bytes += size
+        if not self._under_way or self._bytes > TOGETHER_BYTES:
+            self.draw_anew()
+        self._under_way += 1
+
+    def appended(self) -> None:
+        """An append is not under way any more."""
+        self._under_way -= 1
+
+    def draw_anew(self) -> None:
+        """Another one from now on, or the same again."""
+        self.draw += 1
+        self._bytes = 0
+
+
 @dataclass(frozen=True, slots=True)
 class ByObject(Anywhere):
     """Placed records to their shards, all others as another policy says."""
 
-    otherwise: Policy = ANYWHERE
+    otherwise: Policy | InOrder = ANYWHERE
 
     def split(self, records: Sequence[Record]) -> Iterable[tuple[int | None, Places]]:
         wanted: dict[int | None, list[int]] = {}

@@ -18,7 +18,8 @@ Where a belief was wrong, or a server tells that others have their turn at the k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from logdb.store.conditions import absent, equals
@@ -45,7 +46,9 @@ class Belief(NamedTuple):
     values: Mapping[bytes, bytes | None]
 
     def conditions(self, keys: Iterable[bytes]) -> list[Condition]:
-        """That those of `keys` which it is about are as it says."""
+        """That those of `keys` which it is about are as it says. Raises Misspeculated if it is known to be wrong."""
+        if self is WRONG:
+            raise Misspeculated
         told = [(key, self.values[key]) for key in sorted(keys) if key in self.values]
         return [absent(key) if value is None else equals(key, value) for key, value in told]
 
@@ -69,9 +72,21 @@ class Speculation:
             return None
         return belief
 
+    @contextmanager
+    def committing(
+        self, writes: Mapping[bytes, bytes | None], reads: Iterable[bytes], since: float
+    ) -> Iterator[None]:
+        """A commit is sent here, and its answer awaited: see `sent`, and where this raises `failed`."""
+        self.sent(writes, reads, since)
+        try:
+            yield
+        except BaseException:
+            self.failed(writes)
+            raise
+
     def sent(self, writes: Mapping[bytes, bytes | None], reads: Iterable[bytes], since: float) -> None:
-        """A commit has been sent, of a transaction that has read `since`. If another one has been sent since then that
-        wrote what it read, it will commit only if that does not: so it is that one which is believed in."""
+        """A commit is sent, of a transaction that has read `since`. If another one has been sent since then that wrote
+        what it read, it will commit only if that does not: so it is that one which is believed in."""
         if any(key in self._beliefs and self._beliefs[key].at > since for key in reads):
             return
         if len(writes) > MOST_WRITES or sum(len(value or b"") for value in writes.values()) > MOST_BYTES:

@@ -13,6 +13,8 @@ import sys
 from typing import Any
 
 from logdb.log.segments.disk import Disk
+from logdb.store.records import Condition
+from logdb.txn.speculation import Belief
 from tests import planting
 from tests.sim.database.planted import PLANTED as SIMULATED
 
@@ -22,6 +24,12 @@ OWN: planting.Plants = {}
 @planting.planted(Disk, "sync", OWN)
 def acknowledge_before_the_sync(right: Any, disk: Disk, fd: int) -> None:
     """What is written is taken for durable."""
+
+
+@planting.planted(Belief, "conditions", OWN)
+def commit_what_is_only_believed(right: Any, belief: Belief, keys: Any) -> list[Condition]:
+    """What a transaction has believed is not tested."""
+    return []
 
 
 PLANTED = {**OWN, **SIMULATED}

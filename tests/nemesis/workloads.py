@@ -35,6 +35,7 @@ def balance_of(value: str | None) -> int:
     return 100 if value is None else int(value.partition(" ")[0])
 
 
+ATTEMPTS = 3
 LARGE_BYTES = 6_000
 
 
@@ -120,6 +121,8 @@ class Doing:
         status, why = await self._outcome_of(body)
         if status != "ok" and "failed" not in why:
             self.told.pop("version", None)
+        if status == "fail" and self.told.get("snapshot") == 0:
+            self.ops = [op for op in self.ops if op[0] != "r"]  # it was believed, and never verified
         self._write(status, ops=self.ops, why=why, txn=self._txn_id, **self.told)
         if self._txn_id:
             self.client.ended.append(self._txn_id)
@@ -160,7 +163,11 @@ class Doing:
         plan = [*(["r", key, None] for key in keys), *appends]
 
         async def body(txn: logdb.aio.Transaction) -> None:
-            found = await txn.multi_get([key.encode() for key in keys])
+            if len(keys) == 1:
+                value = await txn.get(keys[0].encode())
+                found = {} if value is None else {keys[0].encode(): value}
+            else:
+                found = await txn.multi_get([key.encode() for key in keys])
             reads = {key: found.get(key.encode()) for key in keys}
             self.ops = [*(["r", key, None if value is None else value.decode()] for key, value in reads.items()),
                         *appends]  # fmt: skip
@@ -192,14 +199,21 @@ class Doing:
         self._write("plan", ops=self.ops)
 
     async def _transact(self, body: Callable[[logdb.aio.Transaction], Awaitable[None]]) -> None:
-        async with self.db.transaction(label=self.label) as txn:
+        """Once, or as `run` does it: again after a conflict, and perhaps with what this client believes."""
+
+        async def told(txn: logdb.aio.Transaction) -> logdb.aio.Transaction:
             await body(txn)
             self._txn_id = str(txn.id) if txn.writes else ""
-            self._snapshot(txn)
-        self.told["version"] = txn.version if txn.writes else txn.snapshot
+            self.told["snapshot"] = txn.snapshot
+            return txn
 
-    def _snapshot(self, txn: logdb.aio.Transaction) -> None:
-        self.told["snapshot"] = txn.snapshot
+        if self.draw.random() < 0.5:
+            txn = await self.db.attempt(self.label, ATTEMPTS, told)
+        else:
+            async with self.db.transaction(label=self.label) as txn:
+                await told(txn)
+        self.told["version"] = txn.version if txn.writes else txn.snapshot
+        self.told["snapshot"] = txn.snapshot or txn.version - 1  # what was believed held when it committed
 
     # ---- single keys
 

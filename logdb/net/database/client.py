@@ -17,7 +17,15 @@ from logdb.cluster.database_client import DatabaseClient, DatabaseConfig
 from logdb.cluster.messages import Floor
 from logdb.cluster.placement import Placement
 from logdb.embedded.compactor import Compacted
-from logdb.errors import ConflictError, DatabaseClosed, FutureVersion, LogDBError, Unavailable, VersionTrimmed
+from logdb.errors import (
+    ConflictError,
+    DatabaseClosed,
+    FutureVersion,
+    LimitExceeded,
+    LogDBError,
+    Unavailable,
+    VersionTrimmed,
+)
 from logdb.hosts import Progress
 from logdb.log.contract import LogFailed
 from logdb.log.cores import Address, Journal
@@ -25,6 +33,7 @@ from logdb.log.scalog.client import ClientConfig
 from logdb.log.scalog.records import HEADER_BYTES
 from logdb.net.database.feed import ClusterFeed
 from logdb.net.discovery import client_hello, mapping_servers
+from logdb.net.first_reads import FirstReader
 from logdb.net.host import Build
 from logdb.net.hosted_client import HostedClient, given, settle
 from logdb.net.limits import MAX_POSITION, MAX_RECORD_BYTES
@@ -34,6 +43,7 @@ from logdb.store.limits import check_label
 from logdb.store.mapping import Rows
 from logdb.store.records import Condition, TxnId
 from logdb.txn.coordinator import Outcome, Status
+from logdb.txn.speculation import Belief, Misspeculated, Speculation
 from logdb.txn.transaction import Workspace
 from logdb.txn.validation import SETTLED, Reason, Verdict
 
@@ -74,6 +84,7 @@ class ClusterHost:
         self.path, self.cluster, self.timeout_s, self._placement = path, nodes.cluster, timeout_s, placement
         self.closed = False
         self._newest = calls.LINEARIZABLE if session is None else calls.SESSION
+        self.speculation = Speculation(asyncio.get_running_loop().time)
         self._committing: set[asyncio.Future[Any]] = set()
         self._feeds: set[ClusterFeed] = set()
 
@@ -244,6 +255,7 @@ class ClusterHost:
         """Write all if all conditions hold."""
         if label:
             check_label(label)
+        self.speculation.forget(writes)  # who follows begins with a question
         committed = await self._commit(calls.Commit(writes, label=label, conditions=tuple(conditions)))
         verdict = committed.verdict
         if not verdict.committed and verdict.reason is not Reason.CONDITION:
@@ -256,8 +268,21 @@ class ClusterHost:
             raise DatabaseClosed(self.path)
         reader = ClusterReader(self, work)
         if work.guard_writes:
-            await reader.begin()
+            await reader.begin(None)
         return reader
+
+    async def begin(self, work: Workspace, first_key: bytes | None) -> bytes | None:
+        """Take a transaction's snapshot; the value of the key that it reads first."""
+        found = await self.first_read(work, calls.Get(() if first_key is None else (first_key,)))
+        return found.entries[0][1] if found.entries else None
+
+    async def first_read(self, work: Workspace, request: Any) -> Any:
+        """The answer to what a transaction reads first, in the snapshot that it takes with that."""
+        work.since = self.speculation.clock()
+        answer = await self.read(request, None)
+        work.snapshot = answer.version
+        self.hold(work, answer.version)
+        return answer
 
     def hold(self, holder: object, version: int) -> None:
         """Ask the servers to keep a version readable until `end`. It is a courtesy, and they hear of it in a while."""
@@ -278,26 +303,44 @@ class ClusterHost:
     async def _commit_work(self, work: Workspace) -> int:
         if self.closed:
             raise DatabaseClosed(self.path)
+        if work.belief is not None:
+            return await self._commit_believing(work, work.belief)
         if not work.writes:
             return work.snapshot
-        committed = await self._commit(
-            calls.Commit(
-                dict(work.writes),
-                work.snapshot,
-                work.label,
-                work.guarded_keys,
-                work.read_set.ranges,
-                txn_id=work.known_id,
-            )
+        request = calls.Commit(
+            dict(work.writes),
+            work.snapshot,
+            work.label,
+            work.guarded_keys,
+            work.read_set.ranges,
+            txn_id=work.known_id,
         )
-        verdict = committed.verdict
-        if verdict.reason is Reason.CONFLICT:
-            key, version = verdict.key, verdict.version
-            raise ConflictError(key, version, committed.winner, work.snapshot, in_range=verdict.in_range)
-        if verdict.reason is Reason.TOO_OLD:
-            raise VersionTrimmed(work.snapshot, await self.oldest())
-        if not verdict.committed:
-            raise Unavailable(SETTLED)
+        with self.speculation.committing(work.writes, work.read_set.keys, work.since):
+            committed = await self._commit(request)
+            verdict = committed.verdict
+            if verdict.reason is Reason.CONFLICT:
+                key, version = verdict.key, verdict.version
+                raise ConflictError(key, version, committed.winner, work.snapshot, in_range=verdict.in_range)
+            if verdict.reason is Reason.TOO_OLD:
+                raise VersionTrimmed(work.snapshot, await self.oldest())
+            if not verdict.committed:
+                raise Unavailable(SETTLED)
+        return committed.version
+
+    async def _commit_believing(self, work: Workspace, belief: Belief) -> int:
+        """Commit if what was read is still as it was believed to be. Raises Misspeculated."""
+        conditions = tuple(belief.conditions(work.read_set.keys))
+        request = calls.Commit(dict(work.writes), label=work.label, conditions=conditions, txn_id=work.known_id)
+        with self.speculation.committing(work.writes, work.read_set.keys, belief.at):
+            try:
+                committed = await self._commit(request)
+            except LimitExceeded as error:  # it may be so only by what was believed
+                raise Misspeculated from error
+            if committed.verdict.reason is Reason.CONDITION:
+                self.speculation.beware(work.read_set.keys)
+                raise Misspeculated
+            if not committed.verdict.committed:
+                raise Unavailable(SETTLED)
         return committed.version
 
     async def _commit(self, request: calls.Commit) -> calls.Committed:
@@ -384,31 +427,22 @@ class ClusterHost:
             await self._client.close()
 
 
-class ClusterReader:
-    """What a transaction reads with. Versions given are ignored: its first read takes its snapshot."""
+class ClusterReader(FirstReader):
+    """What a transaction reads with. Whatever it reads first takes its snapshot."""
 
     def __init__(self, host: ClusterHost, work: Workspace) -> None:
-        self._host, self._work = host, work
-        self._begun = False
-        self._one_begin = asyncio.Lock()
-
-    async def begin(self) -> None:
-        """Take the snapshot now."""
-        await self._read(calls.Get(()), None)
+        super().__init__(host, work)
+        self._cluster = host
 
     async def _read(self, request: Any, _: int | None) -> Any:
         if not self._begun:
             async with self._one_begin:
                 if not self._begun:
-                    answer = await self._host.read(request, None)
-                    self._work.snapshot, self._begun = answer.version, True
-                    self._host.hold(self._work, answer.version)
+                    answer = await self._cluster.first_read(self._work, request)
+                    self._begun = True
                     return answer
-        return await self._host.read(request, self._work.snapshot)
-
-    async def get(self, key: bytes, at: int | None = None) -> bytes | None:
-        """The value of `key`."""
-        return await get(self._read, key, at)
+        await self.begin(None)
+        return await self._cluster.read(request, self._work.snapshot)
 
     async def multi_get(self, keys: list[bytes], at: int | None = None) -> tuple[int, list[tuple[bytes, bytes]]]:
         """(the version read, those of `keys` that exist)."""

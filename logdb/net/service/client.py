@@ -12,6 +12,7 @@ from logdb.embedded.compactor import Compacted
 from logdb.embedded.feed import Change
 from logdb.errors import DatabaseClosed, FutureVersion, LimitExceeded
 from logdb.hosts import Progress
+from logdb.net.first_reads import FirstReader
 from logdb.net.limits import WireError
 from logdb.net.proto import database_pb2 as pb
 from logdb.net.security.credentials import NONE, Credentials
@@ -27,7 +28,7 @@ from logdb.store.limits import check_label
 from logdb.store.mapping import Rows
 from logdb.store.records import Condition, TxnId
 from logdb.txn.coordinator import Outcome, Status
-from logdb.txn.speculation import WRONG, Belief, Misspeculated, Speculation
+from logdb.txn.speculation import Belief, Misspeculated, Speculation
 from logdb.txn.transaction import Workspace
 from logdb.txn.validation import COMMITTED, Reason, Verdict
 
@@ -41,11 +42,10 @@ LARGEST_TIME: Final = (1 << 63) - 1
 
 
 class Held(NamedTuple):
-    """A snapshot that servers keep, under the number of a lease; `since`: when it was asked for."""
+    """A snapshot that servers keep, under the number of a lease."""
 
     lease: int
     version: int
-    since: float
 
 
 class RemoteHost:
@@ -222,9 +222,9 @@ class RemoteHost:
             return response.version, Verdict(Reason.CONDITION, failed=failed)
         return response.version, COMMITTED
 
-    async def begin_work(self, work: Workspace) -> RemoteReader:
+    async def begin_work(self, work: Workspace) -> FirstReader:
         """A transaction, which takes its snapshot with its first read."""
-        reader = RemoteReader(self, work)
+        reader = FirstReader(self, work)
         if self.closed:
             raise DatabaseClosed(self.path)
         if work.guard_writes:
@@ -233,7 +233,8 @@ class RemoteHost:
 
     async def begin(self, work: Workspace, first_key: bytes | None) -> bytes | None:
         """Take a transaction's snapshot; the value of the key that it reads first."""
-        lease, since = self._new_lease(), self.speculation.clock()
+        work.since = self.speculation.clock()
+        lease = self._new_lease()
         request = pb.Request()
         begin = request.begin
         begin.lease, begin.read_only = lease, work.read_only
@@ -241,26 +242,8 @@ class RemoteHost:
             begin.key = first_key
         response = await self._leased(request)
         work.snapshot = response.version
-        self._held[work] = Held(lease, response.version, since)
+        self._held[work] = Held(lease, response.version)
         return response.value if response.HasField("value") else None
-
-    async def verify(self, work: Workspace, belief: Belief) -> None:
-        """Give a transaction that has speculated a snapshot in which all is as it believes. Raises Misspeculated."""
-        if belief is WRONG:
-            raise Misspeculated
-        first, *others = believed = [key for key in work.read_set.keys if key in belief.values]
-        try:
-            found = {first: await self.begin(work, first)}
-            if others:
-                found.update((await self.multi_get(others, work.snapshot))[1])
-            if any(found.get(key) != belief.values[key] for key in believed):
-                work.belief = WRONG
-                self.speculation.beware(believed)
-                raise Misspeculated
-        except BaseException:
-            self.end(work)
-            raise
-        work.belief = None
 
     def end(self, holder: object) -> None:
         """Let go of a snapshot."""
@@ -270,7 +253,7 @@ class RemoteHost:
 
     async def commit(self, work: Workspace) -> int:
         """Commit what a transaction has read and written."""
-        lease, _, since = self._held.pop(work, Held(0, 0, 0.0))
+        lease, _ = self._held.pop(work, Held(0, 0))
         if self.closed:
             raise DatabaseClosed(self.path)
         if work.belief is not None:
@@ -290,35 +273,24 @@ class RemoteHost:
         fill_writes(commit.writes, work.writes)
         if ranges := work.read_set.ranges:
             commit.ranges.extend(pb.Range(start=start, end=end) for start, end in ranges)
-        return (await self._committed(request, txn_id, work, since)).version
+        with self.speculation.committing(work.writes, work.read_set.keys, work.since):
+            return (await self.connection.call(request, txn_id)).version
 
     async def _commit_believing(self, work: Workspace, belief: Belief) -> int:
         """Commit if what was read is still as it was believed to be. Raises Misspeculated."""
-        if belief is WRONG:
-            raise Misspeculated
         conditions = belief.conditions(work.read_set.keys)
         txn_id = work.known_id or self.new_txn_id()
         request = _write_request(txn_id, work.writes, work.label, conditions)
-        try:
-            response = await self._committed(request, txn_id, work, belief.at)
-        except LimitExceeded as error:  # it may be so only by what was believed
-            raise Misspeculated from error
-        if response.wanted or response.HasField("undone"):
-            self.speculation.beware([condition.key for condition in conditions])
-        if response.HasField("undone"):
-            self.speculation.failed(work.writes)
-            raise Misspeculated
+        with self.speculation.committing(work.writes, work.read_set.keys, belief.at):
+            try:
+                response = await self.connection.call(request, txn_id)
+            except LimitExceeded as error:  # it may be so only by what was believed
+                raise Misspeculated from error
+            if response.wanted or response.HasField("undone"):
+                self.speculation.beware(work.read_set.keys)
+            if response.HasField("undone"):
+                raise Misspeculated
         return response.version
-
-    async def _committed(self, request: pb.Request, txn_id: TxnId, work: Workspace, since: float) -> pb.Response:
-        """The answer to a commit, which others may go on from before it is there."""
-        answer = self.connection.call(request, txn_id)
-        self.speculation.sent(work.writes, work.read_set.keys, since)
-        try:
-            return await answer
-        except BaseException:
-            self.speculation.failed(work.writes)
-            raise
 
     async def outcome(self, txn_id: TxnId, settle: bool = False) -> Outcome:
         """How a transaction ended."""
@@ -398,7 +370,7 @@ class RemoteHost:
         lease = self._new_lease()
         await self._leased(pb.Request(begin=pb.Begin(lease=lease, read_only=True, at=version)))
         self.end(holder)
-        self._held[holder] = Held(lease, version, 0.0)
+        self._held[holder] = Held(lease, version)
 
     async def _leased(self, request: pb.Request) -> pb.Response:
         """The answer to a Begin. Without one nobody is left who would end its lease."""
@@ -416,59 +388,6 @@ class RemoteHost:
         """The snapshots of running transactions, to be held by a server that does not know of them."""
         held = self._held.values()
         return [pb.Request(begin=pb.Begin(lease=each.lease, at=each.version)) for each in held]
-
-
-class RemoteReader:
-    """What a transaction reads with. Versions given are ignored before the first read: it takes the snapshot."""
-
-    def __init__(self, host: RemoteHost, work: Workspace) -> None:
-        self._host, self._work = host, work
-        self._begun = False
-        self._one_begin = asyncio.Lock()
-
-    async def begin(self, first_key: bytes | None) -> bytes | None:
-        """Take the snapshot, or begin with a belief, if nobody has; and read the key in it, if one is given."""
-        host, work = self._host, self._work
-        if not self._begun:
-            async with self._one_begin:
-                if not self._begun:
-                    if first_key is not None and work.may_speculate:
-                        work.belief = host.speculation.belief(first_key)
-                    if work.belief is None:
-                        value = await host.begin(work, first_key)
-                        self._begun = True
-                        return value
-                    self._begun = True
-        if work.belief is not None:
-            async with self._one_begin:
-                if (belief := work.belief) is not None:
-                    if first_key is not None and first_key in belief.values:
-                        return belief.values[first_key]
-                    await host.verify(work, belief)
-        return None if first_key is None else await host.get(first_key, work.snapshot)
-
-    async def get(self, key: bytes, at: int | None = None) -> bytes | None:
-        """The value of `key`."""
-        return await self.begin(key)
-
-    async def multi_get(self, keys: list[bytes], at: int | None = None) -> tuple[int, list[tuple[bytes, bytes]]]:
-        """(the version read, those of `keys` that exist)."""
-        await self.begin(None)
-        return await self._host.multi_get(keys, self._work.snapshot)
-
-    async def scan(
-        self,
-        start: bytes | None,
-        end: bytes | None,
-        at: int | None = None,
-        *,
-        reverse: bool = False,
-        limit: int | None = None,
-    ) -> AsyncIterator[Rows]:
-        """Batches of (key, value)."""
-        await self.begin(None)
-        async for batch in self._host.scan(start, end, self._work.snapshot, reverse=reverse, limit=limit):
-            yield batch
 
 
 class RemoteFeed:

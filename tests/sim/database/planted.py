@@ -126,7 +126,7 @@ def answer_when_the_tail_is_known(right: Any, server: MappingServer, tail: int) 
     right(server, min(tail, server.replica.applied))
 
 
-@planted(Asking, "saw", seed=53)
+@planted(Asking, "saw", seed=558)
 def forget_the_session(right: Any, asking: Asking, version: int) -> None:
     """Who goes to another server begins with nothing."""
 
