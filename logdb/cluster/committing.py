@@ -32,8 +32,8 @@ from logdb.txn.validation import Reason
 @dataclass(slots=True)
 class Committing:
     """A commit under way. Of its copies, `under_way` are not known to be in the log, `refused` will never be, and of
-    `doubtful` nobody knows. `gsn`: where one stands. `is_blind`: it has read nothing. `draw`: of `InOrder`, when the
-    last copy was appended."""
+    `doubtful` nobody knows. `gsn`: where one stands. `is_blind`: it has read nothing. `lot`: of `InOrder`, of the last
+    copy."""
 
     call: int
     txn: TxnId
@@ -44,7 +44,7 @@ class Committing:
     refused: int = 0
     doubtful: int = 0
     gsn: int = 0
-    draw: int = 0
+    lot: int = 0
     asked: Address = ""
     is_late: bool = False
     is_over: bool = False
@@ -180,7 +180,7 @@ class Commits:
             return
         committing.under_way += 1
         self._order.appending(len(committing.record[1]))
-        committing.draw = self._order.draw
+        committing.lot = self._order.lot
         self._line.call(
             calls.Append((committing.record,), None, committing.deadline),
             lambda result: self._appended(committing, result),
@@ -194,8 +194,8 @@ class Commits:
 
     def _hedge(self, committing: Committing) -> None:
         """The last copy seems lost, or where it went has stalled: another one, elsewhere."""
-        if committing.draw == self._order.draw:
-            self._order.draw_anew()
+        if committing.lot == self._order.lot:
+            self._order.draw()
         self._append(committing)
 
     def _appended(self, committing: Committing, result: Any) -> None:

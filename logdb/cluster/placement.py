@@ -38,34 +38,34 @@ def placed(tag: int, payload: bytes, shard: int | None) -> Record:
 
 class InOrder:
     """The same of these segments again and again: what is appended to it is ordered as it was appended. Which one that
-    is, is drawn; `draw` tells how often it was. After an append that finds nothing under way, or `TOGETHER_BYTES`, it
-    is drawn anew, so that all segments get their share."""
+    is, follows from a lot, which is drawn anew when an append finds nothing under way, or after `TOGETHER_BYTES`, so
+    that all segments get their share."""
 
     def __init__(self, rng: Random) -> None:
-        self._salt = rng.getrandbits(32)
-        self.draw = self._under_way = self._bytes = 0
+        self._rng = rng
+        self._under_way = 0
+        self.draw()
 
     def split(self, records: Sequence[Record]) -> Iterable[tuple[int | None, Places]]:
         return ANYWHERE.split(records)
 
     def pick(self, segments: Sequence[int], round_trip: Callable[[int], int], rng: Random) -> int:
-        salt = self._salt + self.draw
-        return min(segments, key=lambda segment: hash((salt, segment)))
+        return segments[self.lot % len(segments)]
 
     def appending(self, size: int) -> None:
         """So many bytes are appended next."""
         self._bytes += size
         if not self._under_way or self._bytes > TOGETHER_BYTES:
-            self.draw_anew()
+            self.draw()
         self._under_way += 1
 
     def appended(self) -> None:
         """An append is not under way any more."""
         self._under_way -= 1
 
-    def draw_anew(self) -> None:
+    def draw(self) -> None:
         """Another one from now on, or the same again."""
-        self.draw += 1
+        self.lot = self._rng.getrandbits(32)
         self._bytes = 0
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+from collections import Counter
+from random import Random
 from typing import Any
 
 import pytest
@@ -24,7 +26,7 @@ from logdb.cluster.messages import (
     Rows,
     Wait,
 )
-from logdb.cluster.placement import ByHash, ByObject, ByPrefix, PlacedRecord, placed
+from logdb.cluster.placement import TOGETHER_BYTES, ByHash, ByObject, ByPrefix, InOrder, PlacedRecord, placed
 from logdb.errors import (
     Corruption,
     FutureVersion,
@@ -495,3 +497,44 @@ def test_placed_records_go_to_their_shards_and_others_where_they_like() -> None:
     assert ByPrefix({b"a": 1, b"ab": 2})(b"abc") == 2
     assert ByPrefix({b"a": 1})(b"b") is None
     assert {ByHash((1, 2, 3))(b"%d" % number) for number in range(50)} == {1, 2, 3}
+
+
+def picks(order: InOrder, count: int, *, size: int = 100, at_once: int = 2) -> list[int]:
+    """Where appends go of which `at_once` are under way."""
+    found = []
+    for _ in range(at_once - 1):
+        order.appending(size)
+    for _ in range(count):
+        order.appending(size)
+        found.append(order.pick([3, 7, 12, 13], lambda _: 0, Random(1)))
+        order.appended()
+    for _ in range(at_once - 1):
+        order.appended()
+    return found
+
+
+def test_what_is_under_way_together_goes_to_one_segment_in_order() -> None:
+    order = InOrder(Random(1))
+    assert len(set(picks(order, 100))) == 1
+    alone = Counter(picks(order, 400, at_once=1))
+    assert set(alone) == {3, 7, 12, 13}
+    assert min(alone.values()) > 60
+    assert set(picks(order, 400, size=TOGETHER_BYTES // 2)) == {3, 7, 12, 13}
+    assert set(Counter(picks(InOrder(Random(seed)), 1)[0] for seed in range(50))) == {3, 7, 12, 13}
+
+
+def test_a_copy_of_what_stalls_goes_elsewhere_and_so_does_what_follows() -> None:
+    client = Client(hedge_ns=SECOND, copies=2)
+    order = client.core._commits._order
+    commit = calls.Commit({b"k": b"v"})
+    client.call(commit)
+    client.wait(SECOND // 2)
+    client.call(commit)
+    before = order.lot
+    client.wait(SECOND - 1)
+    again = order.lot
+    assert again != before
+    client.call(commit)
+    client.wait(SECOND // 2)
+    assert order.lot == again, "the second one too was appended before"
+    assert len(client.asks_log(log.Append)) == 5

@@ -12,12 +12,15 @@ import pytest
 
 import logdb
 import logdb.aio
+from logdb.cluster import committing
 from logdb.net.database.client import ClusterHost
+from logdb.net.limits import MAX_RECORD_BYTES
 from logdb.net.proto import database_pb2 as pb
 from logdb.net.service import connection, turns
 from logdb.net.service.client import RemoteHost
 from logdb.net.service.connection import Connection
 from logdb.net.service.session import Session
+from logdb.store.records import Commit, encode_commit
 from logdb.txn import speculation
 from tests.net.clusters import Cluster
 from tests.net.serving import Served
@@ -395,7 +398,9 @@ def test_deleted_and_absent_keys(place: Served | Cluster, asked: Counter[str]) -
     with_clients(place, 2, test)
 
 
-def test_what_is_too_large_by_a_wrong_belief_is_not_told(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_too_large_by_a_wrong_belief_is_not_told(
+    place: Served | Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def test(one: Database, other: Database) -> None:
         await believing(one, other, {b"n": b"100"})
 
@@ -403,10 +408,14 @@ def test_what_is_too_large_by_a_wrong_belief_is_not_told(served: Served, monkeyp
             if b"2" in request.write.writes.values:
                 raise logdb.TransactionTooLarge(2, 1)
 
+        def encode(commit: Commit) -> bytes:
+            return encode_commit(commit) + bytes(MAX_RECORD_BYTES if b"2" in commit.writes.values() else 0)
+
         monkeypatch.setattr(connection, "check_request", check)
+        monkeypatch.setattr(committing, "encode_commit", encode)
         assert await one.run(add) == 100
 
-    with_clients(served, 2, test)
+    with_clients(place, 2, test)
 
 
 def test_who_believed_in_what_never_came_to_be_runs_again(place: Served | Cluster) -> None:
