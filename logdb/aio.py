@@ -304,7 +304,7 @@ class Database:
     ) -> T:
         """Await `body(txn, ...)` in a transaction, again after each conflict: see `logdb.transactional`.
 
-        At a server it may begin with what a transaction of this process has written, before that is durable: where it
+        Where the database is a network away it may begin with what a transaction of this process has written, before that is durable: where it
         never comes to be, or others have written since, all that `body` has returned or raised is forgotten, and it
         runs again. So it must have no effect but on `txn`. Until something else is read `txn.snapshot` is 0.
         """
