@@ -304,9 +304,10 @@ class Database:
     ) -> T:
         """Await `body(txn, ...)` in a transaction, again after each conflict: see `logdb.transactional`.
 
-        Where the database is a network away it may begin with what a transaction of this process has written, before that is durable: where it
-        never comes to be, or others have written since, all that `body` has returned or raised is forgotten, and it
-        runs again. So it must have no effect but on `txn`. Until something else is read `txn.snapshot` is 0.
+        Where the database is a network away it may begin with what a transaction of this process has written, before
+        that is durable: where it never comes to be, or others have written since, all that `body` has returned or
+        raised is forgotten, and it runs again. So it must have no effect but on `txn`. Until something else is read
+        `txn.snapshot` is 0.
         """
         return await self.attempt(getattr(body, "__name__", ""), ATTEMPTS, body, *args, **kwargs)
 

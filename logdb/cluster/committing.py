@@ -32,8 +32,7 @@ from logdb.txn.validation import Reason
 @dataclass(slots=True)
 class Committing:
     """A commit under way. Of its copies, `under_way` are not known to be in the log, `refused` will never be, and of
-    `doubtful` nobody knows. `gsn`: where one stands. `is_blind`: it has read nothing. `lot`: of `InOrder`, of the last
-    copy."""
+    `doubtful` nobody knows. `gsn`: where one stands. `is_blind`: it has read nothing."""
 
     call: int
     txn: TxnId
@@ -44,7 +43,6 @@ class Committing:
     refused: int = 0
     doubtful: int = 0
     gsn: int = 0
-    lot: int = 0
     asked: Address = ""
     is_late: bool = False
     is_over: bool = False
@@ -126,7 +124,7 @@ class Commits:
     ) -> Committing:
         committing = Committing(call, txn, deadline, finish)
         committing.nag = Alarm(lambda: self._nag(committing))
-        committing.hedge = Alarm(lambda: self._hedge(committing))
+        committing.hedge = Alarm(lambda: self._append(committing))
         self._desk.open(call, deadline, lambda: self._expired(committing))
         self.open.setdefault(txn, []).append(committing)
         return committing
@@ -179,8 +177,7 @@ class Commits:
         if committing.is_over or committing.gsn:
             return
         committing.under_way += 1
-        self._order.appending(len(committing.record[1]))
-        committing.lot = self._order.lot
+        self._order.appending()
         self._line.call(
             calls.Append((committing.record,), None, committing.deadline),
             lambda result: self._appended(committing, result),
@@ -191,12 +188,6 @@ class Commits:
         copies = committing.under_way + committing.refused + committing.doubtful
         if copies < self._copies and type(committing.record) is tuple:
             self._desk.set(committing.hedge, self._desk.now + self._hedge_ns)
-
-    def _hedge(self, committing: Committing) -> None:
-        """The last copy seems lost, or where it went has stalled: another one, elsewhere."""
-        if committing.lot == self._order.lot:
-            self._order.draw()
-        self._append(committing)
 
     def _appended(self, committing: Committing, result: Any) -> None:
         """A copy is in the log, or will never be, or nobody knows."""

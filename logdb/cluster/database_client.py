@@ -27,10 +27,11 @@ from logdb.store.limits import MAX_TRANSACTION_BYTES
 @dataclass(frozen=True, slots=True)
 class DatabaseConfig:
     """What a client is told. `servers`: mapping servers. `log`: of its log client, at the same address, which also
-    gives the time-outs. `placement`: where objects live. `hedge_ns`: a commit record that is not in the log after so
-    long is appended once more, `copies` times at most, unless its shard was named. `keys_per_read`: of one question.
-    `session`: a version that it is not to be shown the past of. `transaction_bytes`: the longest commit record.
-    `hold_ns`: so often it tells what it holds.
+    gives the time-outs; where records go is not for its policy to say, but for `InOrder` and the placement.
+    `placement`: where objects live. `hedge_ns`: a commit record that is not in the log after so long is appended once
+    more, `copies` times at most, unless its shard was named. `keys_per_read`: of one question. `session`: a version
+    that it is not to be shown the past of. `transaction_bytes`: the longest commit record. `hold_ns`: so often it tells
+    what it holds.
     """
 
     address: Address

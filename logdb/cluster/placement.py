@@ -15,7 +15,7 @@ from typing import Final
 from logdb.log.contract import Record
 from logdb.log.scalog.policies import ANYWHERE, Anywhere, Places, Policy
 
-TOGETHER_BYTES: Final = 64 << 20
+TOGETHER_BYTES: Final = 16 << 20
 
 Placement = Callable[[bytes], int | None]
 """The shard of the object that a key belongs to; None: any."""
@@ -37,36 +37,29 @@ def placed(tag: int, payload: bytes, shard: int | None) -> Record:
 
 
 class InOrder:
-    """The same of these segments again and again: what is appended to it is ordered as it was appended. Which one that
-    is, follows from a lot, which is drawn anew when an append finds nothing under way, or after `TOGETHER_BYTES`, so
-    that all segments get their share."""
+    """The same of these segments again and again: what is appended to it is ordered as it was appended. Which one, is
+    drawn anew by an append that finds nothing under way, or after `TOGETHER_BYTES`, so that all get their share."""
 
     def __init__(self, rng: Random) -> None:
         self._rng = rng
-        self._under_way = 0
-        self.draw()
+        self._lot = self._bytes = self.under_way = 0
 
     def split(self, records: Sequence[Record]) -> Iterable[tuple[int | None, Places]]:
+        self._bytes += sum([len(payload) for _, payload in records])
         return ANYWHERE.split(records)
 
     def pick(self, segments: Sequence[int], round_trip: Callable[[int], int], rng: Random) -> int:
-        return segments[self.lot % len(segments)]
+        return segments[self._lot % len(segments)]
 
-    def appending(self, size: int) -> None:
-        """So many bytes are appended next."""
-        self._bytes += size
-        if not self._under_way or self._bytes > TOGETHER_BYTES:
-            self.draw()
-        self._under_way += 1
+    def appending(self) -> None:
+        """Something is appended next that is to be in order."""
+        if not self.under_way or self._bytes >= TOGETHER_BYTES:
+            self._lot, self._bytes = self._rng.getrandbits(32), 0
+        self.under_way += 1
 
     def appended(self) -> None:
-        """An append is not under way any more."""
-        self._under_way -= 1
-
-    def draw(self) -> None:
-        """Another one from now on, or the same again."""
-        self.lot = self._rng.getrandbits(32)
-        self._bytes = 0
+        """It is not under way any more."""
+        self.under_way -= 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import pytest
 
 import logdb
 import logdb.aio
-from logdb.cluster import committing
+from logdb.cluster import calls, committing
 from logdb.net.database.client import ClusterHost
 from logdb.net.limits import MAX_RECORD_BYTES
 from logdb.net.proto import database_pb2 as pb
@@ -84,6 +84,8 @@ def with_clients(place: Served | Cluster, count: int, test: Callable[..., Corout
         await clients[0].put(b"n", b"0")
         await test(*clients)
         for client in clients:
+            if isinstance(client._host, ClusterHost):
+                assert not client._host._core._holds._held
             await client.close()
 
     asyncio.run(main())
@@ -322,25 +324,54 @@ def test_all_that_was_believed_is_verified(place: Served | Cluster, changed: byt
     with_clients(place, 2, test)
 
 
-def test_who_has_verified_its_belief_still_conflicts(place: Served | Cluster) -> None:
+@pytest.mark.parametrize("reads", ["get", "multi_get", "scan"])
+@pytest.mark.parametrize("changed", [b"n", b"m"])
+def test_who_has_verified_its_belief_still_conflicts(place: Served | Cluster, changed: bytes, reads: str) -> None:
     async def test(one: Database, other: Database) -> None:
         runs = 0
 
         async def slowly(txn: Transaction) -> None:
             nonlocal runs
             runs += 1
-            value = await add(txn)
-            await txn.get(b"m")
+            value = int(await txn.get(b"n") or b"0")
+            if reads == "get":
+                more = await txn.get(b"m") or b""
+            elif reads == "multi_get":
+                more = (await txn.multi_get([b"m"]))[b"m"]
+            else:
+                ((_, more),) = [row async for row in txn.scan(b"m", b"m\0")]
             if runs == 1:
-                await other.put(b"n", b"100")
-            txn[b"seen"] = b"%d" % value
+                await other.put(changed, b"100")
+            txn[b"seen"] = b"%d" % (value + int(more))
 
+        await one.put(b"m", b"7")
         await one.run(add)
         await one.run(slowly)
         assert runs == 2
-        assert await one.multi_get([b"n", b"seen"]) == {b"n": b"101", b"seen": b"100"}
+        assert await one.get(b"seen") == (b"107" if changed == b"n" else b"101")
 
     with_clients(place, 2, test)
+
+
+def test_a_commit_has_the_id_and_the_label_that_were_told(place: Served | Cluster, asked: Counter[str]) -> None:
+    async def test(db: Database) -> None:
+        told = ""
+
+        async def named(txn: Transaction) -> None:
+            nonlocal told
+            told = txn.id
+            await add(txn)
+
+        await db.run(add)
+        before = await db.version()
+        asked.clear()
+        await db.run(named)
+        assert asked == {"reads": 0, "commits": 1}
+        assert (await db.outcome(told)).committed
+        changes = [change async for change in db.watch(since=before, timeout=0)]
+        assert [change.label for change in changes] == ["named"]
+
+    with_clients(place, 1, test)
 
 
 @pytest.mark.parametrize("true_again", [False, True])
@@ -522,7 +553,9 @@ def test_a_server_that_comes_back_goes_on_and_doubles_nothing(served: Served, mo
     with_clients(served, 1, test)
 
 
-def test_an_unknown_outcome_is_told_and_not_tried_again(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_outcome_is_told_and_not_tried_again(
+    place: Served | Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def test(db: Database) -> None:
         runs = 0
 
@@ -532,17 +565,22 @@ def test_an_unknown_outcome_is_told_and_not_tried_again(served: Served, monkeypa
             return await add(txn)
 
         await db.run(add)
-        call = Connection.call
+        call, put = Connection.call, ClusterHost.put
 
         def late(self: Connection, request: pb.Request, *args: Any, **options: Any) -> Any:
             return call(self, request, *args, **options | {"timeout_s": 0.0})
 
+        def late_put(self: ClusterHost, request: Any, timeout_s: float | None) -> Any:
+            return put(self, request, 0.5 if isinstance(request, calls.Commit) else timeout_s)
+
         monkeypatch.setattr(Session, "_synced", lambda *_: None)
         monkeypatch.setattr(Connection, "call", late)
+        monkeypatch.setattr(committing.Commits, "verdicts", lambda *_: None)
+        monkeypatch.setattr(ClusterHost, "put", late_put)
         with pytest.raises(logdb.OutcomeUnknown):
             await db.run(counting)
         assert runs == 1
         monkeypatch.undo()
         assert await db.run(add) == 2
 
-    with_clients(served, 1, test)
+    with_clients(place, 1, test)

@@ -191,14 +191,22 @@ class Appends:
         return True
 
     def _pick(self, key: int | None, segments: Sequence[int]) -> int:
-        """The segment where a batch is being collected, else one by the policy."""
+        """The segment where a batch is being collected, else one by the policy; not where nothing moves, if it does
+        elsewhere."""
         drawn = self._drawn.get(key, 0)
         lane = self.lanes.get(drawn)
-        if lane is not None and lane.waiting and drawn in segments:
+        if lane is not None and lane.waiting and drawn in segments and not self._stalls(drawn):
             return drawn
-        segment = self.policy.pick(segments, self._directory.round_trip, self._desk.rng)
+        round_trip, rng = self._directory.round_trip, self._desk.rng
+        segment = self.policy.pick(segments, round_trip, rng)
+        if self._stalls(segment) and (moving := [other for other in segments if not self._stalls(other)]):
+            segment = self.policy.pick(moving, round_trip, rng)
         self._drawn[key] = segment
         return segment
+
+    def _stalls(self, segment: int) -> bool:
+        lane = self.lanes.get(segment)
+        return lane is not None and lane.stalls
 
     def _lane(self, segment: int) -> Lane:
         lane = self.lanes.get(segment)

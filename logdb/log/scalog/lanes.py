@@ -68,6 +68,14 @@ class Lane:
         self._linger = Alarm(lambda: self.flush(lingered=True))
         self._again = Alarm(self._insist)
 
+    @property
+    def stalls(self) -> bool:
+        """Whether its server takes nothing new for now, or should long have acknowledged something."""
+        oldest = next(iter(self.flight.values()), None)
+        return self._busy or (
+            oldest is not None and self._desk.now - oldest.sent_at >= self._desk.config.answer_timeout_ns
+        )
+
     # ---- sending
 
     def push(self, piece: Piece) -> None:

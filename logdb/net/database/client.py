@@ -258,6 +258,8 @@ class ClusterHost:
         self.speculation.forget(writes)  # who follows begins with a question
         committed = await self._commit(calls.Commit(writes, label=label, conditions=tuple(conditions)))
         verdict = committed.verdict
+        if verdict.reason is Reason.CONFLICT:
+            raise Unavailable("nothing was written, and the servers do not remember why; try again")
         if not verdict.committed and verdict.reason is not Reason.CONDITION:
             raise Unavailable(SETTLED)
         return committed.version, verdict
@@ -336,7 +338,7 @@ class ClusterHost:
                 committed = await self._commit(request)
             except LimitExceeded as error:  # it may be so only by what was believed
                 raise Misspeculated from error
-            if committed.verdict.reason is Reason.CONDITION:
+            if committed.verdict.reason in (Reason.CONDITION, Reason.CONFLICT):  # CONFLICT: nobody remembers why
                 self.speculation.beware(work.read_set.keys)
                 raise Misspeculated
             if not committed.verdict.committed:

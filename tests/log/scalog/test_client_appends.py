@@ -166,19 +166,64 @@ def test_acknowledgements_may_cover_a_part_or_several_batches() -> None:
 
 
 def test_a_random_segment_for_each_batch() -> None:
-    stage = Stage(view(1, shard(1), shard(2)))
-    for _ in range(40):
-        stage.call(calls.Append(records(1)))
-        for to, append in stage.take(Append):
-            stage.acknowledge(to, append, append.sequence)
-    stage = Stage(view(1, shard(1), shard(2)))
-    went: set[str] = set()
+    assert where_they_go(Stage(view(1, shard(1), shard(2)))) == {"s11", "s12", "s21", "s22"}
+
+
+def where_they_go(stage: Stage) -> set[str]:
+    """The primaries of 40 appends, one after another."""
+    went = set()
     for _ in range(40):
         stage.call(calls.Append(records(1)))
         to, append = stage.one(Append)
         went.add(to)
         stage.acknowledge(to, append, append.sequence)
-    assert went == {"s11", "s12", "s21", "s22"}
+    return went
+
+
+@pytest.mark.parametrize("why", ["silence", "busy"])
+def test_nothing_new_goes_where_nothing_moves(why: str) -> None:
+    stage = Stage(view(1, shard(1), shard(2)))
+    call = stage.call(calls.Append(records(1)))
+    to, stalled = stage.one(Append)
+    if why == "busy":
+        stage.give(to, Refused(stalled.client, 1, stalled.segment, Why.BUSY))
+    else:
+        stage.wait(SECOND // 2)
+        stage.take(Append)
+    others = {"s11", "s12", "s21", "s22"} - {to}
+    assert where_they_go(stage) == others
+    stage.acknowledge(to, stalled, 100)
+    assert stage.answers[call].gsns == [100]
+    assert where_they_go(stage) == others | {to}
+
+
+def test_nothing_new_waits_behind_what_does_not_move() -> None:
+    stage = Stage(view(1, shard(1)), window_bytes=1)
+    under_way: dict[str, Append] = {}
+    while len(under_way) < 2:
+        stage.call(calls.Append(records(1)))
+        under_way.update(stage.take(Append))
+    stage.call(calls.Append(records(1)))
+    lanes = stage.client._appends.lanes
+    (stalled,) = [lane.segment for lane in lanes.values() if lane.waiting]
+    moving = {11: "s12", 12: "s11"}[stalled]
+    stage.acknowledge(moving, under_way[moving], 1)
+    stage.wait(SECOND // 2)
+    stage.take(Append)
+    assert where_they_go(stage) == {moving}
+
+
+def test_where_nothing_moves_anywhere_it_is_as_ever() -> None:
+    stage = Stage(view(1, shard(1)))
+    for _ in range(20):
+        stage.call(calls.Append(records(1)))
+    stage.wait(SECOND)
+    stage.take(Append)
+    call = stage.call(calls.Append(records(1)))
+    stage.wait(SECOND)
+    (to, sent), *_ = [each for each in stage.take(Append) if each[1].sequence == 21]
+    stage.acknowledge(to, sent, 5)
+    assert stage.answers[call].gsns == [5]
 
 
 def test_a_fixed_shard_and_who_stands_in_for_it() -> None:
