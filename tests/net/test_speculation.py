@@ -347,7 +347,7 @@ def test_who_has_verified_its_belief_still_conflicts(place: Served | Cluster, ch
         await one.put(b"m", b"7")
         await one.run(add)
         await one.run(slowly)
-        assert runs == 2
+        assert runs == (3 if changed == b"n" else 2), "the second time it still believes what it believed of n"
         assert await one.get(b"seen") == (b"107" if changed == b"n" else b"101")
 
     with_clients(place, 2, test)
