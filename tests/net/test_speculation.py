@@ -12,7 +12,7 @@ import pytest
 
 import logdb
 import logdb.aio
-from logdb.cluster import calls, committing
+from logdb.cluster import calls, committing, messages
 from logdb.net.database.client import ClusterHost
 from logdb.net.limits import MAX_RECORD_BYTES
 from logdb.net.proto import database_pb2 as pb
@@ -575,8 +575,9 @@ def test_an_unknown_outcome_is_told_and_not_tried_again(
 
         monkeypatch.setattr(Session, "_synced", lambda *_: None)
         monkeypatch.setattr(Connection, "call", late)
-        monkeypatch.setattr(committing.Commits, "verdicts", lambda *_: None)
         monkeypatch.setattr(ClusterHost, "put", late_put)
+        if isinstance(db._host, ClusterHost):
+            monkeypatch.setitem(db._host._core._messages, messages.Verdicts, lambda *_: None)
         with pytest.raises(logdb.OutcomeUnknown):
             await db.run(counting)
         assert runs == 1
