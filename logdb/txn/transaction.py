@@ -82,8 +82,8 @@ class Workspace:
     """What a transaction has read and written so far.
 
     `snapshot`: the version that it reads; a server may take it with the first read, and it is 0 until then. `since`:
-    when it was asked for there, by the clock of `Speculation`.
-    `may_speculate`: who runs it does so again where that was in vain. `belief`: what it takes for true meanwhile.
+    when it was asked for there, by the clock of `Speculation`. `may_speculate`: who runs it does so again where
+    that was in vain. `belief`: what it takes for true meanwhile.
     """
 
     since = 0.0

@@ -12,7 +12,8 @@ import pytest
 
 import logdb
 import logdb.aio
-from logdb.cluster import calls, committing, messages
+from logdb.cluster import calls, committing, messages, replica
+from logdb.cluster.messages import Decided
 from logdb.net.database.client import ClusterHost
 from logdb.net.limits import MAX_RECORD_BYTES
 from logdb.net.proto import database_pb2 as pb
@@ -20,7 +21,7 @@ from logdb.net.service import connection, turns
 from logdb.net.service.client import RemoteHost
 from logdb.net.service.connection import Connection
 from logdb.net.service.session import Session
-from logdb.store.records import Commit, encode_commit
+from logdb.store.records import Commit, TxnId, encode_commit
 from logdb.txn import speculation
 from tests.net.clusters import Cluster
 from tests.net.serving import Served
@@ -453,6 +454,28 @@ def test_who_believed_in_what_never_came_to_be_runs_again(place: Served | Cluste
     async def test(one: Database, other: Database) -> None:
         await believing(one, other, {b"n": b"100"})
         assert sorted(await asyncio.gather(*[one.run(add) for _ in range(20)])) == list(range(100, 120))
+
+    with_clients(place, 2, test)
+
+
+def test_who_is_not_told_why_it_was_aborted_runs_again(
+    place: Served | Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mapping server remembers the reasons of the last ones only."""
+    decided = replica.Replica.decided
+
+    def forgetful(self: replica.Replica, txn: TxnId) -> Decided | None:
+        found = decided(self, txn)
+        return found if found is None or found.verdict.committed else found._replace(verdict=replica.UNEXPLAINED)
+
+    async def test(one: Database, other: Database) -> None:
+        await believing(one, other, {b"n": b"100"})
+        monkeypatch.setattr(replica.Replica, "decided", forgetful)
+        assert await one.run(add) == 100
+        if isinstance(place, Cluster):
+            with pytest.raises(logdb.Unavailable, match="nothing was written"):
+                await one.test_and_multi_put([logdb.absent(b"n")], {b"n": b"1"})
+            assert await one.get(b"n") == b"101"
 
     with_clients(place, 2, test)
 
