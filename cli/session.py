@@ -17,7 +17,7 @@ import click
 from click.core import ParameterSource
 
 import logdb
-from logdb import Database, Snapshot, Transaction
+from logdb import Database, Snapshot, Transaction, moments
 
 from .encoding import HEX, TEXT, Notation
 from .failing import FAILED, BadInput, Failure
@@ -139,9 +139,9 @@ def _moment_time(ctx: click.Context, param: click.Parameter, value: str | None) 
     if value is None:
         return None
     try:
-        return dt.datetime.fromisoformat(value)
-    except ValueError:
-        raise click.BadParameter(f"{value!r} is not an ISO time such as 2024-05-01T12:30:00+02:00") from None
+        return moments.parsed(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 SHOWN: Final = {
@@ -244,8 +244,8 @@ def moment(command: F) -> F:
         click.option(
             "--at-time",
             callback=_moment_time,
-            metavar="ISO",
-            help="Read as of a time, such as 2024-05-01T12:30 (local, unless it names its zone).",
+            metavar="TIME",
+            help="Read as of a time: 2024-05-01T12:30 (local, unless it names its zone) or seconds since the epoch.",
         ),
         click.option("--at", type=click.IntRange(min=0), metavar="VERSION", help="Read as of a version."),
     ):

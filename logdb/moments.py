@@ -1,4 +1,8 @@
-"""Points in time: the log counts nanoseconds since the epoch, people and Python have dates."""
+"""Points in time: the log counts nanoseconds since the epoch, people and Python have dates.
+
+One rule for a date or a text that names no time zone: inside Spark it is in the zone of Spark's session, everywhere
+else in local time.
+"""
 
 from __future__ import annotations
 
@@ -20,3 +24,24 @@ def nanoseconds(time: dt.datetime | float) -> int:
     if isinstance(time, bool) or not isinstance(time, int | float):
         raise TypeError(f"a time must be a datetime or seconds since the epoch, not {type(time).__name__}")
     return int(time * 1_000_000_000)
+
+
+def parsed(text: str, zone: dt.tzinfo | None = None) -> dt.datetime:
+    """The date that a text means: ISO 8601, or seconds since the epoch. `zone` is that of a text which names none; None
+    is local time. Raises ValueError.
+    """
+    try:
+        time = _read(text)
+        return (time if time.tzinfo is not None else time.replace(tzinfo=zone)).astimezone(dt.UTC)
+    except (ValueError, OverflowError):
+        raise ValueError(
+            f"{text!r} is not a time such as 2024-05-01T12:30:00+02:00, nor seconds since the epoch"
+        ) from None
+
+
+def _read(text: str) -> dt.datetime:
+    """ISO 8601 comes first: 20240501 is a date, and as seconds it would be in 1970."""
+    try:
+        return dt.datetime.fromisoformat(text)
+    except ValueError:
+        return _EPOCH + dt.timedelta(microseconds=round(float(text) * 1_000_000))

@@ -90,7 +90,7 @@ def export_snapshot(
     to: str | os.PathLike[str],
     *,
     version: int | None = None,
-    timestamp: dt.datetime | None = None,
+    timestamp: dt.datetime | float | None = None,
     prefix: bytes | None = None,
     base: str | os.PathLike[str] | None = None,
     history: bool = False,
@@ -100,9 +100,10 @@ def export_snapshot(
 ) -> Exported:
     """Write the snapshot of a database at a version or a time (default: the newest) to the directory `to`.
 
-    `source`: the database's directory, or `servers("host:port,...")`. `base`: an earlier export, to read only what has
-    changed since. `history`: also every change since the oldest version left, for `import_export`. `format`: parquet,
-    or delta, for which `to` may be a table that an earlier export has made. `file_bytes`: of log, for each file.
+    `source`: the database's directory, or `servers("host:port,...")`. `timestamp`: as for `Database.at`, so one without
+    a time zone is local time. `base`: an earlier export, to read only what has changed since. `history`: also every
+    change since the oldest version left, for `import_export`. `format`: parquet, or delta, for which `to` may be a
+    table that an earlier export has made. `file_bytes`: of log, for each file.
 
     Works while the database is in use. Runs on the Spark session of this process, which is made if there is none.
     Raises ExportFailed (`to` is not empty, the base is of something else, Spark failed), VersionTrimmed, FutureVersion,
@@ -121,7 +122,7 @@ def export_snapshot(
     begin = table.manifest() if table is not None else None if base is None else newest_manifest(Path(base))
     asked: dict[str, Any] = {
         "version": version,
-        "time_ns": None if timestamp is None else nanoseconds(timestamp),
+        "time_ns": None if timestamp is None else moments.nanoseconds(timestamp),
         "prefix": None if prefix is None else prefix.hex(),
         "base": None if begin is None else [str(target if base is None else Path(base).absolute()), begin.version],
         "history": history,
@@ -145,15 +146,6 @@ def export_snapshot(
             return manifest.exported()
         _publish(manifest, staging, target, format)
     return manifest.exported()
-
-
-def nanoseconds(time: dt.datetime) -> int:
-    """Nanoseconds since the epoch. Raises TypeError, ValueError."""
-    if not isinstance(time, dt.datetime):
-        raise TypeError(f"timestamp must be a datetime, not {type(time).__name__}")
-    if time.tzinfo is None:
-        raise ValueError("the timestamp must name its time zone, for example tzinfo=datetime.UTC")
-    return moments.nanoseconds(time)
 
 
 # ---- the steps

@@ -137,7 +137,7 @@ def test_time_travel(run: Run, db: Path) -> None:
     assert run("scan", "--at-time", later).stdout == "k\told\n"
     assert len(run("history", "k", "--at-time", later).stdout.splitlines()) == 1
     assert "version 9 does not exist yet; the newest is 2" in run("get", "k", "--at", 9, code=3).stderr
-    assert "not an ISO time" in run("get", "k", "--at-time", "yesterday", code=2).stderr
+    assert "'yesterday' is not a time such as" in run("get", "k", "--at-time", "yesterday", code=2).stderr
     assert "not both" in run("get", "k", "--at", 1, "--at-time", later, code=2).stderr
 
 

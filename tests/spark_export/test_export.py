@@ -159,10 +159,8 @@ def test_what_is_refused_at_the_door(open_small: OpenSmall, tmp_path: Path) -> N
         export_snapshot(db.path, tmp_path / "out", version=10_000)
     with pytest.raises(logdb.VersionTrimmed):
         export_snapshot(db.path, tmp_path / "out", version=0)
-    with pytest.raises(ValueError, match="time zone"):
-        export_snapshot(db.path, tmp_path / "out", timestamp=dt.datetime(2024, 1, 1))
     with pytest.raises(TypeError, match="datetime"):
-        export_snapshot(db.path, tmp_path / "out", timestamp=12.5)  # type: ignore[arg-type]
+        export_snapshot(db.path, tmp_path / "out", timestamp="2024-01-01")  # type: ignore[arg-type]
     assert [entry.name for entry in full.iterdir()] == ["mine"]
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["db", "full"]
 
