@@ -222,7 +222,7 @@ class MappingServer:
         """The log cannot be followed from here: what comes next was trimmed, or cannot be read by anybody."""
         if isinstance(why, Trimmed) and not self.replica.applied:
             self._oldest = why.oldest
-        if self._oldest and self.config.peers:
+        if self._oldest and self.config.peers and not self.replica.applied:
             self._join()
         elif isinstance(why, Trimmed) and not self.replica.applied:
             self._rebuild()

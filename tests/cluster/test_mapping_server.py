@@ -437,6 +437,20 @@ def test_who_gets_no_checkpoint_replays_the_log_unless_that_was_trimmed() -> Non
     assert taker.applied == 20
 
 
+def test_one_that_took_a_checkpoint_of_a_trimmed_log_and_falls_behind_again_begins_again_with_nothing() -> None:
+    """DBS-9; seed 95334474 of the simulator."""
+    history = some_history(2, 20)
+    taker, giver = Server(peers=("m2",)), Server(*history)
+    taker.wait(60 * SECOND)
+    taker.take(AskSlice)
+    taker.log_answers(log.Subscribe, Trimmed(1, 7))
+    serve(taker, giver)
+    assert taker.applied == 20
+    taker.log_answers(log.Subscribe, Trimmed(21, 30))
+    assert taker.stopped is not None
+    assert taker.stopped.wipe
+
+
 def test_what_was_taken_of_a_checkpoint_is_forgotten_when_nobody_gives_the_rest() -> None:
     """DBS-9: it replays the log instead, and is as if it had always done so."""
     history = some_history(1, 40)
