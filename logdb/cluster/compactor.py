@@ -28,8 +28,8 @@ from logdb.cluster.messages import (
 )
 from logdb.cluster.placement import placed
 from logdb.cluster.replica import KEYS_AT_ONCE, Replica
-from logdb.errors import Corruption
-from logdb.log.cores import Address
+from logdb.errors import Corruption, shown
+from logdb.log.cores import Address, ProtocolViolation
 from logdb.log.scalog import calls
 from logdb.log.scalog.desk import Alarm, Desk
 from logdb.store.records import BEGINNING, ENDING, PART, VALUE, Place
@@ -271,12 +271,18 @@ class Compactor:
             yield self._part(MapRows(tuple(rows)))
 
     def _needed(self, keys: list[bytes], began: int, floor: int) -> Iterator[MapRow]:
-        """What of these keys a log that begins with `floor` would lack: versions that are live there and stand before
-        it, and values before it of versions after it."""
+        """The versions of these keys that a rebuild cannot take from commit records at or after `floor` (DBS-13).
+
+        Those are the versions that are live at the floor and were written before it, and the large values that their
+        commit records do not lead to: those before the floor, and those that a compaction has moved. A commit record
+        refers only to what was appended before it, so a value that stands after its version was moved.
+        """
         for key in keys:
             for version, value, _ in self._replica.map.versions(key, began):
-                lost = isinstance(value, Place) and value.gsn < floor
-                if lost or (version < floor and value is not None):
+                if isinstance(value, Place) and value.gsn < self._replica.cleaned:
+                    raise ProtocolViolation(f"DBS-13: version {version} of {shown(key)} stands in trimmed {value.gsn}")
+                is_elsewhere = isinstance(value, Place) and not floor <= value.gsn < version
+                if is_elsewhere or (version < floor and value is not None):
                     yield MapRow(key, version, value, 0)
                 if version <= floor:
                     break

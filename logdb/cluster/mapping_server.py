@@ -446,6 +446,7 @@ class MappingServer:
         self._follow()
         for txn in list(self._waits):
             self._tell(txn)
+        self._serve_waiting()
 
     def _give_up(self) -> None:
         """Nobody has a checkpoint: the log has it all."""

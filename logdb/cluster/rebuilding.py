@@ -14,11 +14,12 @@ from logdb.cluster.cleaning import decode_ending, decode_part
 from logdb.cluster.line import LogLine
 from logdb.cluster.messages import HeadRows, LedgerRows, MapRows, Part
 from logdb.cluster.replica import Replica
+from logdb.errors import shown
 from logdb.log.contract import LogFailed, LogRecord
 from logdb.log.cores import MILLISECOND, ProtocolViolation
 from logdb.log.scalog import calls
 from logdb.log.scalog.desk import Alarm, Desk
-from logdb.store.records import BEGINNING, COMMIT, ENDING, PART, MalformedRecord, decode_commit
+from logdb.store.records import BEGINNING, COMMIT, ENDING, PART, MalformedRecord, Place, decode_commit
 from logdb.txn.coordinator import floor_of
 from logdb.txn.ledger import aborted_of
 
@@ -126,13 +127,16 @@ class Rebuilding:
         return len(part.rows)
 
     def _take_commit(self, record: LogRecord) -> int:
-        """What parts say of a version stands: they have the newer place of its value."""
+        """What parts say of a version stands: they have the newer place of its value (DBS-13)."""
         gsn, key_map = record.lsn, self._replica.map
         if gsn in self._aborted or gsn == self.began:
             return 0
         writes = decode_commit(record.payload).writes
         for key, value in writes.items():
             if (gsn > self._floor or value is not None) and key_map.version(key, gsn) != gsn:
+                if isinstance(value, Place) and value.gsn < self._floor:
+                    what = f"of version {gsn} of {shown(key)} the log has no value, only its place {value.gsn}"
+                    raise ProtocolViolation(f"DBS-13: {what}, and it begins with {self._oldest}")
                 key_map.replace(key, gsn, value)
         self.rows += len(writes)
         return len(writes)

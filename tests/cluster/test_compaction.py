@@ -21,6 +21,7 @@ from logdb.cluster.cleaning import (
     encode_ending,
     encode_part,
 )
+from logdb.cluster.compactor import Compactor
 from logdb.cluster.messages import (
     Below,
     Beyond,
@@ -43,7 +44,7 @@ from logdb.cluster.messages import (
 from logdb.cluster.rebuilding import PAUSE_NS, ROWS_AT_ONCE
 from logdb.cluster.replica import Places, Replica
 from logdb.errors import FutureVersion, Unavailable, VersionTrimmed
-from logdb.log.cores import SECOND
+from logdb.log.cores import SECOND, ProtocolViolation
 from logdb.log.scalog import calls as log_calls
 from logdb.store.checkpoint import Checkpoint
 from logdb.store.mapping import KeyMap
@@ -91,7 +92,7 @@ def write(draw: random.Random, log: Log, number: int) -> None:
     tail, key = len(log.records), b"key %d" % draw.randrange(12)
     kind = draw.randrange(10)
     if kind == 0:
-        log.add((VALUE, LARGE))
+        log.add((VALUE, LARGE), *[commit(1, {})] * draw.choice((0, 0, 10, 40)))
         log.add(commit(number, {key: PLACE._replace(gsn=tail + 1)}))
     elif kind == 1:
         log.add(commit(draw.randrange(1, number + 1), {key: None}))
@@ -155,6 +156,53 @@ def test_large_values_are_copied_whichever_side_of_the_floor_their_commit_stands
         assert isinstance(value, Place)
         assert value.gsn > 5
         assert log.records[value.gsn - 1] == (VALUE, LARGE)
+
+
+def value_of(log: Log, server: Server, key: bytes) -> bytes:
+    """A large value as a client reads it, from where the server says it is."""
+    ((_, place),) = server.ask(Get((key,))).entries
+    assert isinstance(place, Place)
+    assert place.gsn >= log.oldest, f"it is placed at {place.gsn}, and the log begins with {log.oldest}"
+    tag, payload = log.records[place.gsn - 1]
+    assert tag == VALUE
+    return payload
+
+
+def test_what_one_compaction_has_moved_is_stated_by_every_later_one() -> None:
+    """DBS-13: its commit record names the original, and only the parts of the last compaction are read again."""
+    log = Log((VALUE, LARGE), *[commit(number, {}) for number in range(1, 6)], commit(6, {b"k": PLACE._replace(gsn=1)}))
+    server = Server(on=log)
+    for number, before in enumerate((3, 4, 7), 1):
+        assert compacted(log, server, before=before, number=number).oldest_after == before
+        assert value_of(log, server, b"k") == LARGE
+        fresh = Server(on=log)
+        assert value_of(log, fresh, b"k") == LARGE
+        assert fresh.core.replica.image() == server.core.replica.image()
+
+
+def test_what_was_moved_by_a_compaction_that_another_server_ends_is_stated_again() -> None:
+    """DBS-13: the parts of the first one count for nothing in a rebuild, though every server has followed them."""
+    log = Log((VALUE, LARGE), *[commit(number, {}) for number in range(1, 6)], commit(6, {b"k": PLACE._replace(gsn=1)}))
+    first, second = Server(on=log), Server(on=log, name="m2", seed=2)
+    first.give("client", Compact(1, 4))
+    until(PART, log, first)
+    log.run(second)
+    assert compacted(log, second, before=4).oldest_after == 4
+    fresh = Server(on=log)
+    assert value_of(log, fresh, b"k") == LARGE
+    assert fresh.core.replica.image() == second.core.replica.image()
+
+
+def test_a_log_that_lacks_a_value_is_not_served() -> None:
+    """DBS-13: it was compacted by what did not know the rule. Who gets all from it says so, and does not answer."""
+    log = Log((VALUE, LARGE), *[commit(number, {}) for number in range(1, 6)], commit(6, {b"k": PLACE._replace(gsn=1)}))
+    server = Server(on=log)
+    with mock.patch.object(Compactor, "_needed", return_value=()):
+        compacted(log, server, before=4)
+    with pytest.raises(ProtocolViolation, match="DBS-13"):
+        Server(on=log)
+    with pytest.raises(ProtocolViolation, match="DBS-13"):
+        compacted(log, server, before=5, number=2)
 
 
 def test_a_commit_that_refers_to_what_was_dropped_is_not_applied() -> None:

@@ -451,6 +451,19 @@ def test_one_that_took_a_checkpoint_of_a_trimmed_log_and_falls_behind_again_begi
     assert taker.stopped.wipe
 
 
+def test_a_read_that_came_before_a_checkpoint_is_answered_once_that_is_installed() -> None:
+    """The server had begun to follow the log, which was trimmed meanwhile."""
+    taker = Server(peers=("m2",))
+    taker.wait(60 * SECOND)
+    number = taker.read(Version(), SESSION, 15)
+    assert not taker.told()
+    taker.log_answers(log.Subscribe, Trimmed(1, 7))
+    taker.take(AskSlice)
+    taker.wait(SECOND)
+    serve(taker, Server(*some_history(2, 20)))
+    assert taker.told() == {number: (20, Itself())}
+
+
 def test_what_was_taken_of_a_checkpoint_is_forgotten_when_nobody_gives_the_rest() -> None:
     """DBS-9: it replays the log instead, and is as if it had always done so."""
     history = some_history(1, 40)
