@@ -6,9 +6,11 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from click.testing import CliRunner
@@ -216,6 +218,34 @@ def test_a_server_that_does_not_end(path: Path) -> None:
     assert said == f"error: still running: storage s1 (process {stopped}); `down --kill` kills what does not end\n"
     assert call("down", "--dir", path, "--timeout", 0.5, "--kill").startswith("stopped 1 server; ")
     assert processes(path) == {}
+
+
+GIVES_UP_ITS_LOCK: Final = """
+import signal, sys
+from pathlib import Path
+from logdb.directories import lock, unlock
+held = lock(Path(sys.argv[1]))
+signal.signal(signal.SIGTERM, lambda *_: unlock(held))
+print("locked", flush=True)
+while True:
+    signal.pause()
+"""
+
+
+def test_down_waits_for_processes_and_not_for_locks(path: Path) -> None:
+    """A server gives up its lock first and ends later, with a slow disk much later."""
+    call("up", "--dir", path, "--port", next(PORTS), *SMALL)
+    call("down", "--dir", path)
+    command = [sys.executable, "-c", GIVES_UP_ITS_LOCK, path / "data" / "s1"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as slow:
+        assert slow.stdout is not None
+        try:
+            assert slow.stdout.readline() == b"locked\n"
+            said = call("down", "--dir", path, "--timeout", 0.5, code=3)
+        finally:
+            slow.kill()
+    assert said == f"error: still running: storage s1 (process {slow.pid}); `down --kill` kills what does not end\n"
+    assert call("down", "--dir", path).startswith("stopped 0 servers; ")
 
 
 def test_what_cannot_be_done_is_said(path: Path, tmp_path: Path) -> None:

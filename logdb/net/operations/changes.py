@@ -79,8 +79,9 @@ class Operator:
     # ---- the whole
 
     def bring_up(self) -> list[str]:
-        """Start what does not run, and add the shards that a new cluster is to have. Returns who was started. If that
-        cannot be done, or Ctrl-C comes, whoever was started is ended again. Raises Unavailable, OSError."""
+        """Start what does not run, add the shards that a new cluster is to have, and wait until the cluster uses every
+        server that was started. Returns their names. If that cannot be done, or Ctrl-C comes, they are ended again.
+        Raises Unavailable, OSError."""
         assert self._layout is not None
         servers = list(self._layout.file.servers.values())
         missing = [server for server in servers if server.name not in running(servers)]
@@ -90,6 +91,8 @@ class Operator:
                 started.start(missing, tick)
             with self._log() as log, self._progress("adding shards") as tick:
                 self._add_first_shards(log, self._layout, tick)
+            with self._progress("registering servers") as tick:
+                self._await_registration({server.name for server in missing}, tick)
         except BaseException:
             started.end()
             raise
@@ -102,6 +105,19 @@ class Operator:
             self._spares(log, layout.members_per_shard)
             log.add_shard()
         tick(made, made)
+
+    def _await_registration(self, names: set[str], tick: Callable[[int, int | None], None]) -> None:
+        """Return when the cluster uses all of these servers. Raises Unavailable after PATIENCE_S."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            waiting = [one for one in self.status().servers if one.name in names and not one.registered]
+            tick(len(names) - len(waiting), len(names))
+            if not waiting:
+                return
+            if time.monotonic() > deadline:
+                one = waiting[0]
+                raise Unavailable(f"{one.role} {one.name} does not join within {PATIENCE_S:g} s: {one.state}")
+            time.sleep(POLL_S)
 
     # ---- shards and servers
 

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
 
-from logdb.directories import holding_process
+from logdb.directories import holding_process, is_locked
 from logdb.errors import Unavailable
 from logdb.net.config import AnyServerConfig
 from logdb.net.loops import in_shared_loop
@@ -109,30 +111,65 @@ def _title(server: AnyServerConfig) -> str:
 
 
 def end(servers: Sequence[AnyServerConfig], tick: Tick, *, patience_s: float = STOP_S, kill: bool = False) -> list[str]:
-    """Have those that run here end cleanly, or be killed if they do not. Returns what still runs after that time."""
-    at_first = running(servers)
-    _signal(at_first.values(), signal.SIGTERM)
-    left = _gone(servers, len(at_first), tick, patience_s)
-    if left and kill:
-        _signal(left.values(), signal.SIGKILL)
-        left = _gone(servers, len(at_first), tick, patience_s)
-    return [f"{_title(server)} (process {left[server.name]})" for server in servers if server.name in left]
+    """Have those that run here end cleanly (SIGTERM), or be killed if they do not end within `patience_s`.
+
+    A server gives up its lock before its process ends, so processes are waited for, not locks. Returns what still runs.
+    """
+    with ExitStack() as descriptors:
+        ending = _Ending(servers, descriptors)
+        left = ending.wait(signal.SIGTERM, tick, patience_s)
+        if left and kill:
+            left = ending.wait(signal.SIGKILL, tick, patience_s)
+    return left
 
 
-def _gone(servers: Sequence[AnyServerConfig], count: int, tick: Tick, patience_s: float) -> dict[str, int]:
-    """Wait until they are gone, or that time is over. Returns who is left."""
-    deadline = time.monotonic() + patience_s
-    while True:
-        left = running(servers)
-        tick(count - len(left), count)
-        if not left or time.monotonic() > deadline:
-            return left
-        time.sleep(POLL_S)
+class _Ending:
+    """The servers of this machine while they end."""
 
+    def __init__(self, servers: Sequence[AnyServerConfig], descriptors: ExitStack) -> None:
+        self._servers = servers
+        self._descriptors = descriptors
+        self._found: dict[tuple[str, int], int] = {}  # (server, process) -> its descriptor
 
-def _signal(processes: Iterable[int], number: signal.Signals) -> None:
-    for process in processes:
-        try:
-            os.kill(process, number)
-        except ProcessLookupError:
-            continue
+    def wait(self, number: signal.Signals, tick: Tick, timeout_s: float) -> list[str]:
+        """Send the signal to every process, also to one that takes its lock only now. Returns what runs after that
+        time."""
+        deadline = time.monotonic() + timeout_s
+        signalled: set[tuple[str, int]] = set()
+        while True:
+            locked = self._look()
+            for found in self._alive() - signalled:
+                signal.pidfd_send_signal(self._found[found], number)
+                signalled.add(found)
+            left = self._left(locked)
+            tick(len(self._found) - len(left), len(self._found))
+            if not left or time.monotonic() > deadline:
+                return left
+            time.sleep(POLL_S)
+
+    def _look(self) -> set[str]:
+        """Find the processes that hold a lock. Returns the servers whose lock is held."""
+        locked = {server.name for server in self._servers if is_locked(server.data)}
+        for name, process in running(self._servers).items():
+            if (name, process) not in self._found:
+                with suppress(ProcessLookupError):
+                    descriptor = os.pidfd_open(process)
+                    self._descriptors.callback(os.close, descriptor)
+                    if running(self._servers).get(name) == process:  # its number was not given to another meanwhile
+                        self._found[name, process] = descriptor
+        return locked
+
+    def _alive(self) -> set[tuple[str, int]]:
+        polling = select.poll()
+        for descriptor in self._found.values():
+            polling.register(descriptor, select.POLLIN)
+        ended = {descriptor for descriptor, _ in polling.poll(0)}
+        return {found for found, descriptor in self._found.items() if descriptor not in ended}
+
+    def _left(self, locked: set[str]) -> list[str]:
+        alive = dict(self._alive())
+        return [
+            f"{_title(server)} ({f'process {alive[server.name]}' if server.name in alive else 'on another machine'})"
+            for server in self._servers
+            if server.name in alive or server.name in locked
+        ]

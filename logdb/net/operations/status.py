@@ -39,9 +39,10 @@ class Known(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Server:
     """One server. `name`: as in the file, "" if there is none. `process`: its number on this machine, None: not here.
-    `state`: "leads", "follows", "serves", or why it cannot be spoken to, and then it is not `alive`. Of a storage
-    server: its `number` and its `shard`, 0 for a spare. Of a mapping server: up to where it has `applied` the log, and
-    how many records of the log's tail it lacks (`lag`)."""
+    `state`: "leads", "follows", "serves", "registers", or why it does not answer, and then it is not `alive`.
+    `registered`: the cluster uses it: the ordering layer's view contains a storage server or aggregator, and a mapping
+    server answers reads. Of a storage server: its `number` and its `shard`, 0 for a spare. Of a mapping server: up to
+    where it has `applied` the log, and how many records of the log's tail it lacks (`lag`)."""
 
     name: str
     role: str
@@ -49,6 +50,7 @@ class Server:
     state: str
     alive: bool
     process: int | None = None
+    registered: bool = False
     number: int | None = None
     shard: int | None = None
     applied: int | None = None
@@ -183,6 +185,7 @@ def made_of(cluster: str, servers: Mapping[Address, Known], heard: Mapping[Addre
     placed = [(member.server, one.shard, member.address) for one in view.shards for member in one.members]
     placed += [(member.server, 0, member.address) for member in view.spares]
     places = {address: (server, shard) for server, shard, address in sorted(placed)}  # the newest one is there
+    in_view = places.keys() | {address for address, _ in view.aggregators}
     last = None if tail is None else tail.last
     hellos = [it.hello for it in heard.values() if it.hello is not None]
     founding = max((hello.founding for hello in hellos if hello.role is Role.ORDERING), default=0)
@@ -203,13 +206,22 @@ def made_of(cluster: str, servers: Mapping[Address, Known], heard: Mapping[Addre
             )
             for one in view.shards
         ),
-        tuple(_server(server, heard[one], leader, places.get(one), last, founding) for one, server in servers.items()),
+        tuple(
+            _server(server, heard[one], leader, one in in_view, places.get(one), last, founding)
+            for one, server in servers.items()
+        ),
         view.version,
     )
 
 
 def _server(
-    known: Known, heard: Heard, leader: Address, place: tuple[int, int] | None, tail: int | None, founding: int
+    known: Known,
+    heard: Heard,
+    leader: Address,
+    in_view: bool,
+    place: tuple[int, int] | None,
+    tail: int | None,
+    founding: int,
 ) -> Server:
     applied = heard.answer.answers[0].version if isinstance(heard.answer, Answers) else None
     alive = heard.hello is not None and heard.serving
@@ -220,7 +232,9 @@ def _server(
     elif known.role == Role.ORDERING.value:
         state = "leads" if known.address == leader else "follows"
     else:
-        state = "serves"
+        state = "serves" if in_view or applied is not None else "registers"
+    registered = alive and state != "registers"
     number, shard = place if place is not None else (None, None)
     lag = None if applied is None or tail is None else max(0, tail - applied)
-    return Server(known.name, known.role, known.address, state, alive, known.process, number, shard, applied, lag)
+    name, role, address, process = known.name, known.role, known.address, known.process
+    return Server(name, role, address, state, alive, process, registered, number, shard, applied, lag)
