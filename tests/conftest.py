@@ -1,11 +1,23 @@
-"""One Spark session for all tests: a process can have no second one, and two processes need no two."""
+"""What holds for all tests: one Spark session, no time limits, Ctrl-C that arrives.
+
+A process can have only one Spark session, and two processes need no two. Hypothesis fails an example that takes more
+than 200 ms, which on a busy machine any example can. A shell ignores SIGINT in what it starts in the background, and
+every process that a test starts would inherit that.
+"""
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("logdb", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("logdb")
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

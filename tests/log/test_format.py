@@ -150,7 +150,7 @@ def image() -> dict[str, bytes]:
     return IMAGE
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.data())
 def test_opening_anything(data: st.DataObject) -> None:
     """Any file replaced by anything, shortened or extended: the records that were there, or a clear error."""

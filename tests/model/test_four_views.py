@@ -135,7 +135,6 @@ class History:
 
 @settings(
     max_examples=8,
-    deadline=None,
     print_blob=True,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # making a failure smaller would take many minutes
 )

@@ -291,5 +291,5 @@ def rows_of(state: State, low: bytes | None, high: bytes | None, reverse: bool) 
 
 TestDatabase = DatabaseMachine.TestCase
 TestDatabase.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=60, stateful_step_count=40, suppress_health_check=list(HealthCheck)
 )

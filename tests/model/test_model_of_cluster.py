@@ -82,7 +82,6 @@ TestDatabase = ClusterMachine.TestCase
 TestDatabase.settings = settings(
     max_examples=8,
     stateful_step_count=25,
-    deadline=None,
     phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )

@@ -51,7 +51,7 @@ def test_a_sample_arrives(kind: type) -> None:
 
 
 @kinds
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_any_message_arrives(kind: type, data: st.DataObject) -> None:
     message = data.draw(messages(kind))
@@ -60,7 +60,7 @@ def test_any_message_arrives(kind: type, data: st.DataObject) -> None:
     assert conforms(arrived, kind)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(any_message, min_size=1, max_size=12))
 def test_many_arrive_in_their_order(batch: list[Any]) -> None:
     (parcel,) = pack("one:1", "two:2", batch)
@@ -173,13 +173,13 @@ def whole(data: bytes) -> None:
         assert all(conforms(message, type(message)) for message in mail.messages)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.binary(max_size=200))
 def test_noise_is_refused(data: bytes) -> None:
     whole(data)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(any_message, min_size=1, max_size=3), st.data())
 def test_damaged_parcels_are_refused_or_whole(batch: list[Any], data: st.DataObject) -> None:
     (parcel,) = pack("one:1", "two:2", batch)
@@ -282,7 +282,7 @@ def test_a_numbered_record_has_a_position_and_a_time(record: LogRecord) -> None:
         unpack_numbered(pack_numbered([record]))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.binary(max_size=80))
 def test_noise_is_no_batch(batch: bytes) -> None:
     for unpacked in (unpack_records, unpack_stored, unpack_numbered):

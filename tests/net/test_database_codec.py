@@ -121,7 +121,7 @@ def served() -> Iterator[Served]:
     served.close()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.binary())
 def test_bytes_that_are_no_requests(served: Served, raw: bytes) -> None:
     """They end their own stream, with a reason, or are answered; the server goes on."""
@@ -167,7 +167,7 @@ def _made(kind: Any, descriptor: Any, values: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_every_request_is_answered_whatever_it_asks(served: Served, verb: str, data: st.DataObject) -> None:
     asked = data.draw(any_message(VERBS[verb].message_type))

@@ -180,7 +180,7 @@ def test_answers_that_are_asked_for_again_say_less(monkeypatch: pytest.MonkeyPat
     assert promise.last == 46
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.integers(0, 400), min_size=1, max_size=40), st.integers(500, 2000))
 def test_split_or_not_the_same_records_arrive(sizes: list[int], limit: int) -> None:
     records = tuple((1, bytes([n % 256]) * size) for n, size in enumerate(sizes))

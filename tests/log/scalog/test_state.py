@@ -579,7 +579,7 @@ def random_command(rng: random.Random, state: OrderingState, number: int) -> Com
     return Cut(rng.randint(0, 1000), shards, pairs)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 1 << 32))
 def test_gsns_are_dense_and_disjoint_whatever_happens(seed: int) -> None:  # SCA-4
     _, gsns = play(seed, 150)
@@ -590,7 +590,7 @@ def test_gsns_are_dense_and_disjoint_whatever_happens(seed: int) -> None:  # SCA
         by_segment[segment] = lsn
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 1 << 32), st.integers(1, 100))
 def test_a_restored_state_is_the_same_and_goes_on_the_same(seed: int, length: int) -> None:
     state, _ = play(seed, length)
