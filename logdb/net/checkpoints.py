@@ -53,15 +53,19 @@ class Checkpoints:
     """The tables in a directory. `map` is for the core; `begin` when there is one, `close` when there is none any more.
 
     A checkpoint is due when what is in memory has grown past `overlay_bytes`, and `every_s` seconds after the last one
-    if there is anything new. `covers`: up to where the last one reaches. `damaged` hears when the tables are.
+    if there is anything new, and when a compaction has ended. `covers`: up to where the last one reaches. `damaged` hears
+    when the tables are.
+
+    Rows that only a read before a floor could see are removed once a checkpoint covers the compaction that has moved the
+    floor (MAP-4). Before that a restart begins with an older floor, reads those rows, and decides by them.
     """
 
     def __init__(self, path: Path, identity: bytes, overlay_bytes: int, every_s: float, damaged: Damaged) -> None:
         self._overlay_bytes, self._every_s, self._damaged = overlay_bytes, every_s, damaged
         self._checkpoint = _opened(path, identity)
         self.map = KeyMap(Places(), self._checkpoint)
-        self._under_way: tuple[int, Overlay, list[StateRow]] | None = None
-        self._pruned = 0
+        self._under_way: tuple[int, int, Overlay, list[StateRow]] | None = None
+        self._cleaned = 0
         self._last = 0.0
         self._thread: ThreadPoolExecutor | None = None
         self._stopping = threading.Event()
@@ -75,7 +79,7 @@ class Checkpoints:
     def begin(self, core: MappingServer) -> None:
         """Look after the map of this server."""
         loop = asyncio.get_running_loop()
-        self._pruned, self._last = core.replica.cleaned, loop.time()
+        self._cleaned, self._last = core.replica.cleaned, loop.time()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="logdb-checkpoint")
         self._task = loop.create_task(self._look_after(core))
         self._task.add_done_callback(self._over)
@@ -95,16 +99,20 @@ class Checkpoints:
                 logger.info("it has no state yet", extra={"source": source, "versions": core.taken})
             await asyncio.sleep(LOOK_S)
             try:
-                if self._under_way is not None or self._is_due(replica):
-                    await self._write(replica)
-                if replica.cleaned > self._pruned:
-                    await self._prune(replica.cleaned)
+                await self.look(replica)
             except Unavailable as error:
                 logger.error("checkpoint failed; it is tried again", extra={"why": str(error)})
                 await asyncio.sleep(RETRY_S)
 
+    async def look(self, replica: Replica) -> None:
+        """Write a checkpoint if one is due, and remove what it needs no more. Raises Unavailable."""
+        if self._under_way is not None or self._is_due(replica):
+            await self._write(replica)
+        if self._cleaned > self._checkpoint.pruned:
+            await self._aside(self._prune)
+
     def _is_due(self, replica: Replica) -> bool:
-        if self.map.active.size > self._overlay_bytes:
+        if self.map.active.size > self._overlay_bytes or replica.cleaned > self._cleaned:
             return True
         since = asyncio.get_running_loop().time() - self._last
         return replica.applied != self.covers and since >= self._every_s
@@ -112,29 +120,26 @@ class Checkpoints:
     async def _write(self, replica: Replica) -> None:
         """Of a checkpoint that is still being taken from another server only rows: `covers` stays 0."""
         if self._under_way is None:
-            applied = replica.applied
-            self._under_way = applied, self.map.freeze(), replica.unsaved() if applied else []
+            applied, state = replica.applied, replica.unsaved() if replica.applied else []
+            self._under_way = applied, replica.cleaned, self.map.freeze(), state
         await self._aside(self._move)
         self.map.thaw()
+        self._cleaned = self._under_way[1]
         self._under_way = None
         self._last = asyncio.get_running_loop().time()
 
     def _move(self) -> None:
         assert self._under_way is not None
-        target, frozen, state = self._under_way
+        target, _, frozen, state = self._under_way
         self._checkpoint.begin(max(target, frozen.last))
         for _ in self._checkpoint.write(frozen):
             self._check_stopping()
         if target:
             self._checkpoint.finish(target, state)
 
-    async def _prune(self, floor: int) -> None:
-        def prune() -> None:
-            for _ in self._checkpoint.prune(floor):
-                self._check_stopping()
-
-        await self._aside(prune)
-        self._pruned = floor
+    def _prune(self) -> None:
+        for _ in self._checkpoint.prune(self._cleaned):
+            self._check_stopping()
 
     async def _aside(self, work: Callable[[], None]) -> None:
         assert self._thread is not None

@@ -11,7 +11,8 @@ Tables:
 `older`    BLAKE2b-128(key) + complement of the version -> row without its value, which stands in the log at `place`; or
            with it (`inline`), where fetching it would be a journey; then every row of every table is sealed as well.
 `state`    what else is a function of the covered prefix, as rows that their owners write and read.
-`meta`     `covers`: every record up to this GSN is in the tables. `ceiling`: no row is newer than this.
+`meta`     `covers`: every record up to this GSN is in the tables. `ceiling`: no row is newer than this. `pruned`: what only
+           a read before this version could see was removed.
 
 A checkpoint is written in slices, one LMDB transaction each, while readers and writers go on; `covers` moves with the
 last one. A crash between two slices leaves rows newer than `covers`, which harms nobody: reads name their version,
@@ -85,7 +86,7 @@ class Checkpoint:
         self._newest, self._live, self._large, self._tails, self._older, self._state, self._meta = tables
         self._readers: list[Any] = []
         self._renewing, self._one_writer = threading.Lock(), threading.Lock()
-        self.covers = self.ceiling = self._nodes = 0
+        self.covers = self.ceiling = self.pruned = self._nodes = 0
         try:
             self._claim(log_id)
             self.switch(self.newest())
@@ -105,6 +106,7 @@ class Checkpoint:
         """Read from now on from `snapshot`."""
         self.covers = self._number(snapshot, b"covers")
         self.ceiling = self._number(snapshot, b"ceiling")
+        self.pruned = self._number(snapshot, b"pruned")
         self._nodes = self._number(snapshot, b"nodes")
         old, self._readers = self._readers, [snapshot]
         if not self._follow:  # who waits for a follower's one old snapshot gets it, and drops it
@@ -356,7 +358,11 @@ class Checkpoint:
         self._renew()
 
     def prune(self, floor: int) -> Iterator[int]:
-        """Remove, slice by slice, what only a read before version `floor` could see; yields the keys looked at."""
+        """Remove, slice by slice, what only a read before version `floor` could see; yields the keys looked at.
+
+        The tables must cover the record that has moved the floor there (MAP-4).
+        """
+        assert floor <= self.covers, f"MAP-4: it covers {self.covers}, and is pruned to {floor}"
         after: bytes | None = None
         while True:
             start = None if after is None else after + b"\0"
@@ -369,6 +375,9 @@ class Checkpoint:
             self._renew()
             after = part[-1][0]
             yield len(part)
+        with self._writing() as txn:
+            txn.put(b"pruned", _U64.pack(floor), db=self._meta)
+        self._renew()
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[Any]:

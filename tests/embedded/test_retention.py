@@ -234,6 +234,42 @@ def test_a_kill_between_two_slices_of_a_checkpoint(tmp_path: Path, monkeypatch: 
     assert verify_files(tmp_path / "killed", None)[3] == []
 
 
+def test_a_kill_before_and_between_the_slices_of_a_pruning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MAP-4: tables are pruned when they cover the record that moved the floor, so a restart needs nothing that is gone."""
+    monkeypatch.setattr(checkpoint, "SLICE_ROWS", 20)
+    prune = checkpoint.Checkpoint.prune
+    killed: list[tuple[int, Path]] = []
+
+    def copying(tables: checkpoint.Checkpoint, floor: int) -> Iterator[int]:
+        def copy() -> None:
+            killed.append((tables.covers, tmp_path / f"killed {len(killed)}"))
+            shutil.copytree(tmp_path / "db", killed[-1][1])
+
+        copy()
+        for count in prune(tables, floor):
+            yield count
+            copy()
+
+    with logdb.open(tmp_path / "db") as db:
+        for round_ in range(3):
+            db.multi_put({b"%03d" % number: b"%d" % round_ for number in range(100)})
+            db.delete(b"%03d" % round_)
+        db.checkpoint()
+        floor = db.version
+        monkeypatch.setattr(checkpoint.Checkpoint, "prune", copying)
+        db.compact()
+        expected, history = dict(db.scan()), list(db.history(b"001"))
+    assert len(killed) > 5
+    for covers, path in killed:
+        assert covers > floor
+        with logdb.open(path) as again:
+            assert dict(again.scan()) == dict(again.at(floor).scan()) == expected
+            assert list(again.history(b"001")) == history
+            with pytest.raises(logdb.VersionTrimmed):
+                again.at(floor - 1)
+        assert verify_files(path, None)[3] == []
+
+
 def test_reads_go_on_while_checkpoints_and_prunings_overlap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint, "SLICE_ROWS", 20)
     with open_database(tmp_path, overlay_bytes=20_000) as db:
