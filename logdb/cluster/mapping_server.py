@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from logdb.cluster.answering import answer, bytes_of
 from logdb.cluster.compactor import Compactor
+from logdb.cluster.comparison import Comparison
 from logdb.cluster.line import TIMER, LogLine
 from logdb.cluster.messages import (
     Answered,
@@ -25,6 +26,8 @@ from logdb.cluster.messages import (
     Beyond,
     Busy,
     Compact,
+    Compare,
+    Compared,
     Consistency,
     Cursor,
     Decided,
@@ -100,6 +103,7 @@ class MappingServer:
         self._desk = desk = Desk(config.log, rng)
         self._line = LogLine(replace(config.log, policy=ByObject(config.log.policy)), rng, desk)
         self._compactor = Compactor(config, desk, self._line, self.replica)
+        self._comparison = Comparison(desk, config.peers, self.replica)
         self._questions = Questions(desk)
         self.tail = self.answered = self.told = self.followed = 0
         self._subscription = 0
@@ -115,7 +119,7 @@ class MappingServer:
         self._waiting: list[tuple[int, int, Waiting]] = []
         self._waits: dict[TxnId, dict[Address, int]] = {}
         self._tidy = Alarm(self._forget_old)
-        self._decide = Alarm(self._declare)
+        self._decide = Alarm(self._look_round)
         self._is_declaring = False
         # What goes out at the end of the event, by whom it is for.
         self._answers: dict[Address, list[Answered]] = {}
@@ -128,6 +132,8 @@ class MappingServer:
             AskSlice: self._give_slice,
             Slice: self._slice,
             Nothing: self._slice,
+            Compare: self._compare,
+            Compared: self._comparison.told,
         }
 
     @property
@@ -229,12 +235,26 @@ class MappingServer:
         else:
             self._desk.out.append(Stop(f"it cannot follow the log: {why}", wipe=isinstance(why, Trimmed)))
 
-    def _declare(self) -> None:
-        """Tell what was aborted since the last decision record. That two servers do so at once does no harm."""
+    def _look_round(self) -> None:
+        """See whether the others hold the same, and then to what the log should be told."""
         desk, decide_ns = self._desk, self.config.decide_ns
         desk.set(self._decide, desk.now + decide_ns // 2 + desk.rng.randrange(decide_ns) + 1)
-        self._compactor.tidy()
-        decision = self.replica.coordinator.undeclared()
+        if self._joined is None:
+            self._compactor.tidy()
+            self._comparison.begin(self._declare)
+
+    def _compare(self, message: Compare, sender: Address) -> None:
+        """Who still has to get a checkpoint has nothing to compare."""
+        if self._joined is None:
+            self._comparison.asked(message, sender)
+
+    def _declare(self, through: int) -> None:
+        """Tell what was aborted since the last decision record. That two servers do so at once does no harm."""
+        coordinator = self.replica.coordinator
+        decision = coordinator.undeclared()
+        if through < decision.through:
+            aborted = coordinator.ledger.aborted_between(decision.after, through)
+            decision = decision._replace(through=through, aborted=aborted)
         if decision.aborted and not self._is_declaring:
             self._is_declaring = True
             self._line.call(calls.Append([(DECISION, encode_decision(decision))]), self._declared)

@@ -363,6 +363,30 @@ class Nothing(NamedTuple):
     request: int
 
 
+# ---- comparing servers
+
+
+class Compare(NamedTuple):
+    """Server to server: what the sender, whose floor is `floor`, holds at `version`. `digest`: of what it decided of
+    the commit records with `after` < GSN <= `version`, and of the keys of its map in [start, end) (`Replica.excerpt`).
+    """
+
+    request: int
+    floor: int
+    after: int
+    version: int
+    start: bytes
+    end: bytes
+    digest: bytes
+
+
+class Compared(NamedTuple):
+    """Server to server: whether it holds the same. One that has another floor, or has not got that far, is silent."""
+
+    request: int
+    is_same: bool
+
+
 Message = (
     Reads
     | Answers
@@ -376,4 +400,6 @@ Message = (
     | AskSlice
     | Slice
     | Nothing
+    | Compare
+    | Compared
 )

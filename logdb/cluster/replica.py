@@ -6,8 +6,10 @@ decisions: it is a function of the log prefix too, so that all servers give the 
 
 from __future__ import annotations
 
+import struct
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from hashlib import blake2b
 from itertools import islice
 from struct import Struct
 from typing import Any, Final
@@ -45,9 +47,14 @@ FOLLOWED = frozenset(range(1, 256)) - {VALUE}
 KEYS_AT_ONCE = 500
 """So many keys of the map are looked up before a part of a checkpoint is measured."""
 
+KEYS_COMPARED: Final = 100
+VERSIONS_COMPARED: Final = 4
+"""So many keys, and so many versions of each, are compared at a time."""
+
 CLEANING_ROW: Final = b"b"
 RECENT_ROWS: Final = b"r"
 _CLEANING: Final = Struct("<QQQQQ")
+_COMPARED: Final = Struct("<QIi")
 StateRows = list[tuple[bytes, bytes]]
 
 SLICE_BYTES: Final = 128 << 10
@@ -247,6 +254,28 @@ class Replica:
             start, below = keys[-1] + b"\0", 0
         return rows, None
 
+    def excerpt(self, after: int, version: int, start: bytes, end: bytes) -> bytes:
+        """A digest of a part of the state at `version`: which commit records after `after` were not applied, and the
+        newest versions of the keys of [start, end), to the last key if `end` is b"". The same for all servers that have
+        this floor and have applied that version (DBS-14): where large values stand is left out."""
+        aborted = self.coordinator.ledger.aborted_between(after, version)
+        digest = blake2b(struct.pack(f"<{len(aborted) + 1}Q", len(aborted), *aborted), digest_size=16)
+        while keys := self.map.keys_from(start, KEYS_COMPARED):
+            for key in keys:
+                if end and key >= end:
+                    return digest.digest()
+                for row in islice(self._visible(key, version), VERSIONS_COMPARED):
+                    value = row.value.digest if isinstance(row.value, Place) else row.value
+                    size = -1 if value is None else len(value)
+                    digest.update(_COMPARED.pack(row.version, len(key), size) + key + (value or b""))
+            start = keys[-1] + b"\0"
+        return digest.digest()
+
+    def end_of_excerpt(self, start: bytes) -> bytes:
+        """Where to end the one that begins there, b"" with the last key."""
+        keys = self.map.keys_from(start, KEYS_COMPARED)
+        return keys[-1] + b"\0" if len(keys) == KEYS_COMPARED else b""
+
     def _visible(self, key: bytes, at: int) -> Iterator[MapRow]:
         """The versions of a key that a read at the floor or later can see: whatever else is still in the map is not of
         the state."""
@@ -324,5 +353,3 @@ def size_of(value: Value) -> int:
     if value is None:
         return 0
     return value.length if isinstance(value, Place) else len(value)
-
-

@@ -53,11 +53,11 @@ class Checkpoints:
     """The tables in a directory. `map` is for the core; `begin` when there is one, `close` when there is none any more.
 
     A checkpoint is due when what is in memory has grown past `overlay_bytes`, and `every_s` seconds after the last one
-    if there is anything new, and when a compaction has ended. `covers`: up to where the last one reaches. `damaged` hears
-    when the tables are.
+    if there is anything new, and when a compaction has ended. `covers`: up to where the last one reaches. `damaged`
+    hears when the tables are.
 
-    Rows that only a read before a floor could see are removed once a checkpoint covers the compaction that has moved the
-    floor (MAP-4). Before that a restart begins with an older floor, reads those rows, and decides by them.
+    Rows that only a read before a floor could see are removed once a checkpoint covers the compaction that has moved
+    the floor (MAP-4). Before that a restart begins with an older floor, reads those rows, and decides by them.
     """
 
     def __init__(self, path: Path, identity: bytes, overlay_bytes: int, every_s: float, damaged: Damaged) -> None:

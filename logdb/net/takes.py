@@ -66,6 +66,7 @@ TAKES: Final[dict[Role, frozenset[type]]] = {
     ),
     Role.AGGREGATOR: frozenset({m.Report, m.Tally, m.Updates, m.ViewIs}),
     Role.MAPPING: _LOG_CLIENT
-    | {mapping.Reads, mapping.Await, mapping.Hold, mapping.Compact, mapping.AskSlice, mapping.Slice, mapping.Nothing},
+    | {mapping.Reads, mapping.Await, mapping.Hold, mapping.Compact, mapping.AskSlice, mapping.Slice, mapping.Nothing}
+    | {mapping.Compare, mapping.Compared},
     Role.CLIENT: _LOG_CLIENT | {mapping.Answers, mapping.Busy, mapping.Verdicts, mapping.Compacting, mapping.Compacted},
 }

@@ -11,8 +11,8 @@ Tables:
 `older`    BLAKE2b-128(key) + complement of the version -> row without its value, which stands in the log at `place`; or
            with it (`inline`), where fetching it would be a journey; then every row of every table is sealed as well.
 `state`    what else is a function of the covered prefix, as rows that their owners write and read.
-`meta`     `covers`: every record up to this GSN is in the tables. `ceiling`: no row is newer than this. `pruned`: what only
-           a read before this version could see was removed.
+`meta`     `covers`: every record up to this GSN is in the tables. `ceiling`: no row is newer than this.
+           `pruned`: what only a read before this version could see was removed.
 
 A checkpoint is written in slices, one LMDB transaction each, while readers and writers go on; `covers` moves with the
 last one. A crash between two slices leaves rows newer than `covers`, which harms nobody: reads name their version,

@@ -11,8 +11,8 @@ MAP-1  The versions of a key grow: `apply` is called in log order, and a chain i
 MAP-2  What the layers hold together is a function of the log prefix: where a checkpoint begins or ends changes no
        answer.
 MAP-3  A layer is left only after the one below has taken all of it and the readers of that have been renewed.
-MAP-4  A checkpoint is pruned to a floor only when it covers the record that has moved the floor there: whoever begins with
-       it has that floor, so it asks for nothing that is gone.
+MAP-4  A checkpoint is pruned to a floor only when it covers the record that has moved the floor there: a restart begins
+       with that floor, so it asks for nothing that is gone.
 """
 
 from __future__ import annotations

@@ -486,3 +486,29 @@ class Nothing(_message.Message):
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     request: int
     def __init__(self, request: _Optional[int] = ...) -> None: ...
+
+class Compare(_message.Message):
+    __slots__ = ("request", "floor", "after", "version", "start", "end", "digest")
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    FLOOR_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    request: int
+    floor: int
+    after: int
+    version: int
+    start: bytes
+    end: bytes
+    digest: bytes
+    def __init__(self, request: _Optional[int] = ..., floor: _Optional[int] = ..., after: _Optional[int] = ..., version: _Optional[int] = ..., start: _Optional[bytes] = ..., end: _Optional[bytes] = ..., digest: _Optional[bytes] = ...) -> None: ...
+
+class Compared(_message.Message):
+    __slots__ = ("request", "is_same")
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    IS_SAME_FIELD_NUMBER: _ClassVar[int]
+    request: int
+    is_same: bool
+    def __init__(self, request: _Optional[int] = ..., is_same: _Optional[bool] = ...) -> None: ...

@@ -1,0 +1,143 @@
+"""How mapping servers notice that one of them differs (DBS-14)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from logdb.cluster.cleaning import Beginning, encode_beginning
+from logdb.cluster.messages import AskSlice, Compare, Compared
+from logdb.log.cores import SECOND, ProtocolViolation
+from logdb.store.records import BEGINNING, DECISION
+from tests.cluster.stage import Log, Server, commit
+from tests.cluster.test_compaction import compacted
+from tests.cluster.test_mapping_server import some_history
+
+LONG = 60 * SECOND
+
+
+def servers(log: Log, count: int) -> list[Server]:
+    """Peers that have followed the log to its end."""
+    names = [f"m{number}" for number in range(1, count + 1)]
+    made = []
+    for number, name in enumerate(names):
+        peers = tuple(other for other in names if other != name)
+        made.append(Server(name=name, seed=number, peers=peers, is_behind=True))
+        made[-1].wait(LONG)
+        made[-1].take(AskSlice)
+    log.run(*made)
+    return made
+
+
+def go_on(log: Log, servers: Sequence[Server], seconds: int) -> dict[str, str]:
+    """Let time pass. Returns why servers have stopped, by name."""
+    why: dict[str, str] = {}
+    running = list(servers)
+    for _ in range(seconds * 10):
+        for server in list(running):
+            try:
+                server.wait(SECOND // 10)
+            except ProtocolViolation as error:
+                why[server.address] = str(error)
+                running.remove(server)
+        log.run(*running)
+    return why
+
+
+def agreed(server: Server) -> int:
+    return server.core._comparison.agreed
+
+
+def another_decision(server: Server) -> None:
+    """It has applied what all others refused."""
+    aborted = server.core.replica.coordinator.ledger.aborted
+    assert len(aborted) > 3
+    del aborted[1]
+
+
+def another_value(server: Server) -> None:
+    replica = server.core.replica
+    key = replica.map.keys_from(b"", 1)[0]
+    replica.map.active.insert(key, replica.map.version(key, replica.applied), b"something else")
+
+
+def another_version(server: Server) -> None:
+    """It has lost an older one."""
+    replica = server.core.replica
+    for key in replica.map.keys_from(b"", 99):
+        newest = replica.map.active.newest[key]
+        if newest[2] is not None:
+            replica.map.active.newest[key] = newest[0], newest[1], None
+            return
+
+
+DIFFERENCES = [another_decision, another_value, another_version]
+
+
+def test_servers_that_hold_the_same_agree_and_write_what_they_have_decided() -> None:
+    log = Log(*some_history(1, 60))
+    three = servers(log, 3)
+    for round_ in range(4):
+        assert go_on(log, three, 30) == {}
+        conflict = commit(1, {b"k": b""}, client=round_ + 100, reads=[b"key 1"], snapshot=1)
+        log.add(commit(2, {b"key 1": b"%d" % round_}, client=round_ + 100), conflict)
+    assert all(agreed(server) > 3 for server in three)
+    assert DECISION in [tag for tag, _ in log.records]
+
+
+@pytest.mark.parametrize("differ", DIFFERENCES)
+@pytest.mark.parametrize("which", range(3))
+def test_the_one_that_differs_from_two_stops(differ: Callable[[Server], None], which: int) -> None:
+    """Whoever asks first, and before it has written any decision, which would end the others (DBS-8)."""
+    log = Log(*some_history(1, 60))
+    three = servers(log, 3)
+    differ(three[which])
+    why = go_on(log, three, 90)
+    assert list(why) == [f"m{which + 1}"]
+    assert "DBS-14" in why[f"m{which + 1}"]
+    assert go_on(log, [server for server in three if server is not three[which]], 60) == {}
+
+
+def test_of_two_that_differ_neither_goes_on() -> None:
+    """Nothing says which of them is wrong."""
+    log = Log(*some_history(1, 60))
+    two = servers(log, 2)
+    another_decision(two[0])
+    assert sorted(go_on(log, two, 60)) == ["m1", "m2"]
+
+
+def test_all_of_the_map_is_compared_in_the_end() -> None:
+    log = Log(*[commit(number, {b"%03d %d" % (key, number): b"" for key in range(90)}) for number in range(1, 11)])
+    three = servers(log, 3)
+    assert go_on(log, three, 30) == {}
+    last = three[1].core.replica.map.keys_from(b"089 9", 1)[0]
+    three[1].core.replica.map.active.insert(last, 9, b"something else")
+    assert "m2" in go_on(log, three, 600)
+
+
+def test_one_that_cannot_tell_is_silent() -> None:
+    """It has not got that far, has moved its floor, or has nothing yet."""
+    log = Log(*some_history(1, 60))
+    one, other = servers(log, 2)
+    floor, version, digest = 0, one.applied, one.core.replica.excerpt(0, one.applied, b"", b"")
+    other.give("m1", Compare(1, floor, 0, version, b"", b"", digest))
+    assert other.one(Compared) == ("m1", Compared(1, True))
+    other.give("m1", Compare(2, floor, 0, version + 1, b"", b"", digest))
+    other.show((BEGINNING, encode_beginning(Beginning(7, 50))))
+    other.give("m1", Compare(3, floor, 0, version, b"", b"", digest))
+    empty = Server(name="m3", peers=("m1",))
+    empty.give("m1", Compare(4, floor, 0, version, b"", b"", digest))
+    assert not other.take(Compared)
+    assert not empty.take(Compared)
+    assert go_on(log, [one], 60) == {}
+    assert agreed(one) == 0
+
+
+def test_servers_agree_again_after_a_compaction_whenever_they_have_pruned() -> None:
+    log = Log(*some_history(1, 80))
+    three = servers(log, 3)
+    compacted(log, *three, before=50)
+    before = [agreed(server) for server in three]
+    assert go_on(log, three, 60) == {}
+    assert all(agreed(server) > count for server, count in zip(three, before, strict=True))
