@@ -235,7 +235,7 @@ def test_a_kill_between_two_slices_of_a_checkpoint(tmp_path: Path, monkeypatch: 
 
 
 def test_a_kill_before_and_between_the_slices_of_a_pruning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """MAP-4: tables are pruned when they cover the record that moved the floor, so a restart needs nothing that is gone."""
+    """MAP-4: tables cover the record that moved the floor when they are pruned."""
     monkeypatch.setattr(checkpoint, "SLICE_ROWS", 20)
     prune = checkpoint.Checkpoint.prune
     killed: list[tuple[int, Path]] = []

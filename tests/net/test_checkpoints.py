@@ -85,8 +85,8 @@ def content(replica: Replica) -> list[Part]:
 
 
 def test_what_a_restart_needs_is_not_pruned(tmp_path: Path) -> None:
-    """MAP-4: the tables cover 3; a compaction to 5 has ended; the server is killed before it has written what it follows
-    from, wherever it was. Then it reads what it read there, and decides as all others have."""
+    """MAP-4: the tables cover 3; a compaction to 5 has ended; the server is killed before it has written what that
+    follows from. Then it reads what it read at 3, and decides as all others have."""
     stale = commit(3, {b"other": b"stale"}, client=2, snapshot=1, reads=[b"k"])
     history = [
         commit(1, {b"k": b"first"}),
