@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from logdb.errors import Unavailable, VersionTrimmed
 from logdb.log.contract import Batch, LogFailed, OrderedLog, Trimmed
-from logdb.store.records import COMMIT, decode_commit
+from logdb.store.records import COMMIT, Value, decode_commit
 from logdb.txn.coordinator import Coordinator
 
 
@@ -47,7 +47,7 @@ class Feed:
             self._subscription = host.log.subscribe(since + 1, {COMMIT})
         except Trimmed as error:
             raise VersionTrimmed(since, error.oldest - 1) from error
-        self._ready: list[Change] = []
+        self._ready: list[tuple[int, int, str, dict[bytes, Value]]] = []
 
     def __iter__(self) -> Iterator[Change]:
         return self
@@ -64,49 +64,67 @@ class Feed:
         Raises VersionTrimmed when compaction has overtaken the feed, Corruption, Unavailable when the log failed.
         """
         while not self._ready:
-            try:
-                batch = self._subscription.poll(timeout)
-            except Trimmed as error:
-                raise VersionTrimmed(self.since, error.oldest - 1) from error
-            except StopIteration:
+            if not self.read(timeout):
                 return None
-            except LogFailed as error:
-                if self._host.closed:
-                    return None
-                raise Unavailable(
-                    f"the log of {self._host.path} failed ({error}); open it again and watch from {self.since}"
-                ) from error
-            if batch is None:
-                return None
-            self._host.settled(batch.end - 1)
-            try:
-                self._ready = self._changes(batch)
-            except Trimmed as error:
-                raise VersionTrimmed(self.since, error.oldest - 1) from error
-            # Which of the records before the floor had aborted is forgotten, and so is what they had written.
-            floor = self._host.coordinator.floor
-            if batch.first <= floor and any(record.lsn < floor for record in batch.records):
-                raise VersionTrimmed(self.since, floor)
-            if self._ready:
-                self._ready.reverse()
-            else:
-                self.since = batch.end - 1
-        change = self._ready.pop()
-        self.since = change.version
+        return self.take()
+
+    @property
+    def has_ready(self) -> bool:
+        """Whether `take` has a commit to return."""
+        return bool(self._ready)
+
+    def take(self) -> Change:
+        """The next commit of those that have been read."""
+        gsn, time, label, watched = self._ready.pop()
+        load = self._host.coordinator.map.values.load
+        try:
+            change = Change(gsn, time, label, {key: load(value) for key, value in watched.items()})
+        except Trimmed as error:
+            raise VersionTrimmed(self.since, error.oldest - 1) from error
+        self.since = gsn
         return change
 
-    def _changes(self, batch: Batch) -> list[Change]:
-        coordinator = self._host.coordinator
-        changes = []
+    def read(self, timeout: float | None) -> bool:
+        """Read one more batch of the log, in which there may be no commit that is watched. False when there was none
+        within `timeout` seconds, or the feed was closed. Raises as `poll`."""
+        try:
+            batch = self._subscription.poll(timeout)
+        except Trimmed as error:
+            raise VersionTrimmed(self.since, error.oldest - 1) from error
+        except StopIteration:
+            return False
+        except LogFailed as error:
+            if self._host.closed:
+                return False
+            raise Unavailable(
+                f"the log of {self._host.path} failed ({error}); open it again and watch from {self.since}"
+            ) from error
+        if batch is None:
+            return False
+        self._host.settled(batch.end - 1)
+        ready = self._commits(batch)
+        # Which of the records before the floor had aborted is forgotten, and so is what they had written.
+        floor = self._host.coordinator.floor
+        if batch.first <= floor and any(record.lsn < floor for record in batch.records):
+            raise VersionTrimmed(self.since, floor)
+        if ready:
+            ready.reverse()
+            self._ready = ready
+        else:
+            self.since = batch.end - 1
+        return True
+
+    def _commits(self, batch: Batch) -> list[tuple[int, int, str, dict[bytes, Value]]]:
+        """(version, time, label, what it has written of what is watched) of those that write some of it."""
+        ledger, commits = self._host.coordinator.ledger, []
         for gsn, time, _, payload in batch.records:
-            if coordinator.ledger.is_aborted(gsn):
+            if ledger.is_aborted(gsn):
                 continue
             commit = decode_commit(payload)
             watched = {key: value for key, value in commit.writes.items() if self._watches(key)}
             if watched:
-                load = coordinator.map.values.load
-                changes.append(Change(gsn, time, commit.label, {key: load(value) for key, value in watched.items()}))
-        return changes
+                commits.append((gsn, time, commit.label, watched))
+        return commits
 
     def close(self) -> None:
         """End the feed: who waits in it returns."""

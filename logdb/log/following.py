@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from itertools import islice
 from typing import Protocol
 
 from logdb.log.contract import Batch, LogRecord, NotOfThisShard, Trimmed
 
 BATCH_RECORDS = 1024
+BATCH_BYTES = 1 << 20
+"""A batch ends after the record that reaches this, whether it is wanted or not."""
 
 
 class Followed(Protocol):
@@ -57,9 +58,14 @@ class Following:
         end = min(self._log.durable + 1, first + BATCH_RECORDS)
         if first < self._log.oldest():
             raise Trimmed(first, self._log.oldest())
-        records = list(islice(self._log.scan(first, end), BATCH_RECORDS))
-        if self._tags is not None:
-            records = [record for record in records if record.tag in self._tags]
+        records, size = [], 0
+        for record in self._log.scan(first, end):
+            if self._tags is None or record.tag in self._tags:
+                records.append(record)
+            size += len(record.payload)
+            if size >= BATCH_BYTES:
+                end = record.lsn + 1
+                break
         self._next = end
         return Batch(first, end, records)
 

@@ -13,6 +13,7 @@ from logdb.log.cores import SECOND, Address, Answer
 from logdb.net.clock import Clock
 from logdb.net.discovery import client_hello
 from logdb.net.host import Build, Host
+from logdb.net.limits import MAX_POSITION
 from logdb.net.parcels import Role
 from logdb.net.peers import REFUSED_PAUSE_S, Peers
 from logdb.net.security.access import Right
@@ -66,9 +67,9 @@ class HostedClient:
             settle(waiter, self._over(self.host.ended.exception()))
             return
         needed = CALLS_NEED.get(type(request), Right.READ)
-        denied = self._why_not(needed)
-        if denied is not None:
-            settle(waiter, denied)
+        impossible = self._why_not(needed) or _why_no_message(request)
+        if impossible is not None:
+            settle(waiter, impossible)
             return
         if timeout is not None:
             request = request._replace(deadline=self._clock() + int(timeout * SECOND))
@@ -130,6 +131,18 @@ class HostedClient:
         """End: whoever waits gets the error of `over`."""
         await self.host.close()
         await self._peers.close()
+
+
+def _why_no_message(request: Any) -> ValueError | None:
+    """Why no message can carry what is asked, if it is so. Clients have random numbers of 64 bits; everything else that
+    is counted ends below 2^63."""
+    for name, value in zip(request._fields, request, strict=True):
+        if value.__class__ is int:
+            if value > MAX_POSITION and name != "client":
+                return ValueError(f"{name} must be at most 2^63 - 1, not {value}")
+        elif isinstance(value, tuple) and hasattr(value, "_fields") and (why := _why_no_message(value)):
+            return why
+    return None
 
 
 def settle(waiter: Waiter, result: Any) -> None:

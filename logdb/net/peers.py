@@ -24,8 +24,11 @@ import grpc
 
 from logdb.errors import AccessDenied, Unavailable
 from logdb.log.cores import Address
+from logdb.net.answers import Answers, Share
 from logdb.net.limits import MAX_PARCEL_BYTES, PARCEL_BYTES, WireError
 from logdb.net.parcels import EXCHANGE, Hello, Mail, Refusal, Role, pack, pack_hello, pack_refusal, unpack, why_not
+from logdb.net.portions import portions
+from logdb.net.security.access import Right
 from logdb.net.security.credentials import NONE, Credentials
 from logdb.net.security.explaining import NO_GRPC, why_no_tls
 from logdb.net.security.gate import Gate, Grant
@@ -40,6 +43,8 @@ Write = Callable[[bytes], Awaitable[Any]]
 
 QUEUE_BYTES: Final = 64 << 20
 """So much may wait for one peer."""
+TURN_S: Final = 0.002
+"""The other streams have their turn when the messages of one client have taken so long."""
 HANDSHAKE_S: Final = 3.0
 GRACE_S: Final = 1.0
 """Streams are told that they end, and have so long to do so."""
@@ -81,14 +86,25 @@ class Traffic:
 
 
 class _Peer:
-    """Another core. `queue`: parcels that wait. `streams`: the writers of those that are open, `incoming` that of the
-    one that the peer itself has opened, who it was by its certificate or token `who`; `dialler`: the task that opens
-    ours. `failing`: it could not be reached."""
+    """Another core. `queue`: parcels that wait; `share`: the account of those and of what is being sent. `streams`: the
+    writers of those that are open, `incoming` that of the one that the peer itself has opened, who it was by its
+    certificate or token `who`; `dialler`: the task that opens ours. `failing`: it could not be reached."""
 
-    __slots__ = ("address", "dialler", "failing", "incoming", "queue", "queued_bytes", "ready", "streams", "who")
+    __slots__ = (
+        "address",
+        "dialler",
+        "failing",
+        "incoming",
+        "queue",
+        "queued_bytes",
+        "ready",
+        "share",
+        "streams",
+        "who",
+    )
 
-    def __init__(self, address: Address) -> None:
-        self.address = address
+    def __init__(self, address: Address, share: Share) -> None:
+        self.address, self.share = address, share
         self.queue: deque[bytes] = deque()
         self.queued_bytes = 0
         self.ready = asyncio.Event()
@@ -102,11 +118,14 @@ class _Peer:
         """Queue it. Returns how many older ones had to go."""
         self.queue.append(parcel)
         self.queued_bytes += len(parcel)
+        self.share.add(len(parcel))
         self.ready.set()
-        dropped = 0
+        dropped, before = 0, self.queued_bytes
         while self.queued_bytes > QUEUE_BYTES and len(self.queue) > 1:
             self.queued_bytes -= len(self.queue.popleft())
             dropped += 1
+        if dropped:
+            self.share.remove(before - self.queued_bytes)
         return dropped
 
     def take(self) -> bytes:
@@ -126,6 +145,7 @@ class _Peer:
         """Give up what waits. Returns how many parcels."""
         dropped = len(self.queue)
         self.queue.clear()
+        self.share.remove(self.queued_bytes)
         self.queued_bytes = 0
         self.ready.clear()
         return dropped
@@ -157,6 +177,7 @@ class Peers:
         self.lost: Callable[[Address], None] = lambda peer: None
         self._credentials, self._gate, self._inspect = credentials, gate or NodeGate(Gate(), {}), inspect
         self._takes = takes
+        self._to_servers, self._to_clients = Answers(), Answers()
         self._peers: dict[Address, _Peer] = {}
         self._server: Any = None
         self._closed = False
@@ -170,7 +191,7 @@ class Peers:
             if self._closed or ":" not in to:
                 self.traffic.dropped_messages += 1
                 return
-            peer = self._peers[to] = _Peer(to)
+            peer = self._known(to)
         try:
             parcels = pack(self.hello.address, to, (message,))
         except WireError as error:
@@ -182,6 +203,21 @@ class Peers:
         if not peer.streams and peer.dialler is None:
             self._begin_to_dial(peer)
 
+    def _known(self, address: Address) -> _Peer:
+        """The peer at an address. What waits for clients has a limit, which is asked before more is made for them."""
+        peer = self._peers.get(address)
+        if peer is None:
+            answers = self._to_servers if ":" in address else self._to_clients
+            share = answers.share(lambda: self._end_stalled(address))
+            peer = self._peers[address] = _Peer(address, share)
+        return peer
+
+    def _end_stalled(self, address: Address) -> None:
+        logger.warning("stream ended: its client takes no answers, and others wait", extra={"peer": address})
+        peer = self._peers[address]
+        if peer.incoming is not None:
+            peer.incoming.cancel()
+
     @property
     def queued_bytes(self) -> int:
         """What waits for all peers."""
@@ -192,15 +228,22 @@ class Peers:
         """How many there are."""
         return sum([len(peer.streams) for peer in list(self._peers.values())])
 
-    async def _write(self, peer: _Peer, write: Write) -> None:
+    async def _write(self, peer: _Peer, write: Write, grant: Grant | None) -> None:
+        """Send what is queued. The one place where messages leave: a client that may not read any more is sent nothing,
+        whatever it had asked for before. Raises AccessDenied."""
         traffic = self.traffic
         while True:
             await peer.ready.wait()
+            if grant is not None:
+                grant.require(Right.READ)
             if peer.queue:
                 parcel = peer.take()
                 traffic.sent_parcels += 1
                 traffic.sent_bytes += len(parcel)
-                await write(parcel)
+                try:
+                    await write(parcel)
+                finally:
+                    peer.share.remove(len(parcel))
 
     # ---- receiving
 
@@ -225,7 +268,23 @@ class Peers:
                     self._inspect(mail.messages)
             if founding != self.hello.founding:
                 return
-            self.receive(mail.sender, mail.messages)
+            if grant is None:
+                self.receive(mail.sender, mail.messages)
+            else:
+                await self._hand_over(peer, mail.messages, grant)
+
+    async def _hand_over(self, peer: _Peer, messages: Sequence[Any], grant: Grant) -> None:
+        """What a client asks reaches the core as fast as the client takes the answers, and in turns with others."""
+        time = asyncio.get_running_loop().time
+        turn_ends = time() + TURN_S
+        for message in messages:
+            for part in portions(message):
+                if time() > turn_ends or not peer.share.has_room():
+                    await asyncio.sleep(0)
+                    await peer.share.until_room()
+                    _check_rights(peer.address, grant, (part,))
+                    turn_ends = time() + TURN_S
+                self.receive(peer.address, (part,))
 
     async def _talk(
         self, peer: _Peer, read: Read, write: Write, founding: int, *, incoming: bool, grant: Grant | None = None
@@ -234,7 +293,7 @@ class Peers:
         if peer.failing:
             peer.failing = False
             logger.info("peer reached again", extra={"peer": peer.address})
-        writer = asyncio.create_task(self._write(peer, write))
+        writer = asyncio.create_task(self._write(peer, write, grant))
         reader = asyncio.create_task(self._read(peer, read, founding, grant))
         peer.streams.add(writer)
         if incoming:
@@ -374,9 +433,7 @@ class Peers:
 
     async def _admit(self, theirs: Hello, context: Any, founding: int, grant: Grant) -> None:
         """Talk on a stream that the peer has opened. An older one is given up: the peer has."""
-        peer = self._peers.get(theirs.address)
-        if peer is None:
-            peer = self._peers[theirs.address] = _Peer(theirs.address)
+        peer = self._known(theirs.address)
         if peer.incoming is not None:
             peer.incoming.cancel()
         peer.who = grant.who
@@ -396,6 +453,7 @@ class Peers:
             self._begin_to_dial(peer)
         else:
             self.traffic.dropped_messages += peer.clear()
+            peer.share.give_up()
             del self._peers[peer.address]
 
     # ---- the end

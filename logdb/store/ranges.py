@@ -9,6 +9,7 @@ from logdb.store.limits import MAX_KEY_BYTES, check_key
 
 MAX_BOUND_BYTES: Final = MAX_KEY_BYTES + 1
 """The first key after the longest one is named by one byte more."""
+MAX_LIMIT: Final = (1 << 63) - 1
 
 
 def key_range(
@@ -22,6 +23,8 @@ def key_range(
             raise KeyTooLarge(len(bound), MAX_BOUND_BYTES, f", as the {name} of a range,")
     if limit is not None and (type(limit) is not int or limit < 0):
         raise ValueError(f"limit must be a whole number from 0 on, not {limit!r}")
+    if limit is not None and limit > MAX_LIMIT:
+        raise ValueError(f"limit must be less than 2^63, not {limit:,}; leave it out to get all rows")
     if prefix is None:
         return start, end
     if start is not None or end is not None:

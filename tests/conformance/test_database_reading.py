@@ -248,3 +248,23 @@ def test_the_time_of_a_version_leads_back_to_it(db: logdb.Database) -> None:
         db.put(b"k", b"later")
         assert db.at(time=time).version >= version
         assert db.at(time=time - dt.timedelta(microseconds=1)).version < version
+
+
+@pytest.mark.parametrize("number", [1 << 63, (1 << 64) - 1, 1 << 64, 1 << 80])
+def test_a_version_that_no_log_will_ever_have(world: World, number: int) -> None:
+    """No message can carry it, and every host says so at once."""
+    world.db.put(b"k", b"v")
+    db = world.settle()
+    for ask in (
+        db.at,
+        db.time_of,
+        db.compact,
+        lambda version: db.pin("name", version),
+        lambda version: next(iter(db.watch(since=version))),
+        lambda when: db.at(time=when),
+    ):
+        with pytest.raises(logdb.FutureVersion, match="does not exist yet"):
+            ask(number)
+    with pytest.raises(ValueError, match="limit must be less than"):
+        next(iter(db.scan(limit=number)))
+    assert db[b"k"] == b"v"

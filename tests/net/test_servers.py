@@ -267,6 +267,28 @@ def test_a_closed_log(clusters: Callable[..., Cluster]) -> None:
         log.append(numbered(0))
 
 
+@pytest.mark.parametrize("number", [1 << 63, 1 << 64])
+def test_a_number_that_no_message_can_carry_is_refused_at_once(clusters: Callable[..., Cluster], number: int) -> None:
+    cluster = clusters()
+    cluster.start(1)
+    with cluster.connect() as log:
+        (gsn,) = log.append([(1, b"a")])
+        for ask in (
+            lambda: log.read_record(number, 1),
+            lambda: log.read_record(1, number),
+            lambda: log.subscribe(number),
+            lambda: log.trim(number),
+            lambda: log.last_at_time(number),
+            lambda: log.append_to_shard([(1, b"b")], number),
+            lambda: log.finalize_shard(number),
+            lambda: log.finalize_shard(1, number),
+            lambda: log.replace_server(number),
+        ):
+            with pytest.raises(ValueError, match=r"must be at most 2\^63 - 1, not"):
+                ask()
+        assert log.tail() == gsn
+
+
 def test_a_record_that_is_too_large_is_refused_before_anything_happens(clusters: Callable[..., Cluster]) -> None:
     cluster = clusters()
     cluster.start(shards=1)

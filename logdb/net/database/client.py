@@ -153,7 +153,7 @@ class ClusterHost:
         """A call that reads, as of a version; None: the newest. Raises VersionTrimmed, FutureVersion, Unavailable."""
         if at is None:
             return await self.call(request._replace(consistency=self._newest))
-        return await self.call(request._replace(consistency=calls.SNAPSHOT, version=possible(at)))
+        return await self.call(request._replace(consistency=calls.SNAPSHOT, version=possible(at, self.session)))
 
     @property
     def session(self) -> int:
@@ -382,7 +382,7 @@ class ClusterHost:
 
     async def pin(self, name: str, version: int | None) -> int:
         """Pin a version."""
-        version = await self.version() if version is None else possible(version)
+        version = await self.version() if version is None else possible(version, self.session)
         if not version:
             raise ValueError("version 0 is the empty database: there is nothing to pin yet")
         held = await self.call(calls.Pin(name, version))
@@ -503,8 +503,8 @@ def check_shard(shard: object) -> None:
         raise TypeError(f"a placement gives the number of a shard or None, not {shard!r}")
 
 
-def possible(version: int) -> int:
-    """A version that the wire can carry. Raises FutureVersion."""
+def possible(version: int, newest: int) -> int:
+    """A version that a message can carry. `newest`: that the client has seen. Raises FutureVersion."""
     if version > MAX_POSITION:
-        raise FutureVersion(version, 0)
+        raise FutureVersion(version, newest)
     return version

@@ -77,11 +77,12 @@ class AccessFile:
                 found = name
         return found
 
-    def right(self, name: str, *, by_certificate: bool) -> Right:
-        """What `name` may do now. A certificate is of no use where the file wants a token."""
+    def right(self, name: str, shown: str) -> Right:
+        """What `name` may do now. `shown`: the hash of the token, "" for a certificate, which gives no right where the
+        file wants a token; a token that the file has replaced by another one gives none either."""
         self._look()
         holder = self._holders.get(name)
-        return holder.right if holder is not None and by_certificate == (not holder.token) else Right.NONE
+        return holder.right if holder is not None and holder.token.decode() == shown else Right.NONE
 
     def _look(self) -> None:
         now = time.monotonic()

@@ -16,7 +16,7 @@ import grpc
 
 from logdb.errors import AccessDenied, Unavailable
 from logdb.net.security import nobody
-from logdb.net.security.access import AccessFile, Right
+from logdb.net.security.access import AccessFile, Right, hashed
 from logdb.net.security.credentials import AUTHORIZATION, BEARER, ca_of, pair_of
 from logdb.net.service.addresses import is_loopback
 
@@ -50,19 +50,20 @@ class Security:
 
 
 class Grant:
-    """What a stream may do. `who`: a name, "" where nobody is asked for one. `node`: the certificate's identity."""
+    """What a stream may do. `who`: a name, "" where nobody is asked for one. `shown`: the hash of the token with which
+    the stream began, "" without one."""
 
-    __slots__ = ("_access", "_by_certificate", "who")
+    __slots__ = ("_access", "_shown", "who")
 
-    def __init__(self, who: str, access: AccessFile | None, *, by_certificate: bool) -> None:
-        self.who, self._access, self._by_certificate = who, access, by_certificate
+    def __init__(self, who: str, access: AccessFile | None, shown: str = "") -> None:
+        self.who, self._access, self._shown = who, access, shown
 
     @property
     def right(self) -> Right:
         """Now: the tokens file may have changed."""
         if self._access is None:
             return Right.ADMIN
-        return self._access.right(self.who, by_certificate=self._by_certificate)
+        return self._access.right(self.who, self._shown)
 
     def require(self, needed: Right) -> None:
         """Raises AccessDenied."""
@@ -110,16 +111,16 @@ class Gate:
         """Who opens this stream. Raises AccessDenied."""
         token = _token(context.invocation_metadata())
         if self._access is None:
-            return Grant("", None, by_certificate=False)
+            return Grant("", None)
         if token:
             holder = self._access.holder(token)
             if holder is None:
                 raise AccessDenied("the token is not known here: it is wrong, was withdrawn, or is for another server")
-            return Grant(holder, self._access, by_certificate=False)
+            return Grant(holder, self._access, hashed(token))
         names = common_names(context.auth_context())
         if not names:
             raise AccessDenied("a token is needed here, and none came: give one (token, --token-file, LOGDB_TOKEN)")
-        grant = Grant(names[0], self._access, by_certificate=True)
+        grant = Grant(names[0], self._access)
         if not grant.right:
             what = "give a token as well, or have the tokens file name it"
             raise AccessDenied(f"the certificate of {names[0]!r} gives no right here: {what}")

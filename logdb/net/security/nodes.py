@@ -51,7 +51,7 @@ class NodeGate:
             why = why_no_node(context.auth_context(), claimed, theirs.address)
             if why:
                 raise AccessDenied(f"{theirs.address} must not speak as a server to {mine.address}: {why}")
-        return Grant(claimed.uri, None, by_certificate=True)
+        return Grant(claimed.uri, None)
 
 
 class Insecure(LogDBError, ValueError):

@@ -13,10 +13,11 @@ from logdb.embedded.feed import Change
 from logdb.errors import DatabaseClosed, FutureVersion, LimitExceeded
 from logdb.hosts import Progress
 from logdb.net.first_reads import FirstReader
-from logdb.net.limits import WireError
+from logdb.net.limits import MAX_POSITION, WireError
 from logdb.net.proto import database_pb2 as pb
 from logdb.net.security.credentials import NONE, Credentials
 from logdb.net.service.codec import (
+    PAGE_KEYS,
     change_from,
     conditions_to,
     entries_from,
@@ -38,7 +39,6 @@ WATCH_S: Final = 5.0
 """A watch is asked for again so often."""
 BATCH_ROWS: Final = 256
 """A page is handed on in parts: the later ones see what their transaction has written meanwhile."""
-LARGEST_TIME: Final = (1 << 63) - 1
 
 
 class Held(NamedTuple):
@@ -102,15 +102,15 @@ class RemoteHost:
 
     async def at(self, version: int) -> int:
         """`version`, if it can be read. Raises VersionTrimmed, FutureVersion."""
-        return (await self.connection.call(pb.Request(at=pb.At(version=_possible(version))))).version
+        return (await self.connection.call(pb.Request(at=pb.At(version=_possible(version, self.session))))).version
 
     async def at_time(self, when: int) -> int:
         """The newest version not younger than `when`. Raises VersionTrimmed, FutureVersion."""
-        return (await self.connection.call(pb.Request(at=pb.At(time=min(max(when, 0), LARGEST_TIME))))).version
+        return (await self.connection.call(pb.Request(at=pb.At(time=min(max(when, 0), MAX_POSITION))))).version
 
     async def time_of(self, version: int) -> int | None:
         """When `version` was written. Raises as `at`."""
-        response = await self.connection.call(pb.Request(at=pb.At(time_of=_possible(version))))
+        response = await self.connection.call(pb.Request(at=pb.At(time_of=_possible(version, self.session))))
         return response.version if response.HasField("version") else None
 
     # ---- reading
@@ -130,8 +130,11 @@ class RemoteHost:
         lease = self._new_lease()
         left, version = keys, at
         try:
+            if at is None and len(keys) > PAGE_KEYS:
+                begin = pb.Begin(lease=lease, read_only=True)
+                version = (await self.connection.call(pb.Request(begin=begin))).version
             while True:
-                asked = pb.MultiGet(keys=left, lease=lease if at is None else 0)
+                asked = pb.MultiGet(keys=left[:PAGE_KEYS], lease=lease if at is None else 0)
                 if version is not None:
                     asked.at = version
                 response = await self.connection.call(pb.Request(multi_get=asked))
@@ -143,7 +146,7 @@ class RemoteHost:
                     raise WireError("a page of values is empty, and not the last")
                 left = left[len(values.values) :]
         finally:
-            if left is not keys and at is None:
+            if (left is not keys or len(keys) > PAGE_KEYS) and at is None:
                 self.connection.tell(pb.Request(end=pb.End(lease=lease)))
 
     async def scan(
@@ -304,7 +307,7 @@ class RemoteHost:
 
     def feed(self, since: int | None, prefix: bytes | None, keys: Collection[bytes] | None) -> RemoteFeed:
         """The commits after `since`."""
-        feed = RemoteFeed(self.connection, None if since is None else _possible(since), prefix, keys)
+        feed = RemoteFeed(self.connection, None if since is None else _possible(since, self.session), prefix, keys)
         self._feeds.add(feed)
         feed.ended = self._feeds.discard
         return feed
@@ -315,7 +318,7 @@ class RemoteHost:
 
     async def pin(self, name: str, version: int | None) -> int:
         """Pin a version."""
-        asked = pb.Pin(name=name, version=None if version is None else _possible(version))
+        asked = pb.Pin(name=name, version=None if version is None else _possible(version, self.session))
         return (await self.connection.call(pb.Request(pin=asked))).version
 
     async def unpin(self, name: str) -> None:
@@ -324,7 +327,7 @@ class RemoteHost:
 
     async def compact(self, before: int | None, progress: Progress = None) -> Compacted:
         """Drop what only reads before `before` could see."""
-        asked = pb.Compact(before=None if before is None else _possible(before))
+        asked = pb.Compact(before=None if before is None else _possible(before, self.session))
         told = (await self._upkeep(pb.Request(compact=asked), progress)).compacted
         return Compacted(told.floor, told.relocated, told.oldest_before, told.oldest_after)
 
@@ -471,8 +474,8 @@ def _write_request(
     return request
 
 
-def _possible(version: int) -> int:
+def _possible(version: int, newest: int) -> int:
     """A version that the wire can carry. Raises FutureVersion."""
-    if version >> 64:
-        raise FutureVersion(version, 0)
+    if version > MAX_POSITION:
+        raise FutureVersion(version, newest)
     return version

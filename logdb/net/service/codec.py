@@ -6,12 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from typing import Any, Final
 
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError
 
 from logdb import errors
 from logdb.embedded.feed import Change
 from logdb.errors import LogDBError, TransactionTooLarge
-from logdb.net.limits import WireError
+from logdb.net.limits import MAX_POSITION, WireError
 from logdb.net.proto import database_pb2 as pb
 from logdb.store.conditions import check as check_condition
 from logdb.store.limits import MAX_KEY_BYTES, MAX_TRANSACTION_BYTES, MAX_VALUE_BYTES, check_key, check_size, check_value
@@ -29,6 +30,10 @@ BATCH_CALLS: Final = 32
 """More do not share a message: with two on their way client and server work at the same time, not in turns."""
 PAGE_BYTES: Final = 1 << 20
 """A page of a long answer ends after the item that reaches this."""
+PAGE_KEYS: Final = 16_384
+"""Of one request for many keys: the client asks for the others next."""
+MAX_REQUESTS: Final = 4_096
+"""Of one message: an empty request takes two bytes in it and a hundred in memory."""
 MAX_MESSAGE_BYTES: Final = MAX_TRANSACTION_BYTES + (64 << 20)
 """Of one message: a transaction of the largest size, with what it has read."""
 MESSAGE_OPTIONS: Final = (
@@ -37,8 +42,47 @@ MESSAGE_OPTIONS: Final = (
 )
 
 
+NUMBERS: Final = {
+    verb.name: tuple(
+        field.name
+        for field in (verb.message_type.fields if verb.message_type else ())
+        if field.type == FieldDescriptor.TYPE_UINT64 and field.name not in ("client", "lease")
+    )
+    for verb in pb.Request.DESCRIPTOR.oneofs_by_name["verb"].fields
+}
+"""The fields of each verb that hold versions, times, sequence numbers and counts, and not random numbers."""
+
+
+def check_numbers(verb: str, asked: Any) -> None:
+    """Raises ValueError for a number that no version, time, sequence number or count can have."""
+    for name in NUMBERS[verb]:
+        number = getattr(asked, name)
+        if number > MAX_POSITION:
+            raise ValueError(f"{name} is {number} in a request ({verb}), the limit is 2^63 - 1")
+
+
+def _check_count(raw: bytes) -> None:
+    """Walk over the requests of a message. Raises WireError for more than MAX_REQUESTS."""
+    at, found, size = 0, 0, len(raw)
+    try:
+        while at < size:
+            kind, at = raw[at] & 7, at + 1
+            length, shift = raw[at] & 127, 7
+            while raw[at] > 127 and shift < 70:
+                at += 1
+                length, shift = length | (raw[at] & 127) << shift, shift + 7
+            at += 1 + (length if kind == 2 else 0)
+            found += 1
+            if found > MAX_REQUESTS or kind not in (0, 2):
+                raise WireError(f"a message of {size:,} bytes with more than {MAX_REQUESTS:,} requests, or with none")
+    except IndexError:
+        raise WireError(f"a message of {size:,} bytes that was cut off") from None
+
+
 def requests_of(raw: bytes) -> pb.Requests:
     """Raises WireError."""
+    if len(raw) > 2 * MAX_REQUESTS:
+        _check_count(raw)
     try:
         return pb.Requests.FromString(raw)
     except DecodeError as error:
@@ -208,7 +252,7 @@ def failure_to(error: Exception) -> pb.Failure:
         detail = failure.details[name]
         if isinstance(value, bool):
             detail.flag = value
-        elif isinstance(value, int):
+        elif isinstance(value, int) and -MAX_POSITION <= value <= MAX_POSITION:
             detail.number = value
         elif isinstance(value, bytes):
             detail.raw = value

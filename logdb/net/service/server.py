@@ -13,12 +13,13 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from logdb.embedded.coroutines import CoroutineHost
 from logdb.errors import AccessDenied, Unavailable
+from logdb.net.answers import Advanced, Answers
 from logdb.net.limits import WireError
 from logdb.net.proto import database_pb2 as pb
 from logdb.net.security.gate import Gate
 from logdb.net.service.addresses import parsed
 from logdb.net.service.codec import MESSAGE_OPTIONS, METHOD, PROTOCOL, RELEASE, requests_of
-from logdb.net.service.session import Advanced, Session
+from logdb.net.service.session import Session
 from logdb.net.service.turns import Turns
 
 log = logging.getLogger(__name__)
@@ -50,6 +51,7 @@ class Server:
         self._host, self._gate = host, gate or Gate()
         self._advanced = Advanced()
         self._turns = Turns()
+        self._answers = Answers()
         self._database = host.host.log_id or secrets.token_bytes(16)
         self._sessions: set[Session] = set()
         self._stopping = False
@@ -119,7 +121,7 @@ class Server:
             log.warning("%s was refused: its %s is another (LogDB %s)", context.peer(), refusal, hello.release)
             return None
         log.info("%s is here (LogDB %s) %s", context.peer(), hello.release, grant.who)
-        shared = self._host, self._advanced, self._turns
+        shared = self._host, self._advanced, self._turns, self._answers
         return Session(*shared, context, hello.client, hello.timeout_ms / 1000, grant)
 
     async def _turn_away(self, context: grpc.aio.ServicerContext[Any, Any], why: AccessDenied) -> None:

@@ -10,13 +10,14 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from itertools import islice
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from logdb.embedded.coroutines import CoroutineHost
 from logdb.embedded.feed import Feed
 from logdb.errors import AccessDenied, DatabaseClosed, FutureVersion, LogDBError, OutcomeUnknown, Unavailable
+from logdb.net.answers import Advanced, Answers
 from logdb.net.limits import WireError
 from logdb.net.proto import database_pb2 as pb
 from logdb.net.security.access import Right
@@ -26,7 +27,9 @@ from logdb.net.service.codec import (
     BATCH_BYTES,
     BATCH_CALLS,
     PAGE_BYTES,
+    PAGE_KEYS,
     change_to,
+    check_numbers,
     checked_writes,
     conditions_from,
     failure_to,
@@ -43,11 +46,16 @@ from logdb.txn.validation import Verdict
 
 log = logging.getLogger(__name__)
 
-WAITING_BYTES: Final = 16 << 20
-"""A client that does not take its answers is not asked for more requests from here on."""
+TURN_S: Final = 0.002
+"""The other streams have their turn when the requests of one have taken so long."""
+MAX_WAITING: Final = 1_000
+"""So many requests of a stream may wait at once for what answers them: a sync, a commit to watch, a page."""
+MAX_LEASES: Final = 10_000
+"""So many snapshots may be held by a stream."""
 LONGEST_WATCH_S: Final = 30.0
 PAUSE_S: Final = 0.002
-"""So often it is looked whether a version that a client has seen is readable here: on one server it always is."""
+ROW_BYTES: Final = 32
+"""What a row, a key or a version takes in a page beside its bytes."""
 
 
 Verb = Callable[[pb.Request, Any], pb.Response | None]
@@ -72,6 +80,15 @@ class Written:
         self.wanted = wanted
 
 
+class Ready(NamedTuple):
+    """An answer that can go. `reads`: it may tell of the database, so whoever gets it must have the right to read; the
+    acknowledgement of a write tells nothing, and the write was done."""
+
+    response: pb.Response
+    size: int
+    reads: bool
+
+
 class Session:
     """`client`: whose transactions come over the stream; `timeout_s`: how long it waits for an answer; `grant`: what it
     may do."""
@@ -81,6 +98,7 @@ class Session:
         host: CoroutineHost,
         advanced: Advanced,
         turns: Turns,
+        answers: Answers,
         stream: Stream,
         client: int,
         timeout_s: float,
@@ -91,14 +109,15 @@ class Session:
         self._client, self._timeout_s = client, timeout_s
         self._leases: dict[int, object] = {}
         self._in_line: set[int] = set()
-        self._ready: list[pb.Response] = []
-        self._waiting_bytes = 0
+        self._ready: list[Ready] = []
+        self._share = answers.share(self._end_stalled)
+        self._stalled = asyncio.Event()
+        self._page = asyncio.Lock()
         self._unsynced: list[Written] = []
         self._syncs = 0
         self._writing = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
-        self._room = asyncio.Event()
         self.draining = asyncio.Event()
         self._grant = grant
         self._all_verbs: dict[str, Verb] = {
@@ -128,11 +147,14 @@ class Session:
 
     def _allow(self, right: Right) -> None:
         self._right = right
-        self._verbs = {
-            name: verb if NEEDS[name] <= right else self._refuse for name, verb in self._all_verbs.items()
-        }
+        self._verbs = {name: verb if NEEDS[name] <= right else self._refuse for name, verb in self._all_verbs.items()}
         if right == Right.READ:
             self._verbs["commit"] = self._commit_of_reader
+
+    def _look_at_right(self) -> None:
+        right = self._grant.right
+        if right is not self._right:
+            self._allow(right)
 
     def _refuse(self, request: pb.Request, _: Any) -> pb.Response | None:
         raise self._denied(NEEDS[request.WhichOneof("verb") or "end"])
@@ -154,8 +176,9 @@ class Session:
         sending = asyncio.create_task(self._send())
         reading = asyncio.create_task(self._read())
         draining: asyncio.Task[Any] = asyncio.create_task(self.draining.wait())
+        stalled: asyncio.Task[Any] = asyncio.create_task(self._stalled.wait())
         try:
-            await asyncio.wait((sending, reading, draining), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((sending, reading, draining, stalled), return_when=asyncio.FIRST_COMPLETED)
             if self.draining.is_set():
                 reading.cancel()
                 await self._finish(sending)
@@ -163,9 +186,11 @@ class Session:
                 if task.done() and not task.cancelled():
                     task.result()
         finally:
-            for task in (sending, reading, draining, *self._tasks):
+            ending = (sending, reading, draining, stalled, *self._tasks)
+            for task in ending:
                 task.cancel()
-            await asyncio.gather(sending, reading, draining, *self._tasks, return_exceptions=True)
+            await asyncio.gather(*ending, return_exceptions=True)
+            self._share.give_up()
             for lease in list(self._leases):
                 self._release(lease)
 
@@ -175,43 +200,50 @@ class Session:
                 await asyncio.wait(self._tasks)
             await asyncio.sleep(PAUSE_S)
 
+    def _end_stalled(self) -> None:
+        log.warning("a stream was ended: its client takes no answers, and others wait for room")
+        self._stalled.set()
+
     async def _read(self) -> None:
         while isinstance(raw := await self._stream.read(), bytes):
             await self._take(requests_of(raw))
-            while self._waiting_bytes > WAITING_BYTES:
-                self._room.clear()
-                await self._room.wait()
 
     async def _send(self) -> None:
         while True:
             await self._wake.wait()
             self._wake.clear()
             while self._ready:
-                responses, size = self._next_message()
+                message, size = self._next_message()
                 self._writing = True
-                await self._stream.write(responses.SerializeToString())
+                await self._stream.write(message.SerializeToString())
                 self._writing = False
-                self._waiting_bytes -= size
-                self._room.set()
+                self._share.remove(size)
 
     def _next_message(self) -> tuple[pb.Responses, int]:
-        ready = self._ready
-        if self._waiting_bytes <= BATCH_BYTES and len(ready) <= BATCH_CALLS:
-            taken, size = len(ready), self._waiting_bytes
+        """The next answers and their size. The one place where answers leave: what the client may see is asked here."""
+        ready, size, taken = self._ready, 0, 0
+        for each in ready:
+            size += each.size
+            taken += 1
+            if size >= BATCH_BYTES or taken == BATCH_CALLS:
+                break
+        self._look_at_right()
+        if self._right >= Right.READ:
+            responses = pb.Responses(newest=self._host.version(), responses=[each.response for each in ready[:taken]])
         else:
-            taken = size = 0
-            for response in ready:
-                size += response.ByteSize()
-                taken += 1
-                if size >= BATCH_BYTES or taken == BATCH_CALLS:
-                    break
-        responses = pb.Responses(newest=self._host.version(), responses=ready[:taken])
+            responses = pb.Responses(responses=[self._withheld(each) for each in ready[:taken]])
         del ready[:taken]
         return responses, size
 
-    def _answer(self, response: pb.Response) -> None:
-        self._ready.append(response)
-        self._waiting_bytes += response.ByteSize()
+    def _withheld(self, ready: Ready) -> pb.Response:
+        if not ready.reads:
+            return ready.response
+        return pb.Response(id=ready.response.id, failure=failure_to(self._denied(Right.READ)))
+
+    def _answer(self, response: pb.Response, *, reads: bool = True) -> None:
+        size = response.ByteSize()
+        self._ready.append(Ready(response, size, reads))
+        self._share.add(size)
         self._wake.set()
 
     def _fail(self, request: int, error: Exception) -> None:
@@ -222,13 +254,17 @@ class Session:
         self._answer(pb.Response(id=request, failure=failure_to(error)))
 
     async def _take(self, batch: pb.Requests) -> None:
-        right = self._grant.right
-        if right is not self._right:
-            self._allow(right)
+        """Answer the requests of a message, as fast as the client takes the answers and in turns with other streams."""
+        self._look_at_right()
         if batch.seen > self._host.version():
             await self._readable(batch.seen)
         behind = batch.seen > self._host.version()
+        time = asyncio.get_running_loop().time
+        turn_ends = time() + TURN_S
         for request in batch.requests:
+            if time() > turn_ends or not self._share.has_room():
+                await self._let_others()
+                turn_ends = time() + TURN_S
             name = request.WhichOneof("verb")
             if name is None:
                 raise WireError(f"request {request.id} asks for nothing that this server knows")
@@ -236,7 +272,9 @@ class Session:
                 if behind and name not in ("write", "commit", "end"):
                     newest = self._host.version()
                     raise Unavailable(f"version {batch.seen} is not readable here; the newest is {newest}")
-                response = self._verbs[name](request, getattr(request, name))
+                asked = getattr(request, name)
+                check_numbers(name, asked)
+                response = self._verbs[name](request, asked)
             except Exception as error:
                 self._fail(request.id, error)
             else:
@@ -246,12 +284,26 @@ class Session:
         if self._unsynced:
             self._sync()
 
-    async def _readable(self, version: int) -> None:
-        deadline = asyncio.get_running_loop().time() + self._timeout_s
-        while version > self._host.version() and asyncio.get_running_loop().time() < deadline:
-            await asyncio.sleep(PAUSE_S)
+    async def _let_others(self) -> None:
+        """Let other streams have their turn, and wait until the client has taken enough of its answers."""
+        if self._unsynced:
+            self._sync()
+        await asyncio.sleep(0)
+        await self._share.until_room()
+        self._look_at_right()
 
-    def _later(self, request: pb.Request, answer: Coroutine[Any, Any, pb.Response]) -> None:
+    async def _readable(self, version: int) -> None:
+        """A version that the client has seen elsewhere is readable here soon: on one server it always is."""
+        time = asyncio.get_running_loop().time
+        deadline = time() + min(self._timeout_s, LONGEST_WATCH_S)
+        while version > self._host.version() and (left := deadline - time()) > 0:
+            await asyncio.wait((self._advanced.future(),), timeout=min(left, 0.05))
+
+    def _later(self, request: pb.Request, answer: Coroutine[Any, Any, pb.Response], *, reads: bool = True) -> None:
+        if len(self._tasks) >= MAX_WAITING:
+            answer.close()
+            raise Unavailable(f"{MAX_WAITING:,} requests of this client wait already; ask again when some are answered")
+
         async def answered() -> None:
             try:
                 response = await answer
@@ -259,11 +311,18 @@ class Session:
                 self._fail(request.id, error)
             else:
                 response.id = request.id
-                self._answer(response)
+                self._answer(response, reads=reads)
 
         task = asyncio.create_task(answered())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    @contextlib.asynccontextmanager
+    async def _producing(self) -> AsyncIterator[None]:
+        """Pages are made one after another, and when the client has taken those before."""
+        async with self._page:
+            await self._share.until_room()
+            yield
 
     # ---- reading
 
@@ -274,7 +333,7 @@ class Session:
         return pb.Response() if value is None else pb.Response(value=value)
 
     def _multi_get(self, _: pb.Request, asked: pb.MultiGet) -> pb.Response:
-        host, keys = self._host, list(asked.keys)
+        host, keys = self._host, asked.keys[:PAGE_KEYS]
         for key in keys:
             check_key(key)
         if asked.HasField("at"):
@@ -294,7 +353,8 @@ class Session:
                     size += len(value)
                     if size >= PAGE_BYTES:
                         break
-            if done < len(keys) and asked.lease and holder is not None:
+            if done < len(asked.keys) and asked.lease and holder is not None:
+                self._check_leases()
                 self._leases[asked.lease], holder = holder, None
         finally:
             if holder is not None:
@@ -307,6 +367,10 @@ class Session:
             raise FutureVersion(at, self._host.version())
         return at
 
+    def _check_leases(self) -> None:
+        if len(self._leases) >= MAX_LEASES:
+            raise Unavailable(f"this client holds {MAX_LEASES:,} snapshots already; end some of them")
+
     def _page_of(self, lease: int, at: int | None, floor: int | None = None) -> tuple[int, object | None]:
         """(the version for the first page of a long answer, who holds it or None if somebody does already)."""
         holder = object()
@@ -314,13 +378,14 @@ class Session:
             return self._host.begin(holder, read_only=True), holder
         self._at_version(at)
         if lease and lease not in self._leases:
+            self._check_leases()
             self._host.hold(holder, at if floor is None else min(at, floor))
             return at, holder
         return at, None
 
     def _keep(self, lease: int, holder: object | None, more: bool) -> None:
         """After a page: the snapshot stays held if there are more."""
-        if holder is not None and more and lease:
+        if holder is not None and more and lease and len(self._leases) < MAX_LEASES:
             self._leases[lease] = holder
         elif holder is not None:
             self._host.end(holder)
@@ -343,7 +408,7 @@ class Session:
                     break
                 rows.keys.append(key)
                 rows.values.append(value)
-                size += len(key) + len(value)
+                size += len(key) + len(value) + ROW_BYTES
             batches.close()  # type: ignore[attr-defined]
         finally:
             self._keep(scan.lease, holder, rows.more)
@@ -366,7 +431,7 @@ class Session:
                     entries.deleted.append(at)
                 entries.versions.append(written)
                 entries.values.append(value or b"")
-                size += 16 + len(value or b"")
+                size += ROW_BYTES + len(value or b"")
             found.close()  # type: ignore[attr-defined]
         finally:
             self._keep(history.lease, holder, entries.more)
@@ -411,6 +476,7 @@ class Session:
     def _begin(self, request: pb.Request, begin: pb.Begin) -> pb.Response | None:
         if not begin.lease or begin.lease in self._leases:
             raise WireError(f"{begin.lease} is no new lease")
+        self._check_leases()
         holder = object()
         if begin.HasField("at"):
             self._host.hold(holder, self._at_version(begin.at))
@@ -500,7 +566,8 @@ class Session:
             try:
                 if failure is not None and written.gsn > durable:
                     raise OutcomeUnknown(str(written.txn_id), getattr(failure, "cause", repr(failure)))
-                self._answer(self._outcome_of(written))
+                response = self._outcome_of(written)
+                self._answer(response, reads=response.HasField("undone"))
             except Exception as error:
                 self._fail(written.id, error)
         self._advanced.tell()
@@ -539,17 +606,23 @@ class Session:
         self._later(request, self._changes(feed, min(watch.wait_ms / 1000, LONGEST_WATCH_S)))
 
     async def _changes(self, feed: Feed, wait_s: float) -> pb.Response:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + wait_s
+        time = asyncio.get_running_loop().time
+        deadline = time() + wait_s
         found, size = pb.Changes(), 0
         try:
             while True:
                 told = self._advanced.future()
-                while size < PAGE_BYTES and (change := feed.poll(0)) is not None:
-                    encoded = change_to(change)
-                    found.changes.append(encoded)
-                    size += encoded.ByteSize()
-                left = deadline - loop.time()
+                async with self._producing():
+                    turn_ends = time() + TURN_S
+                    while size < PAGE_BYTES and (feed.has_ready or feed.read(0)):
+                        if feed.has_ready:
+                            encoded = change_to(feed.take())
+                            found.changes.append(encoded)
+                            size += encoded.ByteSize()
+                        if time() > turn_ends:
+                            await asyncio.sleep(0)
+                            turn_ends = time() + TURN_S
+                left = deadline - time()
                 if found.changes or left <= 0 or self.draining.is_set():
                     return pb.Response(version=feed.since, changes=found)
                 await asyncio.wait((told,), timeout=left)
@@ -562,14 +635,14 @@ class Session:
             version = pin.version if pin.HasField("version") else None
             return pb.Response(version=await self._coroutines.pin(pin.name, version))
 
-        self._later(request, answer())
+        self._later(request, answer(), reads=False)
 
     def _unpin(self, request: pb.Request, unpin: pb.Unpin) -> None:
         async def answer() -> pb.Response:
             await self._coroutines.unpin(unpin.name)
             return pb.Response()
 
-        self._later(request, answer())
+        self._later(request, answer(), reads=False)
 
     def _progress(self, request: int) -> Callable[[int], None]:
         """To be called in any thread: tells the client how far its upkeep has come."""
@@ -588,38 +661,26 @@ class Session:
             told = pb.Compacted(floor=floor, relocated=relocated, oldest_before=oldest, oldest_after=after)
             return pb.Response(compacted=told)
 
-        self._later(request, answer())
+        self._later(request, answer(), reads=False)
 
     def _checkpoint(self, request: pb.Request, _: pb.Checkpoint) -> None:
         async def answer() -> pb.Response:
             return pb.Response(version=await self._coroutines.checkpoint(self._progress(request.id)))
 
-        self._later(request, answer())
+        self._later(request, answer(), reads=False)
 
     def _layout(self, request: pb.Request, layout: pb.Layout) -> None:
-        self._later(request, asyncio.to_thread(stretches.layout, self._host, self._at_version(layout.version)))
+        self._in_thread(request, stretches.layout, self._host, self._at_version(layout.version))
 
     def _frames(self, request: pb.Request, frames: pb.Frames) -> None:
-        self._later(request, asyncio.to_thread(stretches.frames, self._host, frames.first, frames.end))
+        self._in_thread(request, stretches.frames, self._host, frames.first, frames.end)
 
     def _aborted(self, request: pb.Request, asked: pb.Aborted) -> None:
-        self._later(request, asyncio.to_thread(stretches.aborted, self._host, asked.first, asked.end))
+        self._in_thread(request, stretches.aborted, self._host, asked.first, asked.end)
 
+    def _in_thread(self, request: pb.Request, make: Callable[..., pb.Response], *arguments: Any) -> None:
+        async def answer() -> pb.Response:
+            async with self._producing():
+                return await asyncio.to_thread(make, *arguments)
 
-class Advanced:
-    """Tells those who wait that more has become durable."""
-
-    def __init__(self) -> None:
-        self._future: asyncio.Future[None] | None = None
-
-    def future(self) -> asyncio.Future[None]:
-        """Done at the next `tell`."""
-        if self._future is None:
-            self._future = asyncio.get_running_loop().create_future()
-        return self._future
-
-    def tell(self) -> None:
-        """More has become durable, or it is time to look again."""
-        if self._future is not None:
-            self._future.set_result(None)
-            self._future = None
+        self._later(request, answer())

@@ -30,8 +30,8 @@ def test_a_token_is_kept_hashed(tmp_path: Path) -> None:
     other = add(path, "grace", Right.READ)
     file = AccessFile(path)
     assert (file.holder(token), file.holder(other), file.holder(token[:-1])) == ("ada", "grace", None)
-    assert (file.right("ada", by_certificate=False), file.right("grace", by_certificate=False)) == (2, 1)
-    assert file.right("ada", by_certificate=True) is file.right("nobody", by_certificate=True) is Right.NONE
+    assert (file.right("ada", hashed(token)), file.right("grace", hashed(other))) == (2, 1)
+    assert file.right("ada", "") is file.right("nobody", "") is file.right("ada", hashed(other)) is Right.NONE
     with pytest.raises(ValueError, match=r"has a table \[ada\] already"):
         add(path, "ada", Right.READ)
 

@@ -236,6 +236,27 @@ def test_a_token_that_is_withdrawn_ends_what_its_stream_may_do(
     run(test())
 
 
+def test_an_answer_that_waited_does_not_reach_whoever_may_not_read_any_more(
+    nodes: Nodes, tokens: Tokens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access, "LOOK_S", 0)
+
+    async def test() -> None:
+        s1 = await listening(nodes, tokens.path)
+        client = Node("client-1", Role.CLIENT, nodes.shown("ada", tokens.read))
+        client.peers.send(s1.address, READING)
+        await until(lambda: s1.got)
+        tokens.path.write_text("")
+        s1.peers.send("client-1", TailIs(1, 2, 3, 4))
+        await until(lambda: client.denials)
+        assert client.denials == ["'reader' has no right here any more: ask for a new token"]
+        assert client.got == []
+        await client.peers.close()
+        await s1.peers.close()
+
+    run(test())
+
+
 def test_a_client_does_not_take_the_place_of_another(nodes: Nodes, tokens: Tokens) -> None:
     async def test() -> None:
         s1 = await listening(nodes, tokens.path)

@@ -13,10 +13,12 @@ import pytest
 
 import logdb
 import logdb.aio
+from logdb.net.proto import database_pb2 as pb
 from logdb.net.security import access
 from logdb.net.security.access import Right, add
 from logdb.net.security.gate import Gate, Security
 from logdb.net.service import codec
+from tests.net.raw import Raw
 from tests.net.security.conftest import Files, Serve, Tokens
 from tests.net.serving import Served
 
@@ -282,6 +284,61 @@ def test_a_token_that_is_withdrawn(serve: Serve, tokens: Tokens) -> None:
             db.get(b"k")
         tokens.path.write_text(text)
         assert db.get(b"k") == b"1"
+
+
+@pytest.mark.usefixtures("_looks_at_once")
+def test_a_watch_that_waits_ends_with_its_token(serve: Serve, tokens: Tokens) -> None:
+    served = serve(Security(tokens=tokens.path))
+
+    async def test() -> None:
+        async with asyncio.timeout(TIMEOUT_S), Raw(served.address, tokens.read) as raw:
+            await raw.send(pb.Request(watch=pb.Watch(wait_ms=60_000)))
+            while not any(session._tasks for session in served.server._sessions):
+                await asyncio.sleep(0)
+            async with Raw(served.address, tokens.write) as writer:
+                tokens.path.write_text(tokens.path.read_text().replace('["reader"]', '["somebody"]'))
+                write = pb.Write(sequence=1, writes=pb.Writes(keys=[b"k"], values=[b"a secret"]))
+                await writer.ask(pb.Request(write=write))
+            (answer,) = (await raw.answers(1)).values()
+            assert answer.failure.kind == "AccessDenied"
+            assert not answer.HasField("changes")
+
+    asyncio.run(test())
+
+
+@pytest.mark.usefixtures("_looks_at_once")
+def test_what_waits_to_be_sent_ends_with_its_token(serve: Serve, tokens: Tokens) -> None:
+    """Pages that were made before the token was withdrawn; but whoever has written hears that it was done."""
+    served = serve(Security(tokens=tokens.path))
+
+    async def test() -> None:
+        async with asyncio.timeout(TIMEOUT_S), Raw(served.address, tokens.write) as raw:
+            value = bytes(1 << 20)
+            write = pb.Write(sequence=1, writes=pb.Writes(keys=[b"k"], values=[value]))
+            version = (await raw.ask(pb.Request(write=write)))[0].version
+            write = pb.Write(sequence=2, writes=pb.Writes(keys=[b"k"], values=[b"2"]))
+            gets = [pb.Request(get=pb.Get(key=b"k", at=version)) for _ in range(100)]
+            await raw.send(pb.Request(id=1_000, write=write), *gets)
+            while served.server._answers.bytes < 8 << 20:
+                await asyncio.sleep(0)
+            tokens.path.write_text("")
+            found = await raw.answers(101)
+            assert found.pop(1_000).version > version
+            kinds = [found[number].failure.kind for number in sorted(found)]
+            assert kinds == sorted(kinds), "from then on all of them"
+            assert kinds[-85:] == 85 * ["AccessDenied"]
+
+    asyncio.run(test())
+
+
+@pytest.mark.usefixtures("_looks_at_once")
+def test_a_token_that_is_replaced_by_another(serve: Serve, tokens: Tokens) -> None:
+    with connect(serve(Security(tokens=tokens.path)), token=tokens.read) as db:
+        assert db.get(b"k") is None
+        text = tokens.path.read_text()
+        tokens.path.write_text(text.replace(access.hashed(tokens.read), access.hashed("another one")))
+        with pytest.raises(logdb.AccessDenied, match="'reader' has no right here any more"):
+            db.get(b"k")
 
 
 @pytest.mark.usefixtures("_looks_at_once")

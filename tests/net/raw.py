@@ -1,0 +1,57 @@
+"""A client of one server that says whatever a test wants it to, over a stream of its own."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any
+
+import grpc
+
+from logdb.net.proto import database_pb2 as pb
+from logdb.net.security.credentials import AUTHORIZATION, BEARER
+from logdb.net.service.codec import MESSAGE_OPTIONS, METHOD, PROTOCOL
+
+
+class Raw:
+    """`async with Raw(address) as raw`: after the handshake."""
+
+    def __init__(self, address: str, token: str = "", client: int = 77) -> None:
+        options = [*MESSAGE_OPTIONS, ("grpc.use_local_subchannel_pool", 1)]
+        self._channel: Any = grpc.aio.insecure_channel(address, options)
+        metadata = ((AUTHORIZATION, BEARER + token),) if token else ()
+        self.stream: Any = self._channel.stream_stream(METHOD)(metadata=metadata)
+        self._hello = pb.Hello(protocol=PROTOCOL, release="test", client=client, timeout_ms=1_000)
+
+    async def __aenter__(self) -> Raw:
+        await self.stream.write(pb.Requests(hello=self._hello).SerializeToString())
+        self.welcome = pb.Responses.FromString(await self.stream.read()).welcome
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stream.cancel()
+        await self._channel.close()
+
+    async def send(self, *requests: pb.Request, seen: int = 0) -> None:
+        """One message. Requests without an id are numbered from 1 on."""
+        for number, request in enumerate(requests, 1):
+            request.id = request.id or number
+        await self.stream.write(pb.Requests(seen=seen, requests=requests).SerializeToString())
+
+    async def answers(self, count: int) -> dict[int, pb.Response]:
+        """The next so many, by id."""
+        found: dict[int, pb.Response] = {}
+        while len(found) < count:
+            raw = await self.stream.read()
+            assert isinstance(raw, bytes), f"the stream ended after {len(found)} answers"
+            for response in pb.Responses.FromString(raw).responses:
+                if not response.HasField("progress"):
+                    found[response.id] = response
+        return found
+
+    async def ask(self, *requests: pb.Request) -> list[pb.Response]:
+        """The answers to requests, in their order."""
+        await self.send(*requests)
+        answers = await self.answers(len(requests))
+        return [answers[request.id] for request in requests]

@@ -1,0 +1,241 @@
+"""What one client of a server can ask for at once: bounded in memory, in turns with others."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import logdb
+from logdb.net import answers
+from logdb.net.limits import WireError
+from logdb.net.proto import database_pb2 as pb
+from logdb.net.service import session
+from logdb.net.service.codec import MAX_REQUESTS, NUMBERS, PAGE_KEYS, requests_of
+from logdb.net.service.connection import Connection
+from tests.net.raw import Raw
+from tests.net.serving import Served
+
+DEADLINE_S = 30
+VALUE = bytes(1 << 20)
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    served = Served(tmp_path / "db")
+    yield served
+    served.close()
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:
+    async def in_time() -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            await test
+
+    asyncio.run(in_time())
+
+
+def get(key: bytes) -> pb.Request:
+    return pb.Request(get=pb.Get(key=key))
+
+
+def put(key: bytes, value: bytes, sequence: int) -> pb.Request:
+    return pb.Request(write=pb.Write(sequence=sequence, writes=pb.Writes(keys=[key], values=[value])))
+
+
+# ---- numbers
+
+
+@pytest.mark.parametrize("number", [1 << 63, (1 << 64) - 1])
+def test_a_number_that_nothing_can_have_is_an_error_of_its_request(served: Served, number: int) -> None:
+    async def test() -> None:
+        async with Raw(served.address) as raw:
+            await raw.ask(put(b"k", b"v", 1))
+            for verb, names in NUMBERS.items():
+                for name in names:
+                    request = pb.Request()
+                    setattr(getattr(request, verb), name, number)
+                    (answer,) = await raw.ask(request)
+                    assert answer.failure.kind == "ValueError", (verb, name)
+                    assert str(number) in answer.failure.message
+            (answer,) = await raw.ask(get(b"k"))
+            assert answer.value == b"v"
+
+    run(test())
+
+
+def test_a_version_that_no_client_can_have_seen_does_not_stop_others(served: Served) -> None:
+    async def test() -> None:
+        async with Raw(served.address) as raw, Raw(served.address) as other:
+            await raw.send(get(b"k"), seen=(1 << 64) - 1)
+            await other.ask(put(b"k", b"v", 1))
+            assert (await raw.answers(1))[1].failure.kind == "Unavailable"
+
+    run(test())
+
+
+def test_many_requests_in_one_message() -> None:
+    """An empty one takes two bytes, and a hundred in memory."""
+    empty = pb.Requests(requests=[pb.Request()]).SerializeToString()
+    assert len(requests_of(empty * MAX_REQUESTS).requests) == MAX_REQUESTS
+    with pytest.raises(WireError, match="more than 4,096 requests"):
+        requests_of(empty * (MAX_REQUESTS + 1))
+
+
+# ---- bytes
+
+
+def test_answers_are_made_as_the_client_takes_them(served: Served) -> None:
+    async def test() -> None:
+        async with Raw(served.address) as raw, Raw(served.address) as other:
+            await other.ask(put(b"k", VALUE, 1))
+            await raw.send(*[get(b"k") for _ in range(200)])
+            most = 0
+            for _ in range(50):
+                await other.ask(get(b"other"))
+                most = max(most, served.server._answers.bytes)
+            assert answers.STREAM_BYTES <= most <= answers.STREAM_BYTES + 2 * len(VALUE)
+            found = await raw.answers(200)
+            assert {answer.value for answer in found.values()} == {VALUE}
+
+    run(test())
+
+
+@pytest.mark.parametrize("verb", ["watch", "frames", "scan", "history", "multi_get"])
+def test_pages_are_made_as_the_client_takes_them(served: Served, verb: str) -> None:
+    asked = {
+        "watch": pb.Request(watch=pb.Watch(since=0)),
+        "frames": pb.Request(frames=pb.Frames(first=1, end=9)),
+        "scan": pb.Request(scan=pb.Scan()),
+        "history": pb.Request(history=pb.History(key=b"0")),
+        "multi_get": pb.Request(multi_get=pb.MultiGet(keys=[b"%d" % number for number in range(8)])),
+    }
+
+    async def test() -> None:
+        async with Raw(served.address) as raw, Raw(served.address) as other:
+            for number in range(8):
+                await other.ask(put(b"%d" % number, VALUE, number + 1))
+            await raw.send(*[pb.Request.FromString(asked[verb].SerializeToString()) for _ in range(100)])
+            most = 0
+            for _ in range(50):
+                await other.ask(get(b"other"))
+                most = max(most, served.server._answers.bytes)
+            assert most <= answers.STREAM_BYTES + 3 * len(VALUE)
+            found = await raw.answers(100)
+            assert not any(answer.HasField("failure") for answer in found.values())
+
+    run(test())
+
+
+def test_who_takes_no_answers_is_ended_when_others_need_room(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answers, "ALL_BYTES", 4 << 20)
+    monkeypatch.setattr(answers, "STALLED_S", 0.2)
+
+    async def test() -> None:
+        async with Raw(served.address, client=1) as other:
+            await other.ask(put(b"k", VALUE, 1))
+            greedy = [Raw(served.address, client=2 + number) for number in range(16)]
+            for raw in greedy:
+                await raw.__aenter__()
+                await raw.send(*[get(b"k") for _ in range(100)])
+            for _ in range(20):
+                (answer,) = await other.ask(get(b"k"))
+                assert answer.value == VALUE
+                assert served.server._answers.bytes <= 2 * answers.ALL_BYTES + 2 * len(VALUE)
+            for raw in greedy:
+                await raw.__aexit__(None, None, None)
+        while served.server._sessions:
+            await asyncio.sleep(0.01)
+        assert served.server._answers.bytes == 0
+
+    run(test())
+
+
+# ---- turns
+
+
+def test_one_client_does_not_keep_others_waiting(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a message of scans is worked through, others are answered between two of them."""
+    answered_between = 0
+    busy = False
+    scan, write = session.Session._scan, session.Session._write
+
+    def slow_scan(self: session.Session, *arguments: Any) -> Any:
+        nonlocal busy
+        busy = True
+        time.sleep(session.TURN_S)
+        return scan(self, *arguments)
+
+    def seen_write(self: session.Session, *arguments: Any) -> None:
+        nonlocal answered_between
+        answered_between += busy
+        write(self, *arguments)
+
+    monkeypatch.setattr(session.Session, "_scan", slow_scan)
+    monkeypatch.setattr(session.Session, "_write", seen_write)
+
+    async def test() -> None:
+        async with Raw(served.address) as raw, Raw(served.address) as other:
+            await raw.send(*[pb.Request(scan=pb.Scan()) for _ in range(300)])
+            taking = asyncio.create_task(raw.answers(300))
+            for number in range(10):
+                await other.ask(put(b"k", b"v", number + 1))
+            assert not taking.done()
+            assert answered_between
+            await taking
+
+    run(test())
+
+
+# ---- counts
+
+
+def test_requests_that_wait(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "MAX_WAITING", 10)
+
+    async def test() -> None:
+        async with Raw(served.address) as raw:
+            await raw.send(*[pb.Request(watch=pb.Watch(wait_ms=60_000)) for _ in range(11)])
+            ((number, refused),) = (await raw.answers(1)).items()
+            assert (number, refused.failure.kind) == (11, "Unavailable")
+            await raw.send(pb.Request(id=12, write=put(b"k", b"v", 1).write))
+            assert len((await raw.answers(11))[1].changes.changes) == 1
+
+    run(test())
+
+
+def test_snapshots_that_are_held(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "MAX_LEASES", 10)
+
+    async def test() -> None:
+        async with Raw(served.address) as raw:
+            held = await raw.ask(*[pb.Request(begin=pb.Begin(lease=number)) for number in range(1, 12)])
+            assert [answer.failure.kind for answer in held] == [""] * 10 + ["Unavailable"]
+            await raw.send(pb.Request(id=100, end=pb.End(lease=1)), pb.Request(id=101, begin=pb.Begin(lease=11)))
+            assert not (await raw.answers(1))[101].HasField("failure")
+
+    run(test())
+
+
+def test_many_keys_are_asked_for_in_pages(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    call = Connection.call
+
+    def seen(self: Connection, request: pb.Request, *arguments: Any, **more: Any) -> Any:
+        if request.HasField("multi_get"):
+            asked.append(len(request.multi_get.keys))
+        return call(self, request, *arguments, **more)
+
+    monkeypatch.setattr(Connection, "call", seen)
+    keys = [b"%d" % number for number in range(2 * PAGE_KEYS + 5)]
+    with logdb.connect(served.address) as db:
+        db.multi_put({key: key for key in keys[::2]})
+        assert db.multi_get(keys) == {key: key for key in keys[::2]}
+        assert db.at(db.version).multi_get(keys) == {key: key for key in keys[::2]}
+    assert asked == 2 * [PAGE_KEYS, PAGE_KEYS, 5]
