@@ -6,7 +6,7 @@ checked by Spark once more.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple
 
 from pyspark.sql.datasource import (
@@ -35,16 +35,17 @@ class Bounds(NamedTuple):
     least: int
     most: int
 
-    def narrowed(self, filters: Iterable[Filter], version: str) -> tuple[Bounds, list[Filter]]:
-        """What filters leave, where `version` is the column of versions; and those that Spark still has to apply."""
+    def narrowed(self, filters: Iterable[Filter], version: str, plain: Collection[str]) -> tuple[Bounds, list[Filter]]:
+        """What filters leave, where `version` is the column of versions and those in `plain` are no fields of values;
+        and the filters that Spark still has to apply."""
         bounds, left = self, list[Filter]()
         for one in filters:
             match one:
-                case IsNotNull(attribute=(name,)) if name in NEVER_NULL:
+                case IsNotNull(attribute=(name,)) if name in NEVER_NULL and name in plain:
                     pass
                 case EqualTo() | GreaterThan() | GreaterThanOrEqual() | LessThan() | LessThanOrEqual() | In():
                     narrowed = bounds._by_key(one) if one.attribute == ("key",) else None
-                    if one.attribute == (version,):
+                    if one.attribute == (version,) and version in plain:
                         narrowed = bounds._by_version(one)
                     bounds = narrowed or bounds
                     if narrowed is None or isinstance(one, In):

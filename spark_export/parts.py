@@ -104,7 +104,7 @@ class HistoryTask(NamedTuple):
 
 def history(plan: AnyPlan, keys: KeyRange, since: int, stretch_bytes: int) -> Changes:
     """The changes after `since` with the columns of `HISTORY`."""
-    columns = Asked(HISTORY, tuple(HISTORY.names), pa.schema([]))
+    columns = Asked(HISTORY, tuple(HISTORY.names))
     return Changes(plan, keys, since, plan.version, columns, stretch_bytes)
 
 

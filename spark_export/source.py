@@ -41,7 +41,8 @@ prefix             only keys that begin with this text (as UTF-8); prefixHex: wi
 startKey           only keys from this one on; startKeyHex in hexadecimal
 endKey             only keys before this one; endKeyHex in hexadecimal
 codec              json: values are JSON objects, as `logdb import` makes them, and their fields are columns: those that
-                   `.schema(...)` names, or else those that the first 1,000 values have
+                   `.schema(...)` names, or else those that the first 1,000 values have, with a column
+                   `_rescued_data` for what does not fit (`documents`)
 partitionBytes     bytes of log for each partition (default: 128 MiB)
 snapshot           instead of path and version: the folder of a pinned snapshot
 timeout            seconds that servers have for an answer (default: 30)
@@ -55,7 +56,7 @@ scratch            a directory for what tasks leave for each other, if servers a
 writes the columns `key` and `value` (BINARY or STRING, a null value deletes), and so does `writeStream` (`writing`):
 
 path, endpoints    where to: a directory that nobody has open for writing, or the addresses of servers
-codec              json: the other columns become a JSON object
+codec              json: the other columns become a JSON object, with what is in `_rescued_data`
 batchRows          rows of a transaction (default: 1,000)
 atomic             true: all rows are one transaction
 jobId              a name by which a job that is repeated is known, so that it writes what was not written
@@ -69,20 +70,23 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Iterator, Mapping
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.types import StringType, StructField, StructType
 
 import logdb
 from logdb.embedded.plan import load, pin
 from logdb.errors import LogDBError
 from spark_export import changes
 from spark_export.changes import Changes
-from spark_export.columns import CODECS, SAMPLED_VALUES, Asked, asked, check_written, inferred
+from spark_export.columns import CODECS, Asked, asked, check_written
 from spark_export.decoding import AnyPlan, KeyRange
+from spark_export.documents import RESCUED, learned
 from spark_export.failure import task
 from spark_export.filters import Bounds
 from spark_export.options import SERVERS, Options, application
@@ -94,7 +98,6 @@ from spark_export.writing import ROWS as BATCH_ROWS
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.types import StructType
 
 RANGE: Final = ("prefix", "prefixHex", "startKey", "startKeyHex", "endKey", "endKeyHex")
 EVERYWHERE: Final = ("path", *SERVERS, *RANGE, "codec", "partitionBytes", "readChangeFeed")
@@ -103,6 +106,7 @@ WRITING: Final = ("label", "batchRows", "atomic", "jobId")
 CHANGES: Final = (*EVERYWHERE, "startingVersion", "endingVersion", "oldValues", "labels", "maxRowsPerTrigger")
 MOST_BYTES: Final = 1 << 30
 """Of log for a partition: a task holds it all."""
+SAMPLED_VALUES: Final = 1_000
 COLUMNS: Final = dict(zip(ROWS.names, ROWS.types, strict=True))
 
 
@@ -129,16 +133,11 @@ class LogDBSource(DataSource):
     def name(cls) -> str:
         return "logdb"
 
-    def schema(self) -> str:
+    def schema(self) -> StructType:
         if not self._is_feed:
             self._plan()
-        content = self._value_columns()
-        if not self._is_feed:
-            return f"key BINARY, {content}, version LONG"
-        old = ", old_value BINARY" if self._with_old else ""
-        feed = "_change_type STRING, _commit_version LONG, _commit_timestamp TIMESTAMP"
-        label = f", {changes.LABEL} STRING" if self._with_labels else ""
-        return f"key BINARY, {content}{old}, {feed}{label}"
+        key, value, *others = (StructField(name, from_arrow_type(kind)) for name, kind in self._columns().items())
+        return StructType([key, *([value] if self._codec is None else self._fields()), *others])
 
     def reader(self, schema: StructType) -> DataSourceReader:
         self._refuse("maxRowsPerTrigger", "it is for streams")
@@ -178,7 +177,7 @@ class LogDBSource(DataSource):
             if name not in ("path", "codec", *SERVERS):
                 self._refuse(name, "it is for reading")
         given, where = self._given, self._given.where()
-        check_written(schema, self._codec, IGNORED)
+        texts = check_written(schema, self._codec, IGNORED)
         job = given.text("jobId")
         return Target(
             given.text("path"),
@@ -186,6 +185,7 @@ class LogDBSource(DataSource):
             job or uuid.uuid4().hex,
             job is not None,
             self._codec,
+            texts,
             given.text("label") or "",
             given.number("batchRows", least=1) or BATCH_ROWS,
             given.flag("atomic"),
@@ -194,9 +194,11 @@ class LogDBSource(DataSource):
     def _columns(self) -> dict[str, pa.DataType]:
         if not self._is_feed:
             return COLUMNS
-        old = {changes.OLD_VALUE: changes.COLUMNS["value"]} if self._with_old else {}
-        label = {changes.LABEL: changes.COLUMNS["_change_type"]} if self._with_labels else {}
-        return {**changes.COLUMNS, **old, **label}
+        columns = dict(changes.COLUMNS)
+        if self._with_old:
+            old = {changes.OLD_VALUE: columns["value"]}
+            columns = {"key": columns.pop("key"), "value": columns.pop("value"), **old, **columns}
+        return {**columns, **({changes.LABEL: columns["_change_type"]} if self._with_labels else {})}
 
     def _refuse(self, name: str, why: str) -> None:
         if name in self._given:
@@ -242,18 +244,17 @@ class LogDBSource(DataSource):
             owner=owner,
         )
 
-    def _value_columns(self) -> str:
-        if self._codec is None:
-            return "value BINARY"
+    def _fields(self) -> list[StructField]:
+        """The columns for documents, as a sample of the values shows them."""
         low, high = self._keys
         where = self._given.where()
         with logdb.open(where, read_only=True) if isinstance(where, Path) else where.database() as db:
             view = db.at(self._plan().version) if not self._is_feed else db.at(db.version)
-            rows = list(islice(view.scan(start=low, end=high), SAMPLED_VALUES))
-        columns = inferred([value for _, value in rows], [key for key, _ in rows])
-        if not columns:
-            raise ValueError("there are no values to learn the columns from: name them with .schema(...)")
-        return columns
+            rows = islice(view.scan(start=low, end=high), SAMPLED_VALUES)
+            if (first := next(rows, None)) is None:
+                raise ValueError("there are no values to learn the columns from: name them with .schema(...)")
+            fields = learned(chain([first], rows), (*self._columns(), RESCUED))
+        return [*fields, StructField(RESCUED, StringType())]
 
 
 class Range(InputPartition):
@@ -272,7 +273,7 @@ class SnapshotReader(DataSourceReader):
         self._bounds = Bounds(keys, 0, plan.version)
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802
-        self._bounds, left = self._bounds.narrowed(filters, "version")
+        self._bounds, left = self._bounds.narrowed(filters, "version", self._columns.plain)
         return left
 
     def partitions(self) -> list[InputPartition]:
@@ -304,7 +305,7 @@ class ChangesReader(DataSourceReader):
         self._bounds = Bounds(keys, plan.since + 1, plan.version)
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802
-        self._bounds, left = self._bounds.narrowed(filters, "_commit_version")
+        self._bounds, left = self._bounds.narrowed(filters, "_commit_version", self._columns.plain)
         return left
 
     def partitions(self) -> list[InputPartition]:

@@ -33,7 +33,7 @@ from logdb.directories import is_locked
 from logdb.embedded.holds import Owner, make_folder, remove_folder
 from logdb.errors import DatabaseInUse, NotADatabase, TransactionTooLarge, Unavailable
 from logdb.store.limits import MAX_TRANSACTION_BYTES
-from spark_export.columns import documents
+from spark_export.columns import items as items_of
 from spark_export.remote import Endpoints
 from spark_export.transactions import Numbered
 
@@ -47,13 +47,15 @@ Items = dict[bytes, bytes | None]
 
 
 class Target(NamedTuple):
-    """Where rows go, and how. `path` or `endpoints`; `named`: `job` is a name that the user has given."""
+    """Where rows go, and how. `path` or `endpoints`; `named`: `job` is a name that the user has given; `texts`: the
+    columns of JSON text."""
 
     path: str | None
     endpoints: Endpoints | None
     job: str
     named: bool
     codec: str | None
+    texts: tuple[str, ...]
     label: str
     batch_rows: int
     atomic: bool
@@ -240,7 +242,7 @@ def batches(iterator: Iterator[pa.RecordBatch], target: Target) -> Iterator[Item
     items: Items = {}
     size = 0
     for batch in iterator:
-        for key, value in documents(batch, target.codec, IGNORED):
+        for key, value in items_of(batch, target.codec, target.texts):
             items[key] = value
             size += len(key) + len(value or b"")
             if len(items) >= target.batch_rows or size >= BATCH_BYTES:

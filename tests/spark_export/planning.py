@@ -56,7 +56,7 @@ def partitions(
 ) -> Iterator[list[dict[str, Any]]]:
     """The rows of each partition, as they come."""
     source = pickle.loads(pickle.dumps(LogDBSource({"endpoints" if ":" in path else "path": path, **options})))
-    asked = struct(schema or source.schema())
+    asked = source.schema() if schema is None else struct(schema)
     reader = source.reader(asked)
     reader.pushFilters(list(filters))
     planned = reader.partitions()

@@ -28,7 +28,8 @@ from logdb import Database
 from logdb.embedded.plan import pin
 from spark_export.decoding import EVERYTHING
 from spark_export.filters import Bounds
-from spark_export.runs import Runs
+from spark_export.runs import ROWS, Runs
+from spark_export.source import LogDBSource
 from tests.spark_export import histories, planning
 
 OpenSmall = Callable[..., Database]
@@ -85,8 +86,19 @@ A, B = b"a/040", b"b/061"
 def test_filters_that_are_pushed_down(
     busy: Database, filters: list[Filter], wanted: Callable[[bytes, int], bool]
 ) -> None:
-    assert Bounds(EVERYTHING, 0, 10**9).narrowed(filters, "version")[1] == []
+    assert Bounds(EVERYTHING, 0, 10**9).narrowed(filters, "version", ROWS.names)[1] == []
     assert planning.read(busy.path, filters=filters, partitionBytes="70000") == expected(busy, wanted)
+
+
+def test_a_field_is_not_taken_for_a_column(open_small: OpenSmall) -> None:
+    db = open_small()
+    db.multi_put({b"a": b'{"_commit_version":5}', b"b": b"{}"})
+    schema, fields = "key BINARY, _commit_version LONG", [IsNotNull(("_commit_version",))]
+    source = LogDBSource({"path": db.path, "codec": "json"})
+    assert list(source.reader(planning.struct(schema)).pushFilters(fields)) == fields
+    feed = LogDBSource({"path": db.path, "codec": "json", "readChangeFeed": "true", "startingVersion": "1"})
+    versions = [IsNotNull(("version",)), EqualTo(("version",), 5)]
+    assert list(feed.reader(planning.struct("key BINARY, version LONG")).pushFilters(versions)) == versions
 
 
 def test_filters_that_spark_applies_as_well() -> None:
@@ -98,7 +110,7 @@ def test_filters_that_spark_applies_as_well() -> None:
         In(("version",), (7, 9)),
         EqualTo(("key",), None),
     ]
-    narrowed, left = bounds.narrowed([some, *others], "version")
+    narrowed, left = bounds.narrowed([some, *others], "version", ROWS.names)
     assert left == [some, *others]
     assert narrowed == ((b"c", b"m\0"), 7, 9)
 
@@ -149,7 +161,7 @@ def test_fields_of_json_values_are_columns(open_small: OpenSmall) -> None:
     db = open_small()
     flights(db)
     rows = planning.read(db.path, codec="json")
-    names = ["carrier", "delay", "seats", "note", "day", "late"]
+    names = ["carrier", "delay", "seats", "note", "day", "late", "_rescued_data"]
     assert list(rows[0]) == ["key", *names, "version"]
     assert [row["delay"] for row in rows] == [2.5, 3.0, None]
     assert [row["note"] for row in rows] == [None, '["a"]', None]

@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import math
 import pickle
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+    VariantType,
+)
 
 import logdb
 from logdb import Database
+from spark_export import source as source_module
 from spark_export import transactions, writing
 from spark_export.source import LogDBSource
 from spark_export.writing import MARKS, LogDBWriter, Marked, Rows
@@ -189,11 +210,84 @@ def test_a_stream_is_written_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_documents_and_text(job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = str(tmp_path / "db")
-    write = job("key STRING, n INT, name STRING, version LONG", path=path, codec="json")
+    write = job("key STRING, n INT, name STRING, _rescued_data STRING", path=path, codec="json")
     monkeypatch.setattr(writing, "partition_id", lambda: 0)
-    rows = pa.RecordBatch.from_pydict({"key": ["k"], "n": [1], "name": ["wörld"], "version": [3]})
-    write.commit(write.writer.write(iter([rows])))
-    assert contents(path) == [(b"k", '{"n":1,"name":"wörld"}'.encode())]
+    columns = {"key": ["k", "l"], "n": [1, None], "name": ["wörld", "x"], "_rescued_data": [None, '{"n":[1.5],"m":2}']}
+    write.commit(write.writer.write(iter([pa.RecordBatch.from_pydict(columns)])))
+    assert contents(path) == [
+        (b"k", '{"n":1,"name":"wörld"}'.encode()),
+        (b"l", b'{"n":[1.5],"name":"x","m":2}'),
+    ]
+
+
+KINDS = StructType(
+    [
+        StructField("key", StringType()),
+        StructField("map", MapType(StringType(), LongType())),
+        StructField("decimal", DecimalType(20, 2)),
+        StructField("bytes", BinaryType()),
+        StructField("at", TimestampType()),
+        StructField("list", ArrayType(DoubleType())),
+        StructField("inner", StructType([StructField("day", DateType()), StructField("local", TimestampNTZType())])),
+    ]
+)
+
+
+def test_documents_of_all_types_come_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path, moment = str(tmp_path / "db"), dt.datetime(2024, 5, 1, 12, 0, 0, 250_000)
+    row: dict[str, Any] = {
+        "key": "k",
+        "map": [("a", 2**62), ("b", None)],
+        "decimal": Decimal("123456789012345678.10"),
+        "bytes": b"\xff\0",
+        "at": moment.replace(tzinfo=dt.UTC),
+        "list": [0.1, None, 1e300],
+        "inner": {"day": moment.date(), "local": moment},
+    }
+    monkeypatch.setattr(writing, "partition_id", lambda: 0)
+    source = LogDBSource({"path": path, "codec": "json"})
+    writer = source.writer(KINDS, False)
+    batch = pa.RecordBatch.from_pylist([row], to_arrow_schema(KINDS, timezone="UTC"))
+    writer.commit([writer.write(iter([batch]))])
+    (partition,) = (reader := LogDBSource({"path": path, "codec": "json"}).reader(KINDS)).partitions()
+    assert [one for some in reader.read(partition) for one in some.to_pylist()] == [row]
+
+
+def test_json_text_that_was_read_is_written_as_it_was(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path, values = str(tmp_path / "db"), [b'{"a":[1,"x"]}', b'{"a":"[1]"}', b'{"a":2.5}']
+    monkeypatch.setattr(source_module, "SAMPLED_VALUES", 1)
+    with logdb.open(path) as db:
+        db.multi_put({b"%d" % number: value for number, value in enumerate(values)})
+    source = LogDBSource({"path": path, "codec": "json"})
+    schema = StructType([field for field in source.schema().fields if field.name != "version"])
+    reader = source.reader(schema)
+    monkeypatch.setattr(writing, "partition_id", lambda: 0)
+    writer = LogDBSource({"path": str(tmp_path / "copy"), "codec": "json"}).writer(schema, False)
+    writer.commit([writer.write(reader.read(reader.partitions()[0]))])
+    assert [value for _, value in contents(str(tmp_path / "copy"))] == values
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "message"),
+    [
+        (DoubleType(), math.nan, "the row of key b'k' cannot be JSON: Out of range float values"),
+        (ArrayType(DoubleType()), [math.inf], "the row of key b'k' cannot be JSON: Out of range float values"),
+        (TimestampType(), 10**18, "the row of key b'k' cannot be JSON: date value out of range"),
+        (MapType(LongType(), LongType()), None, "the column n has a map whose keys are no strings"),
+        (VariantType(), None, "the column n is variant, which JSON has not"),
+    ],
+)
+def test_what_is_no_json(
+    kind: DataType, value: Any, message: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(writing, "partition_id", lambda: 0)
+    schema = StructType([StructField("key", StringType()), StructField("n", kind)])
+    with pytest.raises(ValueError, match=message):
+        writer = LogDBSource({"path": str(tmp_path / "db"), "codec": "json"}).writer(schema, False)
+        arrow = to_arrow_schema(schema, timezone="UTC")
+        writer.write(
+            iter([pa.RecordBatch.from_arrays([["k"], pa.array([value], arrow.field("n").type)], schema=arrow)])
+        )
 
 
 def test_what_cannot_be_written(job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,6 +296,7 @@ def test_what_cannot_be_written(job: Callable[..., Job], tmp_path: Path, monkeyp
         ("value BINARY", {}, "has no column key"),
         ("key BINARY, carrier STRING", {}, "are to be key and value, not key, carrier; documents need a codec"),
         ("key INT, value BINARY", {}, "the column key must be BINARY or STRING, not int"),
+        ("key STRING, version LONG", {"codec": "json"}, "the column version would not be written"),
         (SCHEMA, {"overwrite": True}, r"rows are added to a database: .mode\("),
         (SCHEMA, {"prefix": "a"}, "prefix does not go with this: it is for reading"),
         (SCHEMA, {"endpoints": "a:1"}, "give path or endpoints"),

@@ -1,0 +1,400 @@
+"""JSON values as columns, and rows as JSON values.
+
+A field of a JSON object is shown in the column of its name if the column's type holds its value exactly. What does not
+fit there, and fields without a column, stand in the column `_rescued_data`, a JSON object of what is left. If a schema
+does not ask for that column, a value that does not fit is an error with the key, and other fields are ignored.
+A field that is null and one that is missing are both null.
+
+`learned` finds the columns for a sample of values. A schema that is given may also ask for text as numbers, dates,
+times and bytes, and without `_rescued_data` for anything as STRING: what is no string is its JSON text.
+
+Values are UTF-8, one JSON object each. NaN and Infinity are read, as Python writes them, but never written.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import datetime as dt
+import json
+import math
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+    TimeType,
+)
+
+from logdb.errors import shown
+
+RESCUED: Final = "_rescued_data"
+JSON_TEXT: Final = "json"
+"""In a field's metadata: the column, a STRING, holds the JSON text of every value."""
+_INTEGERS: Final = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
+_EXACT: Final[dict[type[DataType], type]] = {BooleanType: bool, LongType: int, DoubleType: float, StringType: str}
+_TEXT_OF_BYTES: Final = "base64"
+_BELOW_MICROSECONDS: Final = re.compile(r"\.\d{6}\d*[1-9]")
+_MOST_DIGITS: Final = 38
+
+Convert = Callable[[Any], Any]
+
+
+class Documents(NamedTuple):
+    """The columns that values are shown in: some fields, and with `rescues` the rest. `zone`: of times without one."""
+
+    fields: tuple[StructField, ...]
+    rescues: bool
+    zone: dt.tzinfo | None = None
+
+    def columns(self, keys: pa.Array, values: pa.Array) -> dict[str, pa.Array]:
+        """The columns of some rows; null is a value without fields. Raises ValueError, which names the key."""
+        has_decimals = any("decimal" in field.dataType.simpleString() for field in self.fields)
+        decode, rows = _decoder(exactly=has_decimals), list[dict[str, Any]]()
+        for value in values.to_pylist():
+            rows.append({} if value is None else _parsed(decode, value, keys[len(rows)]))
+        columns = {field.name: self._column(field, rows, keys) for field in self.fields}
+        if self.rescues:
+            columns[RESCUED] = pa.array([_text(row) if row else None for row in rows], pa.string())
+        return columns
+
+    def _column(self, field: StructField, rows: Sequence[dict[str, Any]], keys: pa.Array) -> pa.Array:
+        name, kind = field.name, to_arrow_type(field.dataType, timezone="UTC")
+        items = [row.pop(name, None) for row in rows]
+        if not field.metadata and {*map(type, items)} <= {_EXACT.get(type(field.dataType)), type(None)}:
+            try:
+                return pa.array(items, kind)
+            except (pa.ArrowInvalid, OverflowError, UnicodeEncodeError):
+                pass  # it is one of them
+        convert = _text if field.metadata.get(JSON_TEXT) else self._conversion(field.dataType)
+        for at, item in enumerate(items):
+            try:
+                items[at] = None if item is None else convert(item)
+            except (ValueError, OverflowError, RecursionError):
+                if not self.rescues:
+                    what = f"should be {kind}, not {item!r:.60}"
+                    raise ValueError(f"the field {name!r} of key {shown(keys[at].as_py())} {what}") from None
+                items[at], rows[at][name] = None, item
+        return pa.array(items, kind)
+
+    # ---- one value; what is raised (ValueError, OverflowError) says that it does not fit
+
+    def _conversion(self, kind: DataType) -> Convert:
+        """How JSON values become ones of a type. Raises ValueError if it is for no JSON."""
+        match kind:
+            case BooleanType():
+                return self._boolean
+            case ByteType() | ShortType() | IntegerType() | LongType():
+                return self._integer(_INTEGERS[type(kind)])
+            case FloatType() | DoubleType():
+                return self._floating(np.float32 if isinstance(kind, FloatType) else np.float64)
+            case DecimalType():
+                return self._decimal(kind)
+            case StringType():
+                return self._string
+            case BinaryType():
+                return _binary
+            case DateType():
+                return lambda item: dt.date.fromisoformat(_only(item, str))
+            case TimestampType():
+                return self._timestamp
+            case TimestampNTZType():
+                return _local_time
+            case TimeType():
+                return lambda item: dt.time.fromisoformat(_of_microseconds(item))
+            case ArrayType():
+                return self._array(kind)
+            case MapType(keyType=StringType()):
+                return self._map(kind)
+            case StructType():
+                return self._struct(kind)
+        raise ValueError(f"a field of a JSON object cannot be {kind.simpleString()}")
+
+    def check(self) -> Documents:
+        """Itself. Raises ValueError if there is a column that JSON values have no conversion to."""
+        for field in self.fields:
+            self._conversion(field.dataType)
+        return self
+
+    def _number(self, item: Any) -> Any:
+        """A number, which may be text unless the rest is rescued."""
+        if isinstance(item, str) and not self.rescues:
+            item = _decoder(exactly=True)(item)
+        if isinstance(item, bool) or not isinstance(item, int | float):
+            raise ValueError
+        return item
+
+    def _boolean(self, item: Any) -> bool:
+        if isinstance(item, str) and not self.rescues:
+            item = {"true": True, "false": False}.get(item.lower())
+        return bool(_only(item, bool))
+
+    def _integer(self, bits: int) -> Convert:
+        end = 1 << (bits - 1)
+
+        def convert(item: Any) -> int:
+            item = self._number(item)
+            if item != int(item) or not -end <= item < end:
+                raise ValueError
+            return int(item)
+
+        return convert
+
+    def _floating(self, kind: type[np.floating[Any]]) -> Convert:
+        def convert(item: Any) -> Any:
+            item = self._number(item)
+            with np.errstate(over="ignore"):
+                converted = kind(float(item))
+            if int(converted) != item if isinstance(item, int) else math.isinf(converted) and item != converted:
+                raise ValueError
+            return converted
+
+        return convert
+
+    def _decimal(self, kind: DecimalType) -> Convert:
+        unit, limit = Decimal(1).scaleb(-kind.scale), Decimal(10) ** (kind.precision - kind.scale)
+
+        def convert(item: Any) -> Decimal:
+            item = self._number(item)
+            number = Decimal(getattr(item, "text", item) if isinstance(item, float) else item)
+            try:
+                if number.is_finite() and abs(number) < limit and number == (exact := number.quantize(unit)):
+                    return exact
+            except InvalidOperation:
+                pass
+            raise ValueError
+
+        return convert
+
+    def _string(self, item: Any) -> str:
+        if self.rescues or isinstance(item, str):
+            _only(item, str).encode()
+            return str(item)
+        return _text(item)
+
+    def _timestamp(self, item: Any) -> dt.datetime:
+        time = dt.datetime.fromisoformat(_of_microseconds(item))
+        return (time if time.tzinfo else time.replace(tzinfo=self.zone)).astimezone(dt.UTC)
+
+    def _array(self, kind: ArrayType) -> Convert:
+        convert = self._inner(kind.elementType, kind.containsNull)
+        return lambda item: [convert(one) for one in _only(item, list)]
+
+    def _map(self, kind: MapType) -> Convert:
+        convert = self._inner(kind.valueType, kind.valueContainsNull)
+        return lambda item: [(self._string(name), convert(one)) for name, one in _only(item, dict).items()]
+
+    def _struct(self, kind: StructType) -> Convert:
+        inner = {field.name: self._inner(field.dataType, field.nullable) for field in kind.fields}
+
+        def convert(item: Any) -> dict[str, Any]:
+            if _only(item, dict).keys() - inner.keys() and self.rescues:
+                raise ValueError
+            return {name: convert(item.get(name)) for name, convert in inner.items()}
+
+        return convert
+
+    def _inner(self, kind: DataType, nullable: bool) -> Convert:
+        convert = self._conversion(kind)
+
+        def of_null(item: Any) -> Any:
+            if item is None and not nullable:
+                raise ValueError
+            return None if item is None else convert(item)
+
+        return of_null
+
+
+def learned(rows: Iterable[tuple[bytes, bytes]], taken: Collection[str]) -> list[StructField]:
+    """The columns for JSON objects by their keys, without names that are taken. Raises ValueError, which names a key.
+
+    Numbers become BIGINT, DECIMAL(38,0) or DOUBLE, strings STRING; lists, objects and values of several types STRING
+    with JSON text, unless there are strings among them: then the column has these, and what else comes is rescued.
+    """
+    decode, kinds, names = _decoder(), dict[str, set[type]](), dict[str, str]()
+    for key, value in rows:
+        for name, item in _parsed(decode, value, pa.scalar(key)).items():
+            if names.setdefault(name.lower(), name) == name:  # Spark does not mind the case of a name
+                found = kinds.setdefault(name, set())
+                if item is not None:
+                    found.add(Decimal if type(item) is int and item.bit_length() > _BITS else type(item))
+    hidden = {"", *(name.lower() for name in taken)}
+    return [_learned(name, found) for name, found in kinds.items() if name.isprintable() and name.lower() not in hidden]
+
+
+_BITS: Final = 63
+
+
+def _learned(name: str, found: set[type]) -> StructField:
+    if not found or str in found:
+        return StructField(name, StringType())
+    for kind, among in (
+        (BooleanType(), {bool}),
+        (LongType(), {int}),
+        (DecimalType(_MOST_DIGITS, 0), {int, Decimal}),
+        (DoubleType(), {int, Decimal, float}),
+    ):
+        if found <= among:
+            return StructField(name, kind)
+    return StructField(name, StringType(), metadata={JSON_TEXT: True})
+
+
+# ---- parsing
+
+
+class _Written(float):
+    """A number that knows how it was written."""
+
+    text: str
+
+
+def _decoder(*, exactly: bool = False) -> Convert:
+    return json.JSONDecoder(parse_float=_written if exactly else _finite, object_pairs_hook=_unique).decode
+
+
+def _written(text: str) -> _Written:
+    number = _Written(_finite(text))
+    number.text = text
+    return number
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"the number {text:.40} is too large")
+    return number
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the field {next(name for name in names if names.count(name) > 1)!r} stands there twice")
+    return found
+
+
+def _parsed(decode: Convert, value: bytes, key: pa.Scalar) -> dict[str, Any]:
+    try:
+        found = decode(value.decode())
+    except (ValueError, RecursionError) as error:
+        what = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        raise ValueError(f"the value of key {shown(key.as_py())} is no JSON ({what})") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"the value of key {shown(key.as_py())} is no JSON object: {value!r:.60}")
+    return found
+
+
+def _text(item: Any) -> str:
+    """JSON text, with what is no Unicode as escapes."""
+    text = json.dumps(item, ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(item)
+    return text
+
+
+def _only(item: Any, kind: type) -> Any:
+    if not isinstance(item, kind):
+        raise ValueError
+    return item
+
+
+def _binary(item: Any) -> bytes:
+    if isinstance(item, dict) and item.keys() == {_TEXT_OF_BYTES}:
+        try:
+            return base64.b64decode(_only(item[_TEXT_OF_BYTES], str), validate=True)
+        except binascii.Error:
+            raise ValueError from None
+    return bytes(_only(item, str).encode())
+
+
+def _of_microseconds(item: Any) -> str:
+    if _BELOW_MICROSECONDS.search(_only(item, str)):
+        raise ValueError
+    return str(item)
+
+
+def _local_time(item: Any) -> dt.datetime:
+    time = dt.datetime.fromisoformat(_of_microseconds(item))
+    if time.tzinfo is not None:
+        raise ValueError
+    return time
+
+
+# ---- the other way round
+
+
+def check_encodable(schema: StructType, names: Sequence[str]) -> None:
+    """That the columns of these names can be written as JSON. Raises ValueError."""
+    for field in schema.fields:
+        if field.name in names:
+            _check_encodable(field.name, field.dataType)
+
+
+def _check_encodable(name: str, kind: DataType) -> None:
+    match kind:
+        case ArrayType():
+            _check_encodable(name, kind.elementType)
+        case MapType():
+            if not isinstance(kind.keyType, StringType):
+                raise ValueError(f"the column {name} has a map whose keys are no strings, which JSON has not")
+            _check_encodable(name, kind.valueType)
+        case StructType():
+            for field in kind.fields:
+                _check_encodable(name, field.dataType)
+        case _ if kind.typeName() in ("variant", "geometry", "geography", "interval"):
+            raise ValueError(f"the column {name} is {kind.simpleString()}, which JSON has not")
+
+
+def encoded(rows: pa.RecordBatch, keys: Sequence[bytes | None], texts: Collection[str]) -> Iterator[bytes]:
+    """Rows as JSON objects, with what was rescued in its place; `texts`: the columns that hold JSON text. Raises
+    ValueError, which names the key."""
+    encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain).encode
+    decode, some = _decoder(), _objects(rows)
+    for key in keys:
+        try:
+            row = next(some)
+            for name in texts:
+                row[name] = None if row[name] is None else decode(row[name])
+            if (rest := row.pop(RESCUED, None)) is not None:
+                row |= _only(decode(rest), dict)
+            yield encode(row).encode()
+        except (ValueError, OverflowError, RecursionError) as error:
+            raise ValueError(f"the row of key {shown(key or b'')} cannot be JSON: {error}") from None
+
+
+def _objects(rows: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+    try:
+        return iter(rows.to_pylist(maps_as_pydicts="strict"))
+    except (ValueError, OverflowError):  # a time that Python has not, in one of them
+        return (rows.slice(at, 1).to_pylist(maps_as_pydicts="strict")[0] for at in range(rows.num_rows))
+
+
+def _plain(thing: Any) -> Any:
+    """What Spark has and JSON has not."""
+    if isinstance(thing, bytes):
+        return {_TEXT_OF_BYTES: base64.b64encode(thing).decode()}
+    return thing.isoformat() if isinstance(thing, dt.date | dt.time) else str(thing)
