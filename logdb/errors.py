@@ -55,7 +55,8 @@ class ConflictError(LogDBError):
     """The transaction was aborted because something that it had read changed before it committed.
 
     Attributes: `key` (the key that changed), `version` (the version that won), `winner` (the label of the
-    transaction that wrote it, "" if it had none), `snapshot` (the version that the loser had read).
+    transaction that wrote it, "" if it had none), `snapshot` (the version that the loser had read). Where a server was
+    killed before what the transaction had read was durable, `key` is empty and `version` 0.
     """
 
     advice = Advice.RETRY
@@ -68,6 +69,16 @@ class ConflictError(LogDBError):
             f"aborted: {where} was changed{by} at version {version}, after this transaction's snapshot {snapshot};"
             " run the transaction again"
         )
+
+    @classmethod
+    def restarted(cls, snapshot: int) -> ConflictError:
+        """For a transaction whose snapshot a server has lost; no key has won."""
+        error = cls(b"", 0, "", snapshot, in_range=False)
+        error.args = (
+            f"aborted: its server was restarted, and may have lost what this transaction has read, since its snapshot"
+            f" {snapshot} was not durable yet; run the transaction again",
+        )
+        return error
 
 
 class Unavailable(LogDBError):

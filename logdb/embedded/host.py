@@ -82,7 +82,8 @@ SUFFIX_AT_CLOSE = 10_000
 
 
 class EmbeddedHost:
-    """A database of this process. `path`: its directory, or ":memory:"."""
+    """A database of this process. `path`: its directory, or ":memory:". `incarnation`: drawn at each opening. A version
+    that is not durable yet belongs to it: if it ends now, the next one gives the number to something else."""
 
     def __init__(
         self,
@@ -102,6 +103,7 @@ class EmbeddedHost:
         if checkpoint is not None and not read_only:
             self._checkpointer = Checkpointer(self, checkpoint, overlay_bytes)
         self.overlay_bytes = overlay_bytes
+        self.incarnation = secrets.randbits(63) + 1
         self._client = secrets.randbits(63) + 1
         self._sequence = 0
         self._leases: dict[object, int] = {}
@@ -616,6 +618,11 @@ class EmbeddedHost:
     def end(self, holder: object) -> None:
         """Let go of a snapshot."""
         self._leases.pop(holder, None)
+
+    def has_record_of(self, txn_id: TxnId) -> bool:
+        """Whether the log has a commit record of the transaction, or may have had one."""
+        with self.order_lock:
+            return self.coordinator.outcome(txn_id).status is not Status.NOT_FOUND
 
     def settled(self, gsn: int) -> None:
         """Return when everything up to `gsn`, which is durable, is applied."""

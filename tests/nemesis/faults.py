@@ -90,6 +90,17 @@ def forget_promises(scene: Scene, who: Process) -> Fault:
 # ---- faults of a disk
 
 
+def slow_down(scene: Scene, who: Process) -> Fault:
+    """Its disk is slow, so that there is always something that is ordered and not durable; mostly it is killed then."""
+    scene.servers.delay_flushes(who.name, scene.draw.choice((0.05, 0.2, 0.5)))
+    yield scene.while_()
+    if scene.draw.random() < 0.8:
+        who.kill()
+        yield 0.1
+        who.start()
+    scene.servers.delay_flushes(who.name, 0)
+
+
 def lose_power(scene: Scene, who: Process) -> Fault:
     """Killed, and what it had not synced is lost."""
     disk = scene.servers.disks[who.name]
@@ -204,6 +215,7 @@ PROCESS_FAULTS: dict[Callable[[Scene, Process], Fault], tuple[int, tuple[str, ..
     pause: (5, SERVERS),
     wipe: (5, ("ordering", "storage", "mapping")),
     forget_promises: (1, ("ordering",)),
+    slow_down: (5, WITH_DISK),
 }
 GROUND_FAULTS: dict[Callable[[Scene, Process], Fault], tuple[int, tuple[str, ...]]] = {
     lose_power: (4, (*WITH_DISK, "mapping")),

@@ -12,6 +12,7 @@ import runpy
 import sys
 from typing import Any
 
+from logdb.embedded import EmbeddedHost
 from logdb.log.segments.disk import Disk
 from logdb.store.records import Condition
 from logdb.txn.speculation import Belief
@@ -30,6 +31,13 @@ def acknowledge_before_the_sync(right: Any, disk: Disk, fd: int) -> None:
 def commit_what_is_only_believed(right: Any, belief: Belief, keys: Any) -> list[Condition]:
     """What a transaction has believed is not tested."""
     return []
+
+
+@planting.planted(EmbeddedHost, "__init__", OWN)
+def take_another_servers_snapshot_for_ones_own(right: Any, host: EmbeddedHost, *given: Any, **options: Any) -> None:
+    """A server that was started again is taken for the one before."""
+    right(host, *given, **options)
+    host.incarnation = 1
 
 
 PLANTED = {**OWN, **SIMULATED}

@@ -457,6 +457,7 @@ class Round:
             self._report("the feed that was followed differs from the one that is there")
         commits = [(change.version, change.label, _shown(change.changes)) for change in self._follower.seen]
         end = End(version, commits, state, settled, oldest)
+        end.reads_ahead = not self.servers.is_cluster
         end.states = [self._state_of(process, version) for process in self.servers.of("mapping")]
         return end
 

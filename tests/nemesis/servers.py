@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.ports import free_addresses
+from tests import slow_disk
 from tests.nemesis.disks import FailingDisk
 from tests.nemesis.network import Network
 
@@ -181,7 +182,7 @@ class Servers:
         self, ground: Loopback, roles: Mapping[str, str], *, policy: str, failures: int, planted: str = ""
     ) -> None:
         self.ground, self.path, self.roles = ground, ground.path, dict(roles)
-        self._python = [sys.executable, "-m", *(["tests.nemesis.planted", planted] if planted else [])]
+        self._planted = ["tests.nemesis.planted", planted] if planted else []
         self.is_cluster = "single" not in self.roles.values()
         self.has_database = not self.is_cluster or "mapping" in self.roles.values()
         self.disks = {name: ground.disk(name) for name, role in self.roles.items() if role != "aggregator"}
@@ -198,7 +199,8 @@ class Servers:
         self._config.write_text("\n".join(lines))
 
     def _server(self, name: str, role: str) -> Process:
-        command = [*self.ground.command(name), *self._python, "logdb_cli", "serve"]
+        python = [sys.executable, "-m", "tests.slow_disk", str(self._delay(name)), *self._planted]
+        command = [*self.ground.command(name), *python, "logdb_cli", "serve"]
         if self.is_cluster:
             command += [role, "--config", str(self._config), "--name", name]
         else:
@@ -208,7 +210,7 @@ class Servers:
     def client(self, name: str, *, seed: int, timeout_s: float, think_ms: float) -> Process:
         """A client process, at a host of its own."""
         client = Process(name, "client", [
-            *self.ground.command(name.partition("-")[0]), *self._python, "tests.nemesis.client",
+            *self.ground.command(name.partition("-")[0]), sys.executable, "-m", *self._planted, "tests.nemesis.client",
             "--endpoints", self.endpoints, "--history", str(self.history(name)), "--name", name, "--seed", str(seed),
             "--timeout", str(timeout_s), "--think-ms", str(think_ms), *([] if self.has_database else ["--log"]),
         ], self.path)  # fmt: skip
@@ -258,6 +260,13 @@ class Servers:
         leading = [name for name, role in self.roles.items()
                    if role == "ordering" and self.metric(name, "logdb_leader")]  # fmt: skip
         return leading[0] if leading else None
+
+    def delay_flushes(self, name: str, seconds: float) -> None:
+        """Have each flush of a server wait so long, from now on and in its next lives."""
+        slow_disk.set_delay(self._delay(name), seconds)
+
+    def _delay(self, name: str) -> Path:
+        return self.path / f"{name}.delay"
 
     def wipe(self, name: str) -> None:
         """Remove all data of a server that does not run."""

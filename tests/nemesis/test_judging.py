@@ -142,6 +142,17 @@ def test_a_conflict_that_was_none(lines: Lines, end: End) -> None:
     assert checks_of(lines, end) == {"a conflict is one"}
 
 
+def test_a_conflict_with_a_server_that_was_killed(lines: Lines, end: End) -> None:
+    """What such a transaction has read may have been lost; elsewhere there are neither."""
+    why = {"error": "ConflictError", "key": "", "version": 0, "snapshot": 9, "winner": ""}
+    lines.did("transfer", [["r", "account 0", "90 lost"]], status="fail", why=why, snapshot=9)
+    assert checks_of(lines, end) == {"a conflict is one", "nothing from nowhere"}
+    end.reads_ahead = True
+    assert checks_of(lines, end) == set()
+    lines.did("transfer", [["r", "account 0", "90 lost"]], snapshot=9, version=10)
+    assert checks_of(lines, end) == {"nothing from nowhere"}
+
+
 def test_an_error_that_nobody_can_expect(lines: Lines, end: End) -> None:
     lines.did("get", [["r", "cell 0", None]], status="info", why={"error": "Corruption"})
     assert checks_of(lines, end) == {"an error that nobody can expect"}

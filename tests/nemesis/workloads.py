@@ -36,6 +36,8 @@ def balance_of(value: str | None) -> int:
 
 
 ATTEMPTS = 3
+THOUGHTFUL, LONGEST_THOUGHT_S = 0.2, 3.0
+"""So many transactions take that long between their reads and their commit: servers come and go meanwhile."""
 LARGE_BYTES = 6_000
 
 
@@ -203,6 +205,8 @@ class Doing:
 
         async def told(txn: logdb.aio.Transaction) -> logdb.aio.Transaction:
             await body(txn)
+            if self.draw.random() < THOUGHTFUL:
+                await asyncio.sleep(self.draw.uniform(0, LONGEST_THOUGHT_S))
             self._txn_id = str(txn.id) if txn.writes else ""
             self.told["snapshot"] = txn.snapshot
             return txn

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests import slow_disk
+
 
 class ServerProcess:
     """A server of the directory `path`; it takes the same port again after `kill` and `start`."""
@@ -14,14 +16,13 @@ class ServerProcess:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.address = "127.0.0.1:0"
+        self._delay = path.with_name(f"{path.name}.delay")
         self.start()
 
     def start(self) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "logdb_cli", "serve", "--db", self.path, "--listen", self.address],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        slow = [sys.executable, "-m", "tests.slow_disk", self._delay]
+        serve = ["logdb_cli", "serve", "--db", self.path, "--listen", self.address]
+        self.process = subprocess.Popen([*slow, *serve], stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         ready = self.process.stdout.readline()
         assert ready.startswith("ready: "), ready
@@ -30,6 +31,10 @@ class ServerProcess:
     def kill(self) -> None:
         self.process.kill()
         self.process.communicate()
+
+    def delay_writes(self, seconds: float) -> None:
+        """How long each flush waits before it writes anything."""
+        slow_disk.set_delay(self._delay, seconds)
 
     def pause(self) -> None:
         self.process.send_signal(signal.SIGSTOP)

@@ -41,18 +41,20 @@ class Hello(_message.Message):
     def __init__(self, protocol: _Optional[int] = ..., release: _Optional[str] = ..., client: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., database: _Optional[bytes] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("protocol", "release", "database", "refusal", "denied")
+    __slots__ = ("protocol", "release", "database", "refusal", "denied", "incarnation")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     RELEASE_FIELD_NUMBER: _ClassVar[int]
     DATABASE_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
     DENIED_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     release: str
     database: bytes
     refusal: str
     denied: str
-    def __init__(self, protocol: _Optional[int] = ..., release: _Optional[str] = ..., database: _Optional[bytes] = ..., refusal: _Optional[str] = ..., denied: _Optional[str] = ...) -> None: ...
+    incarnation: int
+    def __init__(self, protocol: _Optional[int] = ..., release: _Optional[str] = ..., database: _Optional[bytes] = ..., refusal: _Optional[str] = ..., denied: _Optional[str] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
 class Request(_message.Message):
     __slots__ = ("id", "get", "write", "multi_get", "begin", "commit", "end", "scan", "history", "at", "outcome", "watch", "pin", "unpin", "facts", "compact", "checkpoint", "layout", "frames", "aborted")
@@ -199,7 +201,7 @@ class Begin(_message.Message):
     def __init__(self, lease: _Optional[int] = ..., read_only: _Optional[bool] = ..., at: _Optional[int] = ..., key: _Optional[bytes] = ...) -> None: ...
 
 class Commit(_message.Message):
-    __slots__ = ("sequence", "lease", "snapshot", "label", "reads", "ranges", "writes")
+    __slots__ = ("sequence", "lease", "snapshot", "label", "reads", "ranges", "writes", "incarnation")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     LEASE_FIELD_NUMBER: _ClassVar[int]
     SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
@@ -207,6 +209,7 @@ class Commit(_message.Message):
     READS_FIELD_NUMBER: _ClassVar[int]
     RANGES_FIELD_NUMBER: _ClassVar[int]
     WRITES_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     lease: int
     snapshot: int
@@ -214,7 +217,8 @@ class Commit(_message.Message):
     reads: _containers.RepeatedScalarFieldContainer[bytes]
     ranges: _containers.RepeatedCompositeFieldContainer[Range]
     writes: Writes
-    def __init__(self, sequence: _Optional[int] = ..., lease: _Optional[int] = ..., snapshot: _Optional[int] = ..., label: _Optional[str] = ..., reads: _Optional[_Iterable[bytes]] = ..., ranges: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., writes: _Optional[_Union[Writes, _Mapping]] = ...) -> None: ...
+    incarnation: int
+    def __init__(self, sequence: _Optional[int] = ..., lease: _Optional[int] = ..., snapshot: _Optional[int] = ..., label: _Optional[str] = ..., reads: _Optional[_Iterable[bytes]] = ..., ranges: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., writes: _Optional[_Union[Writes, _Mapping]] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
 class Range(_message.Message):
     __slots__ = ("start", "end")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import math
 import secrets
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Final, TypeVar
 
 from logdb.embedded.compactor import Compacted
 from logdb.embedded.feed import Change
-from logdb.errors import DatabaseClosed, FutureVersion, LimitExceeded
+from logdb.errors import ConflictError, DatabaseClosed, FutureVersion, LimitExceeded
 from logdb.hosts import Progress
 from logdb.net.first_reads import FirstReader
 from logdb.net.limits import MAX_POSITION, WireError
@@ -40,12 +40,20 @@ WATCH_S: Final = 5.0
 BATCH_ROWS: Final = 256
 """A page is handed on in parts: the later ones see what their transaction has written meanwhile."""
 
+T = TypeVar("T")
 
-class Held(NamedTuple):
-    """A snapshot that servers keep, under the number of a lease."""
 
-    lease: int
-    version: int
+class Held:
+    """A snapshot that servers keep, under the number of a lease. `incarnation`: of the database that gave it.
+
+    `is_lost`: that one is gone, and had not told that the version was durable.
+    """
+
+    __slots__ = ("incarnation", "is_lost", "lease", "version")
+
+    def __init__(self, lease: int, version: int, incarnation: int) -> None:
+        self.lease, self.version, self.incarnation = lease, version, incarnation
+        self.is_lost = False
 
 
 class RemoteHost:
@@ -62,7 +70,7 @@ class RemoteHost:
         self.speculation = Speculation(asyncio.get_running_loop().time)
         self._feeds: set[RemoteFeed] = set()
         self.connection = Connection(endpoints, timeout_s, self._client, credentials)
-        self.connection.restored = self._restored
+        self.connection.restarted, self.connection.restored = self._restarted, self._restored
 
     @classmethod
     async def connect(
@@ -225,9 +233,9 @@ class RemoteHost:
             return response.version, Verdict(Reason.CONDITION, failed=failed)
         return response.version, COMMITTED
 
-    async def begin_work(self, work: Workspace) -> FirstReader:
+    async def begin_work(self, work: Workspace) -> ServerReader:
         """A transaction, which takes its snapshot with its first read."""
-        reader = FirstReader(self, work)
+        reader = ServerReader(self, work)
         if self.closed:
             raise DatabaseClosed(self.path)
         if work.guard_writes:
@@ -245,7 +253,7 @@ class RemoteHost:
             begin.key = first_key
         response = await self._leased(request)
         work.snapshot = response.version
-        self._held[work] = Held(lease, response.version)
+        self._held[work] = Held(lease, response.version, self.connection.incarnation)
         return response.value if response.HasField("value") else None
 
     def end(self, holder: object) -> None:
@@ -256,22 +264,28 @@ class RemoteHost:
 
     async def commit(self, work: Workspace) -> int:
         """Commit what a transaction has read and written."""
-        lease, _ = self._held.pop(work, Held(0, 0))
+        held = self._held.pop(work, None)
         if self.closed:
             raise DatabaseClosed(self.path)
         if work.belief is not None:
             return await self._commit_believing(work, work.belief)
-        if not work.writes:
-            if work.snapshot <= self.connection.seen:  # durable: nothing to wait for
-                if lease:
-                    self.connection.tell(pb.Request(end=pb.End(lease=lease)))
-                return work.snapshot
-            commit = pb.Commit(lease=lease, snapshot=work.snapshot)
-            return (await self.connection.call(pb.Request(commit=commit))).version
-        txn_id = work.known_id or self.new_txn_id()
         request = pb.Request()
         commit = request.commit
-        commit.sequence, commit.lease, commit.snapshot, commit.label = txn_id.sequence, lease, work.snapshot, work.label
+        commit.snapshot = work.snapshot
+        if held is not None:
+            if held.is_lost:
+                raise ConflictError.restarted(held.version)
+            commit.lease = held.lease
+            if held.version > self.connection.seen:
+                commit.incarnation = held.incarnation
+        if not work.writes:
+            if commit.incarnation:  # what was read is not durable yet
+                return (await self.connection.call(request)).version
+            if held is not None:
+                self.connection.tell(pb.Request(end=pb.End(lease=held.lease)))
+            return work.snapshot
+        txn_id = work.known_id or self.new_txn_id()
+        commit.sequence, commit.label = txn_id.sequence, work.label
         commit.reads.extend(work.guarded_keys)
         fill_writes(commit.writes, work.writes)
         if ranges := work.read_set.ranges:
@@ -373,7 +387,7 @@ class RemoteHost:
         lease = self._new_lease()
         await self._leased(pb.Request(begin=pb.Begin(lease=lease, read_only=True, at=version)))
         self.end(holder)
-        self._held[holder] = Held(lease, version)
+        self._held[holder] = Held(lease, version, self.connection.incarnation)
 
     async def _leased(self, request: pb.Request) -> pb.Response:
         """The answer to a Begin. Without one nobody is left who would end its lease."""
@@ -389,8 +403,58 @@ class RemoteHost:
 
     def _restored(self) -> list[pb.Request]:
         """The snapshots of running transactions, to be held by a server that does not know of them."""
-        held = self._held.values()
+        held = [each for each in self._held.values() if not each.is_lost]
         return [pb.Request(begin=pb.Begin(lease=each.lease, at=each.version)) for each in held]
+
+    def _restarted(self) -> None:
+        """The database was opened again: what it had not told to be durable by then may be gone."""
+        for held in self._held.values():
+            held.is_lost = held.is_lost or held.version > self.connection.seen
+
+    def check_held(self, holder: object) -> None:
+        """Raises ConflictError if the holder's snapshot is lost."""
+        held = self._held.get(holder)
+        if held is not None and held.is_lost:
+            raise ConflictError.restarted(held.version)
+
+
+class ServerReader(FirstReader):
+    """What a transaction reads with. An answer that came after its snapshot was lost is none. Raises ConflictError."""
+
+    def __init__(self, host: RemoteHost, work: Workspace) -> None:
+        super().__init__(host, work)
+        self._server = host
+
+    async def get(self, key: bytes, at: int | None = None) -> bytes | None:
+        """The value of `key`."""
+        return await self._checked(super().get(key, at))
+
+    async def multi_get(self, keys: list[bytes], at: int | None = None) -> tuple[int, list[tuple[bytes, bytes]]]:
+        """(the version read, those of `keys` that exist)."""
+        return await self._checked(super().multi_get(keys, at))
+
+    async def scan(
+        self,
+        start: bytes | None,
+        end: bytes | None,
+        at: int | None = None,
+        *,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> AsyncIterator[Rows]:
+        """Batches of (key, value)."""
+        batches = super().scan(start, end, at, reverse=reverse, limit=limit)
+        while (batch := await self._checked(anext(batches, None))) is not None:
+            yield batch
+
+    async def _checked(self, read: Awaitable[T]) -> T:
+        try:
+            found = await read
+        except Exception:
+            self._server.check_held(self._work)
+            raise
+        self._server.check_held(self._work)
+        return found
 
 
 class RemoteFeed:

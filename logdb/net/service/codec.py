@@ -20,7 +20,7 @@ from logdb.store.ranges import MAX_BOUND_BYTES
 from logdb.store.records import Condition, Place, Range
 from logdb.txn.transaction import TransactionOver
 
-PROTOCOL: Final = 2
+PROTOCOL: Final = 3
 RELEASE: Final = metadata.version("logdb")
 METHOD: Final = f"/{pb.DESCRIPTOR.services_by_name['Database'].full_name}/Calls"
 

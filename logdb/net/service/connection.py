@@ -89,8 +89,8 @@ class EndedAtOnce(Exception):
 class Connection:
     """To one of `endpoints`, the next one when that fails. For one event loop.
 
-    `seen`: the newest version that any answer has told of. `restored`: the requests with which a new stream
-    begins.
+    `seen`: the newest version that any answer has told of. `incarnation`: of the database, at the server. `restarted`
+    is called when it is another one. `restored`: the requests with which a new stream begins.
     """
 
     def __init__(
@@ -100,8 +100,10 @@ class Connection:
         self._credentials = credentials
         self.seen = 0
         self.closed = False
+        self.restarted: Callable[[], object] = list
         self.restored: Callable[[], list[pb.Request]] = list
         self.database = b""
+        self.incarnation = 0
         self._next_id = 0
         self._calls: dict[int, Call] = {}
         self._outbox: list[pb.Request] = []
@@ -207,6 +209,9 @@ class Connection:
             welcome = responses_of(raw).welcome
             self._check(endpoint, welcome)
             self.database = welcome.database
+            if welcome.incarnation != self.incarnation:
+                self.restarted()
+                self.incarnation = welcome.incarnation
         except TimeoutError:
             await channel.close()
             raise Lost(f"{endpoint} does not answer: nothing within {self.timeout_s:g} s") from None

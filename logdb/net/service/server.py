@@ -115,7 +115,13 @@ class Server:
             refusal = "database"
         elif not hello.client:
             raise WireError("a Hello without a client")
-        welcome = pb.Welcome(protocol=PROTOCOL, release=RELEASE, database=self._database, refusal=refusal)
+        welcome = pb.Welcome(
+            protocol=PROTOCOL,
+            release=RELEASE,
+            database=self._database,
+            refusal=refusal,
+            incarnation=self._host.host.incarnation,
+        )
         await context.write(pb.Responses(welcome=welcome).SerializeToString())
         if refusal:
             log.warning("%s was refused: its %s is another (LogDB %s)", context.peer(), refusal, hello.release)

@@ -16,7 +16,15 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from logdb.embedded.coroutines import CoroutineHost
 from logdb.embedded.feed import Feed
-from logdb.errors import AccessDenied, DatabaseClosed, FutureVersion, LogDBError, OutcomeUnknown, Unavailable
+from logdb.errors import (
+    AccessDenied,
+    ConflictError,
+    DatabaseClosed,
+    FutureVersion,
+    LogDBError,
+    OutcomeUnknown,
+    Unavailable,
+)
 from logdb.net.answers import Advanced, Answers
 from logdb.net.limits import WireError
 from logdb.net.proto import database_pb2 as pb
@@ -479,7 +487,8 @@ class Session:
         self._check_leases()
         holder = object()
         if begin.HasField("at"):
-            self._host.hold(holder, self._at_version(begin.at))
+            at = self._host.at(begin.at) if begin.read_only else self._at_version(begin.at)
+            self._host.hold(holder, at)
             self._leases[begin.lease] = holder
             return pb.Response(version=begin.at)
         if begin.HasField("key"):
@@ -524,6 +533,8 @@ class Session:
     def _commit(self, request: pb.Request, commit: pb.Commit) -> pb.Response | None:
         try:
             txn_id = TxnId(self._client, commit.sequence)
+            if commit.incarnation not in (0, self._host.incarnation):
+                self._check_committed(txn_id, commit.snapshot)
             if not commit.sequence:
                 self._later(request, self._settled(commit.snapshot))
                 return None
@@ -543,6 +554,12 @@ class Session:
             self._release(commit.lease)
         self._unsynced.append(Written(request.id, txn_id, gsn, verdict, commit.snapshot))
         return None
+
+    def _check_committed(self, txn_id: TxnId, snapshot: int) -> None:
+        """A transaction with a snapshot that another incarnation had not made durable can only have committed there.
+        Raises ConflictError."""
+        if not txn_id.sequence or not self._host.has_record_of(txn_id):
+            raise ConflictError.restarted(snapshot)
 
     async def _settled(self, version: int) -> pb.Response:
         """What a transaction has read that wrote nothing is durable."""
@@ -670,7 +687,7 @@ class Session:
         self._later(request, answer(), reads=False)
 
     def _layout(self, request: pb.Request, layout: pb.Layout) -> None:
-        self._in_thread(request, stretches.layout, self._host, self._at_version(layout.version))
+        self._in_thread(request, stretches.layout, self._host, self._host.at(layout.version))
 
     def _frames(self, request: pb.Request, frames: pb.Frames) -> None:
         self._in_thread(request, stretches.frames, self._host, frames.first, frames.end)
