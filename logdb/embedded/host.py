@@ -15,7 +15,10 @@ EMB-3  Nobody reads before the floor: `compact` waits behind the leases of scans
 from __future__ import annotations
 
 import contextlib
+import logging
+import os
 import secrets
+import shutil
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -43,7 +46,7 @@ from logdb.errors import (
 )
 from logdb.log import LocalLog, MemoryLog, OrderedLog
 from logdb.log.contract import LogFailed, LogRecord, Record, Trimmed
-from logdb.store.checkpoint import Checkpoint
+from logdb.store.checkpoint import Checkpoint, check_tables, is_open
 from logdb.store.limits import INLINE_VALUE_BYTES, MAX_TRANSACTION_BYTES, check_label
 from logdb.store.mapping import KeyMap, Rows
 from logdb.store.records import (
@@ -70,6 +73,7 @@ from logdb.txn.transaction import Workspace
 from logdb.txn.validation import COMMITTED, SETTLED, Reason, Verdict, validate
 
 T = TypeVar("T")
+logger = logging.getLogger("logdb")
 
 OVERLAY_BYTES = 128 << 20
 REPLAY_BYTES = 4 * OVERLAY_BYTES
@@ -125,19 +129,44 @@ class EmbeddedHost:
         log_options: Mapping[str, Any] | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> EmbeddedHost:
-        """Open a directory and replay what its checkpoint does not cover.
+        """Open a directory and replay what its checkpoint does not cover; all, where the checkpoint is damaged.
 
-        `progress` hears (records replayed, of how many).
+        `progress` hears (records replayed, of how many). Raises as `logdb.open`.
         """
         directory = Directory.open(path, writable=not read_only, create=create)
         with contextlib.ExitStack() as undo:
             undo.callback(directory.close)
+            opening = path, directory, read_only, overlay_bytes, log_options or {}, progress
+            try:
+                if not (read_only and directory.is_written()):  # its writer has looked at it, and may be changing it
+                    check_tables(directory.map_path)
+                host = cls._open(*opening)
+            except Corruption as damage:
+                if read_only or is_open(directory.map_path) or damage.path != os.path.realpath(directory.map_path):
+                    raise
+                logger.warning("rebuilding the map: %s", damage)
+                shutil.rmtree(directory.map_path)
+                host = cls._open(*opening)
+            undo.pop_all()
+            return host
+
+    @classmethod
+    def _open(
+        cls,
+        path: Path,
+        directory: Directory,
+        read_only: bool,
+        overlay_bytes: int,
+        log_options: Mapping[str, Any],
+        progress: Callable[[int, int], None] | None,
+    ) -> EmbeddedHost:
+        with contextlib.ExitStack() as undo:
             log = LocalLog(
                 directory.log_path,
                 directory.log_id,
                 writable=not read_only,
                 follow=read_only and directory.is_written(),
-                **(log_options or {}),
+                **log_options,
             )
             undo.callback(log.close)
             checkpoint = Checkpoint(directory.map_path, directory.log_id, follow=read_only)
@@ -166,9 +195,7 @@ class EmbeddedHost:
         coordinator.restore(checkpoint.covers, checkpoint.state)
         oldest = log.left_by_trim(log.oldest())
         if 0 < checkpoint.covers < oldest - 1:
-            raise Corruption(
-                self.path, None, f"the checkpoint covers record {checkpoint.covers}, the log begins at {oldest}"
-            )
+            raise checkpoint.damaged(f"it covers record {checkpoint.covers}, the log begins at {oldest}")
         if coordinator.floor < oldest:  # the checkpoint, if there is one, is that of a rebuild that was killed
             begin_at_oldest(coordinator, log, log.durable)
         first, end = coordinator.applied + 1, log.durable + 1

@@ -16,7 +16,7 @@ from logdb.embedded.aside import replayed_aside
 from logdb.embedded.directory import Directory
 from logdb.errors import Corruption, LogDBError, shown
 from logdb.log import LocalLog
-from logdb.store.checkpoint import GONE, LARGE, LIVE, Checkpoint, Row
+from logdb.store.checkpoint import GONE, LARGE, LIVE, Checkpoint, Row, check_tables
 from logdb.store.records import (
     COMMIT,
     COMPACTION,
@@ -75,7 +75,12 @@ def verify_files(
     finally:
         log.close()
     if not damage and directory.map_path.exists():
-        keys, damage = _checkpoint_aside(path, directory.map_path)
+        try:
+            if not directory.is_written():
+                check_tables(directory.map_path, all_of_it=True)
+            keys, damage = _checkpoint_aside(path, directory.map_path)
+        except Corruption as found:
+            damage = [found]
     if progress is not None:
         progress(log_bytes + map_bytes, log_bytes + map_bytes)
     return checked + map_bytes, records, keys, damage

@@ -4,7 +4,7 @@ replays only the rest and the map may be larger than memory.
 What the core applies stays in memory until a checkpoint moves it into LMDB, in slices, by a thread of its own; the loop
 goes on meanwhile. All of it is a function of the log, so whatever is damaged or lost is made again: nothing here is
 ever waited for, and nothing here is ever a reason to stop. LMDB itself may end a process that reads damaged tables,
-which is why another one reads them first (`check`).
+which is why they are read without it first (`check`).
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
-import signal
-import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -25,8 +23,7 @@ import lmdb
 from logdb.cluster.mapping_server import MappingServer
 from logdb.cluster.replica import Places, Replica
 from logdb.errors import Corruption, Unavailable
-from logdb.store import checking
-from logdb.store.checkpoint import Checkpoint
+from logdb.store.checkpoint import Checkpoint, check_tables
 from logdb.store.mapping import KeyMap
 from logdb.store.overlay import Overlay
 from logdb.store.values import MisplacedValue
@@ -43,8 +40,6 @@ RETRY_S: Final = 2.0
 
 DAMAGE: Final = (Corruption, MisplacedValue, lmdb.Error)
 """What is raised where the tables are damaged."""
-ENDED_BY_DAMAGE: Final = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGXCPU})
-"""What ends a process that reads such tables, if nothing is raised."""
 
 logger = logging.getLogger("logdb.server")
 
@@ -175,28 +170,12 @@ def _opened(path: Path, identity: bytes) -> Checkpoint:
 
 
 async def check(path: Path) -> None:
-    """Remove the tables if they are not as they were written. Raises Unavailable when that cannot be found out.
-
-    Who finds out is a process of its own, since damage may end it.
-    """
-    if not (path / "data.mdb").exists():
-        return
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-P", checking.__file__, str(path), stderr=asyncio.subprocess.PIPE, start_new_session=True
-    )
+    """Remove the tables if they are not as they were written. Raises Unavailable when they cannot be read."""
     try:
-        said = (await process.communicate())[1].decode(errors="replace").strip()
-    finally:
-        if process.returncode is None:
-            process.kill()
-    ended = process.returncode
-    assert ended is not None
-    if ended == checking.DAMAGED or -ended in ENDED_BY_DAMAGE:
-        why = said if ended > 0 else f"reading it ended with {signal.Signals(-ended).name} {said}"
-        logger.warning("the checkpoint is damaged, and made again", extra={"why": why})
+        await asyncio.to_thread(check_tables, path)
+    except Corruption as damage:
+        logger.warning("the checkpoint is made again", extra={"why": damage.what})
         wipe(path)
-    elif ended:
-        raise Unavailable(f"the checkpoint in {path} could not be checked ({ended}): {said}")
 
 
 def wipe(path: Path) -> None:

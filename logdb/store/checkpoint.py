@@ -9,10 +9,13 @@ Tables:
 `tails`    the rest of keys that are longer than LMDB takes: a row of kind LINK under the first `ROOT_BYTES` bytes
            names a node, and the key goes on under its number, as deep as it takes. Order is kept: scans descend.
 `older`    BLAKE2b-128(key) + complement of the version -> row without its value, which stands in the log at `place`; or
-           with it (`inline`), where fetching it would be a journey; then every row of every table is sealed as well.
+           with it (`inline`), where fetching it would be a journey.
 `state`    what else is a function of the covered prefix, as rows that their owners write and read.
 `meta`     `covers`: every record up to this GSN is in the tables. `ceiling`: no row is newer than this.
            `pruned`: what only a read before this version could see was removed.
+
+Every row is sealed (`sealed.py`). The names of the tables end with their format, so a LogDB that has another one does
+not see them.
 
 A checkpoint is written in slices, one LMDB transaction each, while readers and writers go on; `covers` moves with the
 last one. A crash between two slices leaves rows newer than `covers`, which harms nobody: reads name their version,
@@ -35,11 +38,14 @@ from struct import Struct
 from typing import Any, Final, NamedTuple
 
 import lmdb
+from google_crc32c import extend
 
 from logdb.errors import Corruption, Unavailable, shown
+from logdb.store import checking
+from logdb.store.checking import RESIDUE
 from logdb.store.overlay import Entry, Overlay
 from logdb.store.records import Place, Value
-from logdb.store.sealed import SealedTxn
+from logdb.store.sealed import SealedTxn, damaged, opened, opened_rows
 
 MAP_BYTES: Final = 1 << 40
 SLICE_ROWS: Final = 2_000
@@ -61,8 +67,9 @@ _U64: Final = Struct("<Q")
 _DESCENDING: Final = Struct(">Q")
 _ALL_ONES: Final = (1 << 64) - 1
 
-TABLES: Final = (b"newest", b"live", b"large", b"tails", b"older", b"state", b"meta")
-DAMAGE: Final = (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.PanicError)
+FORMAT: Final = b"2"
+TABLES: Final = tuple(name + FORMAT for name in (b"newest", b"live", b"large", b"tails", b"older", b"state", b"meta"))
+DAMAGE: Final = (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.PanicError, lmdb.CursorFullError)
 _environments: dict[str, tuple[Any, list[Any], int]] = {}
 """By path: the environment, its tables, how many use it."""
 _environments_lock = threading.Lock()
@@ -92,15 +99,14 @@ class Checkpoint:
             self.switch(self.newest())
         except lmdb.Error as error:
             _release_environment(self._path)
-            raise Corruption(self._path, None, f"the checkpoint cannot be opened ({error}); rebuild it") from error
+            raise self.damaged(f"it cannot be opened ({error})") from error
         except BaseException:
             _release_environment(self._path)
             raise
 
     def newest(self) -> Any:
         """A snapshot of what the last slice has written (also one of another process), to `switch` to."""
-        txn = self._env.begin(db=self._live)
-        return SealedTxn(txn, self._path) if self._inline else txn
+        return SealedTxn(self._env.begin(db=self._live), self._path)
 
     def switch(self, snapshot: Any) -> None:
         """Read from now on from `snapshot`."""
@@ -116,6 +122,10 @@ class Checkpoint:
         """Read what has been written. A compaction prunes beside a checkpoint: an older snapshot must not win."""
         with self._renewing:
             self.switch(self.newest())
+
+    def damaged(self, what: str) -> Corruption:
+        """The error for tables that are not what they should be."""
+        return damaged(self._path, what)
 
     def covered_by(self, snapshot: Any) -> int:
         """What the tables covered when the snapshot was taken."""
@@ -137,7 +147,7 @@ class Checkpoint:
             with self._writing() as txn:
                 txn.put(b"log", log_id, db=self._meta)
         elif owner not in (log_id, None):
-            raise Corruption(self._path, None, "the checkpoint is that of another log; rebuild it")
+            raise self.damaged("it is that of another log")
 
     def _borrow(self, readers: list[Any]) -> Any:
         """A reader of the current snapshot. A follower has just one, the writer's own are as many as its threads."""
@@ -163,6 +173,8 @@ class Checkpoint:
                 return None
             row = self._row_of(txn, key, raw)
             return row if row.version <= at else self._older_row(txn, key, at)
+        except DAMAGE as error:
+            raise self.damaged(str(error)) from error
         finally:
             readers.append(txn)
 
@@ -176,9 +188,16 @@ class Checkpoint:
         except IndexError:
             txn = self._borrow(readers)
         try:
-            return txn.get(key)  # type: ignore[no-any-return]
+            row = txn.raw_get(key)
+        except DAMAGE as error:
+            raise self.damaged(str(error)) from error
         finally:
             readers.append(txn)
+        if row is None:
+            return None
+        if extend(RESIDUE, key + row) != RESIDUE:
+            return opened(key, row, self._path)  # raises
+        return row[:-4]  # type: ignore[no-any-return]
 
     def live_chunk(
         self, start: bytes | None, end: bytes | None, reverse: bool, most: int
@@ -193,8 +212,10 @@ class Checkpoint:
         try:
             if self._nodes or self._number(txn, b"nodes"):
                 return None
-            rows = _rows(txn, self._live, start, end, reverse, most)
-            return rows, [key for key, _ in _rows(txn, self._large, start, end, reverse, most)]
+            rows = self._rows(txn, self._live, start, end, reverse, most)
+            return rows, [key for key, _ in self._rows(txn, self._large, start, end, reverse, most)]
+        except DAMAGE as error:
+            raise self.damaged(str(error)) from error
         finally:
             readers.append(txn)
 
@@ -206,8 +227,10 @@ class Checkpoint:
             if self._nodes or self._number(txn, b"nodes"):
                 rows = list(islice(self._walk(txn, self._newest, b"", b"", start, end, reverse), most))
             else:
-                rows = _rows(txn, self._newest, start, end, reverse, most)
+                rows = self._rows(txn, self._newest, start, end, reverse, most)
             return [(key, ROW.unpack_from(raw)[1]) for key, raw in rows]
+        except DAMAGE as error:
+            raise self.damaged(str(error)) from error
         finally:
             readers.append(txn)
 
@@ -223,6 +246,8 @@ class Checkpoint:
                         if not key.startswith(prefix):
                             break
                         rows.append((key[len(prefix) :], raw))
+        except DAMAGE as error:
+            raise self.damaged(str(error)) from error
         finally:
             readers.append(txn)
         return rows
@@ -239,9 +264,31 @@ class Checkpoint:
                     bare[newest.kind] += 1
                 yield key, [newest, *(self._older_one(*found) for found in self._older_of(txn, key))]
             if bare != {LIVE: txn.stat(self._live)["entries"], LARGE: txn.stat(self._large)["entries"]}:
-                raise Corruption(self._path, None, "it has live values of keys that it does not know; rebuild it")
+                raise self.damaged("it has live values of keys that it does not know")
+        except DAMAGE as error:
+            raise self.damaged(str(error)) from error
         finally:
             readers.append(txn)
+
+    def _rows(
+        self, txn: SealedTxn, table: Any, start: bytes | None, end: bytes | None, reverse: bool, most: int
+    ) -> list[tuple[bytes, bytes]]:
+        """Up to `most` rows of a table without long keys, where a bound says as much when it is cut to their length."""
+        start, end = start and start[:ROOT_BYTES], end and end[:ROOT_BYTES]
+        with txn.raw_cursor(db=table) as cursor:
+            if reverse:
+                if not _before(cursor, end):
+                    return []
+                rows = list(islice(cursor.iterprev(), most))
+                if rows and start is not None and rows[-1][0] < start:
+                    del rows[len(rows) - bisect_left(rows[::-1], start, key=itemgetter(0)) :]
+            else:
+                if not (cursor.first() if start is None else cursor.set_range(start)):
+                    return []
+                rows = list(islice(cursor, most))
+                if rows and end is not None and rows[-1][0] >= end:
+                    del rows[bisect_left(rows, end, key=itemgetter(0)) :]
+        return opened_rows(rows, self._path)
 
     def _row_of(self, txn: Any, key: bytes, raw: bytes) -> Row:
         """The row of `key`, whose bytes in `newest` or `tails` are `raw`."""
@@ -249,7 +296,7 @@ class Checkpoint:
         if kind == LIVE:
             value = txn.get(key) if len(key) < ROOT_BYTES else raw[ROW_BYTES:]
             if value is None:
-                raise Corruption(self._path, None, f"the value of key {shown(key)} is missing; rebuild it")
+                raise self.damaged(f"the value of key {shown(key)} is missing")
             return Row(version, kind, place, value)
         return Row(version, kind, place, Place(*PLACED.unpack_from(raw, ROW_BYTES)) if kind == LARGE else None)
 
@@ -356,6 +403,7 @@ class Checkpoint:
             txn.put(b"covers", _U64.pack(covers), db=self._meta)
         self._env.reader_check()
         self._renew()
+        checking.note(Path(self._path))
 
     def prune(self, floor: int) -> Iterator[int]:
         """Remove, slice by slice, what only a read before version `floor` could see; yields the keys looked at.
@@ -378,15 +426,16 @@ class Checkpoint:
         with self._writing() as txn:
             txn.put(b"pruned", _U64.pack(floor), db=self._meta)
         self._renew()
+        checking.note(Path(self._path))
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[Any]:
         """A transaction of the tables. Raises Unavailable when it fails, on a full disk for example; Corruption."""
         try:
             with self._one_writer, self._env.begin(write=True) as txn:
-                yield SealedTxn(txn, self._path) if self._inline else txn
+                yield SealedTxn(txn, self._path)
         except DAMAGE as error:
-            raise Corruption(self._path, None, f"{error}; rebuild it") from error
+            raise self.damaged(str(error)) from error
         except lmdb.Error as error:
             raise Unavailable(
                 f"the checkpoint in {self._path} could not be written ({error}); nothing is lost, the log has it all"
@@ -473,27 +522,6 @@ class Checkpoint:
         return 0 if raw is None else int(_U64.unpack(raw)[0])
 
 
-def _rows(
-    txn: Any, table: Any, start: bytes | None, end: bytes | None, reverse: bool, most: int
-) -> list[tuple[bytes, bytes]]:
-    """Up to `most` rows of a table without long keys, where a bound says as much when it is cut to their length."""
-    start, end = start and start[:ROOT_BYTES], end and end[:ROOT_BYTES]
-    with txn.cursor(db=table) as cursor:
-        if reverse:
-            if not _before(cursor, end):
-                return []
-            rows = list(islice(cursor.iterprev(), most))
-            if rows and start is not None and rows[-1][0] < start:
-                del rows[len(rows) - bisect_left(rows[::-1], start, key=itemgetter(0)) :]
-        else:
-            if not (cursor.first() if start is None else cursor.set_range(start)):
-                return []
-            rows = list(islice(cursor, most))
-            if rows and end is not None and rows[-1][0] >= end:
-                del rows[bisect_left(rows, end, key=itemgetter(0)) :]
-        return rows
-
-
 def _row(value: Value, version: int, place: int) -> bytes:
     if type(value) is bytes:
         return ROW.pack(LIVE, version, place)
@@ -541,15 +569,32 @@ def _share_environment(path: str) -> tuple[Any, list[Any]]:
             env, users = None, 0
             try:
                 env = lmdb.open(path, map_size=MAP_BYTES, max_dbs=8, max_readers=1024, max_spare_txns=16)
-                tables = [env.open_db(name) for name in TABLES]
+                with env.begin(write=True) as txn:  # all or none: a part of them is damage
+                    tables = [env.open_db(name, txn=txn) for name in TABLES]
             except BaseException as error:
                 if env is not None:
                     env.close()
                 if isinstance(error, lmdb.Error):
-                    raise Corruption(path, None, f"the checkpoint cannot be opened ({error}); rebuild it") from error
+                    raise damaged(path, f"it cannot be opened ({error})") from error
                 raise
         _environments[path] = env, tables, users + 1
         return env, tables
+
+
+def check_tables(path: Path, *, all_of_it: bool = False) -> None:
+    """Look at the tables in `path`, if there are any, before LMDB maps them (`checking.py`).
+
+    `all_of_it`: trust no note. Looks at nothing while this process has them open. Must not run beside another process
+    that writes them. Raises Corruption: they must be rebuilt; Unavailable: they cannot be read.
+    """
+    if is_open(path):
+        return
+    try:
+        why = checking.find_damage(path, TABLES, all_of_it=all_of_it)
+    except OSError as error:
+        raise Unavailable(f"the tables in {path} cannot be read: {error.strerror}") from error
+    if why is not None:
+        raise damaged(os.path.realpath(path), why)
 
 
 def is_open(path: Path) -> bool:

@@ -1,37 +1,46 @@
 """Transactions of LMDB in which every row ends with a CRC32C of its key and itself, which no reader sees.
 
 LMDB has no checksums. A row that was damaged, or that stands where it does not belong, raises Corruption when it is
-read; rows and pages that are missing are found by `checking.py`.
+read; rows and pages that are missing are found by `checking.py`, before LMDB maps the file.
+
+The CRC begins with the residue that every sealed row leaves behind, so one CRC over many rows checks all of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from io import BytesIO
+from itertools import chain
+from pathlib import Path
 from struct import Struct
 from types import TracebackType
 from typing import Any, Final
 
-from google_crc32c import extend, value
+from google_crc32c import extend
 
 from logdb.errors import Corruption, shown
-from logdb.store.checking import is_sealed
+from logdb.store.checking import RESIDUE, forget
 
 SEAL: Final = Struct("<I")
+ADVICE: Final = "opening the database for writing rebuilds it from the log"
 
 
 class SealedTxn:
-    """The part of `lmdb.Transaction` that the tables use."""
+    """The part of `lmdb.Transaction` that the tables use. `raw_get` and `raw_cursor` leave the seals on."""
+
+    __slots__ = ("_path", "_txn", "abort", "delete", "raw_cursor", "raw_get", "stat")
 
     def __init__(self, txn: Any, path: str) -> None:
         self._txn, self._path = txn, path
         self.delete, self.stat, self.abort = txn.delete, txn.stat, txn.abort
+        self.raw_get, self.raw_cursor = txn.get, txn.cursor
 
     def get(self, key: bytes, db: Any = None) -> bytes | None:
         row = self._txn.get(key, db=db)
         return None if row is None else opened(key, row, self._path)
 
     def put(self, key: bytes, row: bytes, db: Any) -> None:
-        self._txn.put(key, row + SEAL.pack(extend(value(key), row)), db=db)
+        self._txn.put(key, row + SEAL.pack(extend(RESIDUE, key + row)), db=db)
 
     def cursor(self, db: Any) -> SealedCursor:
         return SealedCursor(self._txn.cursor(db=db), self._path)
@@ -68,6 +77,21 @@ class SealedCursor:
 
 def opened(key: bytes, row: bytes, path: str) -> bytes:
     """A row without its seal. Raises Corruption."""
-    if not is_sealed(key, row):
-        raise Corruption(path, None, f"the row of {shown(key)} is not what was written")
-    return row[: -SEAL.size]
+    if extend(RESIDUE, key + row) != RESIDUE or len(row) < 4:
+        raise damaged(path, f"the row of {shown(key)} is not what was written")
+    return row[:-4]
+
+
+def opened_rows(rows: list[tuple[bytes, bytes]], path: str) -> list[tuple[bytes, bytes]]:
+    """Rows without their seals. Raises Corruption."""
+    joined = BytesIO()
+    joined.writelines(chain.from_iterable(rows))
+    if extend(RESIDUE, joined.getvalue()) != RESIDUE:
+        return [(key, opened(key, row, path)) for key, row in rows]
+    return [(key, row[:-4]) for key, row in rows]
+
+
+def damaged(path: str, what: str) -> Corruption:
+    """The error for damage to the tables in `path`, which are looked at before they are opened again."""
+    forget(Path(path))
+    return Corruption(path, None, f"{what}; {ADVICE}")

@@ -188,7 +188,7 @@ def test_a_checkpoint_that_cannot_be_opened_holds_nothing_back(tmp_path: Path, m
         def __init__(self, *args: Any, **options: Any) -> None:
             self.env = opened(*args, **options)
 
-        def open_db(self, name: bytes) -> None:
+        def begin(self, *, write: bool) -> None:
             raise lmdb.CorruptedError("planted")
 
         def close(self) -> None:

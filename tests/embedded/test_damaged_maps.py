@@ -1,0 +1,244 @@
+"""A damaged map is never read from: it is found when the database is opened, or when a row is read, and rebuilt."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import lmdb
+import pytest
+
+import logdb
+from logdb.inspection import verify
+from logdb.store import checking
+from tests.embedded.opening import open_database
+
+KEYS = [b"key %04d" % number for number in range(400)]
+PAGE = 4096
+Contents = tuple[object, ...]
+
+
+def contents(db: logdb.Database) -> Contents:
+    """All that can be read, in every way."""
+    newest = dict(db.scan())
+    found = db.multi_get(KEYS)
+    assert {key: db.get(key) for key in newest} == newest
+    assert dict(found) == {key: newest[key] for key in KEYS if key in newest}
+    with db.transaction(read_only=True) as txn:
+        assert dict(txn.scan(reverse=True)) == newest
+    older = dict(db.at(db.pins["here"]).scan())
+    return newest, older, [list(db.history(key)) for key in KEYS[::40]]
+
+
+@pytest.fixture(scope="module")
+def closed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Contents]:
+    """A database whose map has rows in every table, and what it holds."""
+    path = tmp_path_factory.mktemp("closed") / "db"
+    with logdb.open(path) as db:
+        db.multi_put({key: b"first of " + key * 5 for key in KEYS})
+        db.multi_put({b"large": b"large " * 2_000, b"long" * 200: b"value", b"inline": b"inline" * 500})
+        db.pin("here")
+        db.checkpoint()
+        db.multi_put({key: b"second of " + key * 5 for key in KEYS[::3]})
+        db.delete(KEYS[1])
+        db.checkpoint()
+        db.put(KEYS[2], b"after the checkpoint")
+        return path, contents(db)
+
+
+@pytest.fixture
+def copied(closed: tuple[Path, Contents], tmp_path: Path) -> tuple[Path, Contents]:
+    shutil.copytree(closed[0], tmp_path / "db")
+    return tmp_path / "db", closed[1]
+
+
+def replace(tables: Path, data: bytes) -> None:
+    """Change the file in place, as damage does."""
+    with tables.open("r+b") as file:
+        file.write(data)
+        file.truncate()
+
+
+def flips(size: int, seed: int, count: int) -> list[Callable[[bytes], bytes]]:
+    rng = random.Random(seed)
+
+    def flip(at: int, bit: int) -> Callable[[bytes], bytes]:
+        return lambda data: data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :]
+
+    return [flip(rng.randrange(size), rng.randrange(8)) for _ in range(count)]
+
+
+def other_damage(size: int) -> list[Callable[[bytes], bytes]]:
+    last = size // PAGE - 1
+    return [
+        lambda data: b"",
+        lambda data: data[:100],
+        lambda data: data[:PAGE],
+        lambda data: data[: last * PAGE],
+        lambda data: data[: size // 2],
+        lambda data: data[:-1],
+        lambda data: bytes(size),
+        lambda data: data + bytes(PAGE),
+        lambda data: data + data,
+        *[lambda data, at=at * PAGE: data[:at] + bytes(PAGE) + data[at + PAGE :] for at in range(last + 1)],  # type: ignore[misc]
+        *[lambda data, at=at * PAGE: data[:at] + data[:PAGE] + data[at + PAGE :] for at in range(last + 1)],  # type: ignore[misc]
+    ]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_is_damaged_the_database_opens_with_all_that_it_held(
+    copied: tuple[Path, Contents], seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, truth = copied
+    tables = path / "map" / "data.mdb"
+    sound = tables.read_bytes()
+    damages = flips(len(sound), seed, 40) + (other_damage(len(sound)) if seed == 0 else [])
+    rebuilt = 0
+    for damage in damages:
+        caplog.clear()
+        replace(tables, damage(sound))
+        with logdb.open(path) as db:
+            assert contents(db) == truth
+        if caplog.records:
+            assert "rebuilding the map" in caplog.text
+            assert str(path / "map") in caplog.text
+            rebuilt += 1
+            tables.unlink()
+            tables.write_bytes(sound)
+    assert rebuilt >= len(damages) // 8
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_reader_names_the_damage_and_says_what_to_do(copied: tuple[Path, Contents], seed: int) -> None:
+    path, truth = copied
+    tables = path / "map" / "data.mdb"
+    sound = tables.read_bytes()
+    damages = flips(len(sound), seed + 10, 30) + (other_damage(len(sound)) if seed == 0 else [])
+    found = 0
+    for damage in damages:
+        replace(tables, damage(sound))
+        try:
+            with logdb.open(path, read_only=True) as db:
+                assert contents(db) == truth
+        except logdb.Corruption as error:
+            found += 1
+            assert str(path / "map") in str(error)
+            assert "opening the database for writing rebuilds it" in str(error)
+            assert [str(one.path) for one in verify(path).damage] == [str(path / "map")]
+    assert found >= len(damages) // 8
+    with logdb.open(path) as db:
+        assert contents(db) == truth
+    assert verify(path).damage == []
+
+
+def test_a_row_that_is_damaged_while_it_is_used_is_not_served_and_the_next_opening_mends_it(
+    copied: tuple[Path, Contents],
+) -> None:
+    path, truth = copied
+    tables = path / "map" / "data.mdb"
+    value = b"second of " + KEYS[3] * 5
+    with logdb.open(path) as db, logdb.open(path, read_only=True) as reader:
+        replace(tables, tables.read_bytes().replace(value, value.replace(b"second", b"sekond")))
+        for one in (db, reader):
+            reads: list[Callable[[], object]] = [
+                lambda one=one: one.get(KEYS[3]),  # type: ignore[misc]
+                lambda one=one: one.multi_get(KEYS),  # type: ignore[misc]
+                lambda one=one: list(one.scan()),  # type: ignore[misc]
+                lambda one=one: list(one.scan(KEYS[3], limit=1)),  # type: ignore[misc]
+                lambda one=one: list(one.at().scan(reverse=True)),  # type: ignore[misc]
+                lambda one=one: list(one.history(KEYS[3])),  # type: ignore[misc]
+            ]
+            for read in reads:
+                with pytest.raises(logdb.Corruption, match="opening the database for writing rebuilds it"):
+                    read()
+            assert one.get(KEYS[4]) == b"first of " + KEYS[4] * 5
+    with logdb.open(path) as db:
+        assert contents(db) == truth
+
+
+def test_rot_that_changes_no_time_is_found_once_a_row_of_it_was_read(
+    copied: tuple[Path, Contents], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, truth = copied
+    tables = path / "map" / "data.mdb"
+    value = b"second of " + KEYS[3] * 5
+    monkeypatch.setattr(checking, "_identity", lambda status: "the same file")
+    checking.note(path / "map")
+    replace(tables, tables.read_bytes().replace(value, value.replace(b"second", b"sekond")))
+    with logdb.open(path) as db, pytest.raises(logdb.Corruption):
+        db.get(KEYS[3])
+    with logdb.open(path) as db:
+        assert contents(db) == truth
+
+
+def test_a_sound_map_is_read_once_and_decoded_only_after_a_checkpoint_was_cut_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[str] = []
+    crc_of, walk = checking.crc_of, checking.walk
+    monkeypatch.setattr(checking, "crc_of", lambda file: looked.append("crc") or crc_of(file))
+    monkeypatch.setattr(checking, "walk", lambda file, tables: looked.append("walk") or walk(file, tables))
+
+    def looks() -> list[str]:
+        looked.clear()
+        logdb.open(tmp_path / "db").close()
+        return looked
+
+    with logdb.open(tmp_path / "db") as db:
+        db.multi_put({key: key for key in KEYS})
+        db.checkpoint()
+    assert looks() == []
+    os.utime(tmp_path / "db" / "map" / "data.mdb")
+    assert looks() == ["crc", "crc"]  # it is that of the note, which is written again
+    assert looks() == []
+    with open_database(tmp_path / "db") as db:
+        db.multi_put({key: b"other" for key in KEYS})
+        checkpoint = db._host.coordinator.map.checkpoint
+        assert checkpoint is not None
+        next(iter(checkpoint.write(db._host.coordinator.map.active)))
+    assert "walk" in looks()
+    assert looks() == []
+
+
+def test_a_map_of_the_version_before_is_rebuilt(copied: tuple[Path, Contents], caplog: pytest.LogCaptureFixture) -> None:
+    """Its tables had other names, and rows without seals."""
+    path, truth = copied
+    (path / "map" / checking.NOTE).unlink()
+    with lmdb.open(str(path / "map"), max_dbs=16, map_size=1 << 30) as env:
+        rows = {}
+        with env.begin(write=True) as txn:
+            for name in list(txn.cursor().iternext(values=False)):
+                table = env.open_db(name, txn=txn)
+                rows[name.rstrip(b"2")] = list(txn.cursor(table))
+                txn.drop(table)
+            for name, found in rows.items():
+                table = env.open_db(name, txn=txn)
+                for key, row in found:
+                    txn.put(key, row[:-4], db=table)
+    with logdb.open(path) as db:
+        assert contents(db) == truth
+    assert "another version of LogDB" in caplog.text
+    assert verify(path).damage == []
+
+
+def test_a_map_that_the_log_has_outrun_is_rebuilt(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A directory put together from two backups: the map is older than what compaction has trimmed."""
+    path = tmp_path / "db"
+    host_options = {"segment_bytes": 5_000}
+    with open_database(path, **host_options) as db:
+        db.multi_put({key: b"1" for key in KEYS})
+        db.checkpoint()
+    shutil.copytree(path / "map", tmp_path / "old")
+    with open_database(path, **host_options) as db:
+        for number in range(40):
+            db.multi_put({key: b"%d" % number for key in KEYS})
+        db.compact()
+        truth = dict(db.scan())
+    shutil.rmtree(path / "map")
+    shutil.copytree(tmp_path / "old", path / "map")
+    with logdb.open(path) as db:
+        assert dict(db.scan()) == truth
+    assert "the log begins at" in caplog.text
