@@ -26,6 +26,7 @@ from logdb.errors import Corruption, Unavailable
 from logdb.store.checkpoint import Checkpoint, check_tables
 from logdb.store.mapping import KeyMap
 from logdb.store.overlay import Overlay
+from logdb.store.sealed import ADVICE
 from logdb.store.values import MisplacedValue
 from logdb.txn.ledger import StateRow
 
@@ -174,7 +175,8 @@ async def check(path: Path) -> None:
     try:
         await asyncio.to_thread(check_tables, path)
     except Corruption as damage:
-        logger.warning("the checkpoint is made again", extra={"why": damage.what})
+        why = damage.what.removesuffix(f"; {ADVICE}")
+        logger.warning("the checkpoint is damaged, and made again", extra={"why": why})
         wipe(path)
 
 

@@ -195,7 +195,7 @@ def test_a_sound_map_is_read_once_and_decoded_only_after_a_checkpoint_was_cut_sh
     assert looks() == ["crc", "crc"]  # it is that of the note, which is written again
     assert looks() == []
     with open_database(tmp_path / "db") as db:
-        db.multi_put({key: b"other" for key in KEYS})
+        db.multi_put(dict.fromkeys(KEYS, b"other"))
         checkpoint = db._host.coordinator.map.checkpoint
         assert checkpoint is not None
         next(iter(checkpoint.write(db._host.coordinator.map.active)))
@@ -203,7 +203,7 @@ def test_a_sound_map_is_read_once_and_decoded_only_after_a_checkpoint_was_cut_sh
     assert looks() == []
 
 
-def test_a_map_of_the_version_before_is_rebuilt(copied: tuple[Path, Contents], caplog: pytest.LogCaptureFixture) -> None:
+def test_a_map_of_another_format_is_rebuilt(copied: tuple[Path, Contents], caplog: pytest.LogCaptureFixture) -> None:
     """Its tables had other names, and rows without seals."""
     path, truth = copied
     (path / "map" / checking.NOTE).unlink()
@@ -227,14 +227,14 @@ def test_a_map_of_the_version_before_is_rebuilt(copied: tuple[Path, Contents], c
 def test_a_map_that_the_log_has_outrun_is_rebuilt(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A directory put together from two backups: the map is older than what compaction has trimmed."""
     path = tmp_path / "db"
-    host_options = {"segment_bytes": 5_000}
-    with open_database(path, **host_options) as db:
-        db.multi_put({key: b"1" for key in KEYS})
+    small = {"segment_bytes": 5_000}
+    with open_database(path, **small) as db:
+        db.multi_put(dict.fromkeys(KEYS, b"1"))
         db.checkpoint()
     shutil.copytree(path / "map", tmp_path / "old")
-    with open_database(path, **host_options) as db:
+    with open_database(path, **small) as db:
         for number in range(40):
-            db.multi_put({key: b"%d" % number for key in KEYS})
+            db.multi_put(dict.fromkeys(KEYS, b"%d" % number))
         db.compact()
         truth = dict(db.scan())
     shutil.rmtree(path / "map")
