@@ -364,6 +364,42 @@ def test_a_client_that_vanishes_lets_go_of_its_snapshots(served: Served) -> None
         assert db.compact().floor > 1
 
 
+def test_a_stream_that_is_cancelled_while_it_ends_lets_go_of_its_snapshots(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """gRPC cancels the handler of a stream that is lost, which may have noticed before."""
+    send, run = session.Session._send, session.Session.run
+    ending, ended = threading.Event(), threading.Event()
+    streams: list[asyncio.Task[None]] = []
+
+    async def slow_to_end(self: session.Session) -> None:
+        try:
+            await send(self)
+        finally:
+            ending.set()
+            await asyncio.Event().wait()
+
+    async def noted(self: session.Session) -> None:
+        streams.append(asyncio.current_task())  # type: ignore[arg-type]
+        try:
+            await run(self)
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(session.Session, "_send", slow_to_end)
+    monkeypatch.setattr(session.Session, "run", noted)
+    db = logdb.connect(served.address)
+    with db.transaction() as txn:
+        assert txn.get(b"k") is None
+        assert served.host.host._leases
+        db.close()
+        assert ending.wait(20)
+        served.loop.call(streams[0].cancel)
+        assert ended.wait(20)
+        assert not served.host.host._leases
+        txn.close()
+
+
 def test_closing_ends_those_who_wait(served: Served) -> None:
     db = logdb.connect(served.address)
     threads = threading.active_count()

@@ -197,10 +197,12 @@ class Session:
             ending = (sending, reading, draining, stalled, *self._tasks)
             for task in ending:
                 task.cancel()
-            await asyncio.gather(*ending, return_exceptions=True)
-            self._share.give_up()
-            for lease in list(self._leases):
-                self._release(lease)
+            try:
+                await asyncio.gather(*ending, return_exceptions=True)
+            finally:  # gRPC may cancel this wait, too
+                self._share.give_up()
+                for lease in list(self._leases):
+                    self._release(lease)
 
     async def _finish(self, sending: asyncio.Task[None]) -> None:
         while (self._ready or self._writing or self._syncs or self._tasks or self._in_line) and not sending.done():
