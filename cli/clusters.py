@@ -321,7 +321,8 @@ def _show(now: Status, before: Status) -> None:
     leader = titles.get(now.leader, "nobody")
     cuts, records = now.rates(before)
     click.echo(f"cluster {now.cluster}: {leader} leads, the tail is {_number(now.tail)}, the oldest record "
-               f"{_number(now.oldest)}, {_number(cuts)} cuts/s, {_number(records)} records/s")  # fmt: skip
+               f"{_number(now.oldest)}, {_number(cuts)} cuts/s, {_number(records)} records/s, "
+               f"{_number(now.cut_interval_ms)} ms between two cuts at least")  # fmt: skip
     there = {server.address: server for server in now.servers}
     rendering.rows(SHARDS, [_shard_row(shard, there) for shard in now.shards])
     rendering.rows(SERVERS, [_server_row(server) for server in now.servers])
@@ -334,6 +335,8 @@ def _shard_row(shard: Shard, there: dict[str, Server]) -> tuple[int, str, str]:
         gone = "" if server.number == number else "gone"
         note = gone or ("silent" if not server.alive else "joining" if number in shard.joining else "")
         words.append(f"{number}={server.title}" + (f" ({note})" if note else ""))
+    numbered = {server.number: server.title for server in there.values()}
+    words += [f"{number}={numbered[number]} (replaced)" for number in shard.replaced if number in numbered]
     return shard.shard, shard.state, ", ".join(words)
 
 
@@ -392,6 +395,34 @@ def finalize_shard(
     with _changing(ctx, path, endpoints) as operator:
         operator.finalize_shard(shard, grace)
     rendering.answer(as_json, {"finalized": shard}, f"shard {shard} takes no appends any more")
+
+
+@cluster.command()
+@click.argument("shard", type=click.IntRange(min=1))
+@_anywhere
+@as_json
+@click.pass_context
+def add_replica(ctx: click.Context, path: Path, endpoints: str | None, shard: int, as_json: bool) -> None:
+    """Have one more server hold SHARD, which is finalized: so that more readers are served side by side. If the
+    cluster runs on this machine and there is no spare, one is started first.
+    """
+    with _changing(ctx, path, endpoints) as operator:
+        server = operator.add_replica(shard)
+    rendering.answer(as_json, {"server": server, "shard": shard}, f"server {server} copies shard {shard}")
+
+
+@cluster.command()
+@click.argument("milliseconds", type=click.FloatRange(0, 10_000))
+@_anywhere
+@as_json
+@click.pass_context
+def cut_interval(ctx: click.Context, path: Path, endpoints: str | None, milliseconds: float, as_json: bool) -> None:
+    """Order new records only every so many MILLISECONDS, from now on, whatever cut_interval_ms says in the cluster
+    file. 0 orders as soon as possible; more lets a large log make fewer and larger cuts, and appends wait longer.
+    """
+    with _changing(ctx, path, endpoints) as operator:
+        operator.set_cut_interval(milliseconds / 1_000)
+    rendering.answer(as_json, {"cut_interval_ms": milliseconds}, f"cuts are {milliseconds:g} ms apart at least")
 
 
 @cluster.command()

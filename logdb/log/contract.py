@@ -150,7 +150,15 @@ class Reconfigurable(Log, Protocol):
         """
 
     def replace_server(self, server: int) -> int:
-        """Take a server out of its shard, and put a spare one in its place. Returns that one's number."""
+        """Put a spare server in the place of this one, which serves until that has caught up and then is wiped.
+        Returns the new one's number."""
+
+    def add_replica(self, shard: int) -> int:
+        """One more server for a finalized shard, which answers its readers as soon as it has copied the shard. Returns
+        its number."""
+
+    def set_cut_interval(self, seconds: float) -> None:
+        """Order new records only every so many seconds (0: at once): fewer and larger cuts, for a longer wait."""
 
     def members(self, shard: int) -> tuple[int, ...]:
         """The servers of a shard, by number. Raises NotOfThisShard."""

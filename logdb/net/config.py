@@ -114,6 +114,7 @@ class StorageServerConfig(ServerConfig):
 
     heartbeat_ms: int = 100
     suspect_after_ms: int = 1_000
+    straggle_after_ms: int = 5_000
     buffer_mib: int = 16
     segment_mib: int = 64
 
@@ -131,6 +132,7 @@ class StorageServerConfig(ServerConfig):
             ask_ns=2 * self.heartbeat_ms * MILLISECOND,
             resend_ns=self.heartbeat_ms * MILLISECOND,
             suspect_after_ns=self.suspect_after_ms * MILLISECOND,
+            straggle_after_ns=self.straggle_after_ms * MILLISECOND,
             buffer_bytes=self.buffer_mib << 20,
         )
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from logdb.errors import AccessDenied
 from logdb.log.contract import Batch, LogFailed, LogRecord, NotOfThisShard, Record, ShardPolicy, View
-from logdb.log.cores import Address
+from logdb.log.cores import SECOND, Address
 from logdb.log.scalog import calls, messages
 from logdb.log.scalog.client import ClientConfig, LogClient
 from logdb.log.scalog.messages import ShardState
@@ -186,6 +186,14 @@ class AsyncRemoteLog:
         """Put a spare server in the place of this one. Returns its number."""
         return await self.reconfigure(messages.ReplaceServer(server, 0))
 
+    async def add_replica(self, shard: int) -> int:
+        """One more server for a finalized shard. Returns its number."""
+        return await self.reconfigure(messages.AddReplica(shard, 0))
+
+    async def set_cut_interval(self, seconds: float) -> None:
+        """Order new records only every so many seconds."""
+        await self.reconfigure(messages.SetCutInterval(round(seconds * SECOND)))
+
     async def members(self, shard: int) -> tuple[int, ...]:
         """The servers of a shard. Raises NotOfThisShard."""
         return _members(await self.configuration(), shard)
@@ -338,6 +346,14 @@ class RemoteLog:
     def replace_server(self, server: int) -> int:
         """Put a spare server in the place of this one. Returns its number."""
         return self.reconfigure(messages.ReplaceServer(server, 0))
+
+    def add_replica(self, shard: int) -> int:
+        """One more server for a finalized shard. Returns its number."""
+        return self.reconfigure(messages.AddReplica(shard, 0))
+
+    def set_cut_interval(self, seconds: float) -> None:
+        """Order new records only every so many seconds."""
+        self.reconfigure(messages.SetCutInterval(round(seconds * SECOND)))
 
     def members(self, shard: int) -> tuple[int, ...]:
         """The servers of a shard. Raises NotOfThisShard."""

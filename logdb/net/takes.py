@@ -44,6 +44,7 @@ TAKES: Final[dict[Role, frozenset[type]]] = {
             m.Suspect,
             m.SuspectAggregator,
             m.Tally,
+            m.Unreachable,
         }
     ),
     Role.STORAGE: frozenset(

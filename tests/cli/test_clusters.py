@@ -114,6 +114,12 @@ def test_a_cluster_from_its_beginning_to_its_end(path: Path) -> None:
     assert (dead["name"], dead["process"], dead["state"]) == (leader, None, "connection refused")
 
     assert json.loads(call("up", "--dir", path, "--json"))["started"] == [leader]
+    assert "is live, only a finalized one can have more replicas" in call("add-replica", "--dir", path, 2, code=3)
+    assert json.loads(call("add-replica", "--json", "--dir", path, 1))["shard"] == 1
+    assert len(shards(status("--dir", path))[1][1]) == 3
+    assert call("cut-interval", "--dir", path, 2.5) == "cuts are 2.5 ms apart at least\n"
+    assert status("--dir", path)["cut_interval_ms"] == 2.5
+    assert ", 2.5 ms between two cuts at least\n" in call("status", "--dir", path, "--interval", 0.1)
     with logdb.connect(up["endpoints"]) as db:
         assert db.put(b"10", b"x") == 11
         assert [key for key, _ in db.scan()] == sorted(b"%d" % number for number in range(11))

@@ -110,6 +110,29 @@ def test_replacing_a_server_while_appends_go_on(log: Reconfigurable) -> None:
     appending.check()
 
 
+def test_more_replicas_of_a_finalized_shard(log: Reconfigurable) -> None:
+    shard = a_shard(log)
+    gsns, _ = log.append_to_shard(numbered(3), shard)
+    with pytest.raises(Unavailable, match="only a finalized one can have more replicas"):
+        log.add_replica(shard)
+    before = log.members(shard)
+    log.add_shard()
+    log.finalize_shard(shard)
+    new = log.add_replica(shard)
+    assert log.members(shard) == (*before, new)
+    assert [log.read_record(gsn, shard).payload for gsn in gsns] == [b"0", b"1", b"2"]
+
+
+def test_the_interval_of_cuts_while_appends_go_on(log: Reconfigurable) -> None:
+    with Appending(log) as appending:
+        log.set_cut_interval(0.02)
+        log.append(numbered(1, 3))
+        log.set_cut_interval(0)
+    with pytest.raises(Unavailable, match="0 to 10 s between two cuts"):
+        log.set_cut_interval(11)
+    appending.check()
+
+
 def test_what_cannot_be_done_is_refused(log: Reconfigurable) -> None:
     with pytest.raises(Unavailable):
         log.finalize_shard(1000)

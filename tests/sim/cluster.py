@@ -100,6 +100,7 @@ class Cluster:
             heartbeat_ns=shape.heartbeat_ns,
             ask_ns=2 * shape.heartbeat_ns,
             suspect_after_ns=4 * shape.heartbeat_ns,
+            straggle_after_ns=12 * shape.heartbeat_ns,
             resend_ns=shape.heartbeat_ns,
             meta_ns=shape.heartbeat_ns // 4,
         )

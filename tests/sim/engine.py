@@ -137,6 +137,13 @@ class SimulatedLog:
         new: int = self.call(calls.Reconfigure(messages.ReplaceServer(server, 0)))
         return new
 
+    def add_replica(self, shard: int) -> int:
+        new: int = self.call(calls.Reconfigure(messages.AddReplica(shard, 0)))
+        return new
+
+    def set_cut_interval(self, seconds: float) -> None:
+        self.call(calls.Reconfigure(messages.SetCutInterval(round(seconds * SECOND))))
+
     def members(self, shard: int) -> tuple[int, ...]:
         config = self._shards().get(shard)
         if config is None:

@@ -4,9 +4,8 @@ What may be lost for ever is bounded by what the protocol promises to survive: i
 their disk or a bit of it, and of the ordering replicas a minority at a time: some of them stay away for ever, others
 come back with an empty disk and count as lost until they have joined again. All else is healed in the end.
 
-A server that is replaced wipes its disk, so a healthy one that is replaced, by the operator or because it was
-suspected, counts as a loss: while one is lost the operator replaces nobody in its shard, and where the log's policy
-is to replace, a seed has either lost disks or what makes servers look dead.
+A server that is replaced keeps its data until its successor has it, so what makes servers look dead (pauses, splits,
+slow disks) is no loss, whatever the log's policy makes of it.
 """
 
 from __future__ import annotations
@@ -19,8 +18,11 @@ from typing import Any
 
 from logdb.log.cores import MILLISECOND
 from logdb.log.scalog import calls, messages
-from logdb.log.scalog.commands import FailurePolicy
 from logdb.log.scalog.messages import ShardState
+from logdb.net.parcels import Role
+from logdb.net.security.access import Right
+from logdb.net.security.needs import BRINGS
+from logdb.net.takes import TAKES
 from tests.sim.cluster import Cluster
 from tests.sim.process import Process
 from tests.sim.workload import Application
@@ -38,6 +40,14 @@ class Trouble:
     long: float = 4.0
 
 
+def forged(config: messages.ShardConfig, server: int) -> list[Any]:
+    """All that a client with the right to write can say of a server to the ordering layer."""
+    kinds: Any = sorted(BRINGS[Right.WRITE] & TAKES[Role.ORDERING], key=repr)
+    names = {"shard": config.shard, "epoch": config.epoch, "server": server}
+    accusing = [kind for kind in kinds if "server" in kind._fields]
+    return [kind(**{name: names[name] for name in kind._fields}) for kind in accusing]
+
+
 class Faults:
     """Makes trouble in a cluster until `heal`."""
 
@@ -47,8 +57,6 @@ class Faults:
         self.draw = self.world.draw("faults")
         self.healed = False
         self.losses_left = cluster.shape.f
-        self.lost: set[str] = set()
-        self.replacing = 0
         self.replicas_left = (cluster.shape.replicas - 1) // 2
         self.storms = 0
         self.operated: list[tuple[Any, Any]] = []
@@ -221,6 +229,30 @@ class Faults:
         others = [other.address for other in self.cluster.processes() if other is not process]
         return self._partition([process.address], others, self.draw.random() < 0.3)
 
+    def cut_off_client(self) -> bool:
+        """A client reaches no storage server, or none reaches it, for long; the ordering layer it does."""
+        process = self._someone("client")
+        if process is None:
+            return False
+        servers = [other.address for other in self.cluster.storage]
+        span = self.draw.randint(10, 40) * self.cluster.shape.heartbeat_ns
+        sides = ([process.address], servers)
+        one, other = sides if self.draw.random() < 0.5 else sides[::-1]
+        return self._partition(one, other, self.draw.random() < 0.3, span)
+
+    def forging_client(self) -> bool:
+        """A client accuses every server of the log of having failed, to every replica."""
+        process, leader = self._someone("client"), self._leader()
+        if process is None or leader is None:
+            return False
+        core: Any = leader.core
+        for config in core.state.view().shards:
+            for member in config.members:
+                for message in forged(config, member.server):
+                    for replica in self.cluster.ordering:
+                        self.cluster.network.send(process.address, replica.address, message)
+        return True
+
     def _storm(self, **weather: Any) -> bool:
         self.storms += 1
         for name, value in weather.items():
@@ -263,49 +295,59 @@ class Faults:
     def _free_disk(self, process: Process) -> None:
         process.disk.full = False
 
-    def _may_lose(self, process: Process) -> bool:
-        """Whether the protocol promises to survive the loss of this disk, which then is as good as lost: not while a
-        member of its shard has still to copy from it what the one before had."""
-        if not self.losses_left or self.replacing:
-            return False
-        cores: list[Any] = [one.core for one in self.cluster.ordering if one.core is not None]
-        latest = max(cores, key=lambda core: core.slot, default=None)
-        if latest is None or latest.slot < self.cluster.ordered:  # who knew that a server was replaced may be dead
-            return False
-        for shard in latest.state.shards.values():
-            if shard.joining and any(member.address == process.address for member in shard.members):
-                return False
-        return True
-
-    def _loses(self, process: Process) -> None:
-        self.losses_left -= 1
-        self.lost.add(process.address)
-
     def flip_a_bit(self) -> bool:
         """In a stored segment: the process goes on until it reads that, and starts no more after that."""
         process = self._someone("storage")
-        if process is None or not self._may_lose(process) or not process.disk.flip("segment-"):
+        if process is None or not self.losses_left or not process.disk.flip("segment-"):
             return False
-        self._loses(process)
+        self.losses_left -= 1
         return True
 
     def flip_a_bit_and_kill(self) -> bool:
         """In any journal of a server that then dies: it must be wiped before it starts again."""
         process = self._someone("storage")
-        if process is None or not self._may_lose(process) or not process.disk.flip():
+        if process is None or not self.losses_left or not process.disk.flip():
             return False
-        self._loses(process)
+        self.losses_left -= 1
         self._kill(process, self._span())
         return True
 
     def lose_disk(self) -> bool:
         process = self._someone("storage")
-        if process is None or not self._may_lose(process):
+        if process is None or not self.losses_left:
             return False
-        self._loses(process)
+        self.losses_left -= 1
         self._kill(process, self._span())
         process.wipe()
         return True
+
+    def lose_disk_beside_a_replacement(self) -> bool:
+        """A server that is well is replaced, and before its successor has caught up another member loses its disk."""
+        leader = self._leader()
+        core: Any = leader.core if leader is not None else None
+        shard = self._shard(core.state.view(), ShardState.LIVE) if core is not None else None
+        if not self.losses_left or shard is None or len(shard.members) < 2:
+            return False
+        one, other = self.draw.sample(shard.members, 2)
+        self.losses_left -= 1
+        self._have("lose disk beside a replacement", messages.ReplaceServer(one.server, 0))
+        self._lose_soon(other.server, 40)
+        return True
+
+    def _lose_soon(self, server: int, left: int) -> None:
+        """This member loses its disk once another one of its shard is joining, or at the latest after a while."""
+        leader = self._leader()
+        core: Any = leader.core if leader is not None else None
+        known = core.state.servers.get(server) if core is not None else None
+        joining = known is not None and known.shard and core.state.shards[known.shard].joining
+        if known is None or not (joining or not left):
+            if left and not self.healed:
+                self.world.after(self.cluster.shape.heartbeat_ns // 10, lambda _: self._lose_soon(server, left - 1))
+            return
+        process = next(one for one in self.cluster.storage if one.address == known.address)
+        if not self.healed and process.core is not None:
+            self._kill(process, self._span())
+            process.wipe()
 
     def wipe_replica(self) -> bool:
         """An ordering replica, as often as not one that leads, loses its disk and with it its promises."""
@@ -350,13 +392,11 @@ class Faults:
 
     def _have(self, name: str, change: messages.Reconfiguration) -> None:
         """Have a change carried out."""
-        self.replacing += type(change) is messages.ReplaceServer
         self.cluster.operator.call(calls.Reconfigure(change), lambda result: self._operated(name, change, result))
 
     def _operated(self, name: str, change: Any, result: Any) -> None:
         self._count(f"{name}: {'refused' if isinstance(result, Exception) else 'done'}")
         self.operated.append((change, result))
-        self.replacing -= type(change) is messages.ReplaceServer
 
     def _shard(self, view: messages.View, *states: ShardState) -> messages.ShardConfig | None:
         found: messages.ShardConfig | None = self._pick([shard for shard in view.shards if shard.state in states])
@@ -375,9 +415,7 @@ class Faults:
 
     def replace_server(self, view: messages.View) -> Any:
         shard = self._shard(view, ShardState.LIVE)
-        if shard is None or any(member.address in self.lost for member in shard.members):
-            return None
-        return messages.ReplaceServer(self.draw.choice(shard.members).server, 0)
+        return shard and messages.ReplaceServer(self.draw.choice(shard.members).server, 0)
 
     def replace_all_servers(self, view: messages.View) -> Any:
         """All of one shard, and never mind that each must be copied from the others before these can go."""
@@ -392,6 +430,9 @@ class Faults:
     def add_replica(self, view: messages.View) -> Any:
         shard = self._shard(view, ShardState.FINALIZED)
         return shard and messages.AddReplica(shard.shard, 0)
+
+    def set_cut_interval(self, view: messages.View) -> Any:
+        return messages.SetCutInterval(self.draw.choice((0, 0, self.cluster.shape.heartbeat_ns // 5)))
 
     def seal_segment(self, view: messages.View) -> Any:
         shard = self._shard(view, ShardState.LIVE)
@@ -467,6 +508,8 @@ FAULTS: dict[str, Callable[[Faults], bool]] = {
     "split off leader": Faults.split_off_leader,
     "split ordering layer": Faults.split_ordering_layer,
     "isolate": Faults.isolate,
+    "cut off client": Faults.cut_off_client,
+    "forging client": Faults.forging_client,
     "lossy network": Faults.lossy_network,
     "doubling network": Faults.doubling_network,
     "reordering network": Faults.reordering_network,
@@ -475,6 +518,7 @@ FAULTS: dict[str, Callable[[Faults], bool]] = {
     "flip a bit": Faults.flip_a_bit,
     "flip a bit and kill": Faults.flip_a_bit_and_kill,
     "lose disk": Faults.lose_disk,
+    "lose disk beside a replacement": Faults.lose_disk_beside_a_replacement,
     "wipe replica": Faults.wipe_replica,
     "lose replica": Faults.lose_replica,
 }
@@ -486,6 +530,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "replace server": Faults.replace_server,
     "replace all servers": Faults.replace_all_servers,
     "add replica": Faults.add_replica,
+    "set cut interval": Faults.set_cut_interval,
     "seal segment": Faults.seal_segment,
     "open segment": Faults.open_segment,
     "set parent": Faults.set_parent,
@@ -509,36 +554,21 @@ AT_THE_ORDERING_LAYER = (
     "reordering network",
     "slow disk",
 )
-LOSSES = {"flip a bit", "flip a bit and kill", "lose disk"}
-LOOKS_DEAD = {
-    "kill storage",
-    "kill in mid-write",
-    "power failure",
-    "pause",
-    "clock jump",
-    "split",
-    "split one way",
-    "split partly",
-    "isolate",
-    "lossy network",
-    "reordering network",
-    "slow disk",
-    "full disk",
-}
+AT_CLIENTS = ("kill client", "cut off client", "forging client")
+"""What no server can be blamed for."""
 
 
-def trouble_of(draw: random.Random, policy: FailurePolicy) -> Trouble:
-    """The trouble of a seed. One in eight has none, one in eight of the others no faults or no operations, one in four
-    has its faults at the ordering layer."""
+def trouble_of(draw: random.Random) -> Trouble:
+    """The trouble of a seed. One in eight has none, one in twelve its faults at clients, one in eight of the others no
+    faults or no operations, one in four has its faults at the ordering layer."""
     if draw.random() < 1 / 8:
         return Trouble((), ())
+    if draw.random() < 1 / 12:
+        return Trouble(AT_CLIENTS, (), every_ns=draw.choice((15, 40, 100)) * MILLISECOND)
     share = draw.choice((0.15, 0.4, 0.8))
     kinds = AT_THE_ORDERING_LAYER if draw.random() < 1 / 4 else tuple(FAULTS)
     faults = tuple(name for name in kinds if draw.random() < share)
     operations = tuple(name for name in OPERATIONS if draw.random() < share)
-    if policy is not FailurePolicy.FINALIZE_AND_ADD:
-        spared = draw.choice((LOSSES, LOOKS_DEAD))
-        faults = tuple(name for name in faults if name not in spared)
     if draw.random() < 1 / 8:
         faults = ()
     elif draw.random() < 1 / 8:

@@ -22,8 +22,10 @@ from logdb.log.scalog.messages import (
     Register,
     ShardState,
     ShardTally,
+    Suspect,
     TailIs,
     TrimLog,
+    Unreachable,
     Update,
 )
 
@@ -195,6 +197,31 @@ def a_new_member_counts_as_caught_up_at_once(patch: pytest.MonkeyPatch) -> None:
         shard._config = None
 
     patch.setattr(state.OrderingState, "_replace", replace)
+
+
+@plant
+def a_replaced_server_goes_at_once(patch: pytest.MonkeyPatch) -> None:
+    right = state.OrderingState._replace
+
+    def replace(
+        self: state.OrderingState, shard: shards.Shard, server: int, spare: state.Server, applied: state.Applied
+    ) -> None:
+        right(self, shard, server, spare, applied)
+        shard.replaced = ()
+        self._forget(self.servers[server], applied)
+        self._shard_changed(shard, applied)
+
+    patch.setattr(state.OrderingState, "_replace", replace)
+
+
+@plant
+def a_client_that_reaches_no_server_is_believed(patch: pytest.MonkeyPatch) -> None:
+    def believe(self: ordering.OrderingReplica, hint: Unreachable, sender: str, now: int) -> None:
+        known = self.state.servers.get(hint.server)
+        if known is not None and known.shard:
+            self._verdict(Suspect(known.shard, self.state.shards[known.shard].epoch, known.id), sender, now)
+
+    patch.setitem(ordering._ANSWER, Unreachable, believe)
 
 
 @plant

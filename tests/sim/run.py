@@ -12,7 +12,7 @@ from logdb.log.scalog import calls, messages
 from logdb.log.scalog.commands import FailurePolicy
 from tests.sim.checks import Copy, check_all, check_answered, truth_of
 from tests.sim.cluster import Cluster, NotAnswered, Shape
-from tests.sim.faults import Faults, Trouble, trouble_of
+from tests.sim.faults import AT_CLIENTS, Faults, Trouble, trouble_of
 from tests.sim.history import History
 from tests.sim.network import weather_of
 from tests.sim.prober import Prober
@@ -65,7 +65,7 @@ def plan_of(draw: random.Random) -> Plan:
         snapshot_bytes=draw.choice((2_000, 4 << 20)),
         weather=weather_of(draw),
     )
-    return Plan(shape, load_of(draw), trouble_of(draw, policy), lasting_ns=draw.choice((200, 400, 800)) * MILLISECOND)
+    return Plan(shape, load_of(draw), trouble_of(draw), lasting_ns=draw.choice((200, 400, 800)) * MILLISECOND)
 
 
 class Simulation:
@@ -88,14 +88,28 @@ class Simulation:
             applications = {
                 process.address: Application(world, process, plan.load, self.history) for process in cluster.clients
             }
+            before = self._configured()
             faults = Faults(cluster, applications, plan.trouble)
             world.run(world.now + plan.lasting_ns)
             faults.heal()
             for application in applications.values():
                 application.stopping = True
             self._recover(list(applications.values()))
+            if not plan.trouble.operations and set(plan.trouble.faults) <= set(AT_CLIENTS):
+                self._check_unchanged(before)
         except NotAnswered as error:
             raise Failure("liveness: calls are answered", str(error)) from None
+
+    def _configured(self) -> list[tuple[Any, ...]]:
+        """What reconfigurations change: states, members and seals."""
+        cores: list[Any] = [one.core for one in self.cluster.ordering if one.core is not None]
+        view = max(cores, key=lambda core: core.slot).state.view()
+        return [(one.state, one.members, [(it.id, it.sealed) for it in one.segments]) for one in view.shards]
+
+    def _check_unchanged(self, before: list[tuple[Any, ...]]) -> None:
+        after = self._configured()
+        if after != before:
+            raise Failure("nothing healthy is reconfigured", f"{before} became {after}")
 
     def _recover(self, applications: list[Application]) -> None:
         world, cluster, history = self.world, self.cluster, self.history
@@ -121,6 +135,7 @@ class Simulation:
             "subscribers reach the tail",
             [one for one in followings if one.ended is None],
         )
+        self._see_to_successors(limit)
         prober = Prober(cluster)
         self.view = view = prober.views(limit)
         added, asked = view.next_shard - 1, cluster.operator.asked[messages.AddShard]
@@ -169,6 +184,21 @@ class Simulation:
             if live:
                 return
             cluster.operator.do(messages.AddShard(()), limit)
+
+    def _see_to_successors(self, limit: int) -> None:
+        """They catch up, and those that they replaced go. A successor that has lost its disk is replaced itself: of a
+        finalized shard, in which nobody is suspected, by the operator."""
+        cluster, world = self.cluster, self.world
+        before: set[int] = set()
+        while joining := {server: one for one in cluster.view(limit).shards for server in one.joining}:
+            if world.now > limit - 20 * self.plan.shape.heartbeat_ns:
+                raise Failure("liveness: successors catch up", f"{joining}")
+            for server in sorted(before & joining.keys()):
+                if joining[server].state is messages.ShardState.FINALIZED:
+                    cluster.add_storage().start()
+                    cluster.operator.do(messages.ReplaceServer(server, 0), limit)
+            before = set(joining)
+            world.run(world.now + 20 * self.plan.shape.heartbeat_ns)
 
     def _wait(self, limit: int, done: Callable[[], bool], what: str, suspects: list[Any]) -> None:
         if not done() and not self.world.run(limit, done):

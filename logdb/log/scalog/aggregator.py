@@ -130,7 +130,7 @@ class Aggregator:
             known = self._newest.get(report.shard)
             head, last, oldest = (known.head, known.last, known.oldest) if known else (0, 0, 1)
             update = Update(report.shard, config.epoch, config, (), head, last, oldest)
-            for member in config.members:  # who was replaced asks, and is told so
+            for member in config.members:  # who has left asks, and is told so
                 if member.server == report.server:
                     self._out.append(Send(member.address, Updates(self._version, (update,))))
         elif self._watch.collect(config, report, now):
@@ -255,7 +255,7 @@ class Aggregator:
                 continue
             if config.reports_to == me:
                 self.mine.append(config.shard)
-                self._members[config.shard] = tuple(member.address for member in config.members)
+                self._members[config.shard] = tuple(member.address for member in config.holders)
             elif ways.get(config.reports_to, ROOT) != ROOT:
                 self._through[config.shard] = ways[config.reports_to]
 

@@ -15,9 +15,8 @@ from logdb.log.scalog.messages import (
     Changed,
     NotLeader,
     Reconfiguration,
-    ShardConfig,
-    Suspect,
     TailIs,
+    Unreachable,
     ViewIs,
 )
 
@@ -98,9 +97,9 @@ class Council:
         self._questions.ask(number, Change(number, change), self._whom(), answered)
         return number
 
-    def suspect(self, config: ShardConfig, server: int) -> None:
-        """Tell that a server seems to have failed."""
-        self._desk.send(self._leader, Suspect(config.shard, config.epoch, server))
+    def suspect(self, server: int) -> None:
+        """Tell that a server does not answer."""
+        self._desk.send(self._leader, Unreachable(server))
 
     # ---- who leads
 

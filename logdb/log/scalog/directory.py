@@ -5,6 +5,9 @@ from __future__ import annotations
 from logdb.log.cores import Address
 from logdb.log.scalog.messages import Segment, ShardConfig, ShardState, View
 
+SELDOM = 7
+"""Servers that were replaced are asked every so many turns."""
+
 
 class Directory:
     """The newest view that has come, and indexes over it.
@@ -38,7 +41,7 @@ class Directory:
         self.trimmed(view.oldest)
         self.shards = {config.shard: config for config in view.shards}
         self._segments = {segment.id: (segment, config) for config in view.shards for segment in config.segments}
-        self._addresses = {member.server: member.address for config in view.shards for member in config.members}
+        self._addresses = {member.server: member.address for config in view.shards for member in config.holders}
         self.leaving &= self.shards.keys()
         self._ended &= self._segments.keys()
         self._round_trips = {server: time for server, time in self._round_trips.items() if server in self._addresses}
@@ -112,9 +115,17 @@ class Directory:
         return entry[0].primary, self._addresses[entry[0].primary]
 
     def member(self, shard: int, turn: int) -> Address | None:
-        """A member of a shard: all of them, turn by turn."""
+        """Who has records of a shard: all of them, turn by turn; those that were replaced seldom, for most are down."""
         config = self.shards.get(shard)
-        return config.members[turn % len(config.members)].address if config is not None and config.members else None
+        if config is None or not config.members:
+            return None
+        if config.replaced and turn % SELDOM == SELDOM - 1:
+            return config.replaced[turn // SELDOM % len(config.replaced)].address
+        return config.members[turn % len(config.members)].address
+
+    def turns(self, config: ShardConfig) -> int:
+        """So many turns of `member` go round once."""
+        return max(SELDOM * len(config.replaced), 2 * len(config.members) if config.replaced else len(config.members))
 
     def has_existed(self, shard: int) -> bool:
         """Whether there is, or was, such a shard by this view."""

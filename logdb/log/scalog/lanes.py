@@ -201,7 +201,7 @@ class Lane:
             return False
         if self._forgotten is None:
             self._forgotten = self._turn
-        return self._turn - self._forgotten > 2 * len(config.members)
+        return self._turn - self._forgotten > 2 * self._directory.turns(config)
 
     def _decide(self, start: int, end: int, gsn: int) -> None:
         """The records with the numbers `start` to `end` - 1 have GSNs from `gsn` on, or are NEVER in this segment, or
@@ -322,7 +322,7 @@ class Lane:
         if other != primary[1]:
             self._ask_fates(other)
         if desk.now - max(self._heard_at, batch.sent_at) >= desk.config.suspect_after_ns:
-            self._council.suspect(config, primary[0])
+            self._council.suspect(primary[0])
             self._council.refresh()
 
     def _ask_fates(self, member: Address | None) -> None:

@@ -36,6 +36,8 @@ from logdb.log.scalog.tally import LeafWatch, Tallies
 from logdb.log.scalog.tree import ROOT
 
 CUT, HEARTBEAT = "ordering.cut", "ordering.heartbeat"
+HINT_PERIODS = 10
+"""What a client says of a server counts for so many times `suspect_after_ns`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,8 @@ class OrderingConfig:
 class Leader:
     """A leader's soft state. It puts effects into `out`, and what it wants chosen into `wanted`.
 
+    `unreachable`: when clients last said of members that they do not answer.
+
     `flight`: the cut that is proposed and not chosen yet. `fresh`: what was applied since the last updates, which went
     out when `told_cut` was the newest cut and `told_version` the view's version.
     """
@@ -95,6 +99,7 @@ class Leader:
         self._told_all_at = self._cut_at = now
         self._cut_timer = 0
         self._spare_heard: dict[int, int] = {}
+        self.unreachable: dict[int, int] = {}
         self._asked: dict[Hashable, bytes] = {}
         self._asked_by_value: dict[bytes, Hashable] = {}
         self._direct: list[tuple[Shard, tuple[Address, ...]]] = []
@@ -133,8 +138,14 @@ class Leader:
         """This spare is alive."""
         self._spare_heard[server] = now
 
+    def hint(self, server: int, now: int) -> None:
+        """A client does not reach this server. That says as much of the client: it is remembered, for people."""
+        known = self.state.servers.get(server)
+        if known is not None and known.shard:
+            self.unreachable[server] = now
+
     def judge(self, verdict: Suspect | Recovered, now: int) -> None:
-        """Somebody says so: have the log's policy carried out, if it can do anything about it."""
+        """A leaf says so: have the log's policy carried out, if it can do anything about it."""
         if isinstance(verdict, Suspect):
             failed = Failed(*verdict, self.live_spares(now))
             if self.state.helps(failed):
@@ -171,8 +182,14 @@ class Leader:
                 return self.flight
         return None
 
+    @property
+    def interval_ns(self) -> int:
+        """The least time between two cuts: as it was set while the log ran, else as it is configured."""
+        chosen = self.state.interval
+        return self.config.interval_ns if chosen is None else chosen
+
     def _may_cut(self, now: int) -> bool:
-        interval = self.config.interval_ns
+        interval = self.interval_ns
         if self.state.finalizing:
             interval = max(interval, self.config.finalizing_interval_ns)
         at = self._cut_at + interval
@@ -239,6 +256,8 @@ class Leader:
         if now - self._told_all_at >= self.config.heartbeat_ns // 2:
             self._told_all_at = now
             self._tell_all()
+        since = now - HINT_PERIODS * self.config.suspect_after_ns
+        self.unreachable = {one: at for one, at in self.unreachable.items() if at > since and one in self.state.servers}
         if now - self.watch.looked >= self.config.suspect_after_ns // 4:
             watched = (shard.config() for shard in self.state.shards.values() if shard.reports_to == ROOT)
             for verdict in self.watch.watch(watched, now):
@@ -294,7 +313,7 @@ class Leader:
         """Every member hears of a new configuration at once, whatever aggregators there are."""
         state = self.state
         update = shard.update(told, state.last, state.oldest)
-        for server, address in shard.members:
+        for server, address in shard.holders:
             message = You(state.servers[server].token, server, False, update)
             self.out.append(Send(address, message))
 
@@ -325,7 +344,7 @@ class Leader:
         for shard in state.shards.values():
             if shard.state is ShardState.FINALIZED and shard.links:
                 update = Update(shard.id, shard.epoch, None, (), shard.head, state.last, state.oldest)
-                for member in shard.members:
+                for member in shard.holders:
                     self.out.append(Send(member.address, Updates(state.version, (update,))))
 
     def _route(self) -> None:
@@ -338,7 +357,7 @@ class Leader:
             if shard.state is ShardState.FINALIZED:
                 continue
             if shard.reports_to == ROOT:
-                self._direct.append((shard, tuple(member.address for member in shard.members)))
+                self._direct.append((shard, tuple(member.address for member in shard.holders)))
             else:
                 children[top[shard.reports_to]].append(shard)
         self._children = list(children.items())

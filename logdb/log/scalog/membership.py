@@ -52,12 +52,14 @@ class Membership:
         self._joined_at_head: int | None = None
         self._learned_at = 0
         self._reported: Report | None = None
+        self._disk_moved = 0
 
     # ---- starting
 
     def start(self, journals: Mapping[str, Journal]) -> None:
         """Be what the journals say."""
         shard = self._shard
+        self._disk_moved = shard.now
         self._journals = dict(journals)
         covered = self._meta.recover(journals[META]) if META in journals else {}
         if shard.token == 0:
@@ -188,12 +190,12 @@ class Membership:
     # ---- configurations
 
     def _adopt(self, config: ShardConfig) -> None:
-        """Be a member of the shard as it is configured now, or none."""
+        """Be a member of the shard as it is configured now, or one that was replaced and keeps what it has, or none."""
         shard = self._shard
         if shard.config is None or shard.config.reports_to != config.reports_to:
             self._above.new_parent()
         shard.config = config
-        if all(member.server != shard.server for member in config.members):
+        if all(member.server != shard.server for member in config.holders):
             self._leave("this server is not in the newest configuration of its shard")
             return
         trimmed = False
@@ -250,7 +252,7 @@ class Membership:
         """Ask another member for the links that are missing here."""
         shard = self._shard
         self._asked_others = shard.now
-        others = shard.others()
+        others = shard.sources()
         if others:
             question = AskPlacements(shard.number, shard.server, shard.chain.head)
             shard.out.append(Send(shard.rng.choice(others).address, question))
@@ -297,6 +299,8 @@ class Membership:
         """Report what is durable (SCA-1) to whoever collects it, and past an aggregator that is silent."""
         shard, config = self._shard, self._shard.config
         assert config is not None
+        if shard.is_replaced:
+            return
         ends = tuple([(copy.id, copy.durable) for copy in shard.copies.values() if copy.sealed is None])
         report = self._reported = Report(config.shard, config.epoch, shard.server, self._meta.placed, ends)
         if config.reports_to:
@@ -307,6 +311,7 @@ class Membership:
     def on_persisted(self, journal: str, end: int) -> None:
         """Something is durable: report it, and send on what may leave now."""
         shard = self._shard
+        self._disk_moved = shard.now
         if journal == META:
             waiting = self._meta.durable < self._token_at
             moved = self._meta.persisted(end)
@@ -334,7 +339,8 @@ class Membership:
         if shard.config is None:
             self._ask_if_due()
             return
-        self._report()
+        if not self._is_disk_stuck():
+            self._report()
         heard = self._above.heard()
         if self._lacks_something() or shard.now >= max(heard, self._asked) + settings.suspect_after_ns:
             self._ask_if_due()
@@ -343,6 +349,14 @@ class Membership:
         if self._has_caught_up():
             self._above.tell(CaughtUp(shard.config.shard, shard.server))
         self._replication.on_tick()
+
+    def _is_disk_stuck(self) -> bool:
+        """Whether something has waited for the disk for long. Nobody else can see that of a primary: what is not
+        durable there has been sent to nobody, so no other member is ahead of it."""
+        shard, copies = self._shard, self._shard.copies.values()
+        if self._meta.durable == self._meta.end and all(copy.durable == copy.end for copy in copies):
+            self._disk_moved = shard.now
+        return shard.now - self._disk_moved >= shard.settings.straggle_after_ns
 
     def _has_caught_up(self) -> bool:
         """SCA-9: whether a joining member has, durably, all that was ordered before it came."""

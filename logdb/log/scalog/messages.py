@@ -63,7 +63,8 @@ class ShardConfig(NamedTuple):
     `epoch` grows with every change of members, segments or state. `quorum`: so many members must hold a record (or a
     placement) before it counts as durable: all of them, or f + 1 of 2f + 1 where failures are masked. `reports_to`:
     the aggregator that collects its reports, or "" for the ordering layer itself. `joining`: members that have still to
-    copy what was ordered before they came (`CaughtUp`); while there are any, nobody else can be replaced.
+    copy what was ordered before they came (`CaughtUp`); while there are any, nobody else can be replaced, and those
+    that were (`replaced`) stay: they count for nothing, but what they hold can be read and copied.
     """
 
     shard: int
@@ -74,6 +75,12 @@ class ShardConfig(NamedTuple):
     segments: tuple[Segment, ...]
     reports_to: Address
     joining: tuple[int, ...] = ()
+    replaced: tuple[Member, ...] = ()
+
+    @property
+    def holders(self) -> tuple[Member, ...]:
+        """All servers that have records of the shard."""
+        return self.members + self.replaced
 
 
 class View(NamedTuple):
@@ -375,8 +382,8 @@ class You(NamedTuple):
     """Ordering layer to the storage server with this token: you are server `server`; 0: not registered. `update`:
     all that is new for it, with the config; None: it has no shard.
 
-    `gone`: its shard was trimmed away, or it was replaced: it is nobody any more. (The token tells a server that has
-    lost its disk from its predecessor at the same address.)
+    `gone`: its shard was trimmed away, or it was replaced and its successor has caught up: it is nobody any more. (The
+    token tells a server that has lost its disk from its predecessor at the same address.)
     """
 
     token: int
@@ -419,10 +426,16 @@ class Tally(NamedTuple):
 
 
 class Suspect(NamedTuple):
-    """Aggregator or client to the ordering layer: `server` of `shard` seems to have failed, or to lag too far."""
+    """Aggregator to the ordering layer: `server` of `shard` seems to have failed, or to lag too far."""
 
     shard: int
     epoch: int
+    server: int
+
+
+class Unreachable(NamedTuple):
+    """Client to the ordering layer: `server` does not answer me. A hint for people: nothing is decided by it."""
+
     server: int
 
 
@@ -474,13 +487,16 @@ class AskTail(NamedTuple):
 class TailIs(NamedTuple):
     """`last`: the newest GSN of the log. `oldest`: the oldest readable one. `view`: the version of the newest view.
     All as a leader has them that was asked, and made sure that it leads, after the question was put. `cut`: the number
-    of the newest cut, for people: two answers tell the rate."""
+    of the newest cut, for people: two answers tell the rate. `unreachable`: members that clients did not reach lately,
+    though the ordering layer does; `interval_ns`: the least time between two cuts; both for people, too."""
 
     request: int
     last: int
     oldest: int
     view: int
     cut: int = 0
+    unreachable: tuple[int, ...] = ()
+    interval_ns: int = 0
 
 
 class Change(NamedTuple):
@@ -525,7 +541,8 @@ class FinalizeShard(NamedTuple):
 
 
 class ReplaceServer(NamedTuple):
-    """Remove `server` and let a spare (`by`, 0: any) take its place in the shard. Its segment is sealed.
+    """Let a spare (`by`, 0: any) take the place of `server` in the shard. Its segment is sealed; what it holds stays
+    until the successor has caught up.
 
     Result: the new server."""
 
@@ -578,6 +595,12 @@ class DropAggregator(NamedTuple):
     aggregator: Address
 
 
+class SetCutInterval(NamedTuple):
+    """Let at least so much time pass between two cuts (0: order as soon as the last cut is chosen). Result: it."""
+
+    interval_ns: int
+
+
 Reconfiguration = (
     AddShard
     | FinalizeShard
@@ -589,4 +612,5 @@ Reconfiguration = (
     | SetParent
     | AssignShard
     | DropAggregator
+    | SetCutInterval
 )

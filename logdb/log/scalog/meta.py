@@ -58,6 +58,11 @@ class Meta:
         self._bytes = self._checkpoint_bytes = 0
         self._checkpoints: deque[tuple[int, dict[int, int]]] = deque()
 
+    @property
+    def end(self) -> int:
+        """Where the next record goes."""
+        return self._end
+
     # ---- writing
 
     def _write(self, tag: int, payload: bytes) -> int:
@@ -224,4 +229,5 @@ def config_of(state: list[Any]) -> ShardConfig:
         members=tuple(Member(*member) for member in config.members),
         segments=tuple(Segment(*segment) for segment in config.segments),
         joining=tuple(config.joining),
+        replaced=tuple(Member(*member) for member in config.replaced),
     )

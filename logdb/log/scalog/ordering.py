@@ -30,6 +30,7 @@ from logdb.log.scalog.messages import (
     SuspectAggregator,
     TailIs,
     Tally,
+    Unreachable,
     Updates,
     ViewIs,
     You,
@@ -163,7 +164,7 @@ class OrderingReplica:
         shard = self.state.shards.get(report.shard)
         if shard is not None and report.epoch < shard.epoch:
             member = shard.member(report.server)
-            if member is not None:  # who was replaced asks, and is told so
+            if member is not None:  # who has left asks, and is told so
                 update = shard.update(report.placed, self.state.last, self.state.oldest)
                 self._out.append(Send(member.address, Updates(self.state.version, (update,))))
         elif self.leader is None:
@@ -182,6 +183,12 @@ class OrderingReplica:
             self._forward(verdict, sender)
         else:
             self.leader.judge(verdict, now)
+
+    def _unreachable(self, hint: Unreachable, sender: Address, now: int) -> None:
+        if self.leader is None:
+            self._forward(hint, sender)
+        else:
+            self.leader.hint(hint.server, now)
 
     def _caught_up(self, said: CaughtUp, sender: Address, now: int) -> None:
         shard = self.state.shards.get(said.shard)
@@ -204,7 +211,7 @@ class OrderingReplica:
         if self.state.tree.parents.get(child) == aggregator:
             return True
         shards = (shard for shard in self.state.shards.values() if shard.reports_to == aggregator)
-        return any(member.address == child for shard in shards for member in shard.members)
+        return any(member.address == child for shard in shards for member in shard.holders)
 
     def _register_aggregator(self, message: RegisterAggregator, sender: Address, now: int) -> None:
         if self.leader is None:
@@ -254,9 +261,12 @@ class OrderingReplica:
         self._absorb(self.paxos.read_index(self._token, now), now)
 
     def _confirmed(self) -> None:
-        state = self.state
+        assert self.leader is not None
+        state, leader = self.state, self.leader
         for asker, request in self._confirming:
-            self._out.append(Send(asker, TailIs(request, state.last, state.oldest, state.version, state.cut)))
+            unreachable = tuple(leader.unreachable)
+            tail = TailIs(request, state.last, state.oldest, state.version, state.cut, unreachable, leader.interval_ns)
+            self._out.append(Send(asker, tail))
         self._confirming.clear()
 
     def _change(self, change: Change, sender: Address, now: int) -> None:
@@ -275,6 +285,7 @@ _ANSWER: dict[type, Any] = {
     Report: OrderingReplica._report,
     Tally: OrderingReplica._tally,
     Suspect: OrderingReplica._verdict,
+    Unreachable: OrderingReplica._unreachable,
     Recovered: OrderingReplica._verdict,
     CaughtUp: OrderingReplica._caught_up,
     SuspectAggregator: OrderingReplica._suspect_aggregator,

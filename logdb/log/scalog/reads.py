@@ -90,7 +90,7 @@ class Reads:
     def _elsewhere(self, call: int, request: calls.Read, damaged: dict[Address, str]) -> int | None:
         """A member cannot give the record, which others may; unless all have said that it is damaged."""
         config = self._directory.shards.get(request.shard)
-        members = {member.address for member in config.members} if config is not None else set()
+        members = {member.address for member in config.holders} if config is not None else set()
         if members and members <= damaged.keys():
             where = f"record {request.gsn} of shard {request.shard}"
             self._desk.answer(call, Corruption(where, None, "; ".join(sorted(set(damaged.values())))))

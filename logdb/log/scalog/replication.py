@@ -277,7 +277,7 @@ class Replication:
         if own is not None:
             for backup in self._backups.values():
                 self._try_again(own, backup)
-        others = shard.others()
+        others = [] if shard.is_replaced else shard.sources()
         for copy in shard.copies.values():
             if not copy.whole and others:
                 member = shard.rng.choice(others)

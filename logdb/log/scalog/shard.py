@@ -49,6 +49,15 @@ class Shard:
         """The other members."""
         return [member for member in self.config.members if member.server != self.server] if self.config else []
 
+    def sources(self) -> list[Member]:
+        """Whoever else has records of the shard."""
+        return [member for member in self.config.holders if member.server != self.server] if self.config else []
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether this server only keeps what it has, until its successor has it."""
+        return self.config is not None and all(member.server != self.server for member in self.config.members)
+
     def own(self) -> Copy | None:
         """The segment that this server appends to."""
         for copy in self.copies.values():

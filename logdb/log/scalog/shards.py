@@ -56,7 +56,8 @@ class Shard:
 
     `segments` stand in the order in which cuts order them: (primary, segment); `open` are those that are not sealed.
     `head`: the number of the newest link; `placed`: the last one that a quorum is known to hold; `links`: those after
-    it. `grace`: cuts until a finalizing shard is finalized. `left`: the log's next GSN when it was.
+    it. `replaced`: former members that stay while another one is `joining`. `grace`: cuts until a finalizing shard is
+    finalized. `left`: the log's next GSN when it was.
     """
 
     id: int
@@ -68,6 +69,7 @@ class Shard:
     epoch: int = 1
     state: ShardState = ShardState.LIVE
     joining: tuple[int, ...] = ()
+    replaced: tuple[Member, ...] = ()
     head: int = 0
     placed: int = 0
     links: deque[Placed] = field(default_factory=deque)
@@ -102,8 +104,14 @@ class Shard:
                 tuple(segments),
                 self.reports_to,
                 self.joining,
+                self.replaced,
             )
         return self._config
+
+    @property
+    def holders(self) -> tuple[Member, ...]:
+        """All servers that have records of the shard."""
+        return self.members + self.replaced
 
     def member(self, server: int) -> Member | None:
         """The member of this id."""
@@ -181,6 +189,7 @@ class Shard:
             "segments": segments,
             "state": ShardState(saved["state"]),
             "joining": tuple(saved["joining"]),
+            "replaced": tuple(Member(*one) for one in saved.get("replaced", ())),
             "links": deque(link._replace(ranges=tuple(Range(*one) for one in link.ranges)) for link in links),
         }
         return cls(**(saved | read))

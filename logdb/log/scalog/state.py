@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from logdb.log.cores import Address, ProtocolViolation
+from logdb.log.cores import SECOND, Address, ProtocolViolation
 from logdb.log.scalog.commands import (
     AggregatorFailed,
     Changing,
@@ -45,6 +45,7 @@ from logdb.log.scalog.messages import (
     RegisterAggregator,
     ReplaceServer,
     SealSegment,
+    SetCutInterval,
     SetParent,
     ShardState,
     TrimLog,
@@ -57,6 +58,7 @@ REMEMBERED_CHANGES = 10_000
 """A change that is sent again after so many others would be carried out again."""
 REMEMBERED_GONE = 100_000
 """Servers that are nobody any more: one that asks after so many others have gone is not told to wipe its disk."""
+MAX_CUT_INTERVAL_NS = 10 * SECOND
 
 
 class Refusal(Exception):
@@ -88,7 +90,8 @@ class OrderingState:
 
     `next_gsn`: the GSN that the next record gets. `base`: how many records are in sealed segments. `cut`: the number
     of the last cut; `time`: its time. `owed`: shards to be added as soon as there are spares. `changes`: (result,
-    error) of the last changes, by id. `waiting`: the servers that are spares.
+    error) of the last changes, by id. `waiting`: the servers that are spares. `interval`: the least time between two
+    cuts (ns), None: as leaders are configured.
     """
 
     def __init__(self) -> None:
@@ -104,6 +107,7 @@ class OrderingState:
         self.next_shard = 1
         self.next_segment = 1
         self.owed = 0
+        self.interval: int | None = None
         self.shards: dict[int, Shard] = {}
         self.servers: dict[int, Server] = {}
         self.waiting: dict[int, Server] = {}
@@ -180,7 +184,9 @@ class OrderingState:
             self.waiting[server.id] = moved
         else:
             shard = self.shards[server.shard]
-            shard.members = tuple(Member(s, address if s == server.id else a) for s, a in shard.members)
+            for held in ("members", "replaced"):
+                moving = (Member(s, address if s == server.id else a) for s, a in getattr(shard, held))
+                setattr(shard, held, tuple(moving))
             self._shard_changed(shard, applied)
         self._view_changed()
 
@@ -250,6 +256,10 @@ class OrderingState:
         shard = self.shards.get(command.shard)
         if shard is not None and command.server in shard.joining:
             shard.joining = tuple(server for server in shard.joining if server != command.server)
+            if not shard.joining:
+                for member in shard.replaced:
+                    self._forget(self.servers[member.server], applied)
+                shard.replaced = ()
             self._shard_changed(shard, applied)
 
     def _replenish(self, command: Replenish, applied: Applied) -> None:
@@ -289,14 +299,11 @@ class OrderingState:
         return shard.id
 
     def _replace_server(self, change: ReplaceServer, live: tuple[int, ...], applied: Applied) -> int:
-        server = self.servers.get(change.server)
-        if server is None or not server.shard:
-            raise Refusal(f"server {change.server} belongs to no shard")
-        shard = self.shards[server.shard]
-        if why := self._replaceable(shard, server.id):
+        shard = self._shard_of(change.server)
+        if why := self._replaceable(shard, change.server):
             raise Refusal(why)
         spare = self._spare(change.by, live)
-        self._replace(shard, server.id, spare, applied)
+        self._replace(shard, change.server, spare, applied)
         return spare.id
 
     def _add_replica(self, change: AddReplica, live: tuple[int, ...], applied: Applied) -> int:
@@ -319,7 +326,7 @@ class OrderingState:
         for shard in tuple(self.shards.values()):
             if shard.state is ShardState.FINALIZED and shard.left <= self.oldest:
                 del self.shards[shard.id]
-                for member in shard.members:
+                for member in shard.holders:
                     self._forget(self.servers[member.server], applied)
                 continue
             kept = [one for one in shard.segments if one.sealed is None or one.left > self.oldest]
@@ -339,15 +346,12 @@ class OrderingState:
         raise Refusal(f"there is no segment {change.segment}")
 
     def _open_segment(self, change: OpenSegment, live: tuple[int, ...], applied: Applied) -> int:
-        server = self.servers.get(change.server)
-        if server is None or not server.shard:
-            raise Refusal(f"server {change.server} belongs to no shard")
-        shard = self.shards[server.shard]
+        shard = self._shard_of(change.server)
         if shard.state is not ShardState.LIVE:
             raise Refusal(f"shard {shard.id} is {shard.state.value} and takes no new segment")
-        segment = shard.open_segment_of(server.id)
+        segment = shard.open_segment_of(change.server)
         if segment is None:
-            segment = self._open(shard, server.id)
+            segment = self._open(shard, change.server)
             self._shard_changed(shard, applied)
         return segment.id
 
@@ -376,6 +380,13 @@ class OrderingState:
                 shard.reports_to = self._quietest_leaf() or parent
                 self._shard_changed(shard, applied)
         return 0
+
+    def _set_cut_interval(self, change: SetCutInterval, live: tuple[int, ...], applied: Applied) -> int:
+        if not 0 <= change.interval_ns <= MAX_CUT_INTERVAL_NS:
+            limit = MAX_CUT_INTERVAL_NS // SECOND
+            raise Refusal(f"there are 0 to {limit} s between two cuts, not {change.interval_ns / SECOND:g}")
+        self.interval = change.interval_ns
+        return self.interval
 
     # ---- what they are made of
 
@@ -406,6 +417,16 @@ class OrderingState:
         if shard in self.shards:
             return self.shards[shard]
         raise Refusal(f"shard {shard} {'was trimmed away' if 0 < shard < self.next_shard else 'does not exist'}")
+
+    def _shard_of(self, server: int) -> Shard:
+        """The shard of which that server is a member."""
+        known = self.servers.get(server)
+        if known is None or not known.shard:
+            raise Refusal(f"server {server} belongs to no shard")
+        shard = self.shards[known.shard]
+        if shard.member(server) is None:
+            raise Refusal(f"server {server} was replaced: it leaves shard {shard.id} when its successor has caught up")
+        return shard
 
     def _aggregator(self, address: Address) -> None:
         if address != ROOT and address not in self.tree.parents:
@@ -443,9 +464,9 @@ class OrderingState:
 
     def _replaceable(self, shard: Shard, server: int) -> str:
         """SCA-14: why this member cannot be removed now, or ""."""
-        others = [joining for joining in shard.joining if joining != server]
-        if others:
-            return f"server {others[0]} is still copying shard {shard.id}: nobody else can be replaced until it has"
+        if shard.joining and server not in shard.joining:
+            copying = shard.joining[0]
+            return f"server {copying} is still copying shard {shard.id}: nobody else can be replaced until it has"
         if len(shard.members) == 1:
             return f"server {server} alone holds shard {shard.id}"
         return ""
@@ -455,11 +476,11 @@ class OrderingState:
         if segment is not None:
             self.base += shard.seal(segment, self.next_gsn)
         member = self._join(spare, shard)
+        shard.replaced += tuple(one for one in shard.members if one.server == server)
         shard.members = tuple(member if one.server == server else one for one in shard.members)
-        shard.joining = (spare.id,)
+        shard.joining = (*(joining for joining in shard.joining if joining != server), spare.id)
         if shard.state is ShardState.LIVE:
             self._open(shard, spare.id)
-        self._forget(self.servers[server], applied)
         self._shard_changed(shard, applied)
 
     def _seal(self, shard: Shard, segment: OrderedSegment, applied: Applied) -> None:
@@ -528,7 +549,7 @@ class OrderingState:
         try:
             (policy, *numbers), shards, servers, gone, finalizing, changes, parents = json.loads(snapshot)
             state.policy = FailurePolicy(policy) if policy else None
-            for name, number in zip(_NUMBERS, numbers, strict=True):
+            for name, number in zip(_NUMBERS, numbers, strict=False):  # older snapshots have fewer
                 setattr(state, name, number)
             state.shards = {shard.id: shard for shard in map(Shard.from_json, shards)}
             state.servers = {server.id: server for server in (Server(*one) for one in servers)}
@@ -549,7 +570,7 @@ class OrderingState:
 
 _NUMBERS = (
     *("f", "next_gsn", "base", "cut", "time", "oldest", "version"),
-    *("next_server", "next_shard", "next_segment", "owed", "commands"),
+    *("next_server", "next_shard", "next_segment", "owed", "commands", "interval"),
 )
 
 _APPLY: dict[type, Any] = {
@@ -576,6 +597,7 @@ _CHANGE: dict[type, Any] = {
     SetParent: OrderingState._set_parent,
     AssignShard: OrderingState._assign_shard,
     DropAggregator: OrderingState._drop_aggregator,
+    SetCutInterval: OrderingState._set_cut_interval,
 }
 
 
@@ -625,4 +647,5 @@ class _Checked:
         servers = [member.server for member in shard.members]
         assert set(shard.joining) <= set(servers), f"SCA-14: somebody joins shard {shard.id} who is no member"
         assert 0 < shard.quorum <= len(servers)
-        assert all(state.servers[server].shard == shard.id for server in servers)
+        assert shard.joining or not shard.replaced, f"SCA-14: shard {shard.id} keeps replaced servers for nobody"
+        assert all(state.servers[member.server].shard == shard.id for member in shard.holders)

@@ -170,7 +170,7 @@ class Following:
         if answer.why is Not.READABLE:
             feed.damaged[sender] = answer.explanation
             config = self._directory.shards.get(feed.shard)
-            members = {member.address for member in config.members} if config is not None else set()
+            members = {member.address for member in config.holders} if config is not None else set()
             if members <= feed.damaged.keys():
                 explanation = "; ".join(sorted(set(feed.damaged.values())))
                 feed.damage = Corruption(f"shard {feed.shard} from record {feed.at} on", None, explanation)

@@ -145,6 +145,19 @@ class Operator:
         with self._log() as log:
             log.finalize_shard(shard, grace)
 
+    def add_replica(self, shard: int) -> int:
+        """One more server, a new one if need be, for a finalized shard. Returns its number. Raises Unavailable."""
+        with self._log() as log:
+            config = next((one for one in _view(log).shards if one.shard == shard), None)
+            wanted = self._layout is not None and config is not None and config.state is m.ShardState.FINALIZED
+            by = self._spares_started(log, 1)[0] if wanted else 0  # else it is refused, and says why
+            return log.reconfigure(m.AddReplica(shard, by))
+
+    def set_cut_interval(self, seconds: float) -> None:
+        """The least time between two cuts. Raises Unavailable."""
+        with self._log() as log:
+            log.set_cut_interval(seconds)
+
     def replace_server(self, which: str) -> tuple[int, int, int]:
         """Put a spare server, a new one if need be, in the place of this one: its number, name or address. Returns
         (who was replaced, by whom, of which shard). Raises Unavailable, ValueError."""
@@ -194,7 +207,7 @@ class Operator:
         log.require(calls.Reconfigure)
         servers = [one for (role, _), one in self._layout.file.servers.items() if role == "storage"]
         view = _view(log)
-        members = {member.address for shard in view.shards for member in shard.members}
+        members = {member.address for shard in view.shards for member in shard.holders}
         alive = self._alive(view.spares)
         up = running(servers)
         idle = [one for one in servers if one.address not in members and one.name not in up]

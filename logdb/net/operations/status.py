@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from logdb.cluster.messages import Answers, Consistency, Read, Reads, Version
 from logdb.errors import Unavailable
-from logdb.log.cores import SECOND, Address
+from logdb.log.cores import MILLISECOND, SECOND, Address
 from logdb.log.scalog.messages import AskTail, AskView, TailIs, View, ViewIs
 from logdb.net.operations.asking import Heard, ask
 from logdb.net.parcels import Role
@@ -65,18 +65,21 @@ class Server:
 @dataclass(frozen=True, slots=True)
 class Shard:
     """One shard. `servers`: the numbers of its members, `addresses`: where they are, or were, if somebody newer is
-    there now. `joining`: those of them that still copy what was before."""
+    there now. `joining`: those of them that still copy what was before; `replaced`: servers that serve until these have
+    caught up."""
 
     shard: int
     state: str
     servers: tuple[int, ...]
     addresses: tuple[Address, ...]
     joining: tuple[int, ...]
+    replaced: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """All of it, at `time_ns`. `leader`: its address, "" if there is none; without one `tail` and `cut` are None."""
+    """All of it, at `time_ns`. `leader`: its address, "" if there is none; without one `tail`, `cut` and
+    `cut_interval_ms` (the least time between two cuts) are None."""
 
     cluster: str
     time_ns: int
@@ -87,6 +90,7 @@ class Status:
     shards: tuple[Shard, ...]
     servers: tuple[Server, ...]
     version: int = field(default=0)
+    cut_interval_ms: float | None = None
 
     @property
     def spares(self) -> tuple[Server, ...]:
@@ -171,7 +175,7 @@ async def _view(asking: Asking, replicas: Iterable[Address]) -> View:
 
 
 def _of_view(view: View) -> list[Known]:
-    members = [member for shard in view.shards for member in shard.members]
+    members = [member for shard in view.shards for member in shard.holders]
     return [
         *[Known(member.address, Role.STORAGE.value) for member in (*members, *view.spares)],
         *[Known(address, Role.AGGREGATOR.value) for address, _ in view.aggregators],
@@ -182,11 +186,13 @@ def made_of(cluster: str, servers: Mapping[Address, Known], heard: Mapping[Addre
     """What that comes to."""
     tails = {one: it.answer for one, it in heard.items() if isinstance(it.answer, TailIs)}
     leader, tail = max(tails.items(), key=lambda item: item[1].last, default=("", None))
-    placed = [(member.server, one.shard, member.address) for one in view.shards for member in one.members]
+    placed = [(member.server, one.shard, member.address) for one in view.shards for member in one.holders]
     placed += [(member.server, 0, member.address) for member in view.spares]
     places = {address: (server, shard) for server, shard, address in sorted(placed)}  # the newest one is there
     in_view = places.keys() | {address for address, _ in view.aggregators}
     last = None if tail is None else tail.last
+    notes = {} if tail is None else dict.fromkeys(tail.unreachable, ", but a client does not reach it")
+    notes |= {member.server: " until its successor has caught up" for one in view.shards for member in one.replaced}
     hellos = [it.hello for it in heard.values() if it.hello is not None]
     founding = max((hello.founding for hello in hellos if hello.role is Role.ORDERING), default=0)
     return Status(
@@ -203,14 +209,16 @@ def made_of(cluster: str, servers: Mapping[Address, Known], heard: Mapping[Addre
                 tuple(member.server for member in one.members),
                 tuple(member.address for member in one.members),
                 one.joining,
+                tuple(member.server for member in one.replaced),
             )
             for one in view.shards
         ),
         tuple(
-            _server(server, heard[one], leader, one in in_view, places.get(one), last, founding)
+            _server(server, heard[one], leader, one in in_view, places.get(one), notes, last, founding)
             for one, server in servers.items()
         ),
         view.version,
+        None if tail is None else tail.interval_ns / MILLISECOND,
     )
 
 
@@ -220,9 +228,12 @@ def _server(
     leader: Address,
     in_view: bool,
     place: tuple[int, int] | None,
+    notes: Mapping[int, str],
     tail: int | None,
     founding: int,
 ) -> Server:
+    """`notes`: what else is to be said of storage servers that serve, by number."""
+    number, shard = place if place is not None else (None, None)
     applied = heard.answer.answers[0].version if isinstance(heard.answer, Answers) else None
     alive = heard.hello is not None and heard.serving
     if heard.hello is not None and heard.hello.founding not in (0, founding) and founding:
@@ -232,9 +243,9 @@ def _server(
     elif known.role == Role.ORDERING.value:
         state = "leads" if known.address == leader else "follows"
     else:
-        state = "serves" if in_view or applied is not None else "registers"
+        serves = "serves" + ("" if number is None else notes.get(number, ""))
+        state = serves if in_view or applied is not None else "registers"
     registered = alive and state != "registers"
-    number, shard = place if place is not None else (None, None)
     lag = None if applied is None or tail is None else max(0, tail - applied)
     name, role, address, process = known.name, known.role, known.address, known.process
     return Server(name, role, address, state, alive, process, registered, number, shard, applied, lag)

@@ -28,7 +28,7 @@ class Member(_message.Message):
     def __init__(self, server: _Optional[int] = ..., address: _Optional[str] = ...) -> None: ...
 
 class ShardConfig(_message.Message):
-    __slots__ = ("shard", "epoch", "state", "quorum", "members", "segments", "reports_to", "joining")
+    __slots__ = ("shard", "epoch", "state", "quorum", "members", "segments", "reports_to", "joining", "replaced")
     class ShardState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         UNSPECIFIED: _ClassVar[ShardConfig.ShardState]
@@ -47,6 +47,7 @@ class ShardConfig(_message.Message):
     SEGMENTS_FIELD_NUMBER: _ClassVar[int]
     REPORTS_TO_FIELD_NUMBER: _ClassVar[int]
     JOINING_FIELD_NUMBER: _ClassVar[int]
+    REPLACED_FIELD_NUMBER: _ClassVar[int]
     shard: int
     epoch: int
     state: ShardConfig.ShardState
@@ -55,7 +56,8 @@ class ShardConfig(_message.Message):
     segments: _containers.RepeatedCompositeFieldContainer[Segment]
     reports_to: str
     joining: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, shard: _Optional[int] = ..., epoch: _Optional[int] = ..., state: _Optional[_Union[ShardConfig.ShardState, str]] = ..., quorum: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., segments: _Optional[_Iterable[_Union[Segment, _Mapping]]] = ..., reports_to: _Optional[str] = ..., joining: _Optional[_Iterable[int]] = ...) -> None: ...
+    replaced: _containers.RepeatedCompositeFieldContainer[Member]
+    def __init__(self, shard: _Optional[int] = ..., epoch: _Optional[int] = ..., state: _Optional[_Union[ShardConfig.ShardState, str]] = ..., quorum: _Optional[int] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., segments: _Optional[_Iterable[_Union[Segment, _Mapping]]] = ..., reports_to: _Optional[str] = ..., joining: _Optional[_Iterable[int]] = ..., replaced: _Optional[_Iterable[_Union[Member, _Mapping]]] = ...) -> None: ...
 
 class View(_message.Message):
     __slots__ = ("version", "shards", "next_shard", "oldest", "aggregators", "spares")
@@ -429,6 +431,12 @@ class Suspect(_message.Message):
     server: int
     def __init__(self, shard: _Optional[int] = ..., epoch: _Optional[int] = ..., server: _Optional[int] = ...) -> None: ...
 
+class Unreachable(_message.Message):
+    __slots__ = ("server",)
+    SERVER_FIELD_NUMBER: _ClassVar[int]
+    server: int
+    def __init__(self, server: _Optional[int] = ...) -> None: ...
+
 class Recovered(_message.Message):
     __slots__ = ("shard", "epoch", "server")
     SHARD_FIELD_NUMBER: _ClassVar[int]
@@ -474,18 +482,22 @@ class AskTail(_message.Message):
     def __init__(self, request: _Optional[int] = ...) -> None: ...
 
 class TailIs(_message.Message):
-    __slots__ = ("request", "last", "oldest", "view", "cut")
+    __slots__ = ("request", "last", "oldest", "view", "cut", "unreachable", "interval_ns")
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     LAST_FIELD_NUMBER: _ClassVar[int]
     OLDEST_FIELD_NUMBER: _ClassVar[int]
     VIEW_FIELD_NUMBER: _ClassVar[int]
     CUT_FIELD_NUMBER: _ClassVar[int]
+    UNREACHABLE_FIELD_NUMBER: _ClassVar[int]
+    INTERVAL_NS_FIELD_NUMBER: _ClassVar[int]
     request: int
     last: int
     oldest: int
     view: int
     cut: int
-    def __init__(self, request: _Optional[int] = ..., last: _Optional[int] = ..., oldest: _Optional[int] = ..., view: _Optional[int] = ..., cut: _Optional[int] = ...) -> None: ...
+    unreachable: _containers.RepeatedScalarFieldContainer[int]
+    interval_ns: int
+    def __init__(self, request: _Optional[int] = ..., last: _Optional[int] = ..., oldest: _Optional[int] = ..., view: _Optional[int] = ..., cut: _Optional[int] = ..., unreachable: _Optional[_Iterable[int]] = ..., interval_ns: _Optional[int] = ...) -> None: ...
 
 class Change(_message.Message):
     __slots__ = ("id", "change")
@@ -514,7 +526,7 @@ class NotLeader(_message.Message):
     def __init__(self, request: _Optional[int] = ..., leader: _Optional[str] = ...) -> None: ...
 
 class Reconfiguration(_message.Message):
-    __slots__ = ("add_shard", "finalize_shard", "replace_server", "add_replica", "trim_log", "seal_segment", "open_segment", "set_parent", "assign_shard", "drop_aggregator")
+    __slots__ = ("add_shard", "finalize_shard", "replace_server", "add_replica", "trim_log", "seal_segment", "open_segment", "set_parent", "assign_shard", "drop_aggregator", "set_cut_interval")
     ADD_SHARD_FIELD_NUMBER: _ClassVar[int]
     FINALIZE_SHARD_FIELD_NUMBER: _ClassVar[int]
     REPLACE_SERVER_FIELD_NUMBER: _ClassVar[int]
@@ -525,6 +537,7 @@ class Reconfiguration(_message.Message):
     SET_PARENT_FIELD_NUMBER: _ClassVar[int]
     ASSIGN_SHARD_FIELD_NUMBER: _ClassVar[int]
     DROP_AGGREGATOR_FIELD_NUMBER: _ClassVar[int]
+    SET_CUT_INTERVAL_FIELD_NUMBER: _ClassVar[int]
     add_shard: AddShard
     finalize_shard: FinalizeShard
     replace_server: ReplaceServer
@@ -535,7 +548,8 @@ class Reconfiguration(_message.Message):
     set_parent: SetParent
     assign_shard: AssignShard
     drop_aggregator: DropAggregator
-    def __init__(self, add_shard: _Optional[_Union[AddShard, _Mapping]] = ..., finalize_shard: _Optional[_Union[FinalizeShard, _Mapping]] = ..., replace_server: _Optional[_Union[ReplaceServer, _Mapping]] = ..., add_replica: _Optional[_Union[AddReplica, _Mapping]] = ..., trim_log: _Optional[_Union[TrimLog, _Mapping]] = ..., seal_segment: _Optional[_Union[SealSegment, _Mapping]] = ..., open_segment: _Optional[_Union[OpenSegment, _Mapping]] = ..., set_parent: _Optional[_Union[SetParent, _Mapping]] = ..., assign_shard: _Optional[_Union[AssignShard, _Mapping]] = ..., drop_aggregator: _Optional[_Union[DropAggregator, _Mapping]] = ...) -> None: ...
+    set_cut_interval: SetCutInterval
+    def __init__(self, add_shard: _Optional[_Union[AddShard, _Mapping]] = ..., finalize_shard: _Optional[_Union[FinalizeShard, _Mapping]] = ..., replace_server: _Optional[_Union[ReplaceServer, _Mapping]] = ..., add_replica: _Optional[_Union[AddReplica, _Mapping]] = ..., trim_log: _Optional[_Union[TrimLog, _Mapping]] = ..., seal_segment: _Optional[_Union[SealSegment, _Mapping]] = ..., open_segment: _Optional[_Union[OpenSegment, _Mapping]] = ..., set_parent: _Optional[_Union[SetParent, _Mapping]] = ..., assign_shard: _Optional[_Union[AssignShard, _Mapping]] = ..., drop_aggregator: _Optional[_Union[DropAggregator, _Mapping]] = ..., set_cut_interval: _Optional[_Union[SetCutInterval, _Mapping]] = ...) -> None: ...
 
 class AddShard(_message.Message):
     __slots__ = ("servers",)
@@ -606,3 +620,9 @@ class DropAggregator(_message.Message):
     AGGREGATOR_FIELD_NUMBER: _ClassVar[int]
     aggregator: str
     def __init__(self, aggregator: _Optional[str] = ...) -> None: ...
+
+class SetCutInterval(_message.Message):
+    __slots__ = ("interval_ns",)
+    INTERVAL_NS_FIELD_NUMBER: _ClassVar[int]
+    interval_ns: int
+    def __init__(self, interval_ns: _Optional[int] = ...) -> None: ...

@@ -21,7 +21,7 @@ NEEDS: Final[dict[type, Right]] = {
     mapping.Hold: Right.READ,
     m.Append: Right.WRITE,
     m.AskFate: Right.WRITE,
-    m.Suspect: Right.WRITE,
+    m.Unreachable: Right.WRITE,
     mapping.Await: Right.WRITE,
     m.Change: Right.ADMIN,
     mapping.Compact: Right.ADMIN,

@@ -16,8 +16,8 @@ from logdb.log.scalog.messages import (
     Fate,
     Refused,
     Segment,
-    Suspect,
     TailIs,
+    Unreachable,
     ViewIs,
     Why,
 )
@@ -585,12 +585,12 @@ def test_a_silent_primary_is_reported_and_others_are_asked() -> None:
     call = stage.call(calls.Append(records(1)))
     to, append = stage.one(Append)
     stage.wait(SECOND * 19 // 10)
-    assert stage.take(Suspect) == []
+    assert stage.take(Unreachable) == []
     asked = {to for to, _ in stage.take(AskFate)}
     assert asked == {"s11", "s12", "s13"}
     stage.wait(SECOND)
-    suspects = {message for _, message in stage.take(Suspect)}
-    assert suspects == {Suspect(1, 1, append.segment)}
+    suspects = {message for _, message in stage.take(Unreachable)}
+    assert suspects == {Unreachable(append.segment)}
     other = next(member for member in asked if member != to)
     stage.give(other, Fate(append.client, append.segment, ((1, 1, 8),), ()))
     assert stage.answers[call].gsns == [8]
@@ -604,4 +604,4 @@ def test_a_primary_that_only_waits_for_cuts_is_not_reported() -> None:
         stage.wait(SECOND // 10)
         if any(to == primary for to, _ in stage.take(AskFate)):
             stage.give(primary, Fate(append.client, append.segment, (), ()))
-    assert stage.take(Suspect) == []
+    assert stage.take(Unreachable) == []

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import pytest
+
 from logdb.log.cores import SECOND
 from logdb.log.scalog.commands import FailurePolicy
 from logdb.log.scalog.messages import (
     AddReplica,
     AddShard,
     Ask,
+    AskTail,
     CaughtUp,
     FinalizeShard,
+    Member,
+    OpenSegment,
     Recovered,
     Register,
     ReplaceServer,
     ShardState,
     Suspect,
+    Unreachable,
     You,
 )
 from tests.log.scalog.ordering_layer import Layer
@@ -92,9 +98,10 @@ def test_who_was_replaced_is_told_by_its_token_alone() -> None:
     shard = layer.shard("s-1", "s-2").shard
     layer.send(layer.leader.config.address, Register(109, "s-2"), "s-2")  # it has lost its disk
     assert layer.done(ReplaceServer(2, 3)) == 3
-    gone, came = [you for you in layer.sent(You, "s-2") if you.gone], layer.sent(You, "s-2")[-1]
-    assert gone == [You(102, 2, True, None)]
-    assert (came.token, came.server, came.update and came.update.config) == (109, 3, layer.config(shard))
+    (came,) = [you for you in layer.sent(You, "s-2") if you.token == 109]
+    assert (came.server, came.update and came.update.config) == (3, layer.config(shard))
+    layer.send(layer.leader.config.address, CaughtUp(shard, 3), "s-2")
+    assert [you for you in layer.sent(You, "s-2") if you.gone] == [You(102, 2, True, None)]
     assert layer.send(layer.leader.config.address, Ask(102, "s-2", 0), "s-2") == [("s-2", You(102, 0, True, None))]
 
 
@@ -145,7 +152,41 @@ def test_mask_goes_on_without_the_member_and_takes_it_back() -> None:
     assert [one.primary for one in layer.config(shard).segments if one.sealed is None] == [1, 2, 3]
 
 
-def test_suspicions_of_others_are_carried_out_once() -> None:
+def test_a_replaced_server_stays_until_its_successor_has_caught_up() -> None:  # SCA-14
+    layer = Layer(suspect_after_ns=SECOND, policy=FailurePolicy.REMOVE_AND_REPLACE)
+    shard = layer.shard("s-1", "s-2").shard
+    keep_reporting(layer, shard, [1], 2_000, ("s-3", "s-4"))
+    assert layer.config(shard).replaced == (Member(2, "s-2"),)
+    assert not any(you.gone for you in layer.sent(You))
+    ((_, you),) = layer.send(layer.leader.config.address, Ask(102, "s-2", 0), "s-2")
+    assert (you.gone, you.update.config) == (False, layer.config(shard))
+    for change in (ReplaceServer(2, 0), OpenSegment(2)):
+        assert "server 2 was replaced" in layer.change(change).error
+    keep_reporting(layer, shard, [1], 2_000, ("s-4",))  # so is its successor, as it is silent
+    assert [it.server for it in layer.config(shard).replaced] == [2, 3]
+    layer.send(layer.leader.config.address, CaughtUp(shard, 4), "s-4")
+    assert layer.config(shard).replaced == ()
+    assert {you.token for you in layer.sent(You) if you.gone} == {102, 103}
+
+
+@pytest.mark.parametrize("policy", FailurePolicy)
+def test_a_client_that_reaches_a_server_no_more_is_only_remembered(policy: FailurePolicy) -> None:
+    layer = Layer(replicas=3, suspect_after_ns=SECOND, policy=policy)
+    config = layer.shard("s-1", "s-2", "s-3")
+    for _ in range(50):
+        for address in layer.replicas:
+            layer.send(address, Unreachable(1), "a-client")
+            layer.send(address, Unreachable(99), "a-client")
+        keep_reporting(layer, config.shard, [1, 2, 3], 100, ("s-4", "s-5", "s-6"))
+    assert layer.config(config.shard) == config
+    ((_, tail),) = layer.send(layer.leader.config.address, AskTail(9))
+    assert tail.unreachable == (1,)
+    keep_reporting(layer, config.shard, [1, 2, 3], 11_000)
+    ((_, tail),) = layer.send(layer.leader.config.address, AskTail(9))
+    assert tail.unreachable == ()
+
+
+def test_suspicions_of_leaves_are_carried_out_once() -> None:
     layer = Layer(replicas=3)
     shard = layer.shard("s-1", "s-2")
     layer.register("s-3", "s-4", "s-5", "s-6")
@@ -153,7 +194,7 @@ def test_suspicions_of_others_are_carried_out_once() -> None:
     layer.run(100)
     for address in layer.replicas:
         for _ in range(3):
-            layer.send(address, Suspect(shard.shard, shard.epoch, 1), "a-client")
+            layer.send(address, Suspect(shard.shard, shard.epoch, 1), "a-leaf")
     assert len(layer.state.shards) == 2
 
 

@@ -241,13 +241,16 @@ def test_remove_and_replace() -> None:
     log = Log(FailurePolicy.REMOVE_AND_REPLACE, servers=3)
     shard = log.shard(1, 2)
     log.cut((shard, [4, 3]))
-    applied = log.state.apply(Failed(1, shard.epoch, 2, (3,)))
-    assert [server.token for server in applied.gone] == [2]
+    assert log.state.apply(Failed(1, shard.epoch, 2, (3,))).gone == []
     config = shard.config()
+    assert [member.server for member in config.replaced] == [2]
     assert [member.server for member in config.members] == [1, 3]
     assert [(one.primary, one.sealed) for one in config.segments] == [(1, None), (2, 3), (3, None)]
     assert config.joining == (3,)
     assert config.quorum == 2
+    assert OrderingState.from_bytes(log.state.to_bytes()).view() == log.state.view()
+    assert [server.token for server in log.state.apply(Joined(1, 3)).gone] == [2]
+    assert shard.config().replaced == ()
 
 
 def test_nobody_else_is_replaced_while_one_is_joining() -> None:  # SCA-14
@@ -260,6 +263,20 @@ def test_nobody_else_is_replaced_while_one_is_joining() -> None:  # SCA-14
     assert log.done(ReplaceServer(3, 4)) == 4  # the joining one itself
     log.apply(Joined(1, 4))
     assert log.done(ReplaceServer(1, 5)) == 5
+
+
+def test_any_of_those_that_join_can_be_replaced() -> None:
+    log = Log(FailurePolicy.REMOVE_AND_REPLACE, servers=5)
+    shard = log.shard(1, 2)
+    log.done(FinalizeShard(1, 0))
+    for server in (3, 4):
+        log.done(AddReplica(1, server))
+    assert log.done(ReplaceServer(3, 5)) == 5
+    assert shard.joining == (4, 5)
+    log.apply(Joined(1, 5))
+    assert [it.server for it in shard.replaced] == [3]
+    log.apply(Joined(1, 4))
+    assert shard.replaced == ()
 
 
 def test_remove_and_replace_waits_for_a_live_spare() -> None:

@@ -8,12 +8,14 @@ import pytest
 
 from logdb.log.cores import SECOND, ProtocolViolation
 from logdb.log.scalog.messages import (
+    Append,
     Ask,
     AskFate,
     AskPlacements,
     AskSessions,
     CaughtUp,
     Fate,
+    Found,
     Member,
     NotFound,
     Placed,
@@ -30,6 +32,7 @@ from logdb.log.scalog.messages import (
     SuspectAggregator,
     Update,
     Updates,
+    Why,
     You,
 )
 from tests.log.scalog.storage_host import ORDERING, Cluster, Host, append, member_config
@@ -227,6 +230,60 @@ def test_who_was_replaced_answers_those_who_wait_and_stops() -> None:
     assert host.stopped is not None
     assert host.stopped.wipe
     assert len(host.take(NotFound)) == len(host.take(Refused)) == 1
+
+
+def test_a_replaced_server_serves_until_it_is_told_to_go() -> None:  # SCA-14
+    cluster = Cluster(2)
+    one, other = cluster.hosts
+    one.receive(append(1, 3))
+    cluster.run()
+    cluster.order((21, 3))
+    cluster.tell()
+    cluster.wait(SECOND)
+    spare = Host("host-2")
+    cluster.hosts.append(spare)
+    other.receive(append(1, 1, segment=22, client=8))  # it is never ordered
+    members = (cluster.config.members[0], Member(13, "host-2"))
+    segments = (cluster.config.segments[0], Segment(22, 12, 1, 1), Segment(23, 13, 1, None))
+    config = cluster.config._replace(
+        epoch=2, members=members, segments=segments, joining=(13,), replaced=cluster.config.members[1:]
+    )
+    cluster.tell(config=config)
+    assert other.stopped is None
+    assert other.take(Refused)
+    one.core._membership.left = True  # the other holder says nothing more
+    cluster.hosts.remove(one)
+    other.take(Report)
+    other.restart()  # and the replaced one has a new life
+    spare.sync()
+    spare.receive(You(spare.token, 13, False, cluster.update(config=config, links=())), ORDERING[0])
+    cluster.wait(5 * SECOND)
+    assert other.take(Report) == []
+    assert CaughtUp(1, 13) in spare.take(CaughtUp)
+    other.receive(Read(5, 1, 2))
+    assert other.take(Found)
+    other.receive(Append(9, 1, 0, 22, [(1, b"late")]))
+    assert other.take(Refused)[0].why is Why.SEALED
+    cluster.tell(config=config._replace(epoch=3, joining=(), replaced=()))
+    assert other.stopped is not None
+    assert other.stopped.wipe
+
+
+def test_a_server_whose_disk_is_stuck_falls_silent() -> None:
+    """Else a primary with a full disk would take records for ever, and look well to the ordering layer."""
+    (host,) = Cluster(1, suspect_after_ns=SECOND, straggle_after_ns=5 * SECOND).hosts
+    host.wait(20 * SECOND)
+    host.take(Report)
+    host.receive(append(1, 1))
+    host.wait(4 * SECOND)
+    assert host.take(Report)
+    host.wait(2 * SECOND)
+    host.take(Report)
+    host.wait(20 * SECOND)
+    assert host.take(Report) == []
+    host.sync()
+    host.wait(SECOND)
+    assert host.take(Report)[-1].ends == ((21, 2),)
 
 
 def test_who_is_not_in_the_newest_configuration_stops() -> None:

@@ -61,6 +61,7 @@ def test_the_whole() -> None:
         "s2": "serves",
         "s4": "connection refused",
     }
+    assert status.cut_interval_ms == 0
     assert (by_name["m1"].applied, by_name["m1"].lag) == (64, 6)
     assert [server.name for server in status.spares] == ["s2"]
 
@@ -74,6 +75,22 @@ def test_whoever_is_at_an_address_is_the_newest_there() -> None:
         (1, "finalized", "1=s1 (gone), 2=s2 (gone)"),
         (2, "live", "5=s1, 4=s4 (silent)"),
     ]
+
+
+def test_servers_that_were_replaced_and_such_as_clients_do_not_reach() -> None:
+    tail = TailIs(1, 70, 3, 9, cut=8, unreachable=(5,), interval_ns=2_500_000)
+    config = shard(2, LIVE, Member(5, "s1:1"), Member(7, "s4:1"), joining=(7,))._replace(replaced=(Member(6, "s2:1"),))
+    everybody = {address: heard(address, role, tail if address == "o1:1" else None) for address, role in ROLES.items()}
+    known = {address: Known(address, role.value, address[:2]) for address, role in ROLES.items()}
+    status = made_of("demo", known, everybody, VIEW._replace(shards=(config,), spares=()))
+    assert {server.name: server.state for server in status.servers if server.role == "storage"} == {
+        "s1": "serves, but a client does not reach it",
+        "s2": "serves until its successor has caught up",
+        "s4": "serves",
+    }
+    there = {server.address: server for server in status.servers}
+    assert clusters._shard_row(status.shards[0], there)[2] == "5=s1, 7=s4 (joining), 6=s2 (replaced)"
+    assert status.cut_interval_ms == 2.5
 
 
 def test_without_a_leader_what_is_known_is_shown() -> None:

@@ -52,7 +52,7 @@ class Nonsense:
             m.Read: lambda: m.Read(n(), one([1, n()]), n()),
             m.AskFate: lambda: m.AskFate(u(), one([1, n()]), self.some(lambda: (u(), u()))),
             m.Append: lambda: m.Append(u(), u(), u(), one([1, n()]), self.some(lambda: (VALUE, b()))),
-            m.Suspect: lambda: m.Suspect(n(), n(), n()),
+            m.Unreachable: lambda: m.Unreachable(n()),
             d.Reads: lambda: d.Reads(self.some(self.read)),
             d.Await: lambda: d.Await(self.some(lambda: d.Wait(u(), u(), one([1, 2, n()])))),
             d.Hold: lambda: d.Hold(n()),

@@ -1,0 +1,134 @@
+"""Stories: a cluster of a given shape and what happens to it, told step by step, where a swarm would seldom go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from logdb.log.scalog import calls, messages
+from logdb.log.scalog.commands import FailurePolicy
+from logdb.log.scalog.messages import ShardState
+from logdb.net.security.access import Right
+from logdb.net.security.needs import BRINGS
+from tests.sim.checks import check_all, truth_of
+from tests.sim.cluster import Cluster, Shape
+from tests.sim.faults import forged
+from tests.sim.history import History
+from tests.sim.prober import Prober
+from tests.sim.workload import Application, Load
+from tests.sim.world import World
+
+POLICIES = list(FailurePolicy)
+
+
+class Story:
+    """A running cluster with a client that appends when it is told to, and never trims."""
+
+    def __init__(self, policy: FailurePolicy, *, spares: int = 4, shards: int = 2, seed: int = 1) -> None:
+        self.world = World(seed)
+        self.shape = Shape(replicas=3, policy=policy, spares=spares, shards=shards, clients=2)
+        self.cluster = Cluster(self.world, self.shape)
+        self.cluster.start()
+        self.history = History()
+        self.load = Load(("append",), 3_600_000_000_000, 1, 3, 30, 1)
+        self.applications = [Application(self.world, one, self.load, self.history) for one in self.cluster.clients]
+
+    def pass_time(self, heartbeats: float) -> None:
+        self.world.run(self.world.now + int(heartbeats * self.shape.heartbeat_ns))
+
+    @property
+    def limit(self) -> int:
+        return self.world.now + 400 * self.shape.heartbeat_ns
+
+    def append(self, count: int, client: int = 0) -> None:
+        for _ in range(count):
+            self.applications[client].append()
+            self.pass_time(0.2)
+
+    def view(self) -> messages.View:
+        return self.cluster.view(self.limit)
+
+    def server(self, number: int) -> Any:
+        """The process that is this server."""
+        addresses = {one.server: one.address for config in self.view().shards for one in config.members}
+        return next(one for one in self.cluster.storage if one.address == addresses[number])
+
+    def check(self) -> int:
+        """What was acknowledged is there. Returns the records."""
+        limit = self.limit
+        tail = self.cluster.operator.ask(calls.Tail(), limit)
+        prober = Prober(self.cluster)
+        view = prober.views(limit)
+        check_all(self.history, truth_of(prober.copies(view, view.oldest, tail, limit), view.oldest, tail))
+        return int(tail)
+
+
+def shape_of(view: messages.View) -> list[Any]:
+    """What a reconfiguration changes."""
+    return [(one.shard, one.state, one.members, [it[:4:3] for it in one.segments]) for one in view.shards]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_client_that_reaches_no_storage_server_changes_nothing(policy: FailurePolicy) -> None:
+    story = Story(policy)
+    story.append(5)
+    before = shape_of(story.view())
+    servers = [one.address for one in story.cluster.storage]
+    links = story.cluster.network.split([story.applications[0].process.address], servers)
+    story.append(5)
+    story.pass_time(400)
+    assert shape_of(story.view()) == before
+    assert not any(process.wipes for process in story.cluster.storage)
+    story.cluster.network.mend(links)
+    story.append(5, client=1)
+    assert story.world.run(story.limit, lambda: not any(one.busy for one in story.applications))
+    assert story.check() >= 15
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_client_that_forges_what_it_may_send_changes_nothing(policy: FailurePolicy) -> None:
+    story = Story(policy)
+    story.append(5)
+    before = shape_of(story.view())
+    sent = set()
+    for _ in range(50):
+        for config in story.view().shards:
+            for member in config.members:
+                for message in forged(config, member.server):
+                    sent.add(type(message))
+                    for replica in story.cluster.ordering:
+                        story.cluster.network.send("client-1", replica.address, message)
+        story.pass_time(1)
+    assert sent
+    assert sent <= BRINGS[Right.WRITE]
+    story.pass_time(20)
+    assert shape_of(story.view()) == before
+
+
+def test_a_paused_server_and_a_lost_disk_lose_nothing() -> None:
+    """Remove and replace, f = 1: the member that was replaced because it was paused is the last one with the data."""
+    story = Story(FailurePolicy.REMOVE_AND_REPLACE, shards=1, spares=2)
+    story.append(50)
+    assert len(story.history.operations) == 50
+    one, other = [member.server for member in story.view().shards[0].members]
+    paused, lost = story.server(one), story.server(other)
+    servers = [process.address for process in story.cluster.storage]
+    story.cluster.network.split([lost.address], [it for it in servers if it not in (lost.address, paused.address)])
+    paused.pause()
+    while one in [member.server for member in story.view().shards[0].members]:
+        story.pass_time(1)
+    paused.resume()
+    story.pass_time(2)
+    lost.kill()
+    lost.wipe()
+    story.cluster.network.cut.clear()
+    story.pass_time(20)
+    lost.start()
+    story.pass_time(100)
+    config = story.view().shards[0]
+    assert config.state is ShardState.LIVE
+    assert not config.joining
+    assert not {one, other} & {member.server for member in config.members}
+    story.append(5)
+    assert story.check() >= 55
