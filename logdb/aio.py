@@ -433,8 +433,16 @@ class Committing:
             txn.version = await self._host.commit(txn)
             return
         self._host.end(txn)
-        if txn.belief is not None and (kind is None or issubclass(kind, Exception)):
+        if txn.belief is not None and not _is_interrupt(kind):
             raise Misspeculated  # nothing but a commit comes of a belief
+
+
+def _is_interrupt(kind: type[BaseException] | None) -> bool:
+    """Whether an exception of this kind came from outside, and not from what the body has read."""
+    if kind is None or not issubclass(kind, asyncio.CancelledError):
+        return kind is not None and issubclass(kind, KeyboardInterrupt | GeneratorExit)
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 async def _rows(

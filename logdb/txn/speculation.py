@@ -11,7 +11,8 @@ the value that was read, so the transaction might have run there and then. It do
 whether the other one commits, or what has become of answers and streams. The rest follows from two rules.
 A transaction believes in what one other transaction wrote and in nothing else: before it reads more it is verified,
 that is, takes a snapshot, finds there what it has believed, and is an ordinary transaction from then on. And nothing
-but a commit comes of a belief: an exception, or a result without writes, is thrown away and the transaction runs again.
+but a commit comes of a belief: an exception, also SystemExit, or a result without writes, is thrown away and the
+transaction runs again, unless the program was interrupted or the task cancelled from outside.
 
 Where a belief was wrong, or a server tells that others have their turn at the key, nobody believes for a while.
 """

@@ -269,6 +269,49 @@ def test_nothing_but_a_commit_comes_of_a_belief(place: Served | Cluster) -> None
     with_clients(place, 2, test)
 
 
+class Stop(BaseException):
+    """Not an Exception."""
+
+
+@pytest.mark.parametrize("kind", [SystemExit, Stop, asyncio.CancelledError])
+def test_what_is_no_exception_does_not_come_of_a_belief_either(
+    place: Served | Cluster, kind: type[BaseException]
+) -> None:
+    """The body raises it because of what it has read, also a cancellation that its task was not asked for."""
+
+    async def ends(txn: Transaction) -> None:
+        raise kind(int(await txn.get(b"n") or b"0"))
+
+    async def test(one: Database, other: Database) -> None:
+        await believing(one, other, {b"n": b"100"})
+        try:
+            await one.run(ends)
+        except kind as error:
+            assert error.args == (100,)
+
+    with_clients(place, 2, test)
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, GeneratorExit])
+def test_an_interrupt_is_no_consequence_of_a_belief(place: Served | Cluster, kind: type[BaseException]) -> None:
+    runs = 0
+
+    async def interrupted(txn: Transaction) -> None:
+        nonlocal runs
+        await txn.get(b"n")
+        runs += 1
+        raise kind
+
+    async def test(one: Database, other: Database) -> None:
+        await believing(one, other, {b"n": b"100"})
+        try:
+            await one.run(interrupted)
+        except kind:
+            assert runs == 1
+
+    with_clients(place, 2, test)
+
+
 def test_who_reads_more_than_it_believes_goes_on_if_that_was_right(
     place: Served | Cluster, asked: Counter[str]
 ) -> None:
