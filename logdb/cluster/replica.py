@@ -183,7 +183,7 @@ class Replica:
         floor = coordinator.oldest_needed(min(before, gsn - 1))
         if floor > coordinator.floor:
             coordinator.floor = coordinator.reach = floor
-            coordinator.ledger.trim(floor, coordinator.ledger.last_before(floor))
+            coordinator.ledger.trim(floor, coordinator.ledger.used_before(floor))
         self.begun, self.begun_by, self.parts = gsn, by, 0
         coordinator.pass_to(gsn)
         self.begun_with = self.head(), [RecentRow(at, *what) for at, what in self.recent.items()]

@@ -64,7 +64,7 @@ def compact(host: Compacting, floor: int, progress: Callable[[int], None] | None
     relocated = _relocate(host, floor, reach, progress)
     with host.order_lock:
         host.declare(always=True)
-        ending = Compaction(floor, host.coordinator.ledger.last_before(floor), host.coordinator.pins)
+        ending = Compaction(floor, host.coordinator.ledger.used_before(floor), host.coordinator.pins)
         gsn = host.append_locked([(COMPACTION, encode_compaction(ending))])
     host.settle(gsn)
     host.checkpoint()

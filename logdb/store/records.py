@@ -14,6 +14,7 @@ import hashlib
 import re
 import struct
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from struct import Struct
 from typing import Final, NamedTuple, NoReturn
 
@@ -49,7 +50,9 @@ _DECISION: Final = Struct("<BQQI")  # format, after, through, aborted
 RELOCATION_HEAD: Final = Struct("<BI")
 RELOCATION_VERSION: Final = Struct("<Q")
 _COMPACTION: Final = Struct("<BQII")  # format, floor, sessions, pins
-_SESSION: Final = Struct("<QQ")
+_COMPACTION_FORMAT: Final = 2
+_SESSION: Final = Struct("<QI")  # client, bounds
+_LAST_OF_SESSION: Final = Struct("<QQ")  # of format 1: client, last sequence number
 _PIN: Final = Struct("<BQH")  # format, version (0: no longer pinned), name bytes
 
 
@@ -272,19 +275,21 @@ def decode_relocation(payload: bytes) -> list[Relocated]:
 class Compaction(NamedTuple):
     """From here on versions before `floor` cannot be read.
 
-    What the trimmed prefix would have told is stated again: the last sequence number of each client, the pins by name.
+    What the trimmed prefix would have told is stated again: which sequence numbers each client has used, as bounds
+    (first, end, first, end, ...), and the pins by name.
     """
 
     floor: int
-    sessions: Mapping[int, int]
+    sessions: Mapping[int, tuple[int, ...]]
     pins: Mapping[str, int]
 
 
 def encode_compaction(compaction: Compaction) -> bytes:
     """The payload of a COMPACTION record."""
     floor, sessions, pins = compaction
-    parts = [_COMPACTION.pack(FORMAT, floor, len(sessions), len(pins))]
-    parts += [_SESSION.pack(client, sequence) for client, sequence in sorted(sessions.items())]
+    parts = [_COMPACTION.pack(_COMPACTION_FORMAT, floor, len(sessions), len(pins))]
+    for client, bounds in sorted(sessions.items()):
+        parts += (_SESSION.pack(client, len(bounds)), *map(_U64.pack, bounds))
     parts += [encode_pin(name, version) for name, version in sorted(pins.items())]
     return b"".join(parts)
 
@@ -293,14 +298,13 @@ def decode_compaction(payload: bytes) -> Compaction:
     """The inverse of `encode_compaction`. Raises MalformedRecord."""
     try:
         form, floor, session_count, pin_count = _COMPACTION.unpack_from(payload)
-        if form != FORMAT:
+        if form not in (FORMAT, _COMPACTION_FORMAT):
             raise MalformedRecord(f"compaction record of format {form}")
         at = _COMPACTION.size
-        sessions: dict[int, int] = {}
+        sessions: dict[int, tuple[int, ...]] = {}
         for _ in range(session_count):
-            client, sequence = _SESSION.unpack_from(payload, at)
-            sessions[client] = sequence
-            at += _SESSION.size
+            client, bounds, at = _read_session(payload, at, form)
+            sessions[client] = bounds
         pins: dict[str, int] = {}
         for _ in range(pin_count):
             name, version, at = _read_pin(payload, at)
@@ -308,6 +312,19 @@ def decode_compaction(payload: bytes) -> Compaction:
     except (struct.error, UnicodeDecodeError) as error:
         raise MalformedRecord(f"compaction record: {error}") from error
     return Compaction(floor, sessions, pins) if at == len(payload) else _trailing(payload, at)
+
+
+def _read_session(payload: bytes, at: int, form: int) -> tuple[int, tuple[int, ...], int]:
+    """(client, bounds, where the next one begins). Format 1 kept the last number, and took all before it for used."""
+    if form == FORMAT:
+        client, last = _LAST_OF_SESSION.unpack_from(payload, at)
+        return client, (0, last + 1), at + _LAST_OF_SESSION.size
+    client, count = _SESSION.unpack_from(payload, at)
+    raw, at = _read_bytes(payload, at + _SESSION.size, 8 * count)
+    bounds = tuple([bound for (bound,) in _U64.iter_unpack(raw)])
+    if not count or count % 2 or any(bound >= following for bound, following in pairwise(bounds)):
+        raise MalformedRecord(f"compaction record: {count} bounds of client {client:016x} are no stretches")
+    return client, bounds, at
 
 
 def encode_pin(name: str, version: int) -> bytes:

@@ -53,7 +53,7 @@ class Status(Enum):
     NOT_FOUND = "not found"
     """The log holds no commit record of it: it never committed, and will not unless its client sends it again."""
     FORGOTTEN = "forgotten"
-    """Its record was compacted away; the client did commit transactions with later numbers."""
+    """Its record was compacted away."""
 
 
 class Outcome(NamedTuple):
@@ -189,7 +189,7 @@ class Coordinator:
         if gsn is not None:
             return Outcome(Status.ABORTED if self.ledger.is_aborted(gsn) else Status.COMMITTED, gsn)
         session = self.ledger.sessions.get(txn_id.client)
-        if session is not None and txn_id.sequence <= session.forgotten:
+        if session is not None and session.has_forgotten(txn_id.sequence):
             return Outcome(Status.FORGOTTEN, 0)
         return Outcome(Status.NOT_FOUND, 0)
 

@@ -15,12 +15,21 @@ _RUN_KEY = Struct(">QQ")
 _RUN = Struct("<QQ")
 _GSN = Struct(">Q")
 _CLIENT = Struct(">Q")
-_LAST = Struct("<Q")
+_BOUND = Struct("<Q")
+
+_LAST_BOUND = (1 << 64) - 1
+
+MOST_STRETCHES = 256
+"""Of the sequence numbers of a client that were compacted away. More are rare: numbers follow each other, and a stretch
+goes on where the one before it ends. Then the gaps between the lowest are closed, and what comes late with a number of
+such a gap is taken for used."""
 
 ABORTED_ROWS = b"a"
 RUN_ROWS = b"t"
 FORGOTTEN_ROWS = b"s"
 StateRow = tuple[bytes, bytes | None]
+Stretches = tuple[int, ...]
+"""Sequence numbers as bounds: first, end, first, end, ... in order. An end is the first number that is not used."""
 
 
 def aborted_of(rows: Iterable[tuple[bytes, bytes]]) -> list[int]:
@@ -28,8 +37,21 @@ def aborted_of(rows: Iterable[tuple[bytes, bytes]]) -> list[int]:
     return [_GSN.unpack(row[1:])[0] for row, _ in rows if row[:1] == ABORTED_ROWS]
 
 
+def joined(stretches: Iterable[tuple[int, int]]) -> Stretches:
+    """The bounds of (first, end) pairs in any order, none overlapping: joined where one ends and the next begins."""
+    bounds: list[int] = []
+    for first, end in sorted(stretches):
+        if bounds and bounds[-1] == first:
+            bounds[-1] = end
+        else:
+            bounds += (first, end)
+    if len(bounds) > 2 * MOST_STRETCHES:
+        del bounds[1 : 1 - 2 * MOST_STRETCHES]
+    return tuple(bounds)
+
+
 class Session:
-    """The transactions of one client, by sequence number; those up to `forgotten` were compacted away.
+    """The transactions of one client, by sequence number; those of the stretches `forgotten` were compacted away.
 
     The next one expected, which would lengthen the last run, is `next_sequence` at `next_gsn`.
     """
@@ -38,7 +60,8 @@ class Session:
 
     def __init__(self) -> None:
         self.sequences, self.gsns, self.counts = array("Q"), array("Q"), array("Q")
-        self.last = self.forgotten = 0
+        self.last = 0
+        self.forgotten: Stretches = ()
         self.next_sequence = self.next_gsn = -1
         self.saved = 0
 
@@ -55,11 +78,15 @@ class Session:
         self.gsns.insert(at, gsn)
         self.counts.insert(at, 1)
         self.saved = min(self.saved, max(at - 1, 0))
-        if at == len(self.sequences) - 1:
+        if sequence >= self.last:  # none that follows is used, not even by what was compacted away
             self.next_sequence, self.next_gsn = sequence + 1, gsn + 1
         else:
             self.next_sequence = self.next_gsn = -1
         self.last = max(self.last, sequence)
+
+    def has_forgotten(self, sequence: int) -> bool:
+        """Whether a transaction was compacted away."""
+        return bisect_right(self.forgotten, sequence) % 2 == 1
 
     def find(self, sequence: int) -> int | None:
         """The GSN of a transaction, None if it is not in the index."""
@@ -68,6 +95,10 @@ class Session:
         if at >= 0 and sequence < self.sequences[at] + self.counts[at]:
             return self.gsns[at] + sequence - self.sequences[at]
         return None
+
+
+def _forgotten_row(client: int, stretches: Stretches) -> tuple[bytes, bytes]:
+    return FORGOTTEN_ROWS + _CLIENT.pack(client), b"".join(map(_BOUND.pack, stretches))
 
 
 class Ledger:
@@ -92,7 +123,7 @@ class Ledger:
             session.next_gsn = gsn + 1
             session.last = sequence
             return True
-        if sequence <= session.last and (sequence <= session.forgotten or session.find(sequence) is not None):
+        if sequence <= session.last and (session.has_forgotten(sequence) or session.find(sequence) is not None):
             return False
         session.add(sequence, gsn)
         return True
@@ -126,25 +157,25 @@ class Ledger:
         aborted = self.aborted
         return aborted[bisect_right(aborted, after) : bisect_right(aborted, through)]
 
-    def last_before(self, gsn: int) -> dict[int, int]:
-        """The last sequence number that each client has used before `gsn`: what `trim` to there must be told."""
-        last = {}
+    def used_before(self, gsn: int) -> dict[int, Stretches]:
+        """The sequence numbers that each client has used before `gsn`: what `trim` to there must be told."""
+        used = {}
         for client, session in self.sessions.items():
             session.close_run()
-            before = session.forgotten
+            before = list(zip(session.forgotten[::2], session.forgotten[1::2], strict=True))
             for sequence, first, count in zip(session.sequences, session.gsns, session.counts, strict=True):
                 if first < gsn:
-                    before = max(before, sequence + min(count, gsn - first) - 1)
+                    before.append((sequence, min(sequence + min(count, gsn - first), _LAST_BOUND)))
             if before:
-                last[client] = before
-        return last
+                used[client] = joined(before)
+        return used
 
-    def trim(self, gsn: int, forgotten: Mapping[int, int]) -> None:
-        """Forget transactions before `gsn`, and take those up to `forgotten` of each client for used ever after."""
-        for client, last in forgotten.items():
+    def trim(self, gsn: int, forgotten: Mapping[int, Stretches]) -> None:
+        """Forget transactions before `gsn`, and take those of `forgotten` of each client for used ever after."""
+        for client, stretches in forgotten.items():
             session = self.sessions.setdefault(client, Session())
-            session.forgotten = last
-            session.last = max(session.last, last)
+            session.forgotten = stretches
+            session.last = max(session.last, stretches[-1] - 1)
         for client, session in self.sessions.items():
             session.close_run()
             kept = Session()
@@ -169,7 +200,7 @@ class Ledger:
         """Whether both answer every question alike."""
         return self.aborted == other.aborted and self._runs() == other._runs()
 
-    def _runs(self) -> dict[int, tuple[int, list[tuple[int, int, int]]]]:
+    def _runs(self) -> dict[int, tuple[Stretches, list[tuple[int, int, int]]]]:
         runs = {}
         for client, session in self.sessions.items():
             runs[client] = session.forgotten, self._joined(session)
@@ -200,7 +231,7 @@ class Ledger:
             first = _CLIENT.unpack(after[1:])[0] + 1 if kind == FORGOTTEN_ROWS else 0
             for client in clients[bisect_left(clients, first) :]:
                 if self.sessions[client].forgotten:
-                    yield FORGOTTEN_ROWS + _CLIENT.pack(client), _LAST.pack(self.sessions[client].forgotten)
+                    yield _forgotten_row(client, self.sessions[client].forgotten)
         at_client, at_sequence = _RUN_KEY.unpack(after[1:]) if kind == RUN_ROWS else (0, -1)
         for client in clients[bisect_left(clients, at_client) :]:
             for sequence, gsn, count in self._joined(self.sessions[client]):
@@ -222,7 +253,7 @@ class Ledger:
                 yield key, _RUN.pack(session.gsns[at], session.counts[at])
             session.saved = max(len(session.sequences) - 1, 0)
             if session.forgotten:
-                yield FORGOTTEN_ROWS + _CLIENT.pack(client), _LAST.pack(session.forgotten)
+                yield _forgotten_row(client, session.forgotten)
 
     def restore(self, state: Callable[[bytes], list[tuple[bytes, bytes]]]) -> None:
         """The inverse of `unsaved`; `state` gives the rows under a prefix, without it."""
@@ -230,7 +261,11 @@ class Ledger:
         self._saved_aborted = len(self.aborted)
         for key, raw in state(FORGOTTEN_ROWS):
             session = self.sessions.setdefault(_CLIENT.unpack(key)[0], Session())
-            session.forgotten = session.last = _LAST.unpack(raw)[0]
+            if len(raw) == _BOUND.size:  # as it was written when only the last number was kept
+                session.forgotten = 0, _BOUND.unpack(raw)[0] + 1
+            else:
+                session.forgotten = tuple([bound for (bound,) in _BOUND.iter_unpack(raw)])
+            session.last = session.forgotten[-1] - 1
         for key, raw in state(RUN_ROWS):
             client, sequence = _RUN_KEY.unpack(key)
             gsn, count = _RUN.unpack(raw)
@@ -238,6 +273,7 @@ class Ledger:
             session.sequences.append(sequence)
             session.gsns.append(gsn)
             session.counts.append(count)
-            session.last = max(session.last, sequence + count - 1)
-            session.next_sequence, session.next_gsn = sequence + count, gsn + count
+            if sequence + count > session.last:
+                session.last = sequence + count - 1
+                session.next_sequence, session.next_gsn = sequence + count, gsn + count
             session.saved = len(session.sequences) - 1

@@ -60,6 +60,7 @@ from logdb.store.records import (
     digest,
     encode_pin,
 )
+from logdb.txn.coordinator import Status
 from logdb.txn.validation import Reason, Verdict
 from tests.cluster.stage import SNAPSHOT, Client, Log, Server, batch, commit
 from tests.cluster.test_mapping_server import LARGE, some_history
@@ -203,6 +204,20 @@ def test_a_log_that_lacks_a_value_is_not_served() -> None:
         Server(on=log)
     with pytest.raises(ProtocolViolation, match="DBS-13"):
         compacted(log, server, before=5, number=2)
+
+
+def test_an_id_that_was_taken_before_a_compaction_is_applied_after_it_once() -> None:
+    """A commit that stalled, too. Nothing of it was seen, so nothing of it was forgotten; also after a rebuild."""
+    log = Log(*[commit(number, {b"k": b"%d" % number}) for number in (1, 2, 4, 5, 7)])
+    server = Server(on=log)
+    compacted(log, server, before=5)
+    log.add(commit(3, {b"k": b"late"}), commit(3, {b"k": b"again"}), commit(4, {b"k": b"again"}))
+    log.run(server)
+    for one in (server, Server(on=log)):
+        assert one.ask(Get((b"k",))).entries == ((len(log.records) - 2, b"late"),)
+        outcomes = [one.core.replica.coordinator.outcome(TxnId(1, number)).status for number in (1, 3, 4, 5, 6, 7)]
+        gone, committed, unused = Status.FORGOTTEN, Status.COMMITTED, Status.NOT_FOUND
+        assert outcomes == [gone, committed, gone, gone, unused, committed]
 
 
 def test_a_commit_that_refers_to_what_was_dropped_is_not_applied() -> None:

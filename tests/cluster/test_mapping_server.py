@@ -146,7 +146,7 @@ def test_a_snapshot_is_read_whole_and_is_future_only_beyond_the_tail() -> None:
 
 def test_what_is_below_the_floor_was_trimmed() -> None:
     records = [commit(number, {b"k": b"%d" % number}) for number in range(1, 5)]
-    ending = COMPACTION, encode_compaction(Compaction(3, {1: 2}, {"kept": 3}))
+    ending = COMPACTION, encode_compaction(Compaction(3, {1: (1, 3)}, {"kept": 3}))
     server = Server(*records, ending, (PIN, encode_pin("late", 2)), (PIN, encode_pin("other", 4)))
     assert server.ask(Get((b"k",)), SNAPSHOT, 2) == Below(3)
     assert server.ask(Get((b"k",)), SNAPSHOT, 3) == Entries(((3, b"3"),))
@@ -293,7 +293,7 @@ def test_old_explanations_are_forgotten_but_not_the_verdicts() -> None:
 
 
 def test_what_was_compacted_away_is_said_to_be() -> None:
-    ending = COMPACTION, encode_compaction(Compaction(2, {1: 1}, {}))
+    ending = COMPACTION, encode_compaction(Compaction(2, {1: (1, 2)}, {}))
     server = Server(commit(1, {b"k": b"1"}), commit(2, {b"k": b"2"}), ending)
     server.give("c", Await((Wait(1, 1, 0),)))
     assert verdicts(server) == [("c", 1, Reason.DUPLICATE)]
@@ -409,7 +409,7 @@ def test_a_checkpoint_begins_anew_when_the_floor_has_moved() -> None:
     history = [commit(number, {b"%d" % (number % 3): b"%d" % number}) for number in range(1, 31)]
     giver, taker = Server(*history, answer_bytes=200), Server(peers=("m2",))
     serve(taker, giver, most=3)
-    giver.show((COMPACTION, encode_compaction(Compaction(25, {1: 24}, {}))))
+    giver.show((COMPACTION, encode_compaction(Compaction(25, {1: (1, 25)}, {}))))
     serve(taker, giver)
     assert taker.applied == 31
     assert taker.core.replica.image() == giver.core.replica.image()

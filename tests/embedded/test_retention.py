@@ -30,6 +30,12 @@ def reopened(db: logdb.Database) -> logdb.Database:
     return open_database(Path(db.path), segment_bytes=30_000)
 
 
+def rebuilt(db: logdb.Database) -> logdb.Database:
+    db.close()
+    logdb.rebuild(db.path)
+    return open_database(Path(db.path), segment_bytes=30_000)
+
+
 def test_compaction_keeps_what_is_live_and_gives_the_disk_back(db: logdb.Database) -> None:
     db.put(b"live", b"1")
     db.put(b"live and large", LARGE)
@@ -232,6 +238,29 @@ def test_a_kill_between_two_slices_of_a_checkpoint(tmp_path: Path, monkeypatch: 
         killed.checkpoint()
         assert dict(killed.scan(reverse=True)) == expected
     assert verify_files(tmp_path / "killed", None)[3] == []
+
+
+def test_an_id_that_was_taken_before_a_compaction_commits_after_it_once(db: logdb.Database) -> None:
+    """Also after a restart and a rebuild: what a compaction forgets is what was used, not all before it."""
+    embedded = db._host
+    assert isinstance(embedded, EmbeddedHost)
+    early, never, used = embedded.new_txn_id(), embedded.new_txn_id(), embedded.new_txn_id()
+    embedded.submit({b"used": b"1"}, txn_id=used)
+    for number in range(300):
+        db.put(b"k", b"%d" % number + b"x" * 1_000)
+    assert db.compact().oldest_after > 1
+    version, verdict = embedded.submit({b"early": b"1"}, txn_id=early)
+    assert verdict.committed
+    embedded.settle(version)
+    for open_again in (reopened, rebuilt):
+        assert db[b"early"] == b"1"
+        assert db.outcome(str(early)) == logdb.Outcome(logdb.Status.COMMITTED, version)
+        assert db.outcome(str(never)).status is logdb.Status.NOT_FOUND
+        assert db.outcome(str(used)).status is logdb.Status.FORGOTTEN
+        db = open_again(db)
+    assert db.outcome(str(early)) == logdb.Outcome(logdb.Status.COMMITTED, version)
+    assert db.outcome(str(never)).status is logdb.Status.NOT_FOUND
+    db.close()
 
 
 def test_a_kill_before_and_between_the_slices_of_a_pruning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import struct
 from collections.abc import Callable
 
 import pytest
@@ -82,9 +83,24 @@ def test_relocation(entries: list[Relocated]) -> None:
     assert decode_relocation(encode_relocation(entries)) == entries
 
 
-@given(u64, st.dictionaries(u64, u64, max_size=4), st.dictionaries(names, u64, max_size=4))
-def test_compaction(floor: int, sessions: dict[int, int], pins: dict[str, int]) -> None:
+bounds = st.lists(u64, min_size=2, max_size=8, unique=True)
+stretches = bounds.map(lambda bounds: tuple(sorted(bounds)[len(bounds) % 2 :]))
+
+
+@given(u64, st.dictionaries(u64, stretches, max_size=4), st.dictionaries(names, u64, max_size=4))
+def test_compaction(floor: int, sessions: dict[int, tuple[int, ...]], pins: dict[str, int]) -> None:
     assert decode_compaction(encode_compaction(Compaction(floor, sessions, pins))) == (floor, sessions, pins)
+
+
+def test_a_compaction_of_an_earlier_version_says_that_all_up_to_the_last_was_used() -> None:
+    payload = struct.pack("<BQIIQQ", 1, 8, 1, 0, 7, 5)
+    assert decode_compaction(payload) == Compaction(8, {7: (0, 6)}, {})
+
+
+@pytest.mark.parametrize("bounds", [(), (1,), (1, 2, 3), (2, 1), (1, 2, 2, 3)])
+def test_bounds_that_are_no_stretches_are_refused(bounds: tuple[int, ...]) -> None:
+    with pytest.raises(MalformedRecord, match="no stretches"):
+        decode_compaction(encode_compaction(Compaction(8, {7: bounds}, {})))
 
 
 @given(names, u64)
@@ -99,7 +115,7 @@ ENCODED = [
     ),
     encode_decision(Decision(1, 9, [3, 4])),
     encode_relocation([Relocated(b"k", 3, b"v"), Relocated(b"l", 4, Place(1, 0, 9, b"d" * 16))]),
-    encode_compaction(Compaction(3, {1: 2}, {"pin": 4})),
+    encode_compaction(Compaction(3, {1: (0, 2, 5, 9)}, {"pin": 4})),
     encode_pin("name", 4),
 ]
 DECODERS: list[Callable[[bytes], object]] = [

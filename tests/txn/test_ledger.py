@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logdb.txn.ledger import Ledger
+from logdb.txn.ledger import FORGOTTEN_ROWS, MOST_STRETCHES, Ledger, Stretches, joined
 
 steps = st.lists(
     st.one_of(
-        st.tuples(st.just("commit"), st.integers(1, 3), st.integers(1, 12)),
+        st.tuples(st.just("commit"), st.integers(1, 3), st.integers(0, 12)),
         st.tuples(st.just("next"), st.integers(1, 3), st.just(0)),
         st.tuples(st.just("abort"), st.integers(1, 3), st.just(0)),
         st.tuples(st.just("gap"), st.just(0), st.just(0)),
@@ -21,11 +24,18 @@ steps = st.lists(
 )
 
 
+def numbers(bounds: Stretches) -> Iterator[int]:
+    """Of these stretches, which must be as few as can be."""
+    assert all(bound < following for bound, following in pairwise(bounds)), bounds
+    for first, end in zip(bounds[::2], bounds[1::2], strict=True):
+        yield from range(first, end)
+
+
 @given(steps)
 def test_ledger_agrees_with_a_dictionary(steps: list[tuple[str, int, int]]) -> None:
     ledger, rows, gsn = Ledger(), dict[bytes, bytes](), 0
     found: dict[tuple[int, int], int] = {}
-    forgotten: dict[int, int] = {}
+    forgotten: set[tuple[int, int]] = set()
     last: dict[int, int] = {}
     aborted: set[int] = set()
 
@@ -41,7 +51,7 @@ def test_ledger_agrees_with_a_dictionary(steps: list[tuple[str, int, int]]) -> N
             gsn += 1
             if what != "commit":
                 sequence = last.get(client, 0) + 1
-            new = (client, sequence) not in found and sequence > forgotten.get(client, 0)
+            new = (client, sequence) not in found and (client, sequence) not in forgotten
             assert ledger.is_new(client, sequence, gsn) is new
             last[client] = max(last.get(client, 0), sequence)
             if new:
@@ -53,11 +63,9 @@ def test_ledger_agrees_with_a_dictionary(steps: list[tuple[str, int, int]]) -> N
             gsn += 1
         elif what == "trim":
             floor = max(gsn - client, 0)
-            told = ledger.last_before(floor)
-            before = {key: sequence for (key, sequence), at in found.items() if at < floor}
-            for key, sequence in [(key, sequence) for (key, sequence), at in found.items() if at < floor]:
-                forgotten[key] = max(forgotten.get(key, 0), sequence)
-            assert {key: told[key] for key in before} == {key: forgotten[key] for key in before}
+            told = ledger.used_before(floor)
+            forgotten |= {txn for txn, at in found.items() if at < floor}
+            assert {(key, sequence) for key, bounds in told.items() for sequence in numbers(bounds)} == forgotten
             found = {txn: at for txn, at in found.items() if at >= floor}
             aborted = {at for at in aborted if at >= floor}
             ledger.trim(floor, told)
@@ -68,11 +76,63 @@ def test_ledger_agrees_with_a_dictionary(steps: list[tuple[str, int, int]]) -> N
             ledger = Ledger()
             ledger.restore(lambda p: [(key[len(p) :], raw) for key, raw in sorted(rows.items()) if key.startswith(p)])
         for key in range(1, 4):
-            for sequence in range(1, 14):
+            for sequence in range(14):
                 assert ledger.find(key, sequence) == found.get((key, sequence))
+                session = ledger.sessions.get(key)
+                assert (session is not None and session.has_forgotten(sequence)) is ((key, sequence) in forgotten)
         assert set(ledger.aborted) == aborted
         assert all(ledger.is_aborted(at) is (at in aborted) for at in range(gsn + 2))
         assert list(ledger.aborted_between(3, 9)) == sorted(at for at in aborted if 3 < at <= 9)
+
+
+def test_what_a_client_has_used_is_one_stretch_however_often_it_is_compacted() -> None:
+    """Also of many clients at once, whose numbers come in any order a little apart, and with a gap that is filled."""
+    ledger, gsn = Ledger(), 0
+    for round_ in range(50):
+        for at in range(40):
+            for client in range(5):
+                gsn += 1
+                ledger.is_new(client, round_ * 40 + (at ^ 3), gsn)
+        ledger.trim(gsn, ledger.used_before(gsn))
+        used = ledger.used_before(gsn + 1)
+        assert all(bounds == (0, round_ * 40 + 40) for bounds in used.values())
+        assert all(len(session.forgotten) <= 4 for session in ledger.sessions.values())
+    assert joined([(5, 7), (0, 2), (2, 5), (9, 10)]) == (0, 7, 9, 10)
+
+
+def test_an_id_that_was_taken_and_not_used_is_not_taken_for_used() -> None:
+    ledger = Ledger()
+    for gsn, sequence in enumerate((1, 2, 4, 5, 9), 1):
+        ledger.is_new(7, sequence, gsn)
+    ledger.trim(6, ledger.used_before(6))
+    assert [ledger.is_new(7, sequence, 10 + sequence) for sequence in range(1, 11)] == [
+        False, False, True, False, False, True, True, True, False, True,
+    ]  # fmt: skip
+    ledger.trim(30, ledger.used_before(30))
+    assert ledger.sessions[7].forgotten == (1, 11)
+
+
+def test_so_many_gaps_are_kept_and_the_lowest_are_closed() -> None:
+    """Memory is bounded, and what falls into a gap that was closed is refused, not applied twice."""
+    ledger = Ledger()
+    for gsn in range(1, 5 * MOST_STRETCHES):
+        ledger.is_new(7, 2 * gsn, gsn)
+        if gsn % 100 == 0:
+            ledger.trim(gsn, ledger.used_before(gsn))
+    ledger.trim(gsn + 1, ledger.used_before(gsn + 1))
+    session = ledger.sessions[7]
+    assert len(session.forgotten) == 2 * MOST_STRETCHES
+    assert all(session.has_forgotten(2 * used) for used in range(1, gsn + 1))
+    assert [not session.has_forgotten(2 * used - 1) for used in range(2, gsn + 1)].count(True) == MOST_STRETCHES - 1
+    assert not session.has_forgotten(2 * gsn - 1)
+    assert session.has_forgotten(3)
+
+
+def test_a_checkpoint_of_an_earlier_version_takes_all_up_to_the_last_for_used() -> None:
+    ledger = Ledger()
+    old = {FORGOTTEN_ROWS: [((7).to_bytes(8), (9).to_bytes(8, "little"))]}
+    ledger.restore(lambda prefix: old.get(prefix, []))
+    assert [ledger.is_new(7, sequence, sequence + 1) for sequence in (0, 5, 9, 10)] == [False, False, False, True]
 
 
 def test_a_late_transaction_keeps_its_number_when_the_run_after_it_is_trimmed() -> None:
@@ -85,7 +145,7 @@ def test_a_late_transaction_keeps_its_number_when_the_run_after_it_is_trimmed() 
     restored = Ledger()
     restored.restore(lambda p: [(key[len(p) :], raw) for key, raw in sorted(rows.items()) if key.startswith(p)])
     for each in (ledger, restored):
-        each.trim(15, each.last_before(15))
+        each.trim(15, each.used_before(15))
         assert (each.find(7, 1), each.find(7, 2)) == (20, None)
     assert restored.equals(ledger)
 
@@ -112,7 +172,7 @@ def test_rows_go_on_where_they_were_left_and_are_the_same_whatever_the_runs() ->
             ledger.is_new(client, sequence, gsn)
             if sequence in (2, 7):
                 ledger.abort(gsn)
-    ledger.sessions[3].forgotten = 1
+    ledger.sessions[3].forgotten = 0, 2, 30, 31
     whole = list(ledger.rows(b"", gsn))
     assert whole == sorted(whole)
     for at, (key, _) in enumerate(whole):
