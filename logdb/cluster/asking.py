@@ -21,13 +21,15 @@ Told = Callable[[int, Any], None]
 @dataclass(slots=True)
 class Asked:
     """A read under way. `least`: an answer of an older version would show this client the past. `attempt`: how often it
-    was put, or refused; only the last one counts as late. `server`: whom it was put to."""
+    was put, or refused; only the last one counts as late. `server`: whom it was put to. `applied`: how far that must
+    have got in the log."""
 
     question: Question
     consistency: Consistency
     version: int
     least: int
     told: Told
+    applied: int
     attempt: int = 0
     server: Address = ""
 
@@ -43,12 +45,13 @@ class Asking:
         self._unsent: list[int] = []
         self._flush = Alarm(self._send)
 
-    def ask(self, question: Question, consistency: Consistency, version: int, told: Told) -> int:
-        """Put a question, as of `version` or not before it. Returns its number, by which it can be dropped."""
+    def ask(self, question: Question, consistency: Consistency, version: int, told: Told, applied: int = 0) -> int:
+        """Put a question, as of `version` or not before it, to a server that has `applied` the log so far. Returns its
+        number, by which it can be dropped."""
         number = self._desk.number()
         names_it = consistency == Consistency.SNAPSHOT or isinstance(question, AtTime)
         least = 0 if names_it else max(self.session, version)
-        self.open[number] = Asked(question, consistency, version, least, told)
+        self.open[number] = Asked(question, consistency, version, least, told, applied)
         self._queue([number], 0)
         return number
 
@@ -101,7 +104,7 @@ class Asking:
             version = asked.version
             if asked.consistency != Consistency.SNAPSHOT:
                 version = max(version, self.session)
-            reads.append(Read(number, asked.consistency, version, asked.question))
+            reads.append(Read(number, asked.consistency, version, asked.question, asked.applied))
         desk = self._desk
         desk.send(server, Reads(tuple(reads)))
         desk.set(Alarm(lambda: self._is_late(attempts, server)), desk.now + desk.config.answer_timeout_ns)

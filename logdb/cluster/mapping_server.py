@@ -304,7 +304,7 @@ class MappingServer:
             elif read.consistency == Consistency.LINEARIZABLE or kind is Outcome:
                 self._unasked.append(waiting)
             elif read.version <= applied:
-                self._answer(waiting)
+                self._when(read.applied, waiting)
             elif read.consistency == Consistency.SESSION:
                 self._when(read.version, waiting)
             else:
@@ -327,7 +327,7 @@ class MappingServer:
                 if read.version > tail:
                     self._send(waiting, 0, Beyond(tail))
                 else:
-                    self._when(read.version, waiting)
+                    self._when(max(read.version, read.applied), waiting)
             else:
                 self._when(max(tail, read.version), waiting)
         self._ask_tail()

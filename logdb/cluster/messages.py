@@ -87,12 +87,17 @@ Question = Get | Scan | History | AtTime | Version | Pins | Outcome | Aborted | 
 
 
 class Read(NamedTuple):
-    """A question and at which version it is to be answered. `number` identifies it for the client."""
+    """A question and at which version it is to be answered. `number` identifies it for the client.
+
+    `applied`: of a snapshot, how far a server must have got in the log to answer it, if that is further. A client that
+    has found a large value trimmed names the tail of the log, so that it is given the place of the copy.
+    """
 
     number: int
     consistency: Consistency
     version: int
     question: Question
+    applied: int = 0
 
 
 class Reads(NamedTuple):

@@ -16,18 +16,17 @@ from logdb.log.scalog import calls as log
 from logdb.log.scalog.desk import Desk
 from logdb.store.records import PIN, Place, Value, encode_pin
 
-TRIES = 3
-"""A value may be moved by a compaction while it is looked up, but hardly so often."""
-
 
 class Reading:
-    """A call under way. `question`: its read that is out; `tries`: how often values were looked for."""
+    """A call under way. `question`: its read that is out; `tries`: how often values were looked for. `applied`: how far
+    a server must have got to be asked, since the values that stood at `trimmed` were trimmed by then."""
 
-    __slots__ = ("call", "deadline", "question", "tries")
+    __slots__ = ("applied", "call", "deadline", "question", "tries", "trimmed")
 
     def __init__(self, call: int, deadline: int | None) -> None:
         self.call, self.deadline = call, deadline
-        self.question = self.tries = 0
+        self.question = self.tries = self.applied = 0
+        self.trimmed: set[int] = set()
 
 
 class Readings:
@@ -58,7 +57,7 @@ class Readings:
             elif self._desk.is_open(reading.call):
                 told(at, result)
 
-        reading.question = self._asking.ask(question, consistency, version, answered)
+        reading.question = self._asking.ask(question, consistency, version, answered, reading.applied)
 
     # ---- keys, ranges, histories
 
@@ -127,7 +126,11 @@ class Readings:
         whole: Callable[[list[bytes | None]], None],
         again: Callable[[], None],
     ) -> None:
-        """Put the large values in the place of their places. `again`: look them up anew, they were moved."""
+        """Put the large values in the place of their places. `again`: look them up anew, they were moved.
+
+        A value is trimmed when the ENDING of the compaction that moved it is in the log. So a server that has applied
+        the log up to a tail that is asked for after that knows the copy, or has a newer floor (DBS-13).
+        """
         places = [(index, value) for index, value in enumerate(values) if isinstance(value, Place)]
         if not places:
             whole(values)  # type: ignore[arg-type]
@@ -148,13 +151,20 @@ class Readings:
                 left -= 1
                 if not left:
                     whole(values)  # type: ignore[arg-type]
-            elif isinstance(result, Trimmed) and tries < TRIES:
-                reading.tries += 1
-                again()
+            elif isinstance(result, Trimmed) and place.gsn in reading.trimmed:
+                what = f"record {place.gsn} was trimmed, and the map has no copy of the value (DBS-13)"
+                self._desk.answer(reading.call, Corruption(f"shard {place.shard}", None, what))
             elif isinstance(result, Trimmed):
-                self._desk.answer(reading.call, VersionTrimmed(version, result.oldest))
+                reading.tries += 1
+                reading.trimmed.add(place.gsn)
+                self._line.call(log.Tail(reading.deadline), moved)
             elif not isinstance(result, TimeoutError):
                 self._desk.answer(reading.call, result)
+
+        def moved(tail: Any) -> None:
+            if self._desk.is_open(reading.call) and not isinstance(tail, TimeoutError):
+                reading.applied = tail
+                again()
 
         for index, place in places:
             self._line.call(log.Read(place.gsn, place.shard, reading.deadline), partial(got, index, place))

@@ -23,6 +23,7 @@ from logdb.cluster.cleaning import (
 )
 from logdb.cluster.compactor import Compactor
 from logdb.cluster.messages import (
+    Answers,
     Below,
     Beyond,
     Compact,
@@ -37,6 +38,7 @@ from logdb.cluster.messages import (
     MapRow,
     MapRows,
     Oldest,
+    Reads,
     RecentRow,
     RecentRows,
     Scan,
@@ -192,6 +194,27 @@ def test_what_was_moved_by_a_compaction_that_another_server_ends_is_stated_again
     fresh = Server(on=log)
     assert value_of(log, fresh, b"k") == LARGE
     assert fresh.core.replica.image() == second.core.replica.image()
+
+
+def test_a_server_that_lags_behind_a_compaction_makes_no_version_unreadable() -> None:
+    """The version is at or after the floor, so it can be read: by whom the client asks, once that has caught up."""
+    log = Log((VALUE, LARGE), *[commit(number, {}) for number in range(1, 6)], commit(6, {b"k": PLACE._replace(gsn=1)}))
+    lagging, other, client = Server(on=log), Server(on=log, name="m2", seed=2), Client()
+    compacted(log, other, before=4)
+    call = client.call(calls.Get([b"k"], calls.SNAPSHOT, 7))
+    for _ in range(10):
+        log.run(client)
+        for to, asked in client.take(Reads):
+            assert to == "m1"
+            lagging.give("client", asked)
+        for _, answers in lagging.take(Answers):
+            client.give("m1", answers)
+    assert call not in client.answers
+    log.run(lagging)
+    ((_, answers),) = lagging.take(Answers)
+    client.give("m1", answers)
+    log.run(client)
+    assert client.answers[call] == calls.Found(7, ((7, LARGE),))
 
 
 def test_a_log_that_lacks_a_value_is_not_served() -> None:

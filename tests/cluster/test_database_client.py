@@ -461,12 +461,34 @@ def test_a_value_that_was_moved_is_looked_up_again_at_the_same_version() -> None
     call = client.call(calls.History(b"a"))
     ((_, read),) = client.reads()
     client.answer(read.number, 6, messages.Versions(((5, PLACE),), False))
-    client.log_answers(log.Read, Trimmed(4, 7))
-    ((_, read),) = client.reads()
-    assert (read.consistency, read.version) == (Consistency.SNAPSHOT, 6)
-    client.answer(read.number, 6, messages.Versions(((5, PLACE._replace(gsn=8)),), False))
-    client.log_answers(log.Read, LogRecord(8, 40, VALUE, LARGE))
+    for attempt in range(9):  # as often as another compaction is faster
+        gsn, tail = 4 + 10 * attempt, 9 + 10 * attempt
+        client.log_answers(log.Read, Trimmed(gsn, gsn + 1))
+        assert not client.reads(), "whoever is asked next must have applied the compaction"
+        client.log_answers(log.Tail, tail)
+        ((_, read),) = client.reads()
+        assert (read.consistency, read.version, read.applied) == (Consistency.SNAPSHOT, 6, tail)
+        client.answer(read.number, 6, messages.Versions(((5, PLACE._replace(gsn=gsn + 10)),), False))
+    client.log_answers(log.Read, LogRecord(94, 40, VALUE, LARGE))
     assert client.answers[call] == calls.Versions(6, ((5, LARGE),), False)
+
+
+def test_a_value_that_was_trimmed_and_not_moved_is_damage() -> None:
+    """DBS-13: whoever has applied the compaction knows the place of the copy."""
+    client = Client()
+    call = client.call(calls.Get([b"a", b"b"]))
+    ((_, read),) = client.reads()
+    client.answer(read.number, 6, Entries(((5, PLACE), (5, PLACE._replace(gsn=3)))))
+    client.log_answers(log.Read, Trimmed(4, 7))
+    client.log_answers(log.Read, Trimmed(3, 7))
+    client.log_answers(log.Tail, 9)
+    ((_, read),) = client.reads()
+    client.answer(read.number, 6, Entries(((5, PLACE._replace(gsn=8)), (5, PLACE))))
+    assert call not in client.answers
+    client.log_answers(log.Read, LogRecord(8, 40, VALUE, LARGE))
+    client.log_answers(log.Read, Trimmed(4, 7))
+    assert "DBS-13" in str(client.answers[call])
+    assert isinstance(client.answers[call], Corruption)
 
 
 def test_a_pin_is_written_to_the_log_and_looked_at_afterwards() -> None:

@@ -27,6 +27,8 @@ from logdb.cluster.messages import (
     Pin,
     Pinned,
     Pins,
+    Read,
+    Reads,
     Rows,
     Scan,
     Slice,
@@ -142,6 +144,23 @@ def test_a_snapshot_is_read_whole_and_is_future_only_beyond_the_tail() -> None:
     assert not server.told()
     server.show(commit(3, {b"k": b"3"}), commit(4, {b"k": b"4"}))
     assert server.told() == {within: (3, Entries(((3, b"3"),)))}
+
+
+def test_a_snapshot_is_read_when_what_the_client_names_is_applied() -> None:
+    """A client that has found a value trimmed asks for the place that every server knows by then."""
+    server = Server(commit(1, {b"k": b"1"}), commit(2, {b"k": b"2"}))
+    server.reads += 1
+    server.give("client", Reads((Read(server.reads, SNAPSHOT, 1, Get((b"k",)), 3),)))
+    assert not server.told()
+    server.show(commit(3, {b"k": b"3"}))
+    assert server.told() == {1: (1, Entries(((1, b"1"),)))}
+    server.reads += 1
+    server.give("client", Reads((Read(server.reads, SNAPSHOT, 4, Get((b"k",)), 5),)))
+    server.log_answers(log.Tail, 5)
+    server.show(commit(4, {b"k": b"4"}))
+    assert not server.told()
+    server.show(commit(5, {b"k": b"5"}))
+    assert server.told() == {2: (4, Entries(((4, b"4"),)))}
 
 
 def test_what_is_below_the_floor_was_trimmed() -> None:

@@ -120,7 +120,7 @@ class Question(_message.Message):
     def __init__(self, get: _Optional[_Union[Get, _Mapping]] = ..., scan: _Optional[_Union[Scan, _Mapping]] = ..., history: _Optional[_Union[History, _Mapping]] = ..., at_time: _Optional[_Union[AtTime, _Mapping]] = ..., version: _Optional[_Union[Version, _Mapping]] = ..., pins: _Optional[_Union[Pins, _Mapping]] = ..., outcome: _Optional[_Union[AskOutcome, _Mapping]] = ..., aborted: _Optional[_Union[Aborted, _Mapping]] = ..., oldest: _Optional[_Union[Oldest, _Mapping]] = ...) -> None: ...
 
 class Read(_message.Message):
-    __slots__ = ("number", "consistency", "version", "question")
+    __slots__ = ("number", "consistency", "version", "question", "applied")
     class Consistency(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         UNSPECIFIED: _ClassVar[Read.Consistency]
@@ -135,11 +135,13 @@ class Read(_message.Message):
     CONSISTENCY_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     QUESTION_FIELD_NUMBER: _ClassVar[int]
+    APPLIED_FIELD_NUMBER: _ClassVar[int]
     number: int
     consistency: Read.Consistency
     version: int
     question: Question
-    def __init__(self, number: _Optional[int] = ..., consistency: _Optional[_Union[Read.Consistency, str]] = ..., version: _Optional[int] = ..., question: _Optional[_Union[Question, _Mapping]] = ...) -> None: ...
+    applied: int
+    def __init__(self, number: _Optional[int] = ..., consistency: _Optional[_Union[Read.Consistency, str]] = ..., version: _Optional[int] = ..., question: _Optional[_Union[Question, _Mapping]] = ..., applied: _Optional[int] = ...) -> None: ...
 
 class Reads(_message.Message):
     __slots__ = ("reads",)
