@@ -47,6 +47,8 @@ class ServerMetrics(Collector):
         yield CounterMetricFamily(
             "logdb_dropped_messages", "Messages given up for peers out of reach.", traffic.dropped_messages
         )
+        refused = "Messages, streams and connections refused: they made no sense, or were not allowed."
+        yield CounterMetricFamily("logdb_refused", refused, peers.refusals.count)
         yield GaugeMetricFamily("logdb_queued_bytes", "Bytes that wait to be sent.", peers.queued_bytes)
         yield GaugeMetricFamily("logdb_streams", "Open streams to and from others.", peers.open_streams)
 

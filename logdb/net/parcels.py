@@ -46,7 +46,8 @@ class Hello(NamedTuple):
     `address`: where the node listens; of a client, which does not, a name of its own. `ordering`: all replicas of the
     ordering layer, so that a client need be told of one node only; `mapping`: all mapping servers that it knows.
     `right`: in an answer, what the other one may do. `founding`: which ordering layer it has met under the cluster's
-    name (`paxos.Replica.cluster`); 0: none yet."""
+    name (`paxos.Replica.cluster`); 0: none yet. `nonce`: of a server, drawn for the stream that it opens. `proof`: asks
+    whether the other node has opened a stream with this nonce, and says yes in an answer."""
 
     version: int
     cluster: str
@@ -56,6 +57,8 @@ class Hello(NamedTuple):
     mapping: tuple[Address, ...] = ()
     right: Right = Right.NONE
     founding: int = 0
+    nonce: int = 0
+    proof: int = 0
 
     def has_met(self, other: Hello) -> bool:
         """Whether this node goes by the ordering layer that the other one names from now on: it knows none yet, and
@@ -137,7 +140,8 @@ def unpack(data: bytes) -> Hello | Refusal | Mail:
         hello = parcel.hello
         role, others = _ROLE_OF.get(hello.role), (tuple(hello.ordering), tuple(hello.mapping))
         right = Right(min(hello.right, Right.ADMIN))
-        return Hello(hello.version, hello.cluster, role, hello.address, *others, right, hello.founding)
+        numbers = hello.founding, hello.nonce, hello.proof
+        return Hello(hello.version, hello.cluster, role, hello.address, *others, right, *numbers)
     if parcel.refusal:
         return Refusal(parcel.refusal, parcel.denied)
     return Mail(parcel.sender, parcel.receiver, codec.decode(parcel))
@@ -198,6 +202,13 @@ def why_not(mine: Hello, theirs: Hello) -> str:
         return f"{theirs.address} has a role that {mine.address} does not know"
     if not theirs.address:
         return f"a node ({theirs.role.value}) came to {mine.address} without an address"
+    if theirs.address == mine.address:
+        return f"a node came to {mine.address} under that very address"
+    if theirs.role is not Role.CLIENT and ":" not in theirs.address:
+        return f"a server ({theirs.role.value}) came to {mine.address} under a name, {theirs.address!r}"
+    is_stranger = mine.ordering and theirs.address not in mine.ordering
+    if theirs.role is Role.ORDERING and mine.role is not Role.CLIENT and is_stranger:
+        return f"{theirs.address} is none of the ordering replicas in the configuration of {mine.address}"
     if theirs.role is Role.CLIENT and ":" in theirs.address:
         return f"a client came to {mine.address} under the address of a server, {theirs.address}"
     if theirs.cluster != mine.cluster and not any(it.role is Role.CLIENT and not it.cluster for it in (mine, theirs)):

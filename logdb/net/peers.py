@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import logging
 import random
+import secrets
 import socket
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -28,12 +29,14 @@ from logdb.net.answers import Answers, Share
 from logdb.net.limits import MAX_PARCEL_BYTES, PARCEL_BYTES, WireError
 from logdb.net.parcels import EXCHANGE, Hello, Mail, Refusal, Role, pack, pack_hello, pack_refusal, unpack, why_not
 from logdb.net.portions import portions
+from logdb.net.refusals import Refusals
 from logdb.net.security.access import Right
 from logdb.net.security.credentials import NONE, Credentials
 from logdb.net.security.explaining import NO_GRPC, why_no_tls
 from logdb.net.security.gate import Gate, Grant
 from logdb.net.security.needs import BRINGS, NEEDS
 from logdb.net.security.nodes import NodeGate
+from logdb.net.takes import ONLY_FROM
 
 Receive = Callable[[Address, Sequence[Any]], None]
 """Takes the messages of a parcel and who has sent them."""
@@ -70,6 +73,7 @@ OPTIONS: Final = [
 
 logger = logging.getLogger("logdb.net")
 aio: Any = grpc.aio  # its type stubs are of another time
+ALL_ROLES: Final = frozenset(Role)
 BROKEN: Final = (grpc.RpcError, aio.UsageError, asyncio.InvalidStateError)
 """What gRPC raises when a stream is no more, which depends on who notices when."""
 
@@ -178,6 +182,8 @@ class Peers:
         self._credentials, self._gate, self._inspect = credentials, gate or NodeGate(Gate(), {}), inspect
         self._takes = takes
         self._to_servers, self._to_clients = Answers(), Answers()
+        self.refusals = Refusals(logger)
+        self._nonces: set[int] = set()
         self._peers: dict[Address, _Peer] = {}
         self._server: Any = None
         self._closed = False
@@ -247,9 +253,9 @@ class Peers:
 
     # ---- receiving
 
-    async def _read(self, peer: _Peer, read: Read, founding: int, grant: Grant | None) -> None:
+    async def _read(self, peer: _Peer, role: Role, read: Read, founding: int, grant: Grant | None) -> None:
         """Hand on what comes, until the stream ends, which is when this node has met an ordering layer since it began:
-        the next one tells the other side. `grant`: of a client. Raises WireError, AccessDenied."""
+        the next one tells the other side. `role`: of the peer; `grant`: of a client. Raises WireError, AccessDenied."""
         me, traffic, takes = self.hello.address, self.traffic, self._takes
         while (data := await read()) is not aio.EOF:
             traffic.received_parcels += 1
@@ -262,6 +268,8 @@ class Peers:
             for message in mail.messages:
                 if type(message) not in takes:
                     raise WireError(f"{peer.address} sent a {type(message).__name__}, which {me} does not take")
+                if role is not Role.CLIENT and role not in ONLY_FROM.get(type(message), ALL_ROLES):
+                    raise WireError(f"{peer.address} ({role.value}) sent a {type(message).__name__}, as others do")
             if grant is not None:
                 _check_rights(peer.address, grant, mail.messages)
                 if self._inspect is not None:
@@ -287,14 +295,23 @@ class Peers:
                 self.receive(peer.address, (part,))
 
     async def _talk(
-        self, peer: _Peer, read: Read, write: Write, founding: int, *, incoming: bool, grant: Grant | None = None
+        self,
+        peer: _Peer,
+        theirs: Hello,
+        read: Read,
+        write: Write,
+        founding: int,
+        *,
+        incoming: bool,
+        grant: Grant | None = None,
     ) -> None:
         """Read and write until the stream ends, or somebody cancels its writer. `founding`: what it began with."""
+        assert theirs.role is not None
         if peer.failing:
             peer.failing = False
             logger.info("peer reached again", extra={"peer": peer.address})
         writer = asyncio.create_task(self._write(peer, write, grant))
-        reader = asyncio.create_task(self._read(peer, read, founding, grant))
+        reader = asyncio.create_task(self._read(peer, theirs.role, read, founding, grant))
         peer.streams.add(writer)
         if incoming:
             peer.incoming = writer
@@ -371,14 +388,18 @@ class Peers:
         """Open a stream, and talk until it ends."""
         async with self._credentials.channel(peer.address, OPTIONS) as channel:
             call = channel.stream_stream(EXCHANGE)(metadata=self._credentials.metadata)
+            nonce = 0 if self.hello.role is Role.CLIENT else secrets.randbits(64)
+            self._nonces.add(nonce)
             try:
                 mine = self.hello
                 async with asyncio.timeout(HANDSHAKE_S):
-                    theirs = await shake_hands(mine, call)
+                    theirs = await shake_hands(mine._replace(nonce=nonce), call)
+                self._nonces.discard(nonce)
                 if theirs.address != peer.address:
                     raise Refused(f"the node at {peer.address} calls itself {theirs.address}: use that address")
-                await self._talk(peer, call.read, call.write, self._meet(mine, theirs), incoming=False)
+                await self._talk(peer, theirs, call.read, call.write, self._meet(mine, theirs), incoming=False)
             finally:
+                self._nonces.discard(nonce)
                 call.cancel()
 
     # ---- streams that others open
@@ -408,22 +429,44 @@ class Peers:
             if not isinstance(theirs, Hello):
                 raise WireError("a stream that does not begin with a Hello")
             why = why_not(self.hello, theirs)
-            if why:
-                await context.write(pack_refusal(why))
+            if not why and theirs.proof and theirs.proof not in self._nonces:
+                why = f"{self.hello.address} has not opened that stream"
+            if why or theirs.proof:
+                await context.write(pack_refusal(why) if why else pack_hello(self.hello._replace(proof=theirs.proof)))
                 return
             grant = self._gate.admit(context, self.hello, theirs)
+            if theirs.role is not Role.CLIENT and not self._gate.demands_certificates:
+                async with asyncio.timeout(HANDSHAKE_S):
+                    await self._verify(theirs)
             self._check_name(theirs, grant)
             founding = self._meet(self.hello, theirs)
             await context.write(pack_hello(self.hello._replace(right=grant.right)))
             await self._admit(theirs, context, founding, grant)
         except AccessDenied as error:
-            logger.warning("access denied", extra={"peer": context.peer(), "why": str(error)})
+            self.refusals.add("access denied", context.peer(), error)
             with contextlib.suppress(*BROKEN):
                 await context.write(pack_refusal(str(error), denied=True))
         except BROKEN:
             pass
         except (WireError, TimeoutError, Unavailable) as error:
-            logger.warning("stream ended", extra={"peer": context.peer(), "why": str(error) or "no Hello came"})
+            self.refusals.add("stream ended", context.peer(), str(error) or "no Hello came")
+
+    async def _verify(self, theirs: Hello) -> None:
+        """Where servers have no certificates: ask at the address that a peer claims whether the server there has opened
+        this stream. Raises AccessDenied, TimeoutError."""
+        why = "it does not say so"
+        try:
+            if not theirs.nonce:
+                raise WireError("a server's stream without a nonce")
+            async with NONE.channel(theirs.address, OPTIONS) as channel:
+                call = channel.stream_stream(EXCHANGE)()
+                answer = await shake_hands(self.hello._replace(proof=theirs.nonce), call)
+                call.cancel()
+            if (answer.proof, answer.role) == (theirs.nonce, theirs.role):
+                return
+        except (*BROKEN, WireError, OSError, ValueError, Unavailable, AccessDenied) as error:
+            why = explain(error)
+        raise AccessDenied(f"the server at {theirs.address} has not opened this stream: {why}")
 
     def _check_name(self, theirs: Hello, grant: Grant) -> None:
         """Nobody takes the place of another one: what is for them would go to him. Raises AccessDenied."""
@@ -439,7 +482,7 @@ class Peers:
         peer.who = grant.who
         client = grant if theirs.role is Role.CLIENT else None
         try:
-            await self._talk(peer, context.read, context.write, founding, incoming=True, grant=client)
+            await self._talk(peer, theirs, context.read, context.write, founding, incoming=True, grant=client)
         except BROKEN:
             pass
         finally:

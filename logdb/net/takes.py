@@ -71,3 +71,30 @@ TAKES: Final[dict[Role, frozenset[type]]] = {
     | {mapping.Compare, mapping.Compared},
     Role.CLIENT: _LOG_CLIENT | {mapping.Answers, mapping.Busy, mapping.Verdicts, mapping.Compacting, mapping.Compacted},
 }
+
+_ONLY: Final[dict[Role, tuple[type, ...]]] = {
+    Role.ORDERING: (paxos.Knock, paxos.Said, paxos.Welcome, m.You, m.ViewIs, m.TailIs, m.Changed, m.NotLeader),
+    Role.STORAGE: (
+        m.Replicate,
+        m.Held,
+        m.AskSessions,
+        m.SessionsAre,
+        m.AskPlacements,
+        m.Placements,
+        m.Appended,
+        m.Refused,
+        m.Fate,
+        m.Found,
+        m.NotFound,
+        m.Pulled,
+        m.TimeIs,
+    ),
+    Role.MAPPING: (mapping.AskSlice, mapping.Slice, mapping.Nothing),
+}
+ONLY_FROM: Final[dict[type, frozenset[Role]]] = {
+    **{kind: frozenset({role}) for role, kinds in _ONLY.items() for kind in kinds},
+    m.Update: frozenset({Role.ORDERING, Role.AGGREGATOR}),
+    m.Updates: frozenset({Role.ORDERING, Role.AGGREGATOR}),
+    m.Tally: frozenset({Role.ORDERING, Role.AGGREGATOR}),
+}
+"""Which servers send a message, where not all may: a server that another role's messages come from is none."""

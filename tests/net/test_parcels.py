@@ -278,7 +278,7 @@ def test_the_limits_fit_each_other() -> None:
 # ---- the handshake
 
 SERVER = Hello(
-    VERSION, "orders", Role.STORAGE, "10.0.0.1:7400", ("10.0.0.2:7400",), ("10.0.0.3:7400", "m:1"), founding=7
+    VERSION, "orders", Role.STORAGE, "10.0.0.1:7400", ("10.0.0.2:7400",), ("10.0.0.3:7400", "m:1"), founding=7, proof=9
 )
 
 
@@ -305,6 +305,9 @@ def test_a_refusal_arrives() -> None:
         (Hello(VERSION + 1, "elsewhere", None, "b:1"), f"speaks version {VERSION + 1} of LogDB's protocol"),
         (Hello(VERSION, "orders", None, "b:1"), "b:1 has a role that 10.0.0.1:7400 does not know"),
         (Hello(VERSION, "orders", Role.STORAGE, ""), "without an address"),
+        (Hello(VERSION, "orders", Role.STORAGE, "10.0.0.1:7400"), "under that very address"),
+        (Hello(VERSION, "orders", Role.STORAGE, "client-5"), "under a name, 'client-5'"),
+        (Hello(VERSION, "orders", Role.ORDERING, "b:1"), "none of the ordering replicas in the configuration"),
         (Hello(VERSION, "orders", Role.STORAGE, "b:1", founding=7), ""),
         (Hello(VERSION, "orders", Role.STORAGE, "b:1", founding=8), "met different ordering layers (8 and 7)"),
         (Hello(VERSION, "", Role.CLIENT, "client-5", founding=8), "Bring their directories back"),

@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from benchmarks.ports import free_addresses
-from logdb.errors import Unavailable
+from logdb.errors import AccessDenied, Unavailable
 from logdb.log.scalog.messages import AskTail, AskView, Replicate
 from logdb.net import peers as peers_module
 from logdb.net.parcels import EXCHANGE, VERSION, Hello, Refusal, Role, pack, pack_hello, unpack
@@ -26,7 +26,8 @@ class Node:
     """Peers, and what they are given."""
 
     def __init__(self, address: str, role: Role = Role.STORAGE, cluster: str = "test", version: int = VERSION) -> None:
-        self.peers = Peers(Hello(version, cluster, role, address, ("o:1",)), TAKES)
+        ordering = (address,) if role is Role.ORDERING else ("o:1",)
+        self.peers = Peers(Hello(version, cluster, role, address, ordering), TAKES)
         self.peers.receive = lambda sender, messages: self.got.extend((sender, message) for message in messages)
         self.address = address
         self.got: list[tuple[str, Any]] = []
@@ -130,7 +131,7 @@ def test_a_queue_is_bounded_and_drops_the_oldest(monkeypatch: pytest.MonkeyPatch
 
     async def test() -> None:
         mine, theirs = two_addresses()
-        one, two = Node(mine), Node(theirs)
+        one, two = await Node(mine).listen(), Node(theirs)
         for number in range(100):
             one.peers.send(theirs, Replicate(1, 1, number, (), [(1, bytes(1_000))]))
         assert 8_000 < one.peers.queued_bytes <= 10_000
@@ -186,6 +187,7 @@ def test_an_ordering_layer_is_met_once_and_told_on() -> None:
     async def test() -> None:
         addresses = free_addresses()
         replica, server = Node(next(addresses), Role.ORDERING), Node(next(addresses))
+        server.peers.hello = server.peers.hello._replace(ordering=(replica.address,))
         kept: list[int] = []
         server.peers.founded = kept.append
         for node in (replica, server):
@@ -200,7 +202,7 @@ def test_an_ordering_layer_is_met_once_and_told_on() -> None:
                 node.peers.send(replica.address, AskView(2))
             await asyncio.sleep(0.01)
         assert kept == [7]
-        fresh = Node(next(addresses))
+        fresh = await Node(next(addresses)).listen()
         late = Node("client-2", Role.CLIENT, cluster="")
         for node in (fresh, late):
             node.peers.send(server.address, AskView(3))
@@ -215,6 +217,7 @@ def test_an_ordering_layer_is_met_once_and_told_on() -> None:
 def test_who_cannot_keep_what_it_has_met_does_not_talk() -> None:
     async def test() -> None:
         replica, server = Node(next(free_addresses()), Role.ORDERING), Node(next(free_addresses()))
+        server.peers.hello = server.peers.hello._replace(ordering=(replica.address,))
 
         def keep(_: int) -> None:
             raise Unavailable("no space left")
@@ -256,6 +259,45 @@ def test_what_makes_no_sense_ends_its_stream_and_reaches_no_core(parcel: bytes) 
         assert node.got == []
         await until(lambda: not node.peers.open_streams)
         await node.close()
+
+    run(test())
+
+
+def test_a_server_without_a_certificate_is_asked_at_its_address() -> None:
+    """Whoever claims the address of a server, listening or not, is none; the server itself is heard."""
+
+    async def test() -> None:
+        addresses = free_addresses()
+        node, server = [await Node(next(addresses)).listen() for _ in range(2)]
+        nobody = next(addresses)
+        for claimed in (server.address, nobody):
+            for nonce in (0, 7):
+                async with grpc.aio.insecure_channel(node.address) as channel:
+                    call: Any = channel.stream_stream(EXCHANGE)()
+                    hello = Hello(VERSION, "test", Role.STORAGE, claimed, nonce=nonce)
+                    with pytest.raises(AccessDenied, match=f"the server at {claimed} has not opened this stream"):
+                        await shake_hands(hello, call)
+        assert node.peers.refusals.count == 4
+        server.peers.send(node.address, AskView(1))
+        await until(lambda: node.got)
+        assert node.got == [(server.address, AskView(1))]
+        for each in (node, server):
+            await each.close()
+
+    run(test())
+
+
+def test_what_only_other_servers_send_is_refused() -> None:
+    async def test() -> None:
+        addresses = free_addresses()
+        node, other = await Node(next(addresses)).listen(), await Node(next(addresses), Role.MAPPING).listen()
+        other.peers.send(node.address, AskView(1))
+        await until(lambda: node.got)
+        other.peers.send(node.address, Replicate(1, 2, 3))
+        await until(lambda: node.peers.refusals.count)
+        assert node.got == [(other.address, AskView(1))]
+        for each in (node, other):
+            await each.close()
 
     run(test())
 

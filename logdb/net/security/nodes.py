@@ -40,6 +40,7 @@ class NodeGate:
     def __init__(self, gate: Gate, names: Mapping[str, str]) -> None:
         self._gate, self._names = gate, names
         self.add_port = gate.add_port
+        self.demands_certificates = gate.demands_certificates
 
     def admit(self, context: Any, mine: Hello, theirs: Hello) -> Grant:
         """Who opens this stream. Raises AccessDenied."""

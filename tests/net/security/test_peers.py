@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.ports import free_addresses
 from logdb.errors import AccessDenied
-from logdb.log.scalog.messages import Append, AskTail, Change, Report, TailIs, TrimLog
+from logdb.log.scalog.messages import Append, AskTail, Change, Report, TimeIs, TrimLog
 from logdb.net.parcels import VERSION, Hello, Role
 from logdb.net.peers import Peers
 from logdb.net.security import access
@@ -22,7 +22,7 @@ from logdb.net.security.nodes import Identity, NodeGate
 from tests.net.security.conftest import Tokens
 from tests.net.test_peers import run, until
 
-TAKES = frozenset({AskTail, Append, Change, Report, TailIs})
+TAKES = frozenset({AskTail, Append, Change, Report, TimeIs})
 READING, WRITING, ADMINISTERING = AskTail(1), Append(1, 1, 1, 1, ((1, b"x"),)), Change(1, TrimLog(1))
 OF_SERVERS = Report(1, 1, 1, 0, ((1, 0),))
 
@@ -168,7 +168,7 @@ def test_a_client_is_no_server_by_its_name(nodes: Nodes) -> None:
         client = Node(nodes.addresses["o1"], Role.CLIENT, nodes.shown("ada"))
         client.peers.send(s1.address, READING)
         await until(lambda: client.peers.traffic.dropped_messages)
-        s1.peers.send(nodes.addresses["o1"], TailIs(1, 1, 1, 1, 1))
+        s1.peers.send(nodes.addresses["o1"], TimeIs(1, 1, 1))
         await until(lambda: s1.peers.traffic.dropped_messages)
         assert client.got == s1.got == []
         await client.peers.close()
@@ -247,7 +247,7 @@ def test_an_answer_that_waited_does_not_reach_whoever_may_not_read_any_more(
         client.peers.send(s1.address, READING)
         await until(lambda: s1.got)
         tokens.path.write_text("")
-        s1.peers.send("client-1", TailIs(1, 2, 3, 4))
+        s1.peers.send("client-1", TimeIs(1, 2, 3))
         await until(lambda: client.denials)
         assert client.denials == ["'reader' has no right here any more: ask for a new token"]
         assert client.got == []
@@ -267,7 +267,7 @@ def test_a_client_does_not_take_the_place_of_another(nodes: Nodes, tokens: Token
         other.peers.send(s1.address, READING)
         await until(lambda: other.denials)
         assert other.denials == ["somebody else is here as client-1"]
-        s1.peers.send("client-1", TailIs(1, 1, 1, 1, 1))
+        s1.peers.send("client-1", TimeIs(1, 1, 1))
         await until(lambda: one.got)
         assert other.got == []
         for node in (one, other, s1):
