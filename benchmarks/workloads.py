@@ -23,6 +23,12 @@ GROUP_KEYS = 10
 COROUTINES = 64
 
 
+class LogDBGets(LogDB):
+    """What a short scan is measured by: one may cost as much as so many gets."""
+
+    name = "LogDB, gets"
+
+
 class Stage(contextlib.ExitStack):
     """Fresh directories with opened peers in them, and what they are given to do. Closes everything at the end."""
 
@@ -145,6 +151,19 @@ def scan(_: Stage, session: Session) -> Step:
     return session.scan
 
 
+def short_scan(limit: int) -> Callable[[Stage, Session], Step]:
+    def of_session(stage: Stage, session: Session) -> Step:
+        starts = stage.random_keys()
+
+        def step() -> int:
+            session.scan_each(list(islice(starts, 100)), limit)
+            return 100
+
+        return step
+
+    return of_session
+
+
 def put_in_coroutines(stage: Stage) -> list[Step]:
     peer = LogDBCoroutines(stage.root / "LogDB")
     stage.callback(peer.close)
@@ -235,4 +254,17 @@ WORKLOADS = (
     *reads("get", "Get", "gets/s", get, {RocksDB.name: 1.0, LMDB.name: 0.6}),
     *reads("multi-get", "10-key multi-get", "multi-gets/s", multi_get, {SQLite.name: 1.0, RocksDB.name: 1.0}),
     *reads("scan", "Ordered scan", "rows/s", scan, {RocksDB.name: 1.0}),
+    *(
+        Workload(
+            f"scan-of-{limit}",
+            f"Scan of {limit} row{'s' * (limit > 1)}, restarted",
+            "scans/s",
+            {
+                **{kind.name: in_threads(kind, short_scan(limit), restarted=True) for kind in PEERS},
+                LogDBGets.name: in_threads(LogDBGets, get, restarted=True),
+            },
+            {LogDBGets.name: 1 / gets},
+        )
+        for limit, gets in ((1, 3), (10, 5))
+    ),
 )

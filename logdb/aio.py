@@ -168,12 +168,15 @@ class Transaction(Workspace):
     ) -> AsyncIterator[tuple[bytes, bytes]]:
         """(key, value) in key order, own writes included, without phantoms."""
         low, high = key_range(start, end, prefix, limit)
-        return _rows(self._batches(low, high, reverse), limit, RangeRead(self, low, high, reverse))
+        reading = RangeRead(self, low, high, reverse, limit)
+        return _rows(self._batches(reading, reverse), limit, reading)
 
-    async def _batches(self, start: bytes | None, end: bytes | None, reverse: bool) -> AsyncIterator[Rows | None]:
-        async for batch in self.reader.scan(start, end, self.snapshot, reverse=reverse):
-            yield batch
-        yield None
+    async def _batches(self, reading: RangeRead, reverse: bool) -> AsyncIterator[Rows | None]:
+        while not reading.is_over:
+            start, end, limit = reading.ask()
+            async for batch in self.reader.scan(start, end, self.snapshot, reverse=reverse, limit=limit):
+                yield batch
+            yield None
 
 
 class Changes:

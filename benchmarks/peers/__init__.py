@@ -35,6 +35,9 @@ class Session(Protocol):
     def scan(self) -> int:
         """Read every key and value in key order; returns the number of rows."""
 
+    def scan_each(self, starts: Sequence[bytes], limit: int) -> int:
+        """Read `limit` rows from each key on, in key order; returns the number of rows of the last."""
+
     def close(self) -> None:
         """Release what the thread holds."""
 

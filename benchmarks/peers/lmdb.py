@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -75,6 +76,16 @@ class LMDBSession:
         with self._env.begin() as txn, txn.cursor() as cursor:
             for _key, _value in cursor:
                 rows += 1
+        return rows
+
+    def scan_each(self, starts: Sequence[bytes], limit: int) -> int:
+        begin, rows = self._env.begin, 0
+        for start in starts:
+            rows = 0
+            with begin() as txn, txn.cursor() as cursor:
+                cursor.set_range(start)
+                for _key, _value in islice(cursor, limit):
+                    rows += 1
         return rows
 
     def close(self) -> None:

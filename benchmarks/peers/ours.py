@@ -69,6 +69,14 @@ class LogDBSession:
             rows += 1
         return rows
 
+    def scan_each(self, starts: Sequence[bytes], limit: int) -> int:
+        scan, rows = self._db.scan, 0
+        for start in starts:
+            rows = 0
+            for _key, _value in scan(start, limit=limit):
+                rows += 1
+        return rows
+
     def close(self) -> None:
         """The database outlives its sessions."""
 

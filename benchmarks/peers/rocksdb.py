@@ -6,6 +6,7 @@ rocksdict has neither transactions nor a compare-and-set, so it takes no part in
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import ClassVar
 
@@ -82,6 +83,14 @@ class RocksDBSession:
         rows = 0
         for _key, _value in self._db.items():
             rows += 1
+        return rows
+
+    def scan_each(self, starts: Sequence[bytes], limit: int) -> int:
+        items, rows = self._db.items, 0
+        for start in starts:
+            rows = 0
+            for _key, _value in islice(items(from_key=start), limit):
+                rows += 1
         return rows
 
     def close(self) -> None:

@@ -99,5 +99,14 @@ class SQLiteSession:
             rows += 1
         return rows
 
+    def scan_each(self, starts: Sequence[bytes], limit: int) -> int:
+        execute, rows = self._connection.execute, 0
+        read = "SELECT key, value FROM pairs WHERE key >= ? ORDER BY key LIMIT ?"
+        for start in starts:
+            rows = 0
+            for _key, _value in execute(read, (start, limit)):
+                rows += 1
+        return rows
+
     def close(self) -> None:
         self._connection.close()

@@ -56,7 +56,7 @@ def answer(replica: Replica, question: Question, at: int, most_bytes: int) -> Re
 def _rows(replica: Replica, scan: Scan, at: int, most_bytes: int) -> Rows:
     rows: list[tuple[bytes, Value]] = []
     size = 0
-    for batch in replica.map.scan(scan.start, scan.end, at, scan.reverse):
+    for batch in replica.map.scan(scan.start, scan.end, at, scan.reverse, scan.rows):
         for key, value in batch:
             rows.append((key, value))
             size += len(key) + size_of(value) + 16

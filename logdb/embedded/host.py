@@ -80,6 +80,8 @@ REPLAY_BYTES = 4 * OVERLAY_BYTES
 """A replay has the process to itself, and is done sooner without checkpoints in between."""
 REPLAY_STRETCH = 50_000
 """A checkpoint may be taken after so many records of the replay at the opening."""
+SHORT_ROWS = 256
+"""A scan of no more rows is read at once."""
 NO_LARGE: Sequence[bytes] = ()
 SUFFIX_AT_CLOSE = 10_000
 """A log that has grown by more records than this since the last checkpoint gets one when it is closed."""
@@ -336,13 +338,40 @@ class EmbeddedHost:
         reverse: bool = False,
         limit: int | None = None,
     ) -> Iterator[Rows]:
-        """Batches of (key, value) of [start, end) at a version (None: the newest now), in order. Raises as `get`."""
+        """Batches of (key, value) of [start, end) at a version (None: the newest now), in order. Raises as `get`.
+
+        Ends when there were `limit`; there may be more in the last batch.
+        """
+        or_newer = at is None
         if at is None:
-            return self._range(start, end, self.version(), reverse, or_newer=True)
-        return self._range(start, end, at, reverse, or_newer=False)
+            at = self.version()
+        if limit is None or limit > SHORT_ROWS:
+            return self._range(start, end, at, reverse, limit, or_newer)
+        return self._short_range(start, end, at, reverse, limit, or_newer)
+
+    def _short_range(
+        self, start: bytes | None, end: bytes | None, at: int, reverse: bool, limit: int, or_newer: bool
+    ) -> Iterator[Rows]:
+        """As `_range`, in one batch, which needs no lease."""
+        while limit:
+            if self.closed:
+                raise DatabaseClosed(self.path)
+            coordinator = self.coordinator
+            try:
+                rows = coordinator.map.first(start, end, at, reverse, limit)
+            except Exception as error:
+                if not (or_newer and isinstance(error, Trimmed)):
+                    raise self._explained(error, at) from error
+            else:
+                if at >= coordinator.floor:
+                    yield rows
+                    return
+                if not or_newer:
+                    raise VersionTrimmed(at, coordinator.floor)
+            at = self.version()
 
     def _range(
-        self, start: bytes | None, end: bytes | None, at: int, reverse: bool, *, or_newer: bool
+        self, start: bytes | None, end: bytes | None, at: int, reverse: bool, limit: int | None, or_newer: bool
     ) -> Iterator[Rows]:
         """`or_newer`: at the newest version instead, if `at` was compacted away before the first batch is asked for."""
         if self.closed:
@@ -352,7 +381,7 @@ class EmbeddedHost:
         try:
             while or_newer and at < self._oldest:
                 self._leases[lease] = at = self.version()
-            for batch in self.coordinator.map.scan(start, end, at, reverse):
+            for batch in self.coordinator.map.scan(start, end, at, reverse, limit):
                 if at < self.coordinator.floor:
                     raise VersionTrimmed(at, self.coordinator.floor)
                 yield batch

@@ -58,6 +58,7 @@ LIVE: Final = 1
 GONE: Final = 2
 LARGE: Final = 3
 LINK: Final = 4
+LONG_KEYS, LARGE_VALUES, NOTHING = "long keys", "large values", "nothing"
 ROW_BYTES: Final = ROW.size
 
 ROOT_BYTES: Final = 480
@@ -208,12 +209,21 @@ class Checkpoint:
         None if there are long keys, which only `chunk` sees.
         """
         readers = self._readers
-        txn = self._borrow(readers)
         try:
-            if self._nodes or self._number(txn, b"nodes"):
+            txn = readers.pop()
+        except IndexError:
+            txn = self._borrow(readers)
+        try:
+            unlike = txn.unlike_live
+            if unlike is None:
+                unlike = txn.unlike_live = self._unlike_live(txn)
+            if unlike == LONG_KEYS:
                 return None
-            rows = self._rows(txn, self._live, start, end, reverse, most)
-            return rows, [key for key, _ in self._rows(txn, self._large, start, end, reverse, most)]
+            rows = self._rows(txn.own_cursor, start, end, reverse, most)
+            if unlike != LARGE_VALUES:
+                return rows, []
+            with txn.raw_cursor(db=self._large) as cursor:
+                return rows, [key for key, _ in self._rows(cursor, start, end, reverse, most)]
         except DAMAGE as error:
             raise self.damaged(str(error)) from error
         finally:
@@ -227,7 +237,8 @@ class Checkpoint:
             if self._nodes or self._number(txn, b"nodes"):
                 rows = list(islice(self._walk(txn, self._newest, b"", b"", start, end, reverse), most))
             else:
-                rows = self._rows(txn, self._newest, start, end, reverse, most)
+                with txn.raw_cursor(db=self._newest) as cursor:
+                    rows = self._rows(cursor, start, end, reverse, most)
             return [(key, ROW.unpack_from(raw)[1]) for key, raw in rows]
         except DAMAGE as error:
             raise self.damaged(str(error)) from error
@@ -270,24 +281,28 @@ class Checkpoint:
         finally:
             readers.append(txn)
 
+    def _unlike_live(self, txn: SealedTxn) -> str:
+        """Which keys a snapshot has that do not stand in `live`."""
+        if self._number(txn, b"nodes"):
+            return LONG_KEYS
+        return LARGE_VALUES if txn.stat(self._large)["entries"] else NOTHING
+
     def _rows(
-        self, txn: SealedTxn, table: Any, start: bytes | None, end: bytes | None, reverse: bool, most: int
+        self, cursor: Any, start: bytes | None, end: bytes | None, reverse: bool, most: int
     ) -> list[tuple[bytes, bytes]]:
         """Up to `most` rows of a table without long keys, where a bound says as much when it is cut to their length."""
-        start, end = start and start[:ROOT_BYTES], end and end[:ROOT_BYTES]
-        with txn.raw_cursor(db=table) as cursor:
-            if reverse:
-                if not _before(cursor, end):
-                    return []
-                rows = list(islice(cursor.iterprev(), most))
-                if rows and start is not None and rows[-1][0] < start:
-                    del rows[len(rows) - bisect_left(rows[::-1], start, key=itemgetter(0)) :]
-            else:
-                if not (cursor.first() if start is None else cursor.set_range(start)):
-                    return []
-                rows = list(islice(cursor, most))
-                if rows and end is not None and rows[-1][0] >= end:
-                    del rows[bisect_left(rows, end, key=itemgetter(0)) :]
+        if reverse:
+            if not _before(cursor, end and end[:ROOT_BYTES]):
+                return []
+            rows = list(islice(cursor.iterprev(), most))
+            if rows and start is not None and rows[-1][0] < (start := start[:ROOT_BYTES]):
+                del rows[len(rows) - bisect_left(rows[::-1], start, key=itemgetter(0)) :]
+        else:
+            if not (cursor.first() if not start else cursor.set_range(start[:ROOT_BYTES])):
+                return []
+            rows = [cursor.item()] if most == 1 else list(islice(cursor, most))
+            if rows and end is not None and rows[-1][0] >= (end := end[:ROOT_BYTES]):
+                del rows[bisect_left(rows, end, key=itemgetter(0)) :]
         return opened_rows(rows, self._path)
 
     def _row_of(self, txn: Any, key: bytes, raw: bytes) -> Row:

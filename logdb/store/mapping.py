@@ -20,6 +20,7 @@ from __future__ import annotations
 import contextlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -159,37 +160,55 @@ class KeyMap:
     # ---- ranges
 
     def scan(
-        self, start: bytes | None, end: bytes | None, at: int, reverse: bool = False
+        self, start: bytes | None, end: bytes | None, at: int, reverse: bool = False, limit: int | None = None
     ) -> Iterator[Rows]:
-        """Batches of (key, value) of the keys that exist in [start, end) at version `at`, in order."""
-        most = FIRST_ROWS
+        """Batches of (key, value) of the keys that exist in [start, end) at version `at`, in order.
+
+        Ends when there were `limit` (from 1 on); there may be more in the last batch.
+        """
+        most = FIRST_ROWS if limit is None or limit > FIRST_ROWS else limit
+        left = limit
         while True:
-            batch, stop = self._batch(start, end, at, reverse, most)
-            if batch:
+            batch, count, stop = self._batch(start, end, at, reverse, most)
+            if count:
                 yield batch
             if stop is None:
                 return
-            most = min(4 * most, MOST_ROWS)
+            if left is not None:
+                left -= count
+                if left <= 0:
+                    return
+            enough = left is not None and 2 * count >= most
+            most = min(left if left is not None and enough else 4 * most, MOST_ROWS)
             if reverse:
                 end = stop
             else:
                 start = stop + b"\0"
 
+    def first(self, start: bytes | None, end: bytes | None, at: int, reverse: bool, limit: int) -> Rows:
+        """As `scan`, the rows of all its batches: for a `limit` of few."""
+        batch, count, stop = self._batch(start, end, at, reverse, limit)
+        if stop is None or count >= limit:
+            return batch
+        return list(chain.from_iterable(self.scan(start, end, at, reverse, limit)))
+
     def _batch(
         self, start: bytes | None, end: bytes | None, at: int, reverse: bool, most: int
-    ) -> tuple[Rows, bytes | None]:
-        """(rows, the last key that they speak for, or None at the end of the range)."""
+    ) -> tuple[Rows, int, bytes | None]:
+        """(rows, how many, the last key that they speak for, or None at the end of the range)."""
         active, frozen, checkpoint = self.active, self.frozen, self.checkpoint
-        upper = active.keys(start, end, reverse, most)
-        middle = frozen.keys(start, end, reverse, most) if frozen is not None else []
         live: list[tuple[bytes, bytes]] = []
         lower: list[bytes] = []
         if checkpoint is not None:
-            found = checkpoint.live_chunk(start, end, reverse, most)
+            found = checkpoint.live_chunk(start, end, reverse, most) if checkpoint.ceiling <= at else None
             if found is not None and checkpoint.ceiling <= at:
                 live, lower = found
+                if not lower and not active.newest and frozen is None:
+                    return live, len(live), live[-1][0] if len(live) == most else None
             else:
                 lower = [key for key, _ in checkpoint.chunk(start, end, reverse, most)]
+        upper = active.keys(start, end, reverse, most) if active.newest else []
+        middle = frozen.keys(start, end, reverse, most) if frozen is not None else []
         full = [keys[-1] for keys in (upper, middle, lower) if len(keys) == most]
         if len(live) == most:
             full.append(live[-1][0])
@@ -200,20 +219,21 @@ class KeyMap:
             if live and live[-1][0] != stop:
                 del live[len(_up_to([key for key, _ in live], stop, reverse)) :]
         if not (upper or middle or lower):
-            return live, stop
+            return live, len(live), stop
         if not (middle or lower or live):
             # A key that is being added, or pruned, stands in one of the overlay's two indexes and not in the other.
             with contextlib.suppress(KeyError):
                 values = list(map(VALUE_OF, map(active.newest.__getitem__, upper)))
                 if active.is_plain and active.last <= at:
-                    return zip(upper, values, strict=True), stop
+                    return zip(upper, values, strict=True), len(upper), stop
         rows: dict[bytes, bytes | None] = dict(live)
         for key in {*upper, *middle, *lower}:
             try:
                 rows[key] = self.get(key, at)
             except Trimmed:  # a compaction moved the value after it was looked up
                 rows[key] = self.get(key, at)
-        return [(key, value) for key, value in sorted(rows.items(), reverse=reverse) if value is not None], stop
+        found_rows = [(key, value) for key, value in sorted(rows.items(), reverse=reverse) if value is not None]
+        return found_rows, len(found_rows), stop
 
     def changed(self, start: bytes, end: bytes | None, since: int, at: int) -> Changed | None:
         """A key of [start, end) with a version after `since` and not after `at`, tombstones included."""

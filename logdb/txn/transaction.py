@@ -17,6 +17,8 @@ from logdb.store.ranges import key_range
 from logdb.store.records import Range, TxnId
 from logdb.txn.speculation import Belief
 
+LEAST_MORE_ROWS = 8
+
 
 class Namer(Protocol):
     """Gives out ids that no transaction has."""
@@ -214,19 +216,47 @@ class Workspace:
 
 
 class RangeRead:
-    """One scan of a transaction: merges the snapshot's batches with the writes made by then, and notes what is read."""
+    """One scan of a transaction: merges the snapshot's batches with the writes made by then, and notes what is read.
 
-    def __init__(self, work: Workspace, start: bytes | None, end: bytes | None, reverse: bool) -> None:
-        self._work, self._reverse = work, reverse
+    The snapshot is asked for no more rows than are left of `limit`. Where own deletions take some of those away it is
+    asked again, for more beyond the limit each time, until `is_over`: there are none left.
+    """
+
+    def __init__(
+        self, work: Workspace, start: bytes | None, end: bytes | None, reverse: bool, limit: int | None
+    ) -> None:
+        self._work, self._reverse, self._limit = work, reverse, limit
         self._start = self._left_start = start
         self._end = self._left_end = end
         self._span: Span | None = None
+        self._asked: int | None = None
+        self._got = self._passed = self._more = 0
+        self.is_over = False
+
+    def ask(self) -> tuple[bytes | None, bytes | None, int | None]:
+        """(start, end, limit) of what is to be read of the snapshot next."""
+        if self._limit is not None:
+            self._asked = self._limit - self._passed + self._more
+            self._more = 2 * self._more or LEAST_MORE_ROWS
+        self._got = 0
+        return self._left_start, self._left_end, self._asked
+
+    @property
+    def is_full(self) -> bool:
+        """Whether `limit` rows have been handed on."""
+        return self._passed == self._limit
 
     def merged(self, batch: Rows | None) -> list[tuple[bytes, bytes]]:
-        """The rows to hand on for the snapshot's next batch; None: there is none after the last."""
+        """The rows to hand on for the snapshot's next batch; None: there is none after the last one asked for."""
         if batch is None:
+            if self._asked is not None and self._got >= self._asked:
+                return []
+            self.is_over = True
             return self._work.overlaid({}, self._left_start, self._left_end, self._reverse)
         rows = dict(batch)
+        if not rows:
+            return []
+        self._got += len(rows)
         stop = next(reversed(rows))
         low: bytes | None
         high: bytes | None
@@ -240,6 +270,7 @@ class RangeRead:
     def pass_by(self, key: bytes) -> None:
         """The row is about to be handed on: what has been passed is read, also if the caller goes no further."""
         self._work._check_open()
+        self._passed += 1
         span = self._span
         if self._reverse:
             if span is None:
@@ -307,16 +338,16 @@ class Transaction(Workspace):
     def _scan(
         self, start: bytes | None, end: bytes | None, reverse: bool, limit: int | None
     ) -> Iterator[tuple[bytes, bytes]]:
-        left = -1 if limit is None else limit
-        if left == 0:
+        if limit == 0:
             return
-        reading = RangeRead(self, start, end, reverse)
-        batches = self.reader.scan(start, end, self.snapshot, reverse=reverse)
-        for batch in chain(batches, (None,)):
-            for row in reading.merged(batch):
-                reading.pass_by(row[0])
-                yield row
-                left -= 1
-                if left == 0:
-                    return
+        reading = RangeRead(self, start, end, reverse, limit)
+        while not reading.is_over:
+            low, high, asked = reading.ask()
+            batches = self.reader.scan(low, high, self.snapshot, reverse=reverse, limit=asked)
+            for batch in chain(batches, (None,)):
+                for row in reading.merged(batch):
+                    reading.pass_by(row[0])
+                    yield row
+                    if reading.is_full:
+                        return
         reading.finish()

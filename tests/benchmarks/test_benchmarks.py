@@ -35,6 +35,8 @@ TARGETS: dict[tuple[str, str | None], float] = {
     **{("get-" + state, peer): least for state in STATES for peer, least in (("rocksdict", 1.0), ("py-lmdb", 0.6))},
     **{("multi-get-" + state, peer): 1.0 for state in STATES for peer in ("SQLite", "rocksdict")},
     **{("scan-" + state, "rocksdict"): 1.0 for state in STATES},
+    ("scan-of-1", "LogDB, gets"): 1 / 3,
+    ("scan-of-10", "LogDB, gets"): 1 / 5,
     ("Open", None): 1.0,
     ("Replay from nothing", None): 150_000,
     ("Memory", None): 250,
@@ -92,6 +94,8 @@ def test_a_peer_does_what_it_is_asked(kind: type[Peer], tmp_path: Path) -> None:
     assert session.get_each([b"key-002"]) == b"2"
     assert session.multi_get_each([[b"new", b"key-003", b"key-004"]]) == 3
     assert session.scan() == len(ITEMS) + 1
+    assert session.scan_each([b"key-010", b"key-099"], 3) == 2
+    assert session.scan_each([b"key-010"], 3) == 3
     session.close()
     peer.close()
 

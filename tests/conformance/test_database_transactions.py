@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 import logdb
+from logdb.store.mapping import KeyMap
 from logdb.txn.retry import ATTEMPTS, LONGEST_PAUSE_S, pauses
 from tests.conformance.conftest import World
 
@@ -368,3 +371,82 @@ def test_an_id_is_asked_for_before_the_end(db: logdb.Database) -> None:
         late.put(b"k", b"2")
     with pytest.raises(logdb.LogDBError, match="before it ends"):
         late.id  # noqa: B018
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_limited_scans_beside_own_writes(world: World, reverse: bool) -> None:
+    """Own deletions take rows away, so that the snapshot must be asked again."""
+    rng = random.Random(5)
+    keys = [b"%03d" % number for number in range(60)]
+    world.db.multi_put(dict.fromkeys(keys[::2], b"old"))
+    db = world.settle()
+    for _ in range(6):
+        with db.transaction() as txn:
+            expected = dict.fromkeys(keys[::2], b"old")
+            for key in rng.sample(keys, 30):
+                if rng.random() < 0.7:
+                    txn.delete(key)
+                    expected.pop(key, None)
+                else:
+                    txn[key] = expected[key] = b"new"
+            rows = sorted(expected.items(), reverse=reverse)
+            for limit in (0, 1, 2, 7, len(rows), 100):
+                assert list(txn.scan(reverse=reverse, limit=limit)) == rows[:limit]
+                low, high = sorted(rng.sample(keys, 2))
+                inside = [row for row in rows if low <= row[0] < high]
+                assert list(txn.scan(low, high, reverse=reverse, limit=limit)) == inside[:limit]
+            txn.close()
+
+
+def test_a_limit_reaches_the_map(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 1,000 rows, 250 kB, `txn.scan(limit=1)` moved all to the client, and read 256 of the map."""
+    world.db.multi_put({b"%04d" % number: b"v" * 250 for number in range(1_000)})
+    db = world.settle()
+    read: list[int] = []
+    batch = KeyMap._batch
+
+    def counting(*given: Any) -> Any:
+        found = batch(*given)
+        read.append(found[1])
+        return found
+
+    monkeypatch.setattr(KeyMap, "_batch", counting)
+
+    def rows_read(scan: Callable[[], object]) -> int:
+        read.clear()
+        scan()
+        assert read, "this world reads its map elsewhere"
+        return sum(read)
+
+    assert rows_read(lambda: list(db.scan(limit=1))) == 1
+    assert rows_read(lambda: list(db.scan(limit=10, reverse=True))) == 10
+    assert rows_read(lambda: list(db.at().scan(b"0500", limit=2))) == 2
+    with db.transaction(read_only=True) as txn:
+        assert rows_read(lambda: list(txn.scan(limit=3))) == 3
+    with db.transaction() as txn:
+        assert rows_read(lambda: list(txn.scan(limit=1))) == 1
+        assert rows_read(lambda: list(txn.scan(b"0500", limit=10))) == 10
+        txn.delete(b"0000")
+        txn.delete(b"0001")
+        assert rows_read(lambda: list(txn.scan(limit=1))) <= 10
+        assert rows_read(lambda: list(txn.scan(limit=900))) <= 1_000
+
+
+def test_a_limited_scan_that_own_deletions_prolong_guards_what_it_has_passed_only(world: World) -> None:
+    keys = [b"%02d" % number for number in range(20)]
+    world.db.multi_put(dict.fromkeys(keys, b"1"))
+    db = world.settle()
+
+    def take(other: bytes) -> None:
+        with db.transaction() as txn:
+            for key in keys[:5]:
+                txn.delete(key)
+            assert [key for key, _ in txn.scan(limit=2)] == keys[5:7]
+            db.put(other, b"2")
+
+    take(keys[7])
+    take(b"06\x00")
+    with pytest.raises(logdb.ConflictError):
+        take(keys[6])
+    with pytest.raises(logdb.ConflictError):
+        take(b"05\x00")

@@ -411,7 +411,7 @@ class Session:
         rows = pb.Rows()
         try:
             size = 0
-            batches = self._host.scan(start, end, version, reverse=scan.reverse)
+            batches = self._host.scan(start, end, version, reverse=scan.reverse, limit=limit)
             for key, value in islice((row for batch in batches for row in batch), limit):
                 if size >= PAGE_BYTES:
                     rows.more = True
