@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from spark_export import asking
 from spark_export.checksums import Numbers
 from spark_export.columns import Asked
-from spark_export.decoding import ITEMS, AnyPlan, KeyRange, Labels, LargeValues, decoded
+from spark_export.decoding import ITEMS, AnyPlan, KeyRange, Labels, LargeValues, decoded, folder_of
 from spark_export.remote import RemotePlan
 from spark_export.runs import (
     RUN,
@@ -83,7 +83,7 @@ class Changes:
         self._with_old = OLD_VALUE in columns.plain
         self._with_labels = LABEL in columns.plain
         meant = repr((since, until, keys, self._with_old)).encode()
-        self._folder = Path(plan.folder) / f"changes-{hashlib.blake2b(meant, digest_size=8).hexdigest()}"
+        self._folder = folder_of(plan) / f"changes-{hashlib.blake2b(meant, digest_size=8).hexdigest()}"
 
     def read(self, number: int) -> Iterator[pa.RecordBatch]:
         """The changes in the stretch `number`, in the order of the log, as batches of `columns`. Raises Corruption."""

@@ -8,6 +8,7 @@ laid over the file, of which every key and every value is an element, and `take`
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from logdb.embedded.plan import Part, Plan
 from logdb.errors import Corruption
 from logdb.log.segments.format import read_frame as read_one
 from logdb.store.records import DELETED, PLACE, PLACED, Place, digest
+from spark_export import scratch
 from spark_export.checksums import Numbers
 from spark_export.frames import Opened, checked
 from spark_export.places import Places, Records
@@ -38,6 +40,11 @@ ITEMS: Final = pa.schema(
 AnyPlan = Plan | RemotePlan
 Labels = dict[int, str]
 """By version, of those commits that have one."""
+
+
+def folder_of(plan: AnyPlan) -> Path:
+    """Where tasks leave what they have made of a plan."""
+    return Path(plan.folder) if isinstance(plan, RemotePlan) else scratch.folder_of(plan)
 
 
 class KeyRange(NamedTuple):

@@ -39,12 +39,11 @@ from typing import Any, Final, NamedTuple
 
 import logdb
 from logdb import moments
-from logdb.embedded.holds import process_owner
 from logdb.embedded.plan import pin
 from logdb.errors import VersionTrimmed
 from logdb.store.ranges import after_prefix
 from spark_export import delta
-from spark_export.decoding import AnyPlan, KeyRange
+from spark_export.decoding import AnyPlan, KeyRange, folder_of
 from spark_export.failure import reported
 from spark_export.manifest import (
     MANIFEST,
@@ -60,6 +59,7 @@ from spark_export.manifest import (
 from spark_export.parts import HistoryTask, Task, history
 from spark_export.remote import Endpoints, laid_out
 from spark_export.runs import STRETCH_BYTES, Runs, made_bytes
+from spark_export.scratch import temporary
 from spark_export.session import session
 from spark_export.source import divided
 
@@ -130,7 +130,7 @@ def export_snapshot(
     }
     with _staging(target) as staging:
         left, plan = _planned(where, asked, begin, staging, file_bytes)
-        with plan:
+        with plan, temporary(folder_of(plan)):
             if begin is not None:
                 _check_base(begin, plan, prefix, Path(base or target))
             keys = KeyRange(prefix or b"", after_prefix(prefix or b""))
@@ -203,8 +203,7 @@ def _plan(
 ) -> AnyPlan:
     if isinstance(where, Path):
         return pin(where, version=version, time_ns=time_ns, since=since)
-    owner = process_owner(os.getpid())
-    return laid_out(where, version=version, time_ns=time_ns, since=since, part_bytes=file_bytes, owner=owner)
+    return laid_out(where, version=version, time_ns=time_ns, since=since, part_bytes=file_bytes)
 
 
 def _left(staging: Path, asked: dict[str, Any]) -> Job | None:

@@ -14,19 +14,20 @@ from pathlib import Path
 from typing import Final
 
 from logdb.errors import Corruption
-from spark_export.decoding import AnyPlan
+from spark_export.decoding import AnyPlan, folder_of
 from spark_export.remote import RemotePlan
+from spark_export.scratch import used
 
 FILE: Final = "damage.json"
 
 
 @contextlib.contextmanager
 def task(plan: AnyPlan) -> Iterator[None]:
-    """What is done inside needs the plan, whose servers hold its version as long; a Corruption that is raised inside is
-    left in the plan's folder."""
+    """What is done inside needs the plan, whose folders are kept and whose servers hold its version; a Corruption that
+    is raised inside is left in the plan's folder."""
     folder = Path(plan.folder)
     try:
-        with plan.held() if isinstance(plan, RemotePlan) else contextlib.nullcontext():
+        with used(folder_of(plan)), plan.held() if isinstance(plan, RemotePlan) else contextlib.nullcontext():
             yield
     except Corruption as error:
         staging = folder / f"{FILE}.{os.getpid()}"

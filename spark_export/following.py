@@ -15,7 +15,8 @@ from logdb.embedded.host import EmbeddedHost
 from logdb.embedded.plan import Plan, pin_at
 from logdb.log.contract import Trimmed
 from logdb.store.records import COMMIT, Place, decode_commit
-from spark_export.decoding import AnyPlan
+from spark_export import scratch
+from spark_export.decoding import AnyPlan, folder_of
 from spark_export.options import application
 from spark_export.remote import Endpoints, RemotePlan, connected, laid_out
 
@@ -59,7 +60,7 @@ class Followed(ABC):
         """Nobody asks for what comes before a version any more."""
         for plan in self._plans:
             if plan.version <= version:
-                plan.close()
+                _closed(plan)
         self._plans = [plan for plan in self._plans if plan.version > version]
         self.hold(version)
 
@@ -76,7 +77,7 @@ class Followed(ABC):
     def close(self) -> None:
         """Hold and keep nothing any more."""
         for plan in self._plans:
-            plan.close()
+            _closed(plan)
 
 
 class FollowedDirectory(Followed):
@@ -150,8 +151,7 @@ class FollowedServers(Followed):
             since=since,
             part_bytes=self._part_bytes,
             follows=True,
-            scratch=self._scratch,
-            owner=application(),
+            scratch_in=self._scratch,
         )
 
     def _commits(self, since: int, until: int) -> Iterable[tuple[int, bytes]]:
@@ -160,6 +160,11 @@ class FollowedServers(Followed):
     def close(self) -> None:
         super().close()
         self._source.end(self)
+
+
+def _closed(plan: AnyPlan) -> None:
+    scratch.remove(folder_of(plan))
+    plan.close()
 
 
 def after(since: int, until: int, most: int, sizes: Iterable[tuple[int, int]]) -> int:

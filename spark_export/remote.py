@@ -9,16 +9,14 @@ at it, so no compaction passes it meanwhile. In between one may: a task that fin
 out anew (`again`), which fails only if that version is gone too. Pin it (`logdb pin`) if a DataFrame is to be used for
 long.
 
-The runs that tasks make (`runs`) go into a folder for scratch, which all executors of one machine share: on several
+The runs that tasks make (`runs`) go into a folder that all executors of one machine share (`scratch`): on several
 machines each of them reads the log for itself, once, unless the option `scratch` names a directory that all of them
-see. The folder goes when the Spark application has ended and another one plans.
+see.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-import tempfile
 import threading
 from collections.abc import AsyncGenerator, Coroutine, Generator, Iterable, Iterator, Sequence
 from concurrent import futures
@@ -30,7 +28,6 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from logdb import Database
-from logdb.embedded.holds import Owner, make_folder, remove_folder, sweep
 from logdb.embedded.plan import Part
 from logdb.errors import Corruption, VersionTrimmed
 from logdb.hosts import AsyncHost
@@ -43,6 +40,7 @@ from logdb.net.loops import in_shared_loop, shared_loop
 from logdb.net.security.credentials import AnyPath, Credentials, credentials
 from logdb.net.service.addresses import endpoints_of
 from logdb.store.records import Place
+from spark_export import scratch
 from spark_export.checksums import Numbers
 from spark_export.frames import Frames
 
@@ -159,10 +157,11 @@ class Source(Protocol):
 
 
 class RemotePlan(NamedTuple):
-    """As `Plan`; `path` is what the endpoints are called, `folder` the scratch of the application."""
+    """As `Plan`; `path` is what the endpoints are called, `name` the folder for what tasks leave, in `scratch`."""
 
     endpoints: Endpoints
-    folder: str
+    scratch: str | None
+    name: str
     log_id: bytes
     version: int
     since: int | None
@@ -177,6 +176,11 @@ class RemotePlan(NamedTuple):
     def path(self) -> str:
         """For people."""
         return str(self.endpoints)
+
+    @property
+    def folder(self) -> str:
+        """On this machine."""
+        return str(scratch.base(self.scratch) / self.name)
 
     def source(self) -> Source:
         """The connection that this process has."""
@@ -209,8 +213,8 @@ class RemotePlan(NamedTuple):
         return self._replace(floor=laid.floor, began=laid.began, parts=laid.parts)
 
     def close(self) -> None:
-        """Remove what tasks have left. Twice is harmless."""
-        remove_folder(Path(self.folder))
+        """Remove what tasks have left, unless it is in use. Twice is harmless."""
+        scratch.remove(Path(self.folder))
 
     def __enter__(self) -> RemotePlan:
         """Hold what it needs until the end of the block, and `close` it."""
@@ -230,22 +234,21 @@ def laid_out(
     since: int | None = None,
     part_bytes: int = PLANNED_BYTES,
     follows: bool = False,
-    scratch: str | None = None,
-    owner: Owner,
+    scratch_in: str | None = None,
+    shared: bool = False,
 ) -> RemotePlan:
     """Lay out the snapshot at a version or a point in time (default: the newest), and `since`: the changes after that
-    version too. Raises VersionTrimmed, FutureVersion, Unavailable, AccessDenied, Corruption, ValueError (`since` comes
-    after the version).
+    version too. `shared`: what tasks leave is for all plans of that version. Raises VersionTrimmed, FutureVersion,
+    Unavailable, AccessDenied, Corruption, ValueError (`since` comes after the version).
     """
     laid = connected(endpoints).lay_out(Asked(version, time_ns, since, part_bytes, follows))
     if since is not None and since > laid.version:
         raise ValueError(f"there are no changes after version {since} up to version {laid.version}")
-    base = Path(scratch or Path(tempfile.gettempdir()) / f"logdb-spark-{os.getuid()}")
-    sweep(base)
-    folder = make_folder(base, owner)
+    of = (endpoints.addresses, laid.log_id, laid.version, laid.time)
     return RemotePlan(
         endpoints,
-        str(folder),
+        scratch_in,
+        scratch.named(*of) if shared else scratch.fresh(),
         laid.log_id,
         laid.version,
         since,

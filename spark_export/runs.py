@@ -4,7 +4,7 @@ The newest version of a key may stand in any segment, so a task that reads one s
 are live. Two steps make the answer exact with every byte of the log read once:
 
 1. *Runs.* Each stretch of some segments is decoded, every frame checked, and reduced to the newest version of each of
-   its keys, deleted ones included; that goes into a file beside the links of the plan, sorted by key.
+   its keys, deleted ones included; that goes into a file, sorted by key (`scratch`).
 2. *Merge.* The keys are divided into as many ranges as there are tasks. A task takes its range out of every run, keeps
    the newest version of each key, drops the deleted, and fetches large values. What it yields is in key order.
 
@@ -13,7 +13,8 @@ A lock held by a process (flock) says who is making which; if that process dies,
 makes the run. So nobody waits for a task that has not been started, and it does not matter how many run at a time, or
 on how many machines that share the file system: without working locks a run is made twice, and is the same.
 
-A run is a file of Arrow IPC; a second action on the same DataFrame finds the runs made.
+A run is a file of Arrow IPC with a checksum behind it, which each process that reads it compares; one that has been
+damaged is made again. A second action on the same DataFrame, or on another one of that version, finds the runs made.
 """
 
 from __future__ import annotations
@@ -21,19 +22,22 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import struct
+import uuid
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import IO, Final, NamedTuple
 
+import google_crc32c as crc32c
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from logdb.embedded.plan import Part
-from logdb.errors import Unavailable, VersionTrimmed
+from logdb.errors import Corruption, Unavailable, VersionTrimmed
 from spark_export.checksums import Numbers
-from spark_export.decoding import EVERYTHING, ITEMS, AnyPlan, KeyRange, LargeValues, decoded
+from spark_export.decoding import EVERYTHING, ITEMS, AnyPlan, KeyRange, LargeValues, decoded, folder_of
 from spark_export.ordering import last_of_each
 from spark_export.remote import RemotePlan
 
@@ -96,8 +100,9 @@ class Runs:
         self.plan = plan
         some = stretches(plan.parts, self._stretch_bytes)
         self.stretches = [stretch for stretch in some if stretch.parts[-1].end > self.newer_than + 1]
-        meant = repr((plan.version, plan.floor, self.keys, self.newer_than)).encode()
-        self._folder = Path(plan.folder) / f"runs-{hashlib.blake2b(meant, digest_size=8).hexdigest()}"
+        began = plan.began if isinstance(plan, RemotePlan) else 0
+        meant = repr((plan.version, plan.floor, began, self.keys, self.newer_than)).encode()
+        self._folder = folder_of(plan) / f"runs-{hashlib.blake2b(meant, digest_size=8).hexdigest()}"
 
     # ---- step 1
 
@@ -171,8 +176,8 @@ def shown(
 
 
 def once(file: Path, write: Callable[[Path], None], *, wait: bool) -> None:
-    """Have a file written unless it is there, by one process. If another one is at it: `wait`, or leave it to that."""
-    if file.exists():
+    """Have a run written unless it is there, by one process. If another one is at it: `wait`, or leave it to that."""
+    if is_whole(file):
         return
     lock = os.open(file.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
@@ -180,7 +185,7 @@ def once(file: Path, write: Callable[[Path], None], *, wait: bool) -> None:
             fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
             return
-        if not file.exists():
+        if not is_whole(file):
             write(file)
     finally:
         os.close(lock)
@@ -188,7 +193,7 @@ def once(file: Path, write: Callable[[Path], None], *, wait: bool) -> None:
 
 def made_bytes(plan: AnyPlan) -> int:
     """How many bytes of the log have been made into runs."""
-    made = {run.stem for run in Path(plan.folder).glob(f"runs-*/*{SUFFIX}")}
+    made = {run.stem for run in folder_of(plan).glob(f"runs-*/*{SUFFIX}")}
     bounds = [tuple(map(int, name.split("-"))) for name in made]
     return sum(part.size for part in plan.parts if any(first <= part.first < end for first, end in bounds))
 
@@ -224,16 +229,50 @@ def newest(tables: Iterable[pa.Table]) -> pa.Table:
 
 def write_run(table: pa.Table, file: Path) -> None:
     """Write a run, which appears whole."""
-    staging = file.with_suffix(f".{os.getpid()}.tmp")
+    staging = file.with_suffix(f".{uuid.uuid4().hex}.tmp")
     with pa.OSFile(str(staging), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table.combine_chunks())
+    with staging.open("r+b") as content:
+        content.write(_ENDING.pack(_MAGIC, _checksum(content, staging.stat().st_size)))
     os.replace(staging, file)
 
 
 def read_run(file: Path) -> pa.Table:
-    """The rows of a run, mapped from its file."""
+    """The rows of a run, mapped from its file. Raises Corruption."""
+    if not is_whole(file):
+        raise Corruption(file, None, "it does not match its checksum")
     with pa.memory_map(str(file)) as source:
-        return pa.ipc.open_file(source).read_all()
+        return pa.ipc.open_file(source.read_buffer(source.size() - _ENDING.size)).read_all()
+
+
+_ENDING: Final = struct.Struct("<4sI")
+_MAGIC: Final = b"run1"
+_CHECKED_BYTES: Final = 4 << 20
+_whole: Final = set[tuple[int, ...]]()
+"""The files whose checksum this process has compared."""
+
+
+def is_whole(file: Path) -> bool:
+    """Whether a run is there and matches its checksum."""
+    try:
+        with file.open("rb") as content:
+            found = os.fstat(content.fileno())
+            what = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+            if what not in _whole:
+                size = found.st_size - _ENDING.size
+                if size < 0 or _ENDING.pack(_MAGIC, _checksum(content, size)) != content.read():
+                    return False
+                _whole.add(what)
+            return True
+    except FileNotFoundError:
+        return False
+
+
+def _checksum(content: IO[bytes], size: int) -> int:
+    checksum = 0
+    while size and (some := content.read(min(size, _CHECKED_BYTES))):
+        checksum, size = crc32c.extend(checksum, some), size - len(some)
+    return checksum
 
 
 def sliced(run: pa.Table, keys: KeyRange) -> pa.Table:

@@ -49,7 +49,7 @@ timeout            seconds that servers have for an answer (default: 30)
 ca, certificate, certificateKey, token
                    what is shown to servers, as for `logdb.connect`
 scratch            a directory for what tasks leave for each other, if servers are read by executors on several machines
-                   (default: one for temporary files)
+                   (default: that for temporary files)
 
     df.write.format("logdb").mode("append").save("data")
 
@@ -225,7 +225,7 @@ class LogDBSource(DataSource):
         snapshot = given.text("snapshot")
         if snapshot is not None:
             return load(Path(snapshot))
-        where, owner = given.where(), application()
+        where = given.where()
         if self._is_feed:
             if not isinstance(self._since, int):
                 raise ValueError("changes need a startingVersion")
@@ -233,15 +233,15 @@ class LogDBSource(DataSource):
         else:
             version, time_ns, since = given.number("versionAsOf", least=0), given.time_ns("timestampAsOf"), None
         if isinstance(where, Path):
-            return pin(where, version=version, time_ns=time_ns, since=since, owner=owner)
+            return pin(where, version=version, time_ns=time_ns, since=since, owner=application())
         return laid_out(
             where,
             version=version,
             time_ns=time_ns,
             since=since,
             part_bytes=self._stretch_bytes,
-            scratch=given.text("scratch"),
-            owner=owner,
+            scratch_in=given.text("scratch"),
+            shared=True,
         )
 
     def _fields(self) -> list[StructField]:

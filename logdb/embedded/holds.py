@@ -1,7 +1,8 @@
 """What other processes need of a database directory, kept from compaction: folders in `DIR/exports/`, one for each
 need.
 
-A folder's name says whose it is, `host~pid~started~unique`, and a process that has died needs nothing: `sweep` removes
+A folder's name says whose it is, `host~pid~started~unique` (the host with its PID namespace, as containers may share a
+host's name and its files, but not its PIDs), and a process that has died needs nothing: `sweep` removes
 what it has left. Two things can stand in a folder. *Links* to store files (`plan`): compaction unlinks files and never
 changes durable bytes, so the writer need not know of them. *A hold*, a file with a version (`Hold`): compaction does
 not pass it, which is for those who will want the log that is still to be written, so that there is nothing to link yet.
@@ -42,7 +43,7 @@ class Owner(NamedTuple):
 
 def process_owner(pid: int) -> Owner:
     """The process `pid` of this machine."""
-    return Owner(socket.gethostname(), pid, _started(pid))
+    return Owner(_here(), pid, _started(pid))
 
 
 def make_folder(path: Path, owner: Owner) -> Path:
@@ -71,7 +72,7 @@ def remove_folder(folder: Path) -> None:
 def sweep(path: Path) -> int:
     """Remove the folders whose owners are gone. Returns how many."""
     swept = 0
-    for folder in (path / FOLDER).glob("*"):
+    for folder in (path / FOLDER).glob("*~*~*~*"):
         if not _is_alive(folder):
             shutil.rmtree(folder, ignore_errors=True)
             swept += 1
@@ -128,7 +129,7 @@ def _locked(path: Path, kind: int) -> Iterator[None]:
 def _is_alive(folder: Path) -> bool:
     host, _, rest = folder.name.partition("~")
     pid, _, started = rest.partition("~")
-    if host != socket.gethostname():
+    if host != _here():
         with contextlib.suppress(OSError):
             return time.time() - folder.stat().st_mtime < FOREIGN_S
         return True
@@ -136,6 +137,11 @@ def _is_alive(folder: Path) -> bool:
         return _started(int(pid)) == int(started.partition("~")[0])
     except (ValueError, ProcessLookupError):
         return False
+
+
+def _here() -> str:
+    """Where a process can be found by its PID."""
+    return f"{socket.gethostname()}-{os.stat('/proc/self/ns/pid').st_ino}"
 
 
 def _started(pid: int) -> int:

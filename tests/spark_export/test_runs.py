@@ -94,7 +94,7 @@ def test_a_run_whose_maker_died_is_made_by_the_next_task(busy: Database) -> None
     with pin(Path(busy.path)) as plan:
         runs = Runs(plan, stretch_bytes=histories.STRETCH_BYTES)
         folder = runs._folder
-        folder.mkdir()
+        folder.mkdir(parents=True)
         run = runs._file(runs.stretches[0])
         script = (
             "import fcntl, sys; file = open(sys.argv[1], 'w'); fcntl.flock(file, fcntl.LOCK_EX);"

@@ -33,7 +33,7 @@ class Query:
     def __init__(self, path: str, checkpoint: Offset | None = None, **options: str) -> None:
         given = {"endpoints" if ":" in path else "path": path, **FEED, **options}
         source = pickle.loads(pickle.dumps(LogDBSource(given)))
-        self._asked = planning.struct(source.schema())
+        self._asked = source.schema()
         self.reader: LogDBStreamReader = source.streamReader(self._asked)
         self.executors = pickle.dumps(self.reader)
         self.checkpoint = checkpoint or self.reader.initialOffset()
@@ -190,7 +190,7 @@ BEGINNINGS = {
 def test_without_types_a_stream_has_the_columns_of_a_snapshot(open_small: OpenSmall) -> None:
     db = open_small()
     source = LogDBSource({"path": db.path, "startingVersion": "oldest"})
-    asked = planning.struct(source.schema())
+    asked = source.schema()
     query = Query(db.path)
     query.reader = source.streamReader(asked)
     query.executors = pickle.dumps(query.reader)

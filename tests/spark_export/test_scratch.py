@@ -1,0 +1,190 @@
+"""What tasks leave for each other: for this user alone, once for a version, gone when it is not needed, and checked."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+import logdb
+from logdb import Database
+from logdb.embedded.holds import sweep
+from logdb.embedded.plan import pin
+from spark_export import export_snapshot, remote, runs, scratch
+from spark_export.scratch import IDLE_S, base, folder_of, private, remove, used
+from tests.net.serving import Served
+from tests.spark_export import histories, planning
+
+OpenSmall = Callable[..., Database]
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where temporary files stand."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[str]:
+    """A server whose database has a history."""
+    served = Served(tmp_path / "served")
+    with logdb.connect(served.address) as db:
+        histories.write(db, Random(61), 100)
+    yield served.address
+    for source in remote._sources.values():
+        source.close()
+    remote._sources.clear()
+    served.close()
+
+
+IN_ANOTHER_NAMESPACE = ["unshare", *(["--user", "--map-root-user"] if os.geteuid() else []), "--pid", "--fork"]
+IN_ANOTHER_NAMESPACE += ["--mount-proc", sys.executable, "-c"]
+
+
+def test_a_link_in_its_place_is_not_followed(served: str, temporary: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    for folder in ("exports/gone~1~1~x", "runs-0"):
+        (mine / folder).mkdir(parents=True)
+        os.utime(mine / folder, (0, 0))
+    base(None).symlink_to(mine)
+    with pytest.raises(logdb.Unavailable, match=f"{base(None)} cannot be used for temporary files"):
+        planning.read(served)
+    assert sorted(entry.name for entry in mine.rglob("*")) == ["exports", "gone~1~1~x", "runs-0"]
+
+
+def test_what_others_own_or_write_to_is_refused(served: str, temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base(None).mkdir()
+    base(None).chmod(0o777)
+    with pytest.raises(logdb.Unavailable, match=f"{base(None)} belongs to another user, or others can write to it"):
+        planning.read(served)
+    base(None).chmod(0o755)
+    planning.read(served)
+    assert base(None).stat().st_mode & 0o777 == 0o700
+    monkeypatch.setattr(os, "geteuid", lambda: 12_345)
+    base(None).mkdir(0o700)
+    with pytest.raises(logdb.Unavailable, match="belongs to another user"):
+        planning.read(served)
+
+
+def test_only_this_user_may_look(served: str, temporary: Path, open_small: OpenSmall, tmp_path: Path) -> None:
+    planning.read(served, scratch=str(tmp_path / "named"))
+    assert not list(temporary.iterdir())
+    planning.read(served)
+    db = open_small()
+    db.put(b"k", b"v")
+    planning.read(db.path)
+    roots = base(None), base(str(tmp_path / "named"))
+    folders = [*roots, *(folder for root in roots for folder in root.iterdir())]
+    folders += (Path(db.path) / "exports").glob("runs-*")
+    assert len(folders) == 5
+    assert {folder.stat().st_mode & 0o777 for folder in folders} == {0o700}
+
+
+def test_loads_of_one_version_share_what_tasks_leave(served: str, temporary: Path, open_small: OpenSmall) -> None:
+    db = open_small()
+    histories.write(db, Random(62), 100)
+    for where, folder in ((served, temporary), (db.path, Path(db.path) / "exports")):
+        planning.read(where)
+        made = sorted(folder.rglob("*.arrow"))
+        for _ in range(7):
+            planning.read(where)
+        assert sorted(folder.rglob("*.arrow")) == made
+        assert len(made) == 1
+
+
+def test_another_version_has_its_own(open_small: OpenSmall) -> None:
+    db = open_small()
+    db.put(b"k", b"1")
+    with pin(Path(db.path)) as first:
+        db.put(b"k", b"2")
+        with pin(Path(db.path)) as second, pin(Path(db.path)) as third:
+            assert folder_of(first) != folder_of(second) == folder_of(third)
+
+
+LOCKER = """
+import sys
+from pathlib import Path
+from spark_export.scratch import used
+with used(Path(sys.argv[1])):
+    print("locked", flush=True)
+    input()
+"""
+
+
+def test_what_another_process_uses_stays_until_it_dies(tmp_path: Path) -> None:
+    folder, other = tmp_path / "base" / "runs-1", tmp_path / "base" / "runs-2"
+    command = [*IN_ANOTHER_NAMESPACE, LOCKER, str(folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as user:
+        assert user.stdout is not None
+        assert user.stdout.readline() == b"locked\n"
+        os.utime(folder / "in-use", (0, 0))
+        with used(other):
+            remove(folder)
+            assert folder.exists()
+        user.communicate(b"\n")
+    remove(other)
+    os.utime(folder / "in-use", (time.time() - IDLE_S / 2,) * 2)
+    with used(other):
+        assert folder.exists()
+    os.utime(folder / "in-use", (time.time() - IDLE_S * 2,) * 2)
+    remove(other)
+    with used(other):
+        assert not folder.exists()
+    remove(other)
+    assert not folder.parent.exists()
+
+
+def test_an_export_leaves_nothing(served: str, temporary: Path, open_small: OpenSmall, tasks: list[str]) -> None:
+    db = open_small()
+    histories.write(db, Random(63), 50)
+    export_snapshot(remote.Endpoints.of(served), temporary / "one")
+    export_snapshot(db.path, temporary / "other")
+    assert sorted(entry.name for entry in temporary.iterdir()) == ["one", "other"]
+    assert not (Path(db.path) / "exports").exists()
+
+
+@pytest.mark.parametrize("damage", ["flipped", "cut", "empty"])
+def test_a_damaged_run_is_made_again(open_small: OpenSmall, damage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    db = open_small()
+    db.multi_put({b"k%d" % number: b"%d" % number * 100 for number in range(100)})
+    expected = planning.read(db.path)
+    (run,) = (Path(db.path) / "exports").glob("runs-*/runs-*/*.arrow")
+    content = bytearray(run.read_bytes())
+    content[len(content) // 2] ^= 1
+    run.write_bytes({"flipped": bytes(content), "cut": bytes(content[:-9]), "empty": b""}[damage])
+    monkeypatch.setattr(runs, "_whole", set())  # as in another process
+    assert planning.read(db.path) == expected
+
+
+def test_a_process_of_another_pid_namespace_is_not_taken_for_dead(open_small: OpenSmall) -> None:
+    db = open_small()
+    db.put(b"k", b"v")
+    script = (
+        "import sys; from pathlib import Path; from logdb.embedded.plan import pin;"
+        "plan = pin(Path(sys.argv[1])); print('pinned', flush=True); input()"
+    )
+    command = [*IN_ANOTHER_NAMESPACE, script, db.path]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as reader:
+        assert reader.stdout is not None
+        assert reader.stdout.readline() == b"pinned\n"
+        assert sweep(Path(db.path)) == 0
+        reader.communicate(b"\n")
+
+
+def test_private_directories_are_made_at_the_same_time(tmp_path: Path) -> None:
+    assert private(tmp_path / "a" / "b")
+    assert not private(tmp_path / "a" / "b")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(logdb.Unavailable, match="cannot be used for temporary files"):
+        private(tmp_path / "file")
+    assert scratch.fresh() != scratch.fresh()
