@@ -109,7 +109,7 @@ class Snapshot:
 
     def _check_open(self) -> None:
         if self._host.closed:
-            raise DatabaseClosed(self._host.path)
+            raise DatabaseClosed(self._host.path, self._host.forked_from)
 
     async def multi_get(self, keys: Iterable[bytes]) -> Found:
         """Those of `keys` that exist, with their values."""
@@ -396,7 +396,7 @@ class Database:
 
     async def __aenter__(self) -> Database:
         if self._host.closed:
-            raise DatabaseClosed(self._host.path)
+            raise DatabaseClosed(self._host.path, self._host.forked_from)
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -74,7 +74,7 @@ class Snapshot:
 
     def _check_open(self) -> None:
         if self._host.closed:
-            raise DatabaseClosed(self._host.path)
+            raise DatabaseClosed(self._host.path, self._host.forked_from)
 
     def __getitem__(self, key: bytes) -> bytes:
         value = self.get(key)
@@ -320,7 +320,7 @@ class Database:
 
     def __enter__(self) -> Database:
         if self._host.closed:
-            raise DatabaseClosed(self._host.path)
+            raise DatabaseClosed(self._host.path, self._host.forked_from)
         return self
 
     def __exit__(self, *_: object) -> None:

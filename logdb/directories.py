@@ -22,6 +22,7 @@ from typing import Any, Final, NamedTuple
 import google_crc32c
 
 from logdb.errors import Corruption, DatabaseInUse, NotADatabase, Unavailable, UnsupportedFormat
+from logdb.forking import own
 
 LOCK: Final = "LOCK"
 
@@ -58,22 +59,37 @@ def prepare(path: Path, kind: Kind, *, create: bool) -> bool:
     return False
 
 
-def lock(path: Path) -> int:
-    """Make the directory if there is none, and take its lock. Returns the file descriptor that holds it.
+class DirectoryLock:
+    """The lock of a directory, which this process holds."""
 
-    Raises DatabaseInUse, Unavailable.
-    """
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        own(self)
+
+    def release(self) -> None:
+        """Give it up. Twice is harmless."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            try:
+                os.ftruncate(fd, 0)
+                fcntl.flock(fd, fcntl.LOCK_UN)  # closing is not enough: a child may have inherited the descriptor
+            finally:
+                os.close(fd)
+
+    def disown(self, parent: int) -> None:
+        """The parent keeps it, and alone: else it would be held for as long as any child lives."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+def lock(path: Path) -> DirectoryLock:
+    """Make the directory if there is none, and take its lock. Raises DatabaseInUse, Unavailable."""
     try:
         path.mkdir(parents=True, exist_ok=True)
-        return _take_lock(path)
+        return DirectoryLock(_take_lock(path))
     except OSError as error:
         raise _not_written(path, error) from error
-
-
-def unlock(lock_fd: int) -> None:
-    """Give up the lock."""
-    os.ftruncate(lock_fd, 0)
-    os.close(lock_fd)
 
 
 def is_locked(path: Path) -> bool:
@@ -161,26 +177,33 @@ def _signed(fields: bytes) -> bytes:
 
 def _take_lock(path: Path) -> int:
     fd = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        _wait_for_lock(path, fd)
+        me = {
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "command": " ".join([os.path.basename(sys.argv[0]) or "python", *sys.argv[1:]])[:200],
+            "since": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, json.dumps(me).encode(), 0)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _wait_for_lock(path: Path, fd: int) -> None:
     for patience in reversed(range(50)):
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            break
+            return
         except BlockingIOError:
             holder = _holder(os.pread(fd, 4096, 0))
             if holder is not None or not patience:
-                os.close(fd)
                 raise DatabaseInUse(path, holder or "another process") from None
             # Nobody has signed: a reader that asks `is_written`, or a writer that is about to sign.
             time.sleep(0.002)
-    me = {
-        "pid": os.getpid(),
-        "host": socket.gethostname(),
-        "command": " ".join([os.path.basename(sys.argv[0]) or "python", *sys.argv[1:]])[:200],
-        "since": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, json.dumps(me).encode(), 0)
-    return fd
 
 
 def _holder(text: bytes) -> str | None:

@@ -13,7 +13,7 @@
     |   |-- KeyTooLarge
     |   |-- ValueTooLarge
     |   `-- TransactionTooLarge
-    |-- DatabaseClosed          give up    used after close()
+    |-- DatabaseClosed          give up    used after close(), or inherited from the parent process by a fork()
     |-- NotADatabase            give up    the directory holds something else
     |-- UnsupportedFormat       give up    written by a version of LogDB newer than this one
     |-- ProtocolMismatch        give up    the server speaks another version of the protocol than this client
@@ -27,6 +27,8 @@ from __future__ import annotations
 from enum import Enum
 from os import PathLike, fspath
 from typing import ClassVar
+
+from logdb.forking import forked_text
 
 
 class Advice(Enum):
@@ -164,10 +166,11 @@ class TransactionTooLarge(LimitExceeded):
 
 
 class DatabaseClosed(LogDBError):
-    """The database was used after `close()`."""
+    """The database was used after `close()`, or in a child of fork() that has inherited it from process `parent`."""
 
-    def __init__(self, path: str) -> None:
-        super().__init__(f"{path} is closed")
+    def __init__(self, path: str, parent: int = 0) -> None:
+        self.path, self.parent = path, parent
+        super().__init__(f"{path} was {forked_text(parent)}" if parent else f"{path} is closed")
 
 
 class NotADatabase(LogDBError):

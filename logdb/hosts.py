@@ -40,7 +40,10 @@ class ChangeFeed(Protocol):
 
 
 class Host(Protocol):
-    """A database, for threads. Every verb raises DatabaseClosed, Unavailable; reads VersionTrimmed, Corruption."""
+    """A database, for threads. Every verb raises DatabaseClosed, Unavailable; reads VersionTrimmed, Corruption.
+
+    `forked_from`: in a child of fork(), where it is closed, the process that opened it; else 0.
+    """
 
     @property
     def path(self) -> str:
@@ -48,6 +51,8 @@ class Host(Protocol):
 
     @property
     def closed(self) -> bool: ...
+    @property
+    def forked_from(self) -> int: ...
     @property
     def read_only(self) -> bool: ...
 
@@ -174,6 +179,8 @@ class AsyncHost(Protocol):
     def path(self) -> str: ...
     @property
     def closed(self) -> bool: ...
+    @property
+    def forked_from(self) -> int: ...
     @property
     def read_only(self) -> bool: ...
     @property

@@ -34,12 +34,18 @@ exec {java} "${{arguments[@]}}"
 def java_home() -> Path:
     """A JAVA_HOME for Spark in this process, over the `java` that `find_java` finds."""
     home = Path(tempfile.mkdtemp(prefix="logdb-java-"))
-    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    atexit.register(_remove, home, os.getpid())
     script = home / "bin" / "java"
     script.parent.mkdir()
     script.write_text(_WRAPPER.format(java=shlex.quote(str(find_java()))))
     script.chmod(0o755)
     return home
+
+
+def _remove(home: Path, owner: int) -> None:
+    """A child of fork() that ends leaves its parent's."""
+    if os.getpid() == owner:
+        shutil.rmtree(home, ignore_errors=True)
 
 
 def find_java() -> Path:

@@ -11,7 +11,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "logdb"
 
 FLOORS = [
-    ["logdb.errors", "logdb.moments"],
+    ["logdb.forking", "logdb.moments"],
+    ["logdb.errors"],
     ["logdb.directories", "logdb.log.segments"],
     ["logdb.log.contract"],
     ["logdb.log.following"],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,7 +35,9 @@ def replayed_aside(
     Where the log has been trimmed, decisions that only the lost prefix could explain are taken from its decision
     records.
     """
-    with tempfile.TemporaryDirectory(prefix="logdb-") as directory:
+    # Not TemporaryDirectory, which a child of fork() that ends would remove as well.
+    directory, owner = tempfile.mkdtemp(prefix="logdb-"), os.getpid()
+    try:
         checkpoint = Checkpoint(Path(directory), log_id)
         try:
             coordinator = Coordinator(KeyMap(Values(log.read_record), checkpoint))
@@ -50,6 +54,9 @@ def replayed_aside(
             yield coordinator
         finally:
             checkpoint.close()
+    finally:
+        if os.getpid() == owner:
+            shutil.rmtree(directory, ignore_errors=True)
 
 
 def begin_at_oldest(coordinator: Coordinator, log: OrderedLog, through: int) -> None:

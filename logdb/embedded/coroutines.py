@@ -19,6 +19,7 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 from logdb.embedded.feed import Change, Feed
 from logdb.embedded.host import EmbeddedHost
 from logdb.errors import OutcomeUnknown, Unavailable
+from logdb.forking import own
 from logdb.log.contract import LogFailed
 from logdb.store.mapping import Rows
 from logdb.store.records import Condition, TxnId
@@ -48,6 +49,11 @@ class Acknowledgements:
         self._took_s = math.inf
         self._jobs: SimpleQueue[tuple[asyncio.AbstractEventLoop, int] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
+        own(self)
+
+    def disown(self, parent: int) -> None:
+        """In a child of fork(): the commits that wait are the parent's, and its thread is not here."""
+        self._waiting, self._syncing, self._thread, self._jobs = [], False, None, SimpleQueue()
 
     def wait(self, gsn: int, result: T) -> asyncio.Future[T]:
         """To be awaited: `result`, when `gsn` is durable. Raises OutcomeUnknown."""
@@ -183,6 +189,11 @@ class CoroutineHost:
     def closed(self) -> bool:
         """Whether `close` has been called."""
         return self.host.closed
+
+    @property
+    def forked_from(self) -> int:
+        """See `EmbeddedHost.forked_from`."""
+        return self.host.forked_from
 
     @property
     def session(self) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from logdb.directories import LOCK, Kind, identify, is_locked, lock, make_identity, prepare, unlock
+from logdb.directories import LOCK, DirectoryLock, Kind, identify, is_locked, lock, make_identity, prepare
 
 __all__ = ["FORMAT", "IDENTITY", "LOCK", "Directory"]
 
@@ -23,8 +23,8 @@ DATABASE: Final = Kind("a LogDB database", IDENTITY, FORMAT)
 class Directory:
     """An opened database directory. `log_id`: 16 bytes that every file of its log carries."""
 
-    def __init__(self, path: Path, log_id: bytes, lock_fd: int | None) -> None:
-        self.path, self.log_id, self._lock_fd = path, log_id, lock_fd
+    def __init__(self, path: Path, log_id: bytes, lock: DirectoryLock | None) -> None:
+        self.path, self.log_id, self._lock = path, log_id, lock
         self.log_path, self.map_path = path / "log", path / "map"
 
     @classmethod
@@ -36,13 +36,13 @@ class Directory:
         if not writable:
             return cls(path, identify(path, DATABASE).id, None)
         prepare(path, DATABASE, create=create)
-        lock_fd = lock(path)
+        held = lock(path)
         try:
             if not (path / IDENTITY).exists():
                 make_identity(path, DATABASE)
-            return cls(path, identify(path, DATABASE).id, lock_fd)
+            return cls(path, identify(path, DATABASE).id, held)
         except BaseException:
-            unlock(lock_fd)
+            held.release()
             raise
 
     def is_written(self) -> bool:
@@ -51,6 +51,5 @@ class Directory:
 
     def close(self) -> None:
         """Give up the lock."""
-        if self._lock_fd is not None:
-            unlock(self._lock_fd)
-            self._lock_fd = None
+        if self._lock is not None:
+            self._lock.release()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import NamedTuple, Protocol
 
-from logdb.errors import Unavailable, VersionTrimmed
+from logdb.errors import DatabaseClosed, Unavailable, VersionTrimmed
 from logdb.log.contract import Batch, LogFailed, OrderedLog, Trimmed
 from logdb.store.records import COMMIT, Value, decode_commit
 from logdb.txn.coordinator import Coordinator
@@ -28,6 +28,7 @@ class Fed(Protocol):
 
     path: str
     closed: bool
+    forked_from: int
     log: OrderedLog
     coordinator: Coordinator
 
@@ -94,6 +95,8 @@ class Feed:
         except StopIteration:
             return False
         except LogFailed as error:
+            if self._host.forked_from:
+                raise DatabaseClosed(self._host.path, self._host.forked_from) from error
             if self._host.closed:
                 return False
             raise Unavailable(

@@ -44,6 +44,7 @@ from logdb.errors import (
     Unavailable,
     VersionTrimmed,
 )
+from logdb.forking import own
 from logdb.log import LocalLog, MemoryLog, OrderedLog
 from logdb.log.contract import LogFailed, LogRecord, Record, Trimmed
 from logdb.store.checkpoint import Checkpoint, check_tables, is_open
@@ -117,6 +118,8 @@ class EmbeddedHost:
         self._one_compaction = threading.Lock()
         self._one_close = threading.Lock()
         self._stopped: str | None = None
+        self.forked_from = 0
+        own(self)
 
     # ---- opening
 
@@ -220,7 +223,7 @@ class EmbeddedHost:
     def version(self) -> int:
         """The newest version that may be read: durable and applied."""
         if self.closed:
-            raise DatabaseClosed(self.path)
+            raise DatabaseClosed(self.path, self.forked_from)
         if self.read_only:
             return follow(self)
         durable, applied = self.log.durable, self.coordinator.applied
@@ -355,7 +358,7 @@ class EmbeddedHost:
         """As `_range`, in one batch, which needs no lease."""
         while limit:
             if self.closed:
-                raise DatabaseClosed(self.path)
+                raise DatabaseClosed(self.path, self.forked_from)
             coordinator = self.coordinator
             try:
                 rows = coordinator.map.first(start, end, at, reverse, limit)
@@ -375,7 +378,7 @@ class EmbeddedHost:
     ) -> Iterator[Rows]:
         """`or_newer`: at the newest version instead, if `at` was compacted away before the first batch is asked for."""
         if self.closed:
-            raise DatabaseClosed(self.path)
+            raise DatabaseClosed(self.path, self.forked_from)
         lease = object()
         self._leases[lease] = at
         try:
@@ -386,7 +389,7 @@ class EmbeddedHost:
                     raise VersionTrimmed(at, self.coordinator.floor)
                 yield batch
                 if self.closed:
-                    raise DatabaseClosed(self.path)
+                    raise DatabaseClosed(self.path, self.forked_from)
             if at < self.coordinator.floor:
                 raise VersionTrimmed(at, self.coordinator.floor)
         except Exception as error:
@@ -410,7 +413,7 @@ class EmbeddedHost:
             for entry in self.coordinator.map.history(key, at, self.coordinator.floor):
                 yield entry
                 if self.closed:
-                    raise DatabaseClosed(self.path)
+                    raise DatabaseClosed(self.path, self.forked_from)
         except Exception as error:
             raise self._explained(error, at) from error
         finally:
@@ -423,7 +426,7 @@ class EmbeddedHost:
     def _explained(self, error: Exception, at: int) -> Exception:
         """The error to tell a caller who read at version `at`."""
         if self.closed:
-            return DatabaseClosed(self.path)
+            return DatabaseClosed(self.path, self.forked_from)
         if isinstance(error, Trimmed):
             return VersionTrimmed(at, self.coordinator.floor)
         if isinstance(error, LogFailed):
@@ -637,7 +640,7 @@ class EmbeddedHost:
 
     def _refuse_write(self) -> None:
         if self.closed:
-            raise DatabaseClosed(self.path)
+            raise DatabaseClosed(self.path, self.forked_from)
         if self.read_only:
             raise ReadOnly(f"{self.path} was opened with read_only=True")
         raise Unavailable(f"{self.path} takes no more writes: {self._stopped}; close it and open it again")
@@ -650,7 +653,7 @@ class EmbeddedHost:
     def begin(self, holder: object, *, read_only: bool) -> int:
         """The newest snapshot, the newest durable one for who only reads; it stays readable until `end(holder)`."""
         if self.closed:
-            raise DatabaseClosed(self.path)
+            raise DatabaseClosed(self.path, self.forked_from)
         read_only = read_only or self.read_only
         while True:
             snapshot = self.version() if read_only or self._stopped is not None else self.coordinator.applied
@@ -737,7 +740,7 @@ class EmbeddedHost:
     def checkpoint(self, progress: Callable[[int], None] | None = None) -> int:
         """Bring the checkpoint up to date; returns the GSN that it covers. Raises Unavailable on a full disk."""
         if self.closed:
-            raise DatabaseClosed(self.path)
+            raise DatabaseClosed(self.path, self.forked_from)
         if self._checkpointer is None:
             return self.coordinator.applied
         try:
@@ -806,6 +809,11 @@ class EmbeddedHost:
                 if grown and not failed:
                     with contextlib.suppress(Exception):  # the log has it all; only the next opening takes longer
                         self._checkpointer.run()
+
+    def disown(self, parent: int) -> None:
+        """In a child of fork(): be closed. Log, checkpoint and the directory's lock are disowned on their own."""
+        self.forked_from, self.closed = parent, True
+        self.order_lock, self._one_close, self._one_compaction = threading.Lock(), threading.Lock(), threading.Lock()
 
     def _close_log(self) -> None:
         try:

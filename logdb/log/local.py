@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
+from logdb.forking import forked_text, own
 from logdb.log.contract import (
     LogFailed,
     LogRecord,
@@ -58,6 +59,7 @@ class LocalLog:
         self._closed = False
         self.durable = self.store.durable_end - 1
         self._time = self.store.time(self.durable) if self.durable >= self.store.base else 0
+        own(self)
 
     # ---- appending
 
@@ -261,6 +263,14 @@ class LocalLog:
             self._release()
             raise
         self._release()
+
+    def disown(self, parent: int) -> None:
+        """In a child of fork(): take no records, and touch no file of the parent's."""
+        self._lock = threading.Lock()
+        self._advanced = threading.Condition(self._lock)
+        self._leader, self._waiters = None, []
+        self._refusal, self._closed = f"the log was {forked_text(parent)}", True
+        self.store.disown()
 
     def _release(self) -> None:
         with self._lock:

@@ -8,6 +8,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from logdb.embedded.feed import Change
 from logdb.errors import DatabaseClosed
+from logdb.forking import own
 from logdb.hosts import AsyncChangeFeed, AsyncHost, AsyncReader
 from logdb.net.loops import begin_in_shared_loop, in_shared_loop, shared_loop
 from logdb.store.mapping import Rows
@@ -42,6 +43,7 @@ class BlockingHost:
         self._host = host
         self.path, self.read_only = host.path, host.read_only
         self._one_close = threading.Lock()
+        own(self)
 
     @classmethod
     def open(cls, opening: Coroutine[Any, Any, AsyncHost]) -> BlockingHost:
@@ -52,6 +54,11 @@ class BlockingHost:
     def closed(self) -> bool:
         """Whether `close` has been called."""
         return self._host.closed
+
+    @property
+    def forked_from(self) -> int:
+        """In a child of fork() that has inherited it, the parent."""
+        return self._host.forked_from
 
     @property
     def session(self) -> int:
@@ -119,13 +126,18 @@ class BlockingHost:
 
     def end(self, holder: object) -> None:
         """Let go of a snapshot."""
-        shared_loop().call_soon_threadsafe(self._host.end, holder)
+        if not self._host.closed:
+            shared_loop().call_soon_threadsafe(self._host.end, holder)
 
     def feed(self, since: int | None, prefix: bytes | None, keys: Collection[bytes] | None) -> BlockingFeed:
         """The commits after `since`. Raises VersionTrimmed, FutureVersion."""
         feed = in_shared_loop(_called(self._host.feed, since, prefix, keys))
         in_shared_loop(feed.begun())
         return BlockingFeed(feed)
+
+    def disown(self, parent: int) -> None:
+        """In a child of fork(). The host is disowned on its own."""
+        self._one_close = threading.Lock()
 
     def close(self) -> None:
         """Answer what was sent to be written, then let go of the servers."""
@@ -171,7 +183,9 @@ class BlockingFeed:
         """See `hosts.ChangeFeed`."""
         try:
             return in_shared_loop(self._feed.poll(timeout))
-        except DatabaseClosed:
+        except DatabaseClosed as error:
+            if error.parent:
+                raise
             return None
 
     def close(self) -> None:

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from concurrent import futures
 from typing import Any
 
-from logdb.errors import AccessDenied
+from logdb.errors import AccessDenied, Unavailable
+from logdb.forking import forked_text, own
 from logdb.log.cores import SECOND, Address, Answer
 from logdb.net.clock import Clock
 from logdb.net.discovery import client_hello
@@ -58,11 +59,20 @@ class HostedClient:
         self.host.ended.add_done_callback(self._ended)
         self._peers.receive = self.host.receive
         self._lost = lost
+        self._forked: Exception | None = None
         self._peers.lost = self._has_lost
         self.host.start()
+        own(self)
+
+    def disown(self, parent: int) -> None:
+        """In a child of fork(), which has neither the loop nor the streams: calls end at once."""
+        self._forked = self._over(Unavailable(f"it was {forked_text(parent)}"))
 
     def put(self, request: Any, timeout: float | None, waiter: Waiter) -> None:
         """Put a call, whose answer (a value or an exception) will be the waiter's result."""
+        if self._forked is not None:
+            settle(waiter, self._forked)
+            return
         if self.host.ended.done():
             settle(waiter, self._over(self.host.ended.exception()))
             return
@@ -87,6 +97,9 @@ class HostedClient:
 
     def put_from_thread(self, request: Any, timeout: float | None, waiter: Waiter) -> None:
         """The same from any thread."""
+        if self._forked is not None:
+            settle(waiter, self._forked)
+            return
         self._asked.append((request, timeout, waiter))
         self._loop.call_soon_threadsafe(self._put_asked)
 
@@ -129,8 +142,9 @@ class HostedClient:
 
     async def close(self) -> None:
         """End: whoever waits gets the error of `over`."""
-        await self.host.close()
-        await self._peers.close()
+        if self._forked is None:
+            await self.host.close()
+            await self._peers.close()
 
 
 def _why_no_message(request: Any) -> ValueError | None:

@@ -13,6 +13,7 @@ from concurrent import futures
 from typing import Any, Final
 
 from logdb.errors import AccessDenied
+from logdb.forking import own
 from logdb.log.contract import Batch, LogFailed, LogRecord, NotOfThisShard, Record, ShardPolicy, View
 from logdb.log.cores import SECOND, Address
 from logdb.log.scalog import calls, messages
@@ -261,6 +262,11 @@ class RemoteLog:
         self._connection, self._timeout = connection, timeout
         self._closing = threading.Lock()
         self._closed = False
+        own(self)
+
+    def disown(self, parent: int) -> None:
+        """In a child of fork(). The connection is disowned on its own."""
+        self._closing, self._closed = threading.Lock(), True
 
     @property
     def is_of_database(self) -> bool:

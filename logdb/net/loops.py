@@ -6,9 +6,12 @@ gRPC's asyncio is made for one loop in a process, so all synchronous clients sha
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
+
+from logdb.forking import keep_for_ever
 
 T = TypeVar("T")
 
@@ -24,6 +27,17 @@ def shared_loop() -> asyncio.AbstractEventLoop:
             _loop = asyncio.new_event_loop()
             threading.Thread(target=_loop.run_forever, name="logdb-loop", daemon=True).start()
         return _loop
+
+
+def _forget_loop() -> None:
+    """In a child of fork(), where its thread is not."""
+    global _loop, _starting
+    if _loop is not None:
+        keep_for_ever(_loop)
+    _loop, _starting = None, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_loop)
 
 
 def in_shared_loop(work: Coroutine[Any, Any, T]) -> T:

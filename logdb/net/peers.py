@@ -26,6 +26,7 @@ import grpc
 from logdb.errors import AccessDenied, Unavailable
 from logdb.log.cores import Address
 from logdb.net.answers import Answers, Share
+from logdb.net.forked import claim_grpc
 from logdb.net.limits import MAX_PARCEL_BYTES, PARCEL_BYTES, WireError
 from logdb.net.parcels import EXCHANGE, Hello, Mail, Refusal, Role, pack, pack_hello, pack_refusal, unpack, why_not
 from logdb.net.portions import portions
@@ -407,6 +408,7 @@ class Peers:
     async def listen(self, address: str, *others: Callable[[Any], None]) -> int:
         """Listen, with the services that `others` add. Returns the port. Raises Unavailable."""
         _check_free(address)
+        claim_grpc()
         server = aio.server(options=OPTIONS)
         handler = grpc.stream_stream_rpc_method_handler(self._exchange)
         service, method = EXCHANGE[1:].split("/")

@@ -13,7 +13,7 @@ from typing import Any, Final
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from logdb.cluster.mapping_server import MappingServer
-from logdb.directories import Kind, identify, lock, make_identity, prepare, unlock
+from logdb.directories import Kind, identify, lock, make_identity, prepare
 from logdb.errors import Corruption, LogDBError, NotADatabase
 from logdb.log.cores import Address, Core, Journal, Stop
 from logdb.log.journals import Journals
@@ -83,7 +83,7 @@ class ServerDirectory:
         self.path, self.journals, self.map = path, path / "journals", path / "map"
         self._who = {"cluster": cluster, "role": role, "name": name}
         prepare(path, SERVER, create=True)
-        self._lock_fd = lock(path)
+        self._lock = lock(path)
         try:
             self.fresh = not (path / SERVER.identity).exists()
             if self.fresh:
@@ -118,7 +118,7 @@ class ServerDirectory:
 
     def close(self) -> None:
         """Give up the lock."""
-        unlock(self._lock_fd)
+        self._lock.release()
 
 
 def _shown(who: Mapping[str, Any]) -> str:

@@ -39,8 +39,10 @@ from typing import Any, Final, NamedTuple
 
 import lmdb
 from google_crc32c import extend
+from lmdb import _envid
 
 from logdb.errors import Corruption, Unavailable, shown
+from logdb.forking import keep_for_ever, own
 from logdb.store import checking
 from logdb.store.checking import RESIDUE
 from logdb.store.overlay import Entry, Overlay
@@ -95,6 +97,7 @@ class Checkpoint:
         self._readers: list[Any] = []
         self._renewing, self._one_writer = threading.Lock(), threading.Lock()
         self.covers = self.ceiling = self.pruned = self._nodes = 0
+        own(self)
         try:
             self._claim(log_id)
             self.switch(self.newest())
@@ -134,9 +137,17 @@ class Checkpoint:
 
     def close(self) -> None:
         """Release the environment, once the slice under way is written: LMDB lets only its own thread end it."""
+        if self._env is None:
+            return
         with self._one_writer:
             _drain(self._readers)
             _release_environment(self._path)
+
+    def disown(self, parent: int) -> None:
+        """In a child of fork(): read nothing any more. LMDB's transactions and its environment stay the parent's."""
+        keep_for_ever(self._readers)
+        self._readers, self._env = [], None
+        self._renewing, self._one_writer = threading.Lock(), threading.Lock()
 
     def _claim(self, log_id: bytes) -> None:
         txn = self.newest()
@@ -624,3 +635,23 @@ def _release_environment(path: str) -> None:
             _environments[path] = env, tables, users - 1
         else:
             env.close()
+
+
+def _leave_to_parent() -> None:
+    """In a child of fork(): closing an environment would end the parent's reads, so it is kept. What the child opens is
+    another one, which LMDB allows, since a child inherits no locks; py-lmdb tells environments by their files alone.
+    """
+    global _environments_lock  # noqa: PLW0603 - a thread of the parent may hold it
+    _environments_lock = threading.Lock()
+    keep_for_ever(list(_environments.values()))
+    _environments.clear()
+    identities: Any = _envid.env_keys
+    child = os.getpid()
+
+    def identities_here(path: Any, subdir: bool) -> tuple[tuple[Any, ...], ...]:
+        return tuple((child, *key) for key in identities(path, subdir))
+
+    _envid.env_keys = identities_here
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)

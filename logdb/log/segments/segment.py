@@ -234,6 +234,11 @@ class Segment:
                 self._closed, self._map = True, None
                 self._disk.close(self._fd)
 
+    def disown(self) -> None:
+        """In a child of fork(): as `close`, whoever held the lock in the parent."""
+        self._mapping = threading.Lock()
+        self.close()
+
     def unlink(self) -> None:
         """Remove both files' names; who has them open can go on reading."""
         for path in (self.index_path, self.path):

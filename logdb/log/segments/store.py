@@ -327,6 +327,13 @@ class SegmentStore:
         self._writable = False
         self._close_files()
 
+    def disown(self) -> None:
+        """In a child of fork(): as `abandon`, whoever held a lock in the parent."""
+        self._refreshing = threading.Lock()
+        for segment in self._segments:
+            segment.disown()
+        self.abandon()
+
     def _close_files(self) -> None:
         with self._refreshing:
             self._closed = True

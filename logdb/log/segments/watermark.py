@@ -66,12 +66,15 @@ class Watermark:
         self._map[:] = _PAIR.pack(lsn, lsn ^ _ALL_ONES)
 
     def close(self, *, sync: bool) -> None:
-        """Release the file; with `sync`, put the number on the medium first."""
+        """Release the file; with `sync`, put the number on the medium first. Twice is harmless."""
+        fd, self._fd = self._fd, -1
+        if fd < 0:
+            return
         try:
             if self._map is not None:
                 if sync:
                     self._map.flush()
-                    self._disk.sync(self._fd)
+                    self._disk.sync(fd)
                 self._map.close()
         finally:
-            self._disk.close(self._fd)
+            self._disk.close(fd)

@@ -26,6 +26,7 @@ from logdb.errors import (
     Unavailable,
     VersionTrimmed,
 )
+from logdb.forking import own
 from logdb.hosts import Progress
 from logdb.log.contract import LogFailed
 from logdb.log.cores import Address, Journal
@@ -83,6 +84,7 @@ class ClusterHost:
     ) -> None:
         self.path, self.cluster, self.timeout_s, self._placement = path, nodes.cluster, timeout_s, placement
         self.closed = False
+        self.forked_from = 0
         self._newest = calls.LINEARIZABLE if session is None else calls.SESSION
         self.speculation = Speculation(asyncio.get_running_loop().time)
         self._committing: set[asyncio.Future[Any]] = set()
@@ -102,6 +104,11 @@ class ClusterHost:
         self._nodes = nodes
         self._looking: asyncio.Task[None] | None = None
         self._client = HostedClient(nodes.cluster, build, self._over, nodes.credentials, nodes.right, self._lost)
+        own(self)
+
+    def disown(self, parent: int) -> None:
+        """In a child of fork(): be closed."""
+        self.forked_from, self.closed = parent, True
 
     def _made(self, config: DatabaseConfig, journals: Mapping[str, Journal], rng: Random) -> DatabaseClient:
         self._core = DatabaseClient(config, journals, rng)
@@ -109,7 +116,7 @@ class ClusterHost:
 
     def _over(self, failure: BaseException | None) -> LogDBError:
         if failure is None:
-            return DatabaseClosed(self.path)
+            return DatabaseClosed(self.path, self.forked_from)
         return Unavailable(f"the client of {self.path} has failed: {failure}; connect again")
 
     # ---- servers that come and go
@@ -134,7 +141,7 @@ class ClusterHost:
     def put(self, request: Any, timeout_s: float | None) -> asyncio.Future[Any]:
         """Put a call; what comes of it is the future's result, also if it is an exception. Raises DatabaseClosed."""
         if self.closed:
-            raise DatabaseClosed(self.path)
+            raise DatabaseClosed(self.path, self.forked_from)
         waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._client.put(request, timeout_s, waiter)
         return waiter
@@ -267,7 +274,7 @@ class ClusterHost:
     async def begin_work(self, work: Workspace) -> ClusterReader:
         """A transaction, which takes its snapshot with its first read."""
         if self.closed:
-            raise DatabaseClosed(self.path)
+            raise DatabaseClosed(self.path, self.forked_from)
         reader = ClusterReader(self, work)
         if work.guard_writes:
             await reader.begin(None)
@@ -304,7 +311,7 @@ class ClusterHost:
 
     async def _commit_work(self, work: Workspace) -> int:
         if self.closed:
-            raise DatabaseClosed(self.path)
+            raise DatabaseClosed(self.path, self.forked_from)
         if work.belief is not None:
             return await self._commit_believing(work, work.belief)
         if not work.writes:
@@ -370,7 +377,7 @@ class ClusterHost:
     def feed(self, since: int | None, prefix: bytes | None, keys: Collection[bytes] | None) -> ClusterFeed:
         """The commits after `since`; None: from now on, whatever this client commits after this included."""
         if self.closed:
-            raise DatabaseClosed(self.path)
+            raise DatabaseClosed(self.path, self.forked_from)
         feed = ClusterFeed(self, since, prefix, keys, self._feeds.discard)
         self._feeds.add(feed)
         return feed

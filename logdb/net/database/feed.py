@@ -27,6 +27,7 @@ class Asked(Protocol):
 
     path: str
     closed: bool
+    forked_from: int
     timeout_s: float
 
     def put(self, request: Any, timeout_s: float | None) -> asyncio.Future[Any]: ...
@@ -86,6 +87,8 @@ class ClusterFeed:
         loop = asyncio.get_running_loop()
         deadline = None if timeout is None else loop.time() + timeout
         last: int | None = None
+        if self._host.forked_from:
+            raise DatabaseClosed(self._host.path, self._host.forked_from)
         try:
             await self.begun()
             while not self._ready:

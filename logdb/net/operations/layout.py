@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from logdb.directories import LOCK, lock, unlock
+from logdb.directories import LOCK, lock
 from logdb.errors import DatabaseInUse, LogDBError, Unavailable
 from logdb.log.scalog.commands import FailurePolicy
 from logdb.net.config import ClusterFile, Misconfigured, OrderingServerConfig
@@ -179,7 +179,7 @@ def changing(path: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        unlock(held)
+        held.release()
 
 
 def free_ports(first: int) -> Iterator[int]:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import grpc
 
+from logdb.net.forked import claim_grpc
 from logdb.net.security import nobody
 from logdb.net.service.addresses import is_loopback
 
@@ -33,6 +34,7 @@ class Credentials:
         """A channel of grpc.aio. Raises ValueError rather than send a token where others can read it."""
         aio: Any = grpc.aio
         self.check(address)
+        claim_grpc()
         if self.ca is None:
             return aio.insecure_channel(address, options)
         pair = (nobody.key(), nobody.CERTIFICATE) if self.certificate is None else (self.key, self.certificate)

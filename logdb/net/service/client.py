@@ -93,6 +93,11 @@ class RemoteHost:
         """Whether `close` has been called."""
         return self.connection.closed
 
+    @property
+    def forked_from(self) -> int:
+        """In a child of fork() that has inherited it, the parent."""
+        return self.connection.forked_from
+
     # ---- versions
 
     @property
@@ -237,7 +242,7 @@ class RemoteHost:
         """A transaction, which takes its snapshot with its first read."""
         reader = ServerReader(self, work)
         if self.closed:
-            raise DatabaseClosed(self.path)
+            raise DatabaseClosed(self.path, self.forked_from)
         if work.guard_writes:
             await reader.begin(None)
         return reader
@@ -266,7 +271,7 @@ class RemoteHost:
         """Commit what a transaction has read and written."""
         held = self._held.pop(work, None)
         if self.closed:
-            raise DatabaseClosed(self.path)
+            raise DatabaseClosed(self.path, self.forked_from)
         if work.belief is not None:
             return await self._commit_believing(work, work.belief)
         request = pb.Request()
@@ -489,6 +494,8 @@ class RemoteFeed:
         loop = asyncio.get_running_loop()
         deadline = None if timeout is None else loop.time() + timeout
         while not self._ready:
+            if self._connection.forked_from:
+                raise DatabaseClosed(",".join(self._connection.endpoints), self._connection.forked_from)
             if self._closed or self._connection.closed:
                 return None
             left = WATCH_S if deadline is None else min(WATCH_S, max(0.0, deadline - loop.time()))

@@ -23,6 +23,7 @@ from logdb.errors import (
     ReadOnly,
     Unavailable,
 )
+from logdb.forking import own
 from logdb.net.limits import WireError
 from logdb.net.proto import database_pb2 as pb
 from logdb.net.security.credentials import NONE, Credentials
@@ -101,6 +102,7 @@ class Connection:
         self.seen = 0
         self.closed = False
         self.restarted: Callable[[], object] = list
+        self.forked_from = 0
         self.restored: Callable[[], list[pb.Request]] = list
         self.database = b""
         self.incarnation = 0
@@ -114,6 +116,11 @@ class Connection:
         self._stream: Any = None
         self._loop = asyncio.get_running_loop()
         self._tasks: list[asyncio.Task[None]] = []
+        own(self)
+
+    def disown(self, parent: int) -> None:
+        """In a child of fork(): be closed. The stream is the parent's."""
+        self.forked_from, self.closed, self._tasks = parent, True, []
 
     # ---- calling
 
@@ -130,7 +137,7 @@ class Connection:
         Raises DatabaseClosed, TransactionTooLarge.
         """
         if self.closed:
-            raise DatabaseClosed(",".join(self.endpoints))
+            raise DatabaseClosed(",".join(self.endpoints), self.forked_from)
         request.id = self._next_id = number = self._next_id + 1
         check_request(request)
         future: asyncio.Future[pb.Response] = self._loop.create_future()
@@ -173,7 +180,7 @@ class Connection:
             await asyncio.gather(*self._tasks, return_exceptions=True)
             for call in self._calls.values():
                 if not call.future.done():
-                    call.future.set_exception(DatabaseClosed(",".join(self.endpoints)))
+                    call.future.set_exception(DatabaseClosed(",".join(self.endpoints), self.forked_from))
             self._calls.clear()
 
     # ---- streams

@@ -1,0 +1,327 @@
+"""fork() with an open database: the child is refused, opens for itself, and does nothing to the parent's."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import logdb
+import logdb.aio
+from logdb.inspection import verify
+from logdb.log import LocalLog
+from tests.forks import Child, in_child, refused
+
+ROWS = 3_000
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[logdb.Database]:
+    """With rows in its checkpoint and others after it."""
+    with logdb.open(tmp_path / "data") as db:
+        db.multi_put({b"k%04d" % number: b"v" for number in range(ROWS)})
+        db.checkpoint()
+        db.put(b"k0000", b"new")
+        assert db.get(b"k1000") == b"v"
+        yield db
+
+
+def check(db: logdb.Database) -> None:
+    """The parent's database is as it was, and goes on."""
+    with pytest.raises(logdb.DatabaseInUse, match=f"process {os.getpid()} "):
+        logdb.open(db.path)
+    db.put(b"after", b"1")
+    assert db.get(b"k1000") == b"v"
+    assert sum(1 for _ in db.scan()) == ROWS + 1
+    path = db.path
+    db.close()
+    assert verify(path).damage == []
+    with logdb.open(path) as again:
+        assert again[b"after"] == b"1"
+        assert sum(1 for _ in again.scan()) == ROWS + 1
+
+
+def test_a_child_is_refused_whatever_it_does_with_its_parents_database(db: logdb.Database) -> None:
+    view, feed, rows = db.at(), db.watch(since=0), db.scan()
+    next(rows), next(feed)
+    txn = db.transaction()
+    running = txn.__enter__()
+    running.put(b"t", b"1")
+
+    def body() -> list[str]:
+        return refused(
+            lambda: db.put(b"k", b"child"),
+            lambda: db.multi_put({b"k": b"child"}),
+            lambda: db.delete(b"k0000"),
+            lambda: db.get(b"k0000"),
+            lambda: db.get(b"k1000"),
+            lambda: db.multi_get([b"k1000"]),
+            lambda: list(db.scan()),
+            lambda: list(db.history(b"k0000")),
+            lambda: list(rows),
+            lambda: list(feed),
+            lambda: view.get(b"k1000"),
+            lambda: running.get(b"k1000"),
+            lambda: txn.__exit__(None, None, None),
+            lambda: db.run(lambda txn: txn.put(b"k", b"child")),
+            lambda: db.version,
+            lambda: db.outcome("0000000000000001-1", settle=True),
+            lambda: db.pin("p"),
+            db.compact,
+            db.checkpoint,
+            lambda: next(db.watch(since=0)),
+            db.__enter__,
+        )
+
+    told = f"DatabaseClosed: {db.path} was opened by process {os.getpid()}, from which this one was forked"
+    for number, answer in enumerate(in_child(body)):
+        assert answer.startswith(told), (number, answer)
+        assert "open or connect again in this process" in answer
+    txn.__exit__(None, None, None)
+    assert db.get(b"t") == b"1"
+    db.delete(b"t")
+    check(db)
+
+
+def test_closing_in_a_child_leaves_the_parents_lock_and_log_alone(db: logdb.Database) -> None:
+    with db.transaction() as txn:
+        txn.put(b"k0000", b"newest")
+        in_child(db.close)
+    in_child(db.close)
+    check(db)
+
+
+def test_what_was_closed_before_the_fork_closes_nothing_in_the_child(db: logdb.Database) -> None:
+    """Its descriptors' numbers are those of other files by now."""
+    db.close()
+    files = [os.open(db.path, os.O_RDONLY) for _ in range(20)]
+
+    def body() -> list[int]:
+        db.close()
+        return [file for file in files if os.fstat(file).st_ino != os.stat(db.path).st_ino]
+
+    assert in_child(body) == []
+    for file in files:
+        os.close(file)
+
+
+def test_a_child_that_lives_on_holds_no_lock(db: logdb.Database) -> None:
+    hold, release = os.pipe()
+    os.set_inheritable(release, True)
+
+    def body() -> bytes:
+        os.close(release)
+        return os.read(hold, 1)
+
+    child = Child(body)
+    check(db)
+    os.write(release, b"x")
+    assert child.result() == b"x"
+    os.close(hold)
+    os.close(release)
+
+
+def test_a_child_opens_for_itself(db: logdb.Database) -> None:
+    """Reading beside its parent; writing is the parent's until it closes."""
+
+    def body() -> tuple[int, bytes | None, list[str]]:
+        with logdb.open(db.path, read_only=True) as mine:
+            rows = sum(1 for _ in mine.scan())
+            return rows, mine.get(b"k1000"), refused(lambda: logdb.open(db.path))
+
+    for _ in range(3):
+        rows, value, (writing,) = in_child(body)
+        assert (rows, value) == (ROWS, b"v")
+        assert writing.startswith(f"DatabaseInUse: {db.path} is open for writing by process {os.getpid()} ")
+    in_grandchild = in_child(lambda: in_child(body))
+    assert in_grandchild[:2] == (ROWS, b"v")
+    check(db)
+
+
+def test_after_the_parent_has_closed_a_child_writes(db: logdb.Database) -> None:
+    """As workers of a server do whose parent looks into the database first."""
+    db.close()
+
+    def body() -> int:
+        with logdb.open(db.path) as mine:
+            return mine.put(b"child", b"1")
+
+    version = in_child(body)
+    with logdb.open(db.path) as again:
+        assert (again.version, again[b"child"]) == (version, b"1")
+
+
+def test_children_forked_amid_writes_checkpoints_and_reads(tmp_path: Path) -> None:
+    """Whatever lock another thread holds at that moment."""
+    done = threading.Event()
+    failures: list[BaseException] = []
+
+    def repeat(step: object, call: object) -> None:
+        assert callable(call)
+        try:
+            while not done.is_set():
+                call()
+        except BaseException as error:
+            failures.append(error)
+
+    with logdb.open(tmp_path / "data") as db:
+        db.multi_put({b"k%04d" % number: b"v" for number in range(ROWS)})
+        db.checkpoint()
+        numbers = iter(range(1 << 30))
+        calls = [
+            lambda: db.put(b"n%d" % next(numbers), b"v"),
+            db.checkpoint,
+            lambda: list(db.scan()),
+            lambda: db.get(b"k1000"),
+            db.compact,
+        ]
+        threads = [threading.Thread(target=repeat, args=(None, call)) for call in calls]
+        for thread in threads:
+            thread.start()
+
+        def body() -> tuple[list[str], bytes | None]:
+            answers = refused(lambda: db.put(b"k", b"child"), lambda: db.get(b"k1000"))
+            db.close()
+            with logdb.open(db.path, read_only=True) as mine:
+                return answers, mine.get(b"k1000")
+
+        try:
+            for _ in range(15):
+                answers, value = in_child(body)
+                assert value == b"v"
+                assert all(answer.startswith("DatabaseClosed: ") for answer in answers), answers
+        finally:
+            done.set()
+            for thread in threads:
+                thread.join()
+        assert failures == []
+    assert verify(tmp_path / "data").damage == []
+
+
+def test_in_memory(tmp_path: Path) -> None:
+    with logdb.open(":memory:") as db:
+        db.put(b"k", b"1")
+        (answer,) = in_child(lambda: refused(lambda: db.put(b"k", b"2")))
+        assert answer.startswith("DatabaseClosed: :memory: was opened by process")
+        assert db.get(b"k") == b"1"
+
+
+def test_asyncio(tmp_path: Path) -> None:
+    """A child of a process whose coroutines have a database, while a commit is under way."""
+
+    async def main() -> None:
+        async with await logdb.aio.open(tmp_path / "data") as db:
+            await db.put(b"k", b"1")
+            under_way = [asyncio.ensure_future(db.put(b"n%d" % number, b"1")) for number in range(20)]
+            await asyncio.sleep(0)
+
+            async def use() -> list[str]:
+                answers = []
+                for call in (db.put(b"k", b"2"), db.get(b"k"), db.version(), db.at(1)):
+                    try:
+                        answers.append(repr(await call))
+                    except logdb.DatabaseClosed as error:
+                        answers.append(str(error))
+                await db.close()
+                async with await logdb.aio.open(tmp_path / "data", read_only=True) as mine:
+                    assert await mine.get(b"k") == b"1"
+                return answers
+
+            for answer in in_child(lambda: asyncio.run(use())):
+                assert f"was opened by process {os.getpid()}" in answer
+            await asyncio.gather(*under_way)
+            assert await db.get(b"k") == b"1"
+
+    asyncio.run(main())
+    with logdb.open(tmp_path / "data") as db:
+        assert db.version == 21
+
+
+def test_a_log_of_ones_own(tmp_path: Path) -> None:
+    log = LocalLog(tmp_path / "log", b"i" * 16)
+    log.append([(1, b"parent")])
+    answers = in_child(lambda: refused(lambda: log.append([(1, b"child")]), lambda: list(log.scan(1, 2)), log.close))
+    assert "was opened by process" in answers[0]
+    assert answers[1].startswith("LogFailed: ")
+    assert answers[2] == "no error: None"
+    assert list(log.append([(1, b"parent again")])) == [2]
+    log.close()
+
+
+MULTIPROCESSING = """
+    import multiprocessing, sys
+    import logdb
+
+    def work(path, number):
+        with logdb.open(path, read_only=True) as db:
+            print(f"{number} {db[b'k'].decode()}\\n", end="", flush=True)
+
+    if __name__ == "__main__":
+        path, method = sys.argv[1:]
+        context = multiprocessing.get_context(method)
+        with logdb.open(path) as db:
+            db[b"k"] = b"v"
+            db.checkpoint()
+            workers = [context.Process(target=work, args=(path, number)) for number in range(2)]
+            for worker in workers:
+                worker.start()
+            for worker in workers:
+                worker.join()
+            assert [worker.exitcode for worker in workers] == [0, 0]
+            db[b"k"] = b"w"
+        with logdb.open(path) as db:
+            assert db[b"k"] == b"w"
+"""
+
+PREFORKING = """
+    import os, sys
+    import logdb
+
+    path = sys.argv[1]
+    db = logdb.open(path)
+    db[b"k"] = b"v"
+    db.checkpoint()
+    children = []
+    for number in range(2):
+        child = os.fork()
+        if child == 0:
+            try:
+                db[b"k"] = b"child"
+            except logdb.DatabaseClosed:
+                print(f"{number} refused\\n", end="", flush=True)
+            with logdb.open(path, read_only=True) as mine:
+                print(f"{number} {mine[b'k'].decode()}\\n", end="", flush=True)
+            sys.exit(0)  # as it would end by itself: whatever frees what it has inherited, does
+        children.append(child)
+    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0]
+    assert db[b"k"] == b"v"
+    db[b"k"] = b"w"
+    db.close()
+    with logdb.open(path) as db:
+        assert db[b"k"] == b"w"
+"""
+
+
+def run(tmp_path: Path, program: str, *arguments: str) -> list[str]:
+    script = tmp_path / "program.py"
+    script.write_text(textwrap.dedent(program))
+    command = [sys.executable, str(script), str(tmp_path / "data"), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stderr) == (0, ""), done
+    return sorted(done.stdout.splitlines())
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_multiprocessing(tmp_path: Path, method: str) -> None:
+    assert run(tmp_path, MULTIPROCESSING, method) == ["0 v", "1 v"]
+
+
+def test_preforked_workers_that_end_as_programs_do(tmp_path: Path) -> None:
+    assert run(tmp_path, PREFORKING) == ["0 refused", "0 v", "1 refused", "1 v"]

@@ -1,0 +1,72 @@
+"""Children of fork(), as programs make them: they run some code, answer, and end."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import select
+import signal
+import traceback
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+PATIENCE_S = 60.0
+"""A child that has not ended by then hangs."""
+
+
+class Child:
+    """A forked process that runs `body`; `result` waits for what it returns."""
+
+    def __init__(self, body: Callable[[], Any]) -> None:
+        self._answers, into = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                os.close(self._answers)
+                try:
+                    answer = pickle.dumps((body(), None))
+                except BaseException:
+                    answer = pickle.dumps((None, traceback.format_exc()))
+                with os.fdopen(into, "wb") as pipe:
+                    pipe.write(answer)
+                os._exit(0)
+            finally:
+                os._exit(1)
+        os.close(into)
+
+    def result(self) -> Any:
+        """Raises AssertionError if it hangs, crashes or raises."""
+        parts = []
+        while True:
+            if not select.select([self._answers], [], [], PATIENCE_S)[0]:
+                os.kill(self.pid, signal.SIGKILL)
+                os.waitpid(self.pid, 0)
+                raise AssertionError("the child hangs")
+            parts.append(os.read(self._answers, 1 << 16))
+            if not parts[-1]:
+                break
+        os.close(self._answers)
+        _, status = os.waitpid(self.pid, 0)
+        assert status == 0, f"the child ended with status {status}"
+        result, failure = pickle.loads(b"".join(parts))
+        assert failure is None, failure
+        return result
+
+
+def in_child(body: Callable[[], T]) -> T:
+    """What `body` returns in a child of this process."""
+    result: T = Child(body).result()
+    return result
+
+
+def refused(*calls: Callable[[], Any]) -> list[str]:
+    """What each of these raises: the name of the error and its text."""
+    answers = []
+    for call in calls:
+        try:
+            answers.append(f"no error: {call()!r}")
+        except Exception as error:
+            answers.append(f"{type(error).__name__}: {error}")
+    return answers
