@@ -15,7 +15,7 @@ from logdb.cluster.asking import Asking
 from logdb.cluster.calls import Commit, Committed, Settle
 from logdb.cluster.line import LogLine
 from logdb.cluster.messages import Await, Decided, Verdicts, Wait
-from logdb.cluster.placement import InOrder, Placement, placed
+from logdb.cluster.placement import InOrder, Placement, encode_placement, placed
 from logdb.cluster.upkeep import Holds
 from logdb.errors import OutcomeUnknown, TransactionTooLarge, Unavailable
 from logdb.log.contract import LogFailed, Record
@@ -23,7 +23,7 @@ from logdb.log.cores import Address
 from logdb.log.scalog import calls
 from logdb.log.scalog.desk import Alarm, Desk
 from logdb.store.limits import INLINE_VALUE_BYTES
-from logdb.store.records import COMMIT, FENCE, VALUE, Place, TxnId, Value, digest, encode_commit
+from logdb.store.records import COMMIT, FENCE, PLACEMENT, VALUE, Place, TxnId, Value, digest, encode_commit
 from logdb.store.records import Commit as CommitRecord
 from logdb.txn.coordinator import Outcome, Status
 from logdb.txn.validation import Reason
@@ -73,6 +73,7 @@ class Commits:
     ) -> None:
         self._desk, self._line, self._asking = desk, line, asking
         self._placement, self._hedge_ns, self._copies = placement, hedge_ns, copies
+        self._unstated = encode_placement(placement)
         self._most_bytes, self._holds, self._order = most_bytes, holds, order
         self._sequence = 0
         self._fresh: set[TxnId] = set()
@@ -92,6 +93,7 @@ class Commits:
     def commit(self, call: int, request: Commit) -> None:
         """The application commits: large values first, then the record that refers to them."""
         txn = request.txn_id or self.new_id()
+        self._state_placement()
 
         def finish(decided: Decided) -> Committed:
             return Committed(txn, decided.version, decided.verdict, decided.winner)
@@ -128,6 +130,17 @@ class Commits:
         self._desk.open(call, deadline, lambda: self._expired(committing))
         self.open.setdefault(txn, []).append(committing)
         return committing
+
+    def _state_placement(self) -> None:
+        """Append the placement, before the first record that follows it; with the next commit again if that fails."""
+        payload, self._unstated = self._unstated, None
+        if payload is not None:
+
+            def appended(result: Any) -> None:
+                if not isinstance(result, calls.Done):
+                    self._unstated = payload
+
+            self._line.call(calls.Append(((PLACEMENT, payload),)), appended)
 
     def _shard(self, key: bytes) -> int | None:
         return None if self._placement is None else self._placement(key)

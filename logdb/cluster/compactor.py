@@ -26,7 +26,7 @@ from logdb.cluster.messages import (
     Part,
     RecentRows,
 )
-from logdb.cluster.placement import placed
+from logdb.cluster.placement import decode_placement, placed
 from logdb.cluster.replica import KEYS_AT_ONCE, Replica
 from logdb.errors import Corruption, shown
 from logdb.log.cores import Address, ProtocolViolation
@@ -53,6 +53,10 @@ class Phase(Enum):
     BEGINNING = "its BEGINNING is on its way"
     COPYING = "the log gets its parts, and their ENDING"
     TRIMMING = "the log's beginning goes"
+
+
+def _anywhere(_: bytes) -> int | None:
+    return None
 
 
 class Compactor:
@@ -246,12 +250,15 @@ class Compactor:
             after = rows[-1][0]
         yield calls.Append(((ENDING, encode_ending(began)),))
 
-    def _part(self, part: Part) -> calls.Append:
-        return calls.Append(((PART, encode_part(self._began, part)),))
+    def _part(self, part: Part, shard: int | None = None) -> calls.Append:
+        return calls.Append((placed(PART, encode_part(self._began, part), shard),))
 
     def _map_parts(self, began: int, floor: int) -> Steps:
-        rows: list[MapRow] = []
-        size, start = 0, b""
+        """Each row goes to the shard of its object."""
+        rows: dict[int | None, list[MapRow]] = {}
+        sizes: dict[int | None, int] = {}
+        shard_of = decode_placement(self._replica.placement) if self._replica.placement else _anywhere
+        start = b""
         while keys := self._replica.map.keys_from(start, KEYS_AT_ONCE):
             for row in self._needed(keys, began, floor):
                 value = row.value
@@ -259,16 +266,18 @@ class Compactor:
                     record = yield calls.Read(value.gsn, value.shard)
                     done = yield calls.Append((placed(VALUE, record.payload, value.shard),))
                     row = row._replace(value=value._replace(gsn=done.gsns[0], shard=done.shards[0]))
-                rows.append(row)
+                shard = shard_of(row.key)
+                rows.setdefault(shard, []).append(row)
                 self.copied += 1
-                size += 32 + len(row.key) + (len(row.value) if isinstance(row.value, bytes) else 32)
-                if size >= PART_BYTES:
-                    yield self._part(MapRows(tuple(rows)))
-                    rows, size = [], 0
+                size = 32 + len(row.key) + (len(row.value) if isinstance(row.value, bytes) else 32)
+                sizes[shard] = sizes.get(shard, 0) + size
+                if sizes[shard] >= PART_BYTES:
+                    yield self._part(MapRows(tuple(rows.pop(shard))), shard)
+                    sizes[shard] = 0
             start = keys[-1] + b"\0"
             yield None
-        if rows:
-            yield self._part(MapRows(tuple(rows)))
+        for shard, left in rows.items():
+            yield self._part(MapRows(tuple(left)), shard)
 
     def _needed(self, keys: list[bytes], began: int, floor: int) -> Iterator[MapRow]:
         """The versions of these keys that a rebuild cannot take from commit records at or after `floor` (DBS-13).

@@ -1,21 +1,32 @@
-"""Which shard an object lives on (vScalog, dissertation section 4.4): a policy of the log client.
+"""Which shard an object lives on (vScalog, dissertation section 3.4.3): a policy of the log client.
 
 An object is a key, or all keys with a prefix that the application names. Everything that is appended for it goes to
-its shard; one that takes no appends any more is stood in for by another, and what was written stays where it is.
+its shard; one that takes no appends any more is stood in for by another, and what was written stays where it is. A
+client says in the log which placement it has (PLACEMENT), so that a compaction, whoever asks for it, moves no record of
+an object to another shard.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from random import Random
+from struct import Struct, error
 from typing import Final
 
 from logdb.log.contract import Record
 from logdb.log.scalog.policies import ANYWHERE, Anywhere, Places, Policy
+from logdb.store.records import MalformedRecord
 
+_FORMAT: Final = 1
+_PLACEMENT: Final = Struct("<BBI")  # format, whether by prefix, entries
+_PREFIX: Final = Struct("<IH")  # shard, bytes of the prefix, which follows
+_SHARD: Final = Struct("<I")
 TOGETHER_BYTES: Final = 16 << 20
+MOST_BYTES: Final = 64 << 10
+"""Of a placement that is stated in the log: every server keeps it."""
 
 Placement = Callable[[bytes], int | None]
 """The shard of the object that a key belongs to; None: any."""
@@ -99,3 +110,46 @@ class ByHash:
 
     def __call__(self, key: bytes) -> int | None:
         return self.shards[int.from_bytes(blake2b(key, digest_size=8).digest()) % len(self.shards)]
+
+
+def encode_placement(placement: Placement | None) -> bytes | None:
+    """The payload of a PLACEMENT record; None: there is none, or it is a function or too long, which no record can say.
+    """
+    payload = _encoded(placement)
+    return None if payload is None or len(payload) > MOST_BYTES else payload
+
+
+def _encoded(placement: Placement | None) -> bytes | None:
+    if isinstance(placement, ByPrefix):
+        entries = [_PREFIX.pack(shard, len(prefix)) + prefix for prefix, shard in sorted(placement.shards.items())]
+        return _PLACEMENT.pack(_FORMAT, True, len(entries)) + b"".join(entries)
+    if isinstance(placement, ByHash):
+        return _PLACEMENT.pack(_FORMAT, False, len(placement.shards)) + b"".join(map(_SHARD.pack, placement.shards))
+    return None
+
+
+def decode_placement(payload: bytes) -> Placement:
+    """The inverse. Raises MalformedRecord."""
+    with suppress(error):
+        form, is_by_prefix, count = _PLACEMENT.unpack_from(payload)
+        at, shards, prefixes = _PLACEMENT.size, list[int](), dict[bytes, int]()
+        for _ in range(count):
+            if is_by_prefix:
+                shard, length = _PREFIX.unpack_from(payload, at)
+                at += _PREFIX.size + length
+                prefixes[payload[at - length : at]] = shard
+            else:
+                shards += _SHARD.unpack_from(payload, at)
+                at += _SHARD.size
+        if form == _FORMAT and at == len(payload) and is_by_prefix in (0, 1) and (is_by_prefix or shards):
+            return ByPrefix(prefixes) if is_by_prefix else ByHash(tuple(shards))
+    raise MalformedRecord(f"a placement of {len(payload)} bytes: {payload[:16]!r}")
+
+
+def joined(stated: bytes, payload: bytes) -> bytes:
+    """What holds when `payload` is stated after `stated` (b"": nothing): prefixes are added to those that others have
+    named as far as there is room, and everything else is replaced. Raises MalformedRecord."""
+    before, placement = decode_placement(stated) if stated else None, decode_placement(payload)
+    if isinstance(before, ByPrefix) and isinstance(placement, ByPrefix):
+        return encode_placement(ByPrefix({**before.shards, **placement.shards})) or payload
+    return payload

@@ -17,6 +17,7 @@ from typing import Any, Final
 from logdb.cluster.cleaning import decode_beginning, decode_ending, decode_part, decode_recent, encode_recent
 from logdb.cluster.messages import Cursor as At
 from logdb.cluster.messages import Decided, HeadRows, LedgerRows, MapRow, MapRows, Part, RecentRow, RecentRows, Section
+from logdb.cluster.placement import joined
 from logdb.log.contract import Batch, LogRecord
 from logdb.log.cores import ProtocolViolation
 from logdb.store.mapping import KeyMap
@@ -28,6 +29,7 @@ from logdb.store.records import (
     DECISION,
     ENDING,
     PART,
+    PLACEMENT,
     VALUE,
     MalformedRecord,
     Place,
@@ -52,6 +54,7 @@ VERSIONS_COMPARED: Final = 4
 """So many keys, and so many versions of each, are compared at a time."""
 
 CLEANING_ROW: Final = b"b"
+PLACEMENT_ROW: Final = b"o"
 RECENT_ROWS: Final = b"r"
 _CLEANING: Final = Struct("<QQQQQ")
 _COMPARED: Final = Struct("<QIi")
@@ -86,7 +89,7 @@ class Replica:
     `begun`: the BEGINNING of the compaction under way, 0 if there is none; `begun_by`: who appended it, as it says;
     `begun_with`: the head and the recent decisions just after it; `parts`: so many have come. `ended`: the last
     compaction that was brought to its end, by the ENDING `ending`. `cleaned`: nothing needs what stands in the log
-    before it (DBS-12).
+    before it (DBS-12). `placement`: what the PLACEMENT records say together, b"" if there was none.
     """
 
     def __init__(self, key_map: KeyMap | None, keep: int) -> None:
@@ -94,6 +97,7 @@ class Replica:
         self.map = self.coordinator.map
         self.recent: OrderedDict[int, tuple[str, Verdict | None]] = OrderedDict()
         self.begun = self.begun_by = self.parts = self.ended = self.ending = self.cleaned = 0
+        self.placement = b""
         self.begun_with: tuple[StateRows, list[RecentRow]] = [], []
         self._keep = keep
         self._unsaved_recent: dict[int, bool] = {}
@@ -129,6 +133,9 @@ class Replica:
                     decided.append(TxnId(commit.client, commit.sequence))
                 elif tag in (BEGINNING, PART, ENDING):
                     self._clean(gsn, tag, payload)
+                    coordinator.pass_to(gsn)
+                elif tag == PLACEMENT:
+                    self.placement = joined(self.placement, payload)
                     coordinator.pass_to(gsn)
                 else:
                     if tag == DECISION:
@@ -191,12 +198,15 @@ class Replica:
     def head(self) -> StateRows:
         """All that is neither of the map nor of the ledger nor recent, as rows for a checkpoint."""
         cleaning = _CLEANING.pack(self.begun, self.coordinator.reach, self.cleaned, self.ended, self.ending)
-        return [*self.coordinator.head(), (CLEANING_ROW, cleaning)]
+        placement = [(PLACEMENT_ROW, self.placement)] if self.placement else []
+        return [*self.coordinator.head(), *placement, (CLEANING_ROW, cleaning)]
 
     def _restore(self, covers: int, state: Callable[[bytes], StateRows]) -> None:
         self.coordinator.restore(covers, state)
         for key, raw in state(RECENT_ROWS):
             self.recent[int.from_bytes(key)] = decode_recent(raw)
+        for _, raw in state(PLACEMENT_ROW):
+            self.placement = raw
         for _, raw in state(CLEANING_ROW):
             self.begun, self.coordinator.reach, self.cleaned, self.ended, self.ending = _CLEANING.unpack(raw)
 
@@ -218,7 +228,7 @@ class Replica:
 
     def unsaved(self) -> list[StateRow]:
         """All that is not of the map and has changed since the last call, as rows for a checkpoint; None: remove."""
-        rows: list[StateRow] = [*self._unsaved_state, *self.coordinator.unsaved(), self.head()[-1]]
+        rows: list[StateRow] = [*self._unsaved_state, *self.coordinator.unsaved(), *self.head()[-2:]]
         self._unsaved_state = []
         for gsn, is_there in self._unsaved_recent.items():
             key = RECENT_ROWS + gsn.to_bytes(8)

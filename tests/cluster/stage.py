@@ -151,12 +151,13 @@ class Node:
 class Log:
     """A shared log of one shard, which the test plays to any number of nodes at once. Records are numbered from 1;
     those before `oldest` are gone. `step` answers one call of a node, `run` all of all nodes, and messages between
-    nodes reach them, until nobody asks for anything but more of the log."""
+    nodes reach them, until nobody asks for anything but more of the log. `shards`: which shard was named, by GSN."""
 
     def __init__(self, *records: Record) -> None:
         self.records = list(records)
         self.oldest = 1
         self.trims: list[int] = []
+        self.shards: dict[int, int | None] = {}
         self._feeds: dict[int, tuple[int, frozenset[int]]] = {}
 
     def add(self, *records: Record) -> int:
@@ -169,6 +170,7 @@ class Log:
         tail = len(self.records)
         if isinstance(request, log.Append):
             gsns = [self.add(tuple(record)) for record in request.records]  # type: ignore[arg-type]
+            self.shards.update((gsn, getattr(it, "shard", None)) for gsn, it in zip(gsns, request.records, strict=True))
             return log.Done(gsns, [1] * len(gsns))
         if isinstance(request, log.Tail):
             return tail

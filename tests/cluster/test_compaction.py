@@ -43,6 +43,7 @@ from logdb.cluster.messages import (
     RecentRows,
     Scan,
 )
+from logdb.cluster.placement import ByPrefix, encode_placement
 from logdb.cluster.rebuilding import PAUSE_NS, ROWS_AT_ONCE
 from logdb.cluster.replica import Places, Replica
 from logdb.errors import FutureVersion, Unavailable, VersionTrimmed
@@ -55,6 +56,7 @@ from logdb.store.records import (
     ENDING,
     PART,
     PIN,
+    PLACEMENT,
     VALUE,
     MalformedRecord,
     Place,
@@ -460,6 +462,60 @@ def test_who_lacks_what_was_trimmed_and_finds_no_compaction_stops() -> None:
     assert server.stopped is not None
     assert "holds no compaction" in server.stopped.why
     assert not server.stopped.wipe
+
+
+# ---- where it stands
+
+
+def homes(log: Log, server: Server) -> dict[bytes, int | None]:
+    """To which shard the last compaction has sent the versions of each key."""
+    found: dict[bytes, int | None] = {}
+    for gsn, (tag, payload) in enumerate(log.records, 1):
+        if tag == PART:
+            began, part = decode_part(payload)
+            if began == server.ask(Oldest()).began and isinstance(part, MapRows):
+                for row in part.rows:
+                    assert found.setdefault(row.key, log.shards[gsn]) == log.shards[gsn]
+    return found
+
+
+def test_a_compaction_sends_what_belongs_to_an_object_to_its_shard(tmp_path: Path) -> None:
+    """Whoever asks for it, however often, from whatever the server has its state, and whoever ends it."""
+    keys = [b"%s/%d" % (object_, number) for object_ in (b"a", b"b", b"c") for number in range(3)]
+    large = PLACE._replace(gsn=1)
+    log = Log(
+        (VALUE, LARGE),
+        (PLACEMENT, encode_placement(ByPrefix({b"a/": 1})) or b""),
+        (PLACEMENT, encode_placement(ByPrefix({b"b/": 2})) or b""),
+        commit(1, dict.fromkeys(keys, b"small")),
+        commit(2, {b"b/0": large}),
+        commit(3, {}),
+    )
+    right = {key: {b"a": 1, b"b": 2, b"c": None}[key[:1]] for key in keys}
+    server = Server(on=log)
+    compacted(log, server, before=6)
+    assert homes(log, server) == right
+    rebuilt = Server(on=log, name="m2", seed=2)
+    assert rebuilt.core.replica.image() == server.core.replica.image()
+    log.add(commit(4, {}))
+    compacted(log, rebuilt, before=len(log.records), number=2)
+    assert homes(log, rebuilt) == right
+    log.add(commit(5, {}))
+    third = Server(on=log, name="m3", seed=3)
+    third.give("client", Compact(3, len(log.records)))
+    until(BEGINNING, log, third)
+    taker = Server(on=log, name="m4", seed=4)
+    compacted(log, taker, before=len(log.records))
+    assert homes(log, taker) == right
+    disk = Disk(tmp_path)
+    replica = Replica(disk.map, 10_000)
+    replica.install(taker.applied, taker.core.replica.image())
+    disk.checkpoint.begin(replica.applied)
+    list(disk.checkpoint.write(disk.map.freeze()))
+    disk.checkpoint.finish(replica.applied, replica.unsaved())
+    disk.map.thaw()
+    assert Replica(disk.map, 10_000).placement == taker.core.replica.placement != b""
+    disk.checkpoint.close()
 
 
 # ---- somebody dies

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 from collections import Counter
 from random import Random
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from logdb.cluster import calls, messages
 from logdb.cluster.committing import Committing
@@ -26,7 +29,19 @@ from logdb.cluster.messages import (
     Rows,
     Wait,
 )
-from logdb.cluster.placement import TOGETHER_BYTES, ByHash, ByObject, ByPrefix, InOrder, PlacedRecord, placed
+from logdb.cluster.placement import (
+    MOST_BYTES,
+    TOGETHER_BYTES,
+    ByHash,
+    ByObject,
+    ByPrefix,
+    InOrder,
+    PlacedRecord,
+    decode_placement,
+    encode_placement,
+    joined,
+    placed,
+)
 from logdb.errors import (
     Corruption,
     FutureVersion,
@@ -39,7 +54,18 @@ from logdb.errors import (
 from logdb.log.contract import LogFailed, LogRecord, Trimmed
 from logdb.log.cores import SECOND, ProtocolViolation
 from logdb.log.scalog import calls as log
-from logdb.store.records import COMMIT, PIN, VALUE, Place, TxnId, decode_commit, decode_pin, digest
+from logdb.store.records import (
+    COMMIT,
+    PIN,
+    PLACEMENT,
+    VALUE,
+    MalformedRecord,
+    Place,
+    TxnId,
+    decode_commit,
+    decode_pin,
+    digest,
+)
 from logdb.txn.coordinator import Outcome, Status
 from logdb.txn.validation import COMMITTED, Reason, Verdict
 from tests.cluster.stage import Client, Server, batch
@@ -98,6 +124,7 @@ def test_commits_put_together_are_waited_for_with_one_message() -> None:
 def test_large_values_come_first_and_each_stands_on_the_shard_of_its_key() -> None:
     client = Client(placement=ByPrefix({b"a/": 1, b"b/": 2}))
     call = client.call(calls.Commit({b"b/k": LARGE, b"a/k": LARGE + b"2", b"c": b"small"}))
+    client.log_answers(log.Append, log.Done([1], [1]))
     (append,) = client.asks_log(log.Append)
     assert [(record[0], record.shard) for record in append.records] == [(VALUE, 2), (VALUE, 1)]
     client.log_answers(log.Append, LOST)
@@ -114,6 +141,56 @@ def test_large_values_come_first_and_each_stands_on_the_shard_of_its_key() -> No
     assert call not in client.answers
 
 
+def test_the_placement_is_stated_before_the_first_record_that_follows_it_and_again_until_it_is_in_the_log() -> None:
+    placement = ByPrefix({b"a/": 1, b"b/": 2})
+    client = Client(placement=placement)
+    assert not client.asks_log(log.Append), "who writes nothing says nothing"
+    stated = (PLACEMENT, encode_placement(placement))
+    for result in (LOST, Unavailable("the deadline passed"), log.Done([1], [1])):
+        client.call(calls.Commit({b"a/k": b"v"}))
+        first, *_ = client.asks_log(log.Append)
+        assert first.records == (stated,)
+        client.log_answers(log.Append, result)
+        client.log_answers(log.Append, log.Done([2], [1]))
+    client.call(calls.Commit({b"a/k": b"v"}))
+    (append,) = client.asks_log(log.Append)
+    assert append.records[0][0] == COMMIT
+
+
+@given(st.dictionaries(st.binary(max_size=9), st.integers(1, 99), max_size=5), st.lists(st.integers(1, 99), min_size=1))
+def test_a_placement_is_what_was_stated(prefixes: dict[bytes, int], shards: list[int]) -> None:
+    for placement in (ByPrefix(prefixes), ByHash(tuple(shards))):
+        payload = encode_placement(placement)
+        assert payload is not None
+        assert decode_placement(payload) == placement
+        assert joined(b"", payload) == joined(payload, payload) == payload
+        for end in range(len(payload)):
+            with pytest.raises(MalformedRecord):
+                decode_placement(payload[:end])
+    assert encode_placement(lambda _: 1) is encode_placement(None) is None
+
+
+@settings(max_examples=300)
+@given(st.binary(max_size=40))
+def test_noise_is_no_placement(payload: bytes) -> None:
+    with contextlib.suppress(MalformedRecord):
+        decode_placement(payload)
+
+
+def test_prefixes_are_added_to_what_others_have_stated() -> None:
+    one, other, hashed = ByPrefix({b"a": 1, b"b": 2}), ByPrefix({b"b": 3, b"c": 4}), ByHash((1, 2))
+    first, second, third = (encode_placement(placement) or b"" for placement in (one, other, hashed))
+    assert decode_placement(joined(first, second)) == ByPrefix({b"a": 1, b"b": 3, b"c": 4})
+    assert decode_placement(joined(first, third)) == hashed
+    assert decode_placement(joined(third, first)) == one
+    long = ByPrefix({b"%08d" % number: 1 for number in range(4_000)})
+    assert len(joined(encode_placement(long) or b"", first)) < MOST_BYTES
+    another = ByPrefix({b"again %08d" % number: 1 for number in range(3_000)})
+    payload = encode_placement(another) or b""
+    assert joined(encode_placement(long) or b"", payload) == payload, "there is no room for both"
+    assert encode_placement(ByPrefix({**long.shards, **another.shards})) is None
+
+
 def test_a_copy_goes_elsewhere_when_the_first_is_not_ordered_in_time() -> None:
     client = Client(hedge_ns=SECOND, copies=2)
     committing(client)
@@ -125,7 +202,7 @@ def test_a_copy_goes_elsewhere_when_the_first_is_not_ordered_in_time() -> None:
 
 
 def test_a_placed_record_is_not_sent_elsewhere() -> None:
-    client = Client(placement=ByHash((3,)))
+    client = Client(placement=lambda _: 3)
     committing(client)
     client.wait(20 * SECOND)
     assert len(client.asks_log(log.Append)) == 1

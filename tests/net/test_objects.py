@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 
 import logdb
+from logdb.cluster.cleaning import decode_part
+from logdb.cluster.messages import MapRows
 from logdb.log.contract import NotOfThisShard
 from logdb.log.scalog.commands import FailurePolicy
 from logdb.log.scalog.messages import Member
 from logdb.net.log_client import RemoteLog
 from logdb.net.loops import in_shared_loop
-from logdb.store.records import COMMIT, VALUE, Place, decode_commit
+from logdb.store.records import COMMIT, PART, VALUE, Place, decode_commit
 from tests.net.clusters import Cluster
 
 Value = bytes | None
@@ -58,6 +60,22 @@ def names(cluster: Cluster, log: RemoteLog, shard: int) -> list[str]:
     return [cluster.name_of(member.address) for member in members(log, shard)]
 
 
+def parts(log: RemoteLog, key: bytes) -> list[int]:
+    """Where a compaction has restated versions of a key."""
+    found, first, tail = [], log.oldest(), log.tail()
+    subscription = log.subscribe(first, {PART})
+    while first <= tail:
+        batch = subscription.poll(60)
+        assert batch is not None
+        for record in batch.records:
+            _, part = decode_part(record.payload)
+            if isinstance(part, MapRows) and any(row.key == key for row in part.rows):
+                found.append(record.lsn)
+        first = batch.end
+    subscription.close()
+    return found
+
+
 def stop(cluster: Cluster, *servers: str) -> None:
     for name in servers:
         in_shared_loop(cluster.end(name))
@@ -94,6 +112,36 @@ def test_an_object_is_read_from_any_replica_of_its_shard_alone(clusters: Callabl
             in_shared_loop(cluster.begin(away))
         with logdb.connect(cluster.ordering, timeout=1) as impatient, pytest.raises(logdb.Unavailable):
             impatient.get(OTHER)
+
+
+def test_all_records_of_an_object_stand_on_its_shard_after_compactions(clusters: Callable[..., Cluster]) -> None:
+    """Whoever asks for them: the placement is in the log. And with nothing but one replica of the shard, its history is
+    read and is what the records of that shard say."""
+    cluster = clusters(2, storage=4)
+    with connect(cluster) as db, cluster.connect() as log, logdb.connect(cluster.ordering, timeout=60) as stranger:
+        history = write(db)
+        for round_ in range(2):
+            write(db, OTHER)
+            db.put(KEY, b"small again %d" % round_)
+            db.put(b"elsewhere", b"")
+            stranger.compact()
+            history = list(db.history(KEY))
+            assert len(history) == 1
+            stated = parts(log, KEY)
+            assert stated
+            for gsn in stated:
+                assert log.read_record(gsn, 1).tag == PART
+                with pytest.raises(NotOfThisShard):
+                    log.read_record(gsn, 2)
+        assert parts(log, OTHER)
+        assert all(log.read_record(gsn, 2).tag == PART for gsn in parts(log, OTHER))
+        history = write(db) + history
+        stop(cluster, *names(cluster, log, 2))
+        one, other = names(cluster, log, 1)
+        for away in (one, other):
+            stop(cluster, away)
+            assert list(db.history(KEY)) == history
+            in_shared_loop(cluster.begin(away))
 
 
 def test_an_object_stays_through_remove_and_replace(clusters: Callable[..., Cluster]) -> None:

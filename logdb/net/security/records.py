@@ -1,4 +1,5 @@
-"""What a client may append to the log of a database: transactions, their values and pins that everybody can read.
+"""What a client may append to the log of a database: transactions, their values, pins and placements that everybody can
+read.
 
 Mapping servers stop at a record that they cannot read, or that contradicts what they know, all of them and for good. So
 a storage server of a cluster that has some looks at what clients bring; what servers write (decisions, compactions) is
@@ -11,13 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from logdb.cluster.placement import MOST_BYTES, decode_placement
 from logdb.errors import AccessDenied
 from logdb.log.contract import Record
 from logdb.log.scalog.messages import Append
 from logdb.store.conditions import check as check_condition
 from logdb.store.limits import MAX_KEY_BYTES, MAX_VALUE_BYTES, check_key, check_label, check_pin
 from logdb.store.ranges import MAX_BOUND_BYTES
-from logdb.store.records import COMMIT, PIN, VALUE, decode_commit, decode_pin
+from logdb.store.records import COMMIT, PIN, PLACEMENT, VALUE, decode_commit, decode_pin
 
 
 def check_messages(messages: Iterable[Any]) -> None:
@@ -76,4 +78,15 @@ def _check_pin(payload: bytes) -> None:
     check_pin(decode_pin(payload)[0])
 
 
-_CHECKS: Final[dict[int, Callable[[bytes], None]]] = {COMMIT: _check_commit, VALUE: _check_value, PIN: _check_pin}
+def _check_placement(payload: bytes) -> None:
+    if len(payload) > MOST_BYTES:
+        raise ValueError(f"it has {len(payload):,} bytes, the limit is {MOST_BYTES:,}")
+    decode_placement(payload)
+
+
+_CHECKS: Final[dict[int, Callable[[bytes], None]]] = {
+    COMMIT: _check_commit,
+    VALUE: _check_value,
+    PIN: _check_pin,
+    PLACEMENT: _check_placement,
+}
