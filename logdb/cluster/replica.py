@@ -6,7 +6,7 @@ decisions: it is a function of the log prefix too, so that all servers give the 
 
 from __future__ import annotations
 
-import struct
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from hashlib import blake2b
@@ -58,6 +58,7 @@ PLACEMENT_ROW: Final = b"o"
 RECENT_ROWS: Final = b"r"
 _CLEANING: Final = Struct("<QQQQQ")
 _COMPARED: Final = Struct("<QIi")
+_GSN: Final = Struct("<Q")
 StateRows = list[tuple[bytes, bytes]]
 
 SLICE_BYTES: Final = 128 << 10
@@ -269,7 +270,9 @@ class Replica:
         newest versions of the keys of [start, end), to the last key if `end` is b"". The same for all servers that have
         this floor and have applied that version (DBS-14): where large values stand is left out."""
         aborted = self.coordinator.ledger.aborted_between(after, version)
-        digest = blake2b(struct.pack(f"<{len(aborted) + 1}Q", len(aborted), *aborted), digest_size=16)
+        if sys.byteorder == "big":
+            aborted.byteswap()
+        digest = blake2b(_GSN.pack(len(aborted)) + aborted.tobytes(), digest_size=16)
         while keys := self.map.keys_from(start, KEYS_COMPARED):
             for key in keys:
                 if end and key >= end:

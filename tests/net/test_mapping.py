@@ -18,6 +18,8 @@ from logdb.log import connect
 from logdb.net.log_client import discover
 from logdb.net.loops import in_shared_loop
 from logdb.net.parcels import VERSION, Hello, Role
+from logdb.store.records import COMMIT, VALUE, Place, digest, encode_commit
+from logdb.store.records import Commit as CommitRecord
 from tests.net.applications import Application
 from tests.net.cluster_processes import Processes
 
@@ -218,6 +220,30 @@ def test_a_new_server_gets_what_the_log_has_no_more(processes: Processes) -> Non
             assert other.call(Get([b"large"])).entries[0][1] == LARGE
             with pytest.raises(VersionTrimmed):
                 other.call(Get([b"large"], Consistency.SNAPSHOT, version - 1))
+
+
+def test_a_server_that_lost_its_disk_after_two_compactions_has_all_large_values(processes: Processes) -> None:
+    """DBS-13, as it was seen on real servers: other commits and two floors came between a value and its commit. The
+    second compaction did not state what the first one had moved, so who rebuilt from it looked for the trimmed
+    original, and no later compaction came to its end."""
+    with application(processes) as client, connect(processes.addresses["s1"]) as log:
+        client.call(Commit({b"k": b"1"}))
+        (value,) = log.append([(VALUE, LARGE)])
+        floors = [client.call(Commit({b"k": b"%d" % number})).version for number in range(3)]
+        place = Place(value, 1, len(LARGE), digest(LARGE))
+        (version,) = log.append([(COMMIT, encode_commit(CommitRecord(7, 1, {b"large": place})))])
+        for floor in floors[1:]:
+            assert client.call(Compact(floor)).oldest_after == floor
+        whole = everything(client, version)
+        assert (b"large", LARGE) in whole
+        for name in ("m1", "m2"):
+            processes.kill(name)
+            shutil.rmtree(processes.path / "data" / name)
+        processes.start("m1")
+        with application(processes, "m1") as one:
+            assert everything(one, version) == whole
+            assert one.call(Compact(version)).floor == version
+            assert everything(one, version) == whole
 
 
 def test_a_compaction_goes_on_when_its_server_is_killed(processes: Processes) -> None:
