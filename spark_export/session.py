@@ -31,6 +31,23 @@ appender.stderr.layout.pattern = %p %c{1}: %m%n
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = error
 """
+_DAEMON_MODULE = "logdb_daemon"
+_DAEMON = """from pyspark import daemon
+
+worker = daemon.worker
+
+
+def quiet(sock, authenticated):
+    try:
+        return worker(sock, authenticated)
+    except ConnectionError:  # the task needs no more rows: first(), limit()
+        return 1
+
+
+daemon.worker = quiet
+daemon.manager()
+"""
+"""What makes Spark's Python workers; PySpark's own prints a traceback where a task ends before its rows do."""
 
 
 def session(*, cores: int | None = None, memory: str = "2g", name: str = "logdb") -> SparkSession:
@@ -47,6 +64,7 @@ def session(*, cores: int | None = None, memory: str = "2g", name: str = "logdb"
     if spark is None:
         home = java_home()
         (home / "log4j2.properties").write_text(_LOGGING)
+        (home / f"{_DAEMON_MODULE}.py").write_text(_DAEMON)
         os.environ["JAVA_HOME"] = str(home)
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -54,6 +72,8 @@ def session(*, cores: int | None = None, memory: str = "2g", name: str = "logdb"
         builder = builder.config("spark.driver.memory", memory)
         logging = f"-Dlog4j2.configurationFile={home / 'log4j2.properties'}"
         builder = builder.config("spark.driver.extraJavaOptions", logging)
+        builder = builder.config("spark.python.daemon.module", _DAEMON_MODULE)
+        builder = builder.config("spark.executorEnv.PYTHONPATH", str(home))
         for option, value in _OPTIONS.items():
             builder = builder.config(option, value)
         spark = builder.getOrCreate()
