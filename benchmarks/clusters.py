@@ -20,7 +20,7 @@ from logdb.log import connect
 TICKS_S = os.sysconf("SC_CLK_TCK")
 READY_S = 30
 ROLES = ("ordering", "storage", "aggregator", "mapping")
-SERVE: Final = (sys.executable, "-m", "logdb_cli", "serve")
+SERVE: Final = (sys.executable, "-P", "-m", "logdb_cli", "serve")
 
 
 class Shape(NamedTuple):

@@ -23,6 +23,7 @@ import google_crc32c
 
 from logdb.errors import Corruption, DatabaseInUse, NotADatabase, Unavailable, UnsupportedFormat
 from logdb.forking import own
+from logdb.log.segments.disk import described
 
 LOCK: Final = "LOCK"
 
@@ -168,7 +169,7 @@ def _write_identity(file: Path, text: bytes) -> None:
 
 
 def _not_written(path: Path, error: OSError) -> Unavailable:
-    return Unavailable(f"{path} cannot be written: {error.strerror or error}")
+    return Unavailable(f"{path} cannot be written: {described(error)}")
 
 
 def _signed(fields: bytes) -> bytes:

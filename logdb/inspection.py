@@ -10,7 +10,8 @@ from typing import NamedTuple
 from logdb.embedded import EmbeddedHost
 from logdb.embedded.audit import Audit, audit_log
 from logdb.embedded.verification import verify_files
-from logdb.errors import Corruption
+from logdb.errors import Corruption, Unavailable
+from logdb.log.segments.disk import described
 
 
 class Verified(NamedTuple):
@@ -26,9 +27,12 @@ def verify(path: str | PathLike[str], *, progress: Callable[[int, int], None] | 
     """Check every byte of a database directory, and its checkpoint against the log. Works while another process writes.
 
     `progress` hears (bytes checked, of how many). Damage in the log is for a backup to mend; damage in the checkpoint
-    is mended by `rebuild`. Raises NotADatabase, UnsupportedFormat.
+    is mended by `rebuild`. Raises NotADatabase, UnsupportedFormat, and Unavailable if it could not be looked at.
     """
-    return Verified(*verify_files(Path(path), progress))
+    try:
+        return Verified(*verify_files(Path(path), progress))
+    except OSError as error:
+        raise Unavailable(f"{path} could not be checked: {described(error)}") from error
 
 
 def audit(path: str | PathLike[str], *, progress: Callable[[int, int], None] | None = None) -> Audit:

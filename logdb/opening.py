@@ -13,6 +13,7 @@ from logdb.database import Database, checked_version
 from logdb.embedded import EmbeddedHost
 from logdb.embedded.directory import Directory
 from logdb.errors import Unavailable
+from logdb.log.segments.disk import described
 from logdb.store.checkpoint import is_open
 
 IN_MEMORY = ":memory:"
@@ -115,7 +116,13 @@ def open_host(
         return EmbeddedHost.in_memory()
     if not isinstance(path, str | PathLike):
         raise TypeError(f"path must be a str or a path, not {type(path).__name__}")
-    return EmbeddedHost.open(Path(path), read_only=read_only, create=create, progress=progress)
+    try:
+        return EmbeddedHost.open(Path(path), read_only=read_only, create=create, progress=progress)
+    except FileNotFoundError as error:
+        raise Unavailable(
+            f"{path} is being created or compacted, or a file is missing ({described(error)}): try again, and if it "
+            "stays so, ask `logdb verify`"
+        ) from error
 
 
 def rebuild(path: str | PathLike[str], *, progress: Callable[[int, int], None] | None = None) -> int:

@@ -13,7 +13,8 @@ PACKAGE = ROOT / "logdb"
 FLOORS = [
     ["logdb.forking", "logdb.moments"],
     ["logdb.errors"],
-    ["logdb.directories", "logdb.log.segments"],
+    ["logdb.log.segments"],
+    ["logdb.directories"],
     ["logdb.log.contract"],
     ["logdb.log.following"],
     ["logdb.log.cores"],

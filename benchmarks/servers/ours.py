@@ -22,7 +22,7 @@ class LogDB:
 
     async def start(self, directory: Path) -> None:
         address = next(free_addresses())
-        command = [sys.executable, "-m", "logdb_cli", "serve", "--db", str(directory), "--listen", address]
+        command = [sys.executable, "-P", "-m", "logdb_cli", "serve", "--db", str(directory), "--listen", address]
         self._process = launched(command)
 
         async def probe() -> None:

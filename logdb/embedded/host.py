@@ -47,6 +47,7 @@ from logdb.errors import (
 from logdb.forking import own
 from logdb.log import LocalLog, MemoryLog, OrderedLog
 from logdb.log.contract import LogFailed, LogRecord, Record, Trimmed
+from logdb.log.segments.disk import described
 from logdb.store.checkpoint import Checkpoint, check_tables, is_open
 from logdb.store.limits import INLINE_VALUE_BYTES, MAX_TRANSACTION_BYTES, check_label
 from logdb.store.mapping import KeyMap, Rows
@@ -138,10 +139,27 @@ class EmbeddedHost:
 
         `progress` hears (records replayed, of how many). Raises as `logdb.open`.
         """
+        try:
+            return cls._opened(path, read_only, create, overlay_bytes, log_options or {}, progress)
+        except FileNotFoundError:  # of a log that is being trimmed, for a reader: it may try again
+            raise
+        except OSError as error:
+            raise Unavailable(f"{path} cannot be opened: {described(error)}") from error
+
+    @classmethod
+    def _opened(
+        cls,
+        path: Path,
+        read_only: bool,
+        create: bool,
+        overlay_bytes: int,
+        log_options: Mapping[str, Any],
+        progress: Callable[[int, int], None] | None,
+    ) -> EmbeddedHost:
         directory = Directory.open(path, writable=not read_only, create=create)
         with contextlib.ExitStack() as undo:
             undo.callback(directory.close)
-            opening = path, directory, read_only, overlay_bytes, log_options or {}, progress
+            opening = path, directory, read_only, overlay_bytes, log_options, progress
             try:
                 if not (read_only and directory.is_written()):  # its writer has looked at it, and may be changing it
                     check_tables(directory.map_path)
@@ -225,7 +243,10 @@ class EmbeddedHost:
         if self.closed:
             raise DatabaseClosed(self.path, self.forked_from)
         if self.read_only:
-            return follow(self)
+            try:
+                return follow(self)
+            except OSError as error:
+                raise self._explained(error, 0) from error
         durable, applied = self.log.durable, self.coordinator.applied
         return durable if durable < applied else applied
 
@@ -431,6 +452,8 @@ class EmbeddedHost:
             return VersionTrimmed(at, self.coordinator.floor)
         if isinstance(error, LogFailed):
             return Unavailable(self._failure_text(error))
+        if isinstance(error, OSError):
+            return Unavailable(f"{self.path} cannot be read: {described(error)}")
         return error
 
     # ---- writing

@@ -6,6 +6,8 @@ The checkpoint is checked in a process of its own, since LMDB may crash on damag
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,8 +16,9 @@ from pathlib import Path
 
 from logdb.embedded.aside import replayed_aside
 from logdb.embedded.directory import Directory
-from logdb.errors import Corruption, LogDBError, shown
+from logdb.errors import Corruption, LogDBError, Unavailable, shown
 from logdb.log import LocalLog
+from logdb.log.segments.disk import described
 from logdb.store.checkpoint import GONE, LARGE, LIVE, Checkpoint, Row, check_tables
 from logdb.store.records import (
     COMMIT,
@@ -35,6 +38,8 @@ from logdb.store.records import (
 from logdb.txn.coordinator import Coordinator
 
 MOST_DAMAGE = 100
+CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL)
+"""How a process ends that has read damaged pages; of any other signal they are not the cause."""
 _DECODERS: dict[int, Callable[[bytes], object]] = {
     COMMIT: decode_commit,
     VALUE: len,
@@ -48,7 +53,7 @@ _DECODERS: dict[int, Callable[[bytes], object]] = {
 def verify_files(
     path: Path, progress: Callable[[int, int], None] | None
 ) -> tuple[int, int, int, list[Corruption]]:
-    """(bytes checked, records, keys in the checkpoint, damage). Raises NotADatabase, UnsupportedFormat."""
+    """(bytes checked, records, keys in the checkpoint, damage). Raises NotADatabase, UnsupportedFormat, Unavailable."""
     damage: list[Corruption] = []
     try:
         directory = Directory.open(path, writable=False)
@@ -98,14 +103,32 @@ def _malformed(log: LocalLog) -> Iterator[Corruption]:
 
 
 def _checkpoint_aside(path: Path, map_path: Path) -> tuple[int, list[Corruption]]:
-    """(keys, damage) of the checkpoint."""
-    done = subprocess.run([sys.executable, "-m", __name__, str(path)], capture_output=True, text=True, check=False)
+    """(keys, damage) of the checkpoint. Raises Unavailable if it could not be looked at.
+
+    The process imports this very LogDB, and nothing from the current directory (-P).
+    """
+    places = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, places))}
+    command = [sys.executable, "-P", "-m", __name__, str(path)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    except OSError as error:
+        raise _not_checked(map_path, f"no process could be started for it: {described(error)}") from error
+    if -done.returncode in CRASHES:
+        crash = signal.strsignal(-done.returncode)
+        return 0, [Corruption(map_path, None, f"LMDB crashes on it ({crash}); rebuild it from the log")]
     try:
         answer = json.loads(done.stdout)
-        return answer["keys"], [Corruption(map_path, None, what) for what in answer["damage"]]
-    except (ValueError, KeyError):
-        last = done.stderr.strip().splitlines()[-1:] or [f"its reader died with status {done.returncode}"]
-        return 0, [Corruption(map_path, None, f"the checkpoint cannot be read ({last[0]}); rebuild it from the log")]
+    except ValueError:
+        last = done.stderr.strip().splitlines()[-1:] or [f"its process ended with status {done.returncode}"]
+        raise _not_checked(map_path, last[0]) from None
+    if answer["failed"]:
+        raise _not_checked(map_path, answer["failed"])
+    return answer["keys"], [Corruption(map_path, None, what) for what in answer["damage"]]
+
+
+def _not_checked(map_path: Path, why: str) -> Unavailable:
+    return Unavailable(f"the checkpoint in {map_path} could not be checked, which says nothing about it: {why}")
 
 
 def check_checkpoint(path: Path) -> tuple[int, list[str]]:
@@ -185,8 +208,14 @@ def _comparable(row: Row) -> Value:
 
 
 if __name__ == "__main__":
+    found_damage: list[str] = []
+    found_keys, failed = 0, ""
     try:
         found_keys, found_damage = check_checkpoint(Path(sys.argv[1]))
-    except LogDBError as error:
-        found_keys, found_damage = 0, [str(error)]
-    print(json.dumps({"keys": found_keys, "damage": found_damage}))
+    except Unavailable as error:
+        failed = str(error)
+    except (OSError, MemoryError) as error:
+        failed = described(error) if isinstance(error, OSError) else "there is not enough memory"
+    except Exception as error:  # whatever bytes that make no sense lead to
+        found_damage = [str(error) if isinstance(error, LogDBError) else f"{error!r}; rebuild it"]
+    print(json.dumps({"keys": found_keys, "damage": found_damage, "failed": failed}))

@@ -25,6 +25,7 @@ older rows are kept, and the replay that follows writes the same rows again.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import threading
@@ -41,8 +42,9 @@ import lmdb
 from google_crc32c import extend
 from lmdb import _envid
 
-from logdb.errors import Corruption, Unavailable, shown
+from logdb.errors import Corruption, LogDBError, Unavailable, shown
 from logdb.forking import keep_for_ever, own
+from logdb.log.segments.disk import described
 from logdb.store import checking
 from logdb.store.checking import RESIDUE
 from logdb.store.overlay import Entry, Overlay
@@ -72,7 +74,9 @@ _ALL_ONES: Final = (1 << 64) - 1
 
 FORMAT: Final = b"2"
 TABLES: Final = tuple(name + FORMAT for name in (b"newest", b"live", b"large", b"tails", b"older", b"state", b"meta"))
-DAMAGE: Final = (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.PanicError, lmdb.CursorFullError)
+DAMAGE: Final = (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.CursorFullError)
+NO_TABLES: Final = (*DAMAGE, lmdb.InvalidError, lmdb.VersionMismatchError, lmdb.IncompatibleError)
+"""What says, when tables are opened, that the file is not what was written. All else is the system's refusal."""
 _environments: dict[str, tuple[Any, list[Any], int]] = {}
 """By path: the environment, its tables, how many use it."""
 _environments_lock = threading.Lock()
@@ -103,14 +107,17 @@ class Checkpoint:
             self.switch(self.newest())
         except lmdb.Error as error:
             _release_environment(self._path)
-            raise self.damaged(f"it cannot be opened ({error})") from error
+            raise _cannot_be_opened(self._path, error) from error
         except BaseException:
             _release_environment(self._path)
             raise
 
     def newest(self) -> Any:
         """A snapshot of what the last slice has written (also one of another process), to `switch` to."""
-        return SealedTxn(self._env.begin(db=self._live), self._path)
+        try:
+            return SealedTxn(self._env.begin(db=self._live), self._path)
+        except lmdb.Error as error:
+            raise _cannot_be_opened(self._path, error) from error
 
     def switch(self, snapshot: Any) -> None:
         """Read from now on from `snapshot`."""
@@ -601,10 +608,27 @@ def _share_environment(path: str) -> tuple[Any, list[Any]]:
                 if env is not None:
                     env.close()
                 if isinstance(error, lmdb.Error):
-                    raise damaged(path, f"it cannot be opened ({error})") from error
+                    raise _cannot_be_opened(path, error) from error
                 raise
         _environments[path] = env, tables, users + 1
         return env, tables
+
+
+def _cannot_be_opened(path: str, error: lmdb.Error) -> LogDBError:
+    """Damage only where LMDB says that: for all else a rebuild would help nothing, and would take the tables away."""
+    if isinstance(error, NO_TABLES):
+        return damaged(path, f"it cannot be opened ({error})")
+    advice = "nothing is damaged: try again, or close the database and open it again"
+    if isinstance(error, lmdb.ReadonlyError):
+        advice = "readers, too, need the right to write in it, where LMDB keeps a list of them; nothing is damaged"
+    elif isinstance(error, lmdb.MemoryError):
+        advice = f"LMDB needs {MAP_BYTES >> 40} TiB of address space (ulimit -v), and no memory; nothing is damaged"
+    elif os.strerror(errno.EMFILE) in str(error):
+        advice = "allow this process more open files (ulimit -n); nothing is damaged"
+    elif isinstance(error, lmdb.ReadersFullError):
+        advice = "too many threads and processes read it at the same time; nothing is damaged"
+    what = str(error).removeprefix(f"{path}: ")
+    return Unavailable(f"the checkpoint in {path} cannot be opened ({what}): {advice}")
 
 
 def check_tables(path: Path, *, all_of_it: bool = False) -> None:
@@ -618,7 +642,7 @@ def check_tables(path: Path, *, all_of_it: bool = False) -> None:
     try:
         why = checking.find_damage(path, TABLES, all_of_it=all_of_it)
     except OSError as error:
-        raise Unavailable(f"the tables in {path} cannot be read: {error.strerror}") from error
+        raise Unavailable(f"the checkpoint in {path} cannot be read: {described(error)}") from error
     if why is not None:
         raise damaged(os.path.realpath(path), why)
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import resource
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 
 import logdb
 from logdb.embedded.directory import IDENTITY
+from logdb.embedded.verification import check_checkpoint
 from logdb.inspection import audit, verify
 from logdb.store.records import DECISION, Decision, encode_decision
 
@@ -179,3 +182,53 @@ def test_a_rebuild_beside_a_reader_of_this_process_is_refused(closed: Path, tmp_
         truth = list(reader.scan())
     assert logdb.rebuild(path) > 0
     assert contents(path) == truth
+
+
+def test_settled_outcomes_of_any_sequence_number_are_no_damage(tmp_path: Path) -> None:
+    """The least and the greatest, of clients that have others and of such that have none; compacted away, too."""
+    path = tmp_path / "data"
+    for client in (0, 1, (1 << 64) - 1):
+        for sequences in ((0,), (1,), ((1 << 63) - 1,), (0, 1), (1, 0), (5, 0, (1 << 63) - 1)):
+            with logdb.open(path) as db:
+                for sequence in sequences:
+                    assert db.outcome(f"{client:016x}-{sequence}", settle=True).status is not logdb.Status.NOT_FOUND
+                    db.put(b"k", b"%d" % sequence)
+                db.checkpoint()
+            assert check_checkpoint(path)[1] == [], (client, sequences)
+            with logdb.open(path) as db:
+                db.compact()
+                db.checkpoint()
+            assert check_checkpoint(path)[1] == [], (client, sequences)
+            shutil.rmtree(path)
+
+
+def test_verifying_imports_nothing_from_the_current_directory(
+    closed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as another package of this name."""
+    for package in ("logdb", "logdb/log", "json"):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").write_text("raise RuntimeError('this is another package')")
+    monkeypatch.chdir(tmp_path)
+    assert verify(closed).damage == []
+
+
+def test_what_keeps_a_checkpoint_from_being_checked_is_no_damage(closed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def told() -> str:
+        with pytest.raises(logdb.Unavailable, match="could not be checked, which says nothing about it") as caught:
+            verify(closed)
+        return str(caught.value)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "executable", "/no/python")
+        assert "/no/python: No such file or directory" in told()
+    with monkeypatch.context() as patch:
+        patch.setenv("PYTHONHOME", "/no/python")
+        assert told()
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    try:  # the process inherits it, and LMDB maps more
+        resource.setrlimit(resource.RLIMIT_AS, (256 << 30, limits[1]))
+        assert "Cannot allocate memory" in told()
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+    assert verify(closed).damage == []

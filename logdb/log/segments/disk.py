@@ -15,6 +15,16 @@ from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+ADVICE = {
+    **dict.fromkeys(DISK_FULL, "free some space and try again"),
+    errno.EMFILE: "allow this process more open files (ulimit -n)",
+    errno.ENFILE: "the whole machine has too many open files",
+    errno.ENOMEM: "free some memory, or allow this process more (ulimit -v)",
+    errno.EACCES: "have its owner allow it, or run as its owner",
+    errno.EPERM: "have its owner allow it, or run as its owner",
+    errno.EROFS: "it is on a file system that is mounted read-only",
+    errno.EIO: "the disk is failing: look into the kernel's log, and copy what can be read",
+}
 P = ParamSpec("P")
 R = TypeVar("R")
 Method = Callable[Concatenate["Disk", int, P], R]
@@ -35,9 +45,10 @@ def _naming(method: Method[P, R]) -> Method[P, R]:
 
 
 def described(error: OSError) -> str:
-    """For people: the file, if it is known, what was wrong with it, and what to do about a disk that is full."""
+    """For people: the file, if it is known, what was wrong with it, and what to do."""
     what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
-    return f"{what}; free some space and try again" if error.errno in DISK_FULL else what
+    advice = ADVICE.get(error.errno or 0)
+    return f"{what}; {advice}" if advice else what
 
 
 class Disk:

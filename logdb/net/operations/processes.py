@@ -56,7 +56,7 @@ class Started:
         in_shared_loop(self._wait(servers, tick))
 
     def _spawn(self, server: AnyServerConfig) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "logdb_cli", "serve", server.role.value]
+        command = [sys.executable, "-P", "-m", "logdb_cli", "serve", server.role.value]
         command += ["--config", str(self._layout.file.path.absolute()), "--name", server.name]
         with self._log_of(server).open("ab") as log:
             return subprocess.Popen(

@@ -1,0 +1,105 @@
+"""What the system refuses when a database is opened or read is said as it is, and never called damage."""
+
+from __future__ import annotations
+
+import os
+import resource
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import logdb
+from logdb.inspection import verify
+from tests.forks import in_child, refused
+
+ROWS = 10
+NOBODY = 65_534
+
+
+@pytest.fixture
+def path() -> Iterator[Path]:
+    """A database with a checkpoint, in a directory that another user can enter."""
+    with tempfile.TemporaryDirectory() as directory:
+        Path(directory).chmod(0o755)
+        path = Path(directory) / "data"
+        with logdb.open(path) as db:
+            db.multi_put({b"k%d" % number: b"v" for number in range(ROWS)})
+            db.checkpoint()
+        yield path
+
+
+def opening(path: Path, read_only: bool) -> Callable[[], bytes | None]:
+    def opened() -> bytes | None:
+        with logdb.open(path, read_only=read_only) as db:
+            return db.get(b"k1")
+
+    return opened
+
+
+def check_whole(path: Path) -> None:
+    """The checkpoint is there, and was not thrown away."""
+    with logdb.open(path, read_only=True) as db:
+        assert db.get(b"k1") == b"v"
+    assert verify(path).keys == ROWS
+
+
+def answer_of(*calls: Callable[[], object]) -> list[str]:
+    return in_child(lambda: refused(*calls))
+
+
+def test_without_the_right_to_write_in_the_map(path: Path) -> None:
+    path.chmod(0o777)
+    (path / "log").chmod(0o777)
+
+    def body() -> list[str]:
+        if os.geteuid() == 0:
+            os.setegid(NOBODY)
+            os.seteuid(NOBODY)
+        else:
+            for file in (path / "map").iterdir():
+                file.chmod(0o444)
+        return refused(opening(path, read_only=True))
+
+    (answer,) = in_child(body)
+    told = f"Unavailable: the checkpoint in {path}/map cannot be opened (Permission denied): readers, too, need"
+    assert answer.startswith(told)
+    for file in (path / "map").iterdir():
+        file.chmod(0o644)
+    check_whole(path)
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+def test_without_files_or_memory(path: Path, read_only: bool) -> None:
+    """Each number of files, up to enough."""
+    before = (path / "map" / "data.mdb").stat().st_ino
+
+    def body() -> list[str]:
+        resource.setrlimit(resource.RLIMIT_AS, (256 << 30, resource.RLIM_INFINITY))
+        return refused(opening(path, read_only))
+
+    (answer,) = in_child(body)
+    told = f"Unavailable: the checkpoint in {path}/map cannot be opened (Cannot allocate memory): LMDB needs"
+    assert answer.startswith(told)
+    assert "ulimit -v" in answer
+
+    def with_files(count: int) -> str:
+        def body() -> str:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (count, count))
+            return refused(opening(path, read_only))[0]
+
+        return in_child(body)
+
+    count = len(os.listdir("/proc/self/fd"))
+    answers = []
+    while (answer := with_files(count)) != "no error: b'v'":
+        answers.append(answer)
+        count += 1
+    assert len(answers) > 3
+    for answer in answers:
+        assert answer.startswith("Unavailable: ")
+        assert "Too many open files" in answer
+        assert "ulimit -n" in answer
+    assert (path / "map" / "data.mdb").stat().st_ino == before
+    check_whole(path)
