@@ -9,11 +9,15 @@ that it would do next is sure to mend that.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from logdb.cluster.messages import Compare, Compared
 from logdb.cluster.replica import Replica
 from logdb.log.cores import Address, ProtocolViolation
 from logdb.log.scalog.desk import Alarm, Desk
+
+ATTEMPTS: Final = 10
+"""So often a peer is asked whose answer counts, one time-out after another."""
 
 
 class Comparison:
@@ -54,8 +58,9 @@ class Comparison:
 
         self._ask((after, version, self._key, end), ended)
 
-    def _ask(self, part: tuple[int, int, bytes, bytes], ended: Callable[[bool], None]) -> None:
-        """`ended` takes whether any peer holds the same."""
+    def _ask(self, part: tuple[int, int, bytes, bytes], ended: Callable[[bool], None], attempt: int = 1) -> None:
+        """`ended` takes whether any peer holds the same. While one differs and others are silent, which may decide who
+        is wrong, all are asked again."""
         desk, version = self._desk, part[1]
         floor, digest = self._replica.coordinator.floor, self._replica.excerpt(*part)
         self._request = desk.number()
@@ -65,6 +70,9 @@ class Comparison:
 
         def judge() -> None:
             same, different, self._request = self._same, self._different, 0
+            if different and len(same) + len(different) < len(self._peers) and attempt < ATTEMPTS:
+                self._ask(part, ended, attempt + 1)
+                return
             if len(different) > len(same):
                 others = ", ".join(sorted(different))
                 what = f"{others} hold something else at version {version}, and {len(same)} peers hold the same"

@@ -147,6 +147,11 @@ class MappingServer:
         return self._joined is not None
 
     @property
+    def agreed(self) -> int:
+        """Comparisons with its peers, of whom at least one held the same."""
+        return self._comparison.agreed
+
+    @property
     def taken(self) -> int:
         """Versions of the checkpoint that it takes, or rebuilds from the log."""
         return self._taken if self.rebuilding is None else self.rebuilding.rows

@@ -103,6 +103,8 @@ class ServerMetrics(Collector):
             yield CounterMetricFamily("logdb_taken_rows", "Versions that it has taken so.", core.taken)
             what = "Records of the log that it was given since it started."
             yield CounterMetricFamily("logdb_replayed_records", what, core.followed)
+            what = "Comparisons with other mapping servers, of which at least one held the same."
+            yield CounterMetricFamily("logdb_comparisons", what, core.agreed)
             yield CounterMetricFamily("logdb_reads", "Reads answered.", core.answered)
             yield CounterMetricFamily("logdb_verdicts", "Verdicts told to those who wait for them.", core.told)
 

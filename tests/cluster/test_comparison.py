@@ -46,7 +46,7 @@ def go_on(log: Log, servers: Sequence[Server], seconds: int) -> dict[str, str]:
 
 
 def agreed(server: Server) -> int:
-    return server.core._comparison.agreed
+    return server.core.agreed
 
 
 def another_decision(server: Server) -> None:
@@ -105,6 +105,35 @@ def test_of_two_that_differ_neither_goes_on() -> None:
     two = servers(log, 2)
     another_decision(two[0])
     assert sorted(go_on(log, two, 60)) == ["m1", "m2"]
+
+
+def test_one_that_is_slow_to_answer_is_waited_for_where_its_answer_counts() -> None:
+    """Else the right one of two would stop because the third was busy; in the end it is taken for dead."""
+    log = Log(*some_history(1, 60))
+    one, wrong, slow = servers(log, 3)
+    another_decision(wrong)
+    kept: list[tuple[str, Compare]] = []
+    for _ in range(300):
+        try:
+            one.wait(SECOND // 10)
+        except ProtocolViolation as error:
+            raise AssertionError("it stopped") from error
+        for to, asked in one.take(Compare):
+            if to == "m2":
+                wrong.give("m1", asked)
+            else:
+                kept.append((to, asked))
+        for _, told in wrong.take(Compared):
+            one.give("m2", told)
+        if len(kept) == 5:
+            slow.give("m1", kept[-1][1])
+            ((_, told),) = slow.take(Compared)
+            one.give("m3", told)
+            kept.append(kept[-1])
+    assert len(kept) > 5
+    silent = servers(log, 3)
+    another_decision(silent[1])
+    assert sorted(go_on(log, silent[:2], 120)) == ["m1", "m2"]
 
 
 def test_all_of_the_map_is_compared_in_the_end() -> None:

@@ -39,6 +39,7 @@ class Cluster:
         failures: int = 0,
         policy: FailurePolicy = FailurePolicy.FINALIZE_AND_ADD,
         suspect_after_ms: int = SUSPECT_AFTER_MS,
+        decide_ms: int = DECIDE_MS,
     ) -> None:
         self.path, self.members = path, (2 if policy is FailurePolicy.MASK else 1) * failures + 1
         addresses = free_addresses()
@@ -61,7 +62,7 @@ class Cluster:
         for number, address in zip(range(1, storage + 1), addresses, strict=False):
             self.configs[f"s{number}"] = StorageServerConfig(**self._common(f"s{number}", address), **times)
         for number, address in enumerate(self.mapping, 1):
-            self.configs[f"m{number}"] = MappingServerConfig(**self._common(f"m{number}", address), decide_ms=DECIDE_MS)
+            self.configs[f"m{number}"] = MappingServerConfig(**self._common(f"m{number}", address), decide_ms=decide_ms)
         self.servers: dict[str, Server] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
 
