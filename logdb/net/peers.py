@@ -37,6 +37,7 @@ from logdb.net.security.explaining import NO_GRPC, why_no_tls
 from logdb.net.security.gate import Gate, Grant
 from logdb.net.security.needs import BRINGS, NEEDS
 from logdb.net.security.nodes import NodeGate
+from logdb.net.sense import check_sense
 from logdb.net.takes import ONLY_FROM
 
 Receive = Callable[[Address, Sequence[Any]], None]
@@ -271,6 +272,7 @@ class Peers:
                     raise WireError(f"{peer.address} sent a {type(message).__name__}, which {me} does not take")
                 if role is not Role.CLIENT and role not in ONLY_FROM.get(type(message), ALL_ROLES):
                     raise WireError(f"{peer.address} ({role.value}) sent a {type(message).__name__}, as others do")
+            check_sense(mail.messages)
             if grant is not None:
                 _check_rights(peer.address, grant, mail.messages)
                 if self._inspect is not None:
@@ -438,6 +440,9 @@ class Peers:
                 return
             grant = self._gate.admit(context, self.hello, theirs)
             if theirs.role is not Role.CLIENT and not self._gate.demands_certificates:
+                known = self.hello.mapping
+                if theirs.role is Role.MAPPING and known and theirs.address not in known:
+                    raise AccessDenied(f"{theirs.address} is none of the mapping servers of {self.hello.address}")
                 async with asyncio.timeout(HANDSHAKE_S):
                     await self._verify(theirs)
             self._check_name(theirs, grant)

@@ -35,7 +35,7 @@ from logdb.net.host import Host
 from logdb.net.parcels import VERSION, Hello
 from logdb.net.peers import Peers
 from logdb.net.security.nodes import guarded
-from logdb.net.security.records import check_messages, check_messages_by_kind
+from logdb.net.security.records import check_messages
 from logdb.net.takes import TAKES
 
 SERVER: Final = Kind("the directory of a LogDB server", "SERVER", 1)
@@ -168,10 +168,8 @@ class Server:
             founding=self._directory.founding,
         )
         gate, credentials = guarded(config.security, config.listen, config.names)
-        inspect = check_messages_by_kind if config.security is None else check_messages
-        self.peers = Peers(
-            hello, TAKES[config.role], credentials=credentials, gate=gate, inspect=inspect if config.mapping else None
-        )
+        inspect = check_messages if config.mapping else None
+        self.peers = Peers(hello, TAKES[config.role], credentials=credentials, gate=gate, inspect=inspect)
         self.peers.founded = self._directory.keep_founding
         await self._report_health(_NOT_SERVING)
         await self.peers.listen(config.listen, self._add_health)

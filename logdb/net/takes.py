@@ -89,7 +89,22 @@ _ONLY: Final[dict[Role, tuple[type, ...]]] = {
         m.Pulled,
         m.TimeIs,
     ),
-    Role.MAPPING: (mapping.AskSlice, mapping.Slice, mapping.Nothing),
+    Role.MAPPING: (
+        m.Append,
+        m.AskFate,
+        m.AskTime,
+        m.Change,
+        m.Pull,
+        m.Read,
+        m.Unreachable,
+        mapping.AskSlice,
+        mapping.Await,
+        mapping.Compact,
+        mapping.Hold,
+        mapping.Nothing,
+        mapping.Reads,
+        mapping.Slice,
+    ),
 }
 ONLY_FROM: Final[dict[type, frozenset[Role]]] = {
     **{kind: frozenset({role}) for role, kinds in _ONLY.items() for kind in kinds},

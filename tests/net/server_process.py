@@ -11,17 +11,18 @@ from tests import slow_disk
 
 
 class ServerProcess:
-    """A server of the directory `path`; it takes the same port again after `kill` and `start`."""
+    """A server of the directory `path`; it takes the same port again after `kill` and `start`. `options`: more of
+    `logdb serve`."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, *options: str) -> None:
+        self.path, self.options = path, options
         self.address = "127.0.0.1:0"
         self._delay = path.with_name(f"{path.name}.delay")
         self.start()
 
     def start(self) -> None:
         slow = [sys.executable, "-m", "tests.slow_disk", self._delay]
-        serve = ["logdb_cli", "serve", "--db", self.path, "--listen", self.address]
+        serve = ["logdb_cli", "serve", "--db", self.path, "--listen", self.address, *self.options]
         self.process = subprocess.Popen([*slow, *serve], stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         ready = self.process.stdout.readline()

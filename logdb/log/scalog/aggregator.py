@@ -25,6 +25,7 @@ from logdb.log.scalog.messages import (
     Updates,
     View,
     ViewIs,
+    is_of,
 )
 from logdb.log.scalog.tally import LeafWatch, Tallies
 from logdb.log.scalog.tree import ROOT
@@ -75,7 +76,7 @@ class Aggregator:
         self.moved: set[int] = set()
         self.sent: set[int] = set()
         self.ordered: dict[int, int] = {}
-        self.early: dict[tuple[int, int], Report] = {}
+        self.early: dict[tuple[int, int], tuple[Report, Address]] = {}
         self._watch = LeafWatch(config.suspect_after_ns, config.straggle_after_ns, {}, 0)
         self._newest: dict[int, Update] = {}
         self._members: dict[int, tuple[Address, ...]] = {}
@@ -124,7 +125,7 @@ class Aggregator:
     def _report(self, report: Report, sender: Address, now: int) -> None:
         config = self.configs.get(report.shard)
         if config is None or report.epoch > config.epoch:
-            self.early[report.shard, report.server] = report
+            self.early[report.shard, report.server] = report, sender
             self._ask_view(now)
         elif report.epoch < config.epoch:
             known = self._newest.get(report.shard)
@@ -133,10 +134,13 @@ class Aggregator:
             for member in config.members:  # who has left asks, and is told so
                 if member.server == report.server:
                     self._out.append(Send(member.address, Updates(self._version, (update,))))
-        elif self._watch.collect(config, report, now):
+        elif is_of(config, report.server, sender) and self._watch.collect(config, report, now):
             self.reported.add(report.shard)
 
     def _tally(self, tally: Tally, sender: Address, now: int) -> None:
+        if sender not in self._children:
+            self._ask_view(now)
+            return
         for one in tally.shards:
             if self.tallies.merge(one):
                 self.moved.add(one.shard)
@@ -173,6 +177,9 @@ class Aggregator:
     # ---- down
 
     def _updates(self, updates: Updates, sender: Address, now: int) -> None:
+        if sender != self.parent and sender not in self.config.ordering:
+            self._ask_view(now)
+            return
         self._parent_heard = now
         if sender != self.leader and sender in self.config.ordering:
             self.leader = sender
@@ -237,8 +244,8 @@ class Aggregator:
         for shards in (self.reported, self.moved, self.sent):
             shards.intersection_update(self.configs)
         early, self.early = self.early, {}
-        for report in early.values():
-            self._report(report, sender, now)
+        for report, member in early.values():
+            self._report(report, member, now)
 
     def _route(self, view: View, parents: dict[Address, Address]) -> None:
         """Who is to get the updates of which shard."""

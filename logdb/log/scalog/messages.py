@@ -83,6 +83,11 @@ class ShardConfig(NamedTuple):
         return self.members + self.replaced
 
 
+def is_of(config: ShardConfig, server: int, sender: Address) -> bool:
+    """Whether the sender is this server of the shard."""
+    return any(member.server == server and member.address == sender for member in config.members)
+
+
 class View(NamedTuple):
     """The whole log's configuration. `version` grows with each change; `oldest` is the oldest GSN that can be read.
 

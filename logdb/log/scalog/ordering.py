@@ -26,6 +26,7 @@ from logdb.log.scalog.messages import (
     Register,
     RegisterAggregator,
     Report,
+    ShardTally,
     Suspect,
     SuspectAggregator,
     TailIs,
@@ -67,7 +68,8 @@ class OrderingReplica:
     def handle(self, event: Event, now: int) -> list[Effect]:
         """What to do about an event. Raises ProtocolViolation."""
         if isinstance(event, Received) and (answer := _ANSWER.get(type(event.message))) is not None:
-            answer(self, event.message, event.sender, now)
+            if event.sender in self.config.replicas or self._believes(event.message, event.sender):
+                answer(self, event.message, event.sender, now)
         elif isinstance(event, Timer) and not event.name.startswith(paxos.TIMERS):
             if self.leader is not None:
                 self.leader.timer(event.name, now)
@@ -160,6 +162,22 @@ class OrderingReplica:
         if leader not in ("", self.config.address) and sender not in self.config.replicas:
             self._out.append(Send(leader, message))
 
+    def _believes(self, message: Any, sender: Address) -> bool:
+        """Whether this sender, which is no replica that forwards it, has something to say about what it tells of."""
+        kind = type(message)
+        if kind is Report or kind is CaughtUp:
+            shard = self.state.shards.get(message.shard)
+            member = shard.member(message.server) if shard is not None else None
+            return member is not None and member.address == sender
+        if kind is Tally:
+            return sender == message.address and sender in self.state.tree.parents
+        if kind is Suspect or kind is Recovered:
+            shard = self.state.shards.get(message.shard)
+            return shard is not None and sender == shard.reports_to
+        if kind is Register or kind is RegisterAggregator or kind is Ask:
+            return bool(sender == message.address)
+        return True
+
     def _report(self, report: Report, sender: Address, now: int) -> None:
         shard = self.state.shards.get(report.shard)
         if shard is not None and report.epoch < shard.epoch:
@@ -175,8 +193,16 @@ class OrderingReplica:
     def _tally(self, tally: Tally, sender: Address, now: int) -> None:
         if self.leader is None:
             self._forward(tally, sender)
-        else:
+        elif sender in self.config.replicas:
             self.leader.tally(tally)
+        else:
+            self.leader.tally(tally._replace(shards=self._below(sender, tally)))
+
+    def _below(self, aggregator: Address, tally: Tally) -> tuple[ShardTally, ...]:
+        """What an aggregator can know: that of the shards that report to it, or to one below it."""
+        shards, above = self.state.shards, self.state.tree.above
+        reported = [(one, shards[one.shard].reports_to) for one in tally.shards if one.shard in shards]
+        return tuple([one for one, to in reported if to == aggregator or aggregator in above(to)])
 
     def _verdict(self, verdict: Suspect | Recovered, sender: Address, now: int) -> None:
         if self.leader is None:

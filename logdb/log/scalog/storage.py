@@ -43,6 +43,9 @@ from logdb.log.scalog.reading import Reading
 from logdb.log.scalog.replication import Replication
 from logdb.log.scalog.shard import Shard
 
+_OF_HOLDERS = frozenset({Replicate, Held, AskSessions, SessionsAre, AskPlacements, Placements})
+_FROM_ABOVE = frozenset({You, Update, Updates})
+
 
 @dataclass(frozen=True, slots=True)
 class StorageConfig:
@@ -121,6 +124,8 @@ class StorageServer:
             act = self._on.get(type(event.message))
             if act is None:
                 raise ProtocolViolation(f"a storage server was sent {event.message!r}")
+            if not self._believes(type(event.message), event.sender):
+                return []
             return self._do(now, act, event.message, event.sender)
         if type(event) is Persisted:
             return self._do(now, self._membership.on_persisted, event.journal, event.end)
@@ -129,6 +134,16 @@ class StorageServer:
         if type(event) is Unreadable:
             return self._do(now, self._reading.on_unreadable, event)
         raise ProtocolViolation(f"a storage server was given {event!r}")
+
+    def _believes(self, kind: type, sender: Address) -> bool:
+        """Whether this sender has something to say about the shard: another server of it, or who is above. Others may
+        be wrong, and a member that acts on that would damage what it has."""
+        config = self._shard.config
+        if kind in _OF_HOLDERS:
+            return config is not None and any(holder.address == sender for holder in config.holders)
+        if kind in _FROM_ABOVE:
+            return sender in self._shard.settings.ordering or (config is not None and sender == config.reports_to)
+        return True
 
     def _do(self, now: int, act: Callable[..., None], *arguments: Any) -> list[Effect]:
         shard = self._shard

@@ -2,9 +2,8 @@
 read.
 
 Mapping servers stop at a record that they cannot read, or that contradicts what they know, all of them and for good. So
-a storage server of a cluster that has some looks at what clients bring; what servers write (decisions, compactions) is
-theirs alone. Reading each record costs some microseconds, so it is done where there is a [security]; elsewhere whoever
-comes may do everything, and only a program that has mistaken the log for its own is stopped, by the kind.
+a storage server of a cluster that has some reads every record that clients bring, which costs some microseconds each;
+what servers write (decisions, compactions) is theirs alone.
 """
 
 from __future__ import annotations
@@ -32,13 +31,6 @@ def check_messages(messages: Iterable[Any]) -> None:
                     _CHECKS[tag](payload)
                 except ValueError as error:
                     raise AccessDenied(f"no record of kind {tag} for the log of a database: {error}") from error
-
-
-def check_messages_by_kind(messages: Iterable[Any]) -> None:
-    """The same, without reading the records."""
-    for message in messages:
-        if message.__class__ is Append:
-            check_kinds(message.records)
 
 
 def check_kinds(records: Iterable[Record]) -> None:

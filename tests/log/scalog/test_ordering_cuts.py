@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from logdb.log.cores import MILLISECOND, Timer
 from logdb.log.scalog.messages import (
+    Ask,
+    CaughtUp,
     FinalizeShard,
     Range,
+    Register,
+    RegisterAggregator,
     Report,
     SealSegment,
     ShardState,
     ShardTally,
+    Suspect,
     Tally,
     TrimLog,
     Updates,
@@ -100,10 +105,32 @@ def test_tallies_of_another_epoch_are_refused() -> None:  # SCA-7
     layer = Layer()
     shard = layer.shard("s-1", "s-2")
     layer.done(SealSegment(2))
-    layer.send(layer.leader.config.address, Tally("a", (ShardTally(shard.shard, shard.epoch, 0, ((1, 9),)),)), "a")
+    replica = layer.leader.config.address
+    layer.send(replica, Tally("a", (ShardTally(shard.shard, shard.epoch, 0, ((1, 9),)),)), replica)
     assert layer.state.next_gsn == 1
-    layer.send(layer.leader.config.address, Tally("a", (ShardTally(shard.shard, shard.epoch + 1, 0, ((1, 9),)),)), "a")
+    layer.send(replica, Tally("a", (ShardTally(shard.shard, shard.epoch + 1, 0, ((1, 9),)),)), replica)
     assert layer.state.next_gsn == 9
+
+
+def test_what_a_sender_cannot_know_is_not_believed() -> None:
+    layer = Layer()
+    shard = layer.shard("s-1", "s-2")
+    leader = layer.leader.config.address
+    tally = ShardTally(shard.shard, shard.epoch, 0, ((1, 9), (2, 9)))
+    layer.send(leader, Tally("a", (tally,)), "a")
+    layer.send(leader, RegisterAggregator("a"), "b")
+    layer.send(leader, Register(99, "s-9"), "b")
+    layer.send(leader, Ask(99, "s-9", 0), "b")
+    assert not layer.state.tree.parents
+    assert 99 not in layer.state.tokens
+    layer.send(leader, RegisterAggregator("a"), "a")
+    layer.send(leader, Tally("a", (tally,)), "a")
+    for server, address in ((1, "s-2"), (2, "s-1"), (3, "s-1"), (1, "b")):
+        layer.send(leader, Report(shard.shard, shard.epoch, server, 0, ((1, 9), (2, 9))), address)
+        layer.send(leader, Suspect(shard.shard, shard.epoch, server), address)
+        layer.send(leader, CaughtUp(shard.shard, server), address)
+    assert layer.state.next_gsn == 1
+    assert layer.config(shard.shard) == shard
 
 
 def test_who_reports_in_an_old_epoch_is_told_the_new_configuration() -> None:

@@ -144,6 +144,7 @@ def test_followers_say_who_leads() -> None:
 def test_followers_forward_reports_and_tallies_once() -> None:
     layer = Layer(replicas=3)
     shard = layer.shard("s-1", "s-2")
+    layer.run(500)
     follower = next(core.config.address for core in layer.ordering if core.leader is None)
     for server, address in shard.members:
         layer.send(follower, Report(shard.shard, shard.epoch, server, 0, ((1, 5), (2, 1))), address)

@@ -187,26 +187,26 @@ def test_a_client_that_reaches_a_server_no_more_is_only_remembered(policy: Failu
 
 
 def test_suspicions_of_leaves_are_carried_out_once() -> None:
-    layer = Layer(replicas=3)
+    layer = Layer(replicas=3, aggregators=1)
     shard = layer.shard("s-1", "s-2")
     layer.register("s-3", "s-4", "s-5", "s-6")
     layer.register("s-3", "s-4", "s-5", "s-6")
     layer.run(100)
     for address in layer.replicas:
         for _ in range(3):
-            layer.send(address, Suspect(shard.shard, shard.epoch, 1), "a-leaf")
+            layer.send(address, Suspect(shard.shard, shard.epoch, 1), shard.reports_to)
     assert len(layer.state.shards) == 2
 
 
 def test_who_is_said_to_be_well_again_gets_a_segment_only_where_failures_are_masked() -> None:
     for policy, segments in ((FailurePolicy.MASK, 4), (FailurePolicy.REMOVE_AND_REPLACE, 3)):
-        layer = Layer(suspect_after_ns=SECOND, policy=policy)
+        layer = Layer(aggregators=1, suspect_after_ns=SECOND, policy=policy)
         names = ("s-1", "s-2", "s-3")
         shard = layer.shard(*names)
         segment = layer.state.shards[shard.shard].segments[1]
         layer.state.base += layer.state.shards[shard.shard].seal(segment, 1)
         layer.state.shards[shard.shard].changed()
-        layer.send(layer.leader.config.address, Recovered(shard.shard, shard.epoch + 1, 2), "a-leaf")
+        layer.send(layer.leader.config.address, Recovered(shard.shard, shard.epoch + 1, 2), shard.reports_to)
         assert len(layer.config(shard.shard).segments) == segments
 
 

@@ -264,7 +264,7 @@ def test_a_copy_that_began_behind_a_trim_says_never_only_when_it_knows_who_wrote
     newcomer.sync()
     newcomer.receive(You(newcomer.token, 13, False, cluster.update(config=cluster.config)), ORDERING[0])
     assert fate(cluster, 2, (1, 3)) == Fate(7, 21, (), ())
+    cluster.tell(config=cluster.config)
     cluster.wait(SECOND)
     assert fate(cluster, 2, (1, 4)) == Fate(7, 21, ((1, 3, 1),), ((4, 1),))
-    cluster.tell(config=cluster.config)
     assert fate(cluster, 0, (1, 4)) == Fate(7, 21, ((1, 3, 1),), ((4, 1),)), "sessions outlive the trim"

@@ -1,0 +1,43 @@
+"""Whether a message can be meant, as far as it says itself: what cannot is refused before a core sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from logdb.cluster.messages import Get, History, Reads, Scan
+from logdb.net.limits import WireError
+from logdb.store.limits import MAX_KEY_BYTES
+from logdb.store.ranges import MAX_BOUND_BYTES
+
+
+def check_sense(messages: Iterable[Any]) -> None:
+    """Raises WireError."""
+    for message in messages:
+        check = _CHECKS.get(message.__class__)
+        if check is not None:
+            check(message)
+
+
+def _check_reads(reads: Reads) -> None:
+    for read in reads.reads:
+        question = read.question
+        if question.__class__ is Get:
+            for key in question.keys:
+                _check_key(key)
+        elif question.__class__ is History:
+            _check_key(question.key)
+        elif question.__class__ is Scan:
+            if question.rows < 1:
+                raise WireError("a scan for no rows")
+            for bound in (question.start, question.end):
+                if bound is not None and len(bound) > MAX_BOUND_BYTES:
+                    raise WireError(f"a scan bounded by {len(bound):,} bytes, the limit is {MAX_BOUND_BYTES:,}")
+
+
+def _check_key(key: bytes) -> None:
+    if not 0 < len(key) <= MAX_KEY_BYTES:
+        raise WireError(f"a read of a key of {len(key):,} bytes, keys have 1 to {MAX_KEY_BYTES:,}")
+
+
+_CHECKS: Final[dict[type, Callable[[Any], None]]] = {Reads: _check_reads}

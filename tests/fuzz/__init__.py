@@ -1,0 +1,1 @@
+"""Messages that no client or server of ours would send, many of them: `python -m tests.fuzz --help`."""
