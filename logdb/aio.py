@@ -29,6 +29,18 @@ from logdb.embedded.feed import Change
 from logdb.errors import ConflictError, DatabaseClosed
 from logdb.hosts import AsyncChangeFeed, AsyncHost, AsyncReader
 from logdb.moments import moment, nanoseconds
+from logdb.store.arguments import (
+    check_body,
+    check_flag,
+    check_progress,
+    checked_conditions,
+    checked_items,
+    checked_keys,
+    checked_version,
+    checked_wait,
+    listed,
+    watched_keys,
+)
 from logdb.store.limits import check_key, check_pin, check_value
 from logdb.store.mapping import Rows
 from logdb.store.ranges import key_range
@@ -114,7 +126,7 @@ class Snapshot:
     async def multi_get(self, keys: Iterable[bytes]) -> Found:
         """Those of `keys` that exist, with their values."""
         self._check_open()
-        _, found = await self._host.multi_get(sync.checked_keys(keys), self.version)
+        _, found = await self._host.multi_get(checked_keys(keys), self.version)
         return Found(found, self.version)
 
     def scan(
@@ -127,7 +139,7 @@ class Snapshot:
         limit: int | None = None,
     ) -> AsyncIterator[tuple[bytes, bytes]]:
         """(key, value) in key order: see `logdb.Snapshot.scan`."""
-        low, high = key_range(start, end, prefix, limit)
+        low, high = key_range(start, end, prefix, limit, reverse)
         return _rows(self._host.scan(low, high, self.version, reverse=reverse, limit=limit), limit)
 
     def history(self, key: bytes) -> AsyncIterator[HistoryEntry]:
@@ -152,7 +164,7 @@ class Transaction(Workspace):
     async def multi_get(self, keys: list[bytes]) -> dict[bytes, bytes]:
         """The values of those keys that exist."""
         found: dict[bytes, bytes] = {}
-        left = self.unread(keys, found)
+        left = self.unread(listed(keys, "keys"), found)
         if left:
             found.update((await self.reader.multi_get(left, self.snapshot))[1])
         return found
@@ -167,7 +179,7 @@ class Transaction(Workspace):
         limit: int | None = None,
     ) -> AsyncIterator[tuple[bytes, bytes]]:
         """(key, value) in key order, own writes included, without phantoms."""
-        low, high = key_range(start, end, prefix, limit)
+        low, high = key_range(start, end, prefix, limit, reverse)
         reading = RangeRead(self, low, high, reverse, limit)
         return _rows(self._batches(reading, reverse), limit, reading)
 
@@ -224,7 +236,7 @@ class Database:
 
     async def multi_get(self, keys: Iterable[bytes]) -> Found:
         """Those of `keys` that exist, with their values, all of one snapshot."""
-        version, found = await self._host.multi_get(sync.checked_keys(keys))
+        version, found = await self._host.multi_get(checked_keys(keys))
         return Found(found, version)
 
     def scan(
@@ -237,7 +249,7 @@ class Database:
         limit: int | None = None,
     ) -> AsyncIterator[tuple[bytes, bytes]]:
         """(key, value) in key order of one snapshot: see `logdb.Database.scan`."""
-        low, high = key_range(start, end, prefix, limit)
+        low, high = key_range(start, end, prefix, limit, reverse)
         return _rows(self._host.scan(low, high, reverse=reverse, limit=limit), limit)
 
     def history(self, key: bytes) -> AsyncIterator[HistoryEntry]:
@@ -254,7 +266,7 @@ class Database:
             return Snapshot(host, await host.at_time(nanoseconds(time)))
         if version is None:
             return Snapshot(host, await host.version())
-        return Snapshot(host, await host.at(sync.checked_version(version)))
+        return Snapshot(host, await host.at(checked_version(version)))
 
     async def version(self) -> int:
         """The newest version."""
@@ -271,7 +283,7 @@ class Database:
 
     async def time_of(self, version: int) -> dt.datetime | None:
         """When `version` was written (UTC), None if it is 0 or its record was compacted away."""
-        time = await self._host.time_of(sync.checked_version(version)) if version else None
+        time = await self._host.time_of(version) if checked_version(version) else None
         return None if time is None else moment(time)
 
     # ---- writing
@@ -289,17 +301,19 @@ class Database:
 
     async def multi_put(self, items: Mapping[bytes, bytes | None], *, label: str = "") -> int:
         """Write all of `items` or nothing (None deletes). Returns the version, durable."""
-        return (await self._host.write(sync.checked_items(items), label))[0]
+        return (await self._host.write(checked_items(items), label))[0]
 
     async def test_and_multi_put(
         self, conditions: Iterable[Condition], items: Mapping[bytes, bytes | None], *, label: str = ""
     ) -> Tested:
         """Write all of `items` if all of `conditions` hold, else nothing."""
-        tested = sync.checked_conditions(conditions)
-        return sync.tested_answer(*await self._host.write(sync.checked_items(items), label, tested), tested)
+        tested = checked_conditions(conditions)
+        return sync.tested_answer(*await self._host.write(checked_items(items), label, tested), tested)
 
     def transaction(self, *, read_only: bool = False, label: str = "", guard_writes: bool = False) -> Committing:
         """`async with db.transaction() as txn: ...`: see `logdb.Database.transaction`."""
+        check_flag("read_only", read_only)
+        check_flag("guard_writes", guard_writes)
         return Committing(self._host, read_only, label, guard_writes)
 
     async def run(
@@ -323,12 +337,16 @@ class Database:
         **kwargs: P.kwargs,
     ) -> T:
         """As `run`, with the transaction's label and the bound on attempts given."""
+        check_body(body)
         pause = pauses(attempts)
         may_speculate = True
         while True:
             try:
                 async with Committing(self._host, False, label, False, may_speculate=may_speculate) as txn:
-                    return await body(txn, *args, **kwargs)
+                    running = body(txn, *args, **kwargs)
+                    if not isinstance(running, Awaitable):
+                        raise TypeError("run of logdb.aio takes an async function; that of logdb.Database a plain one")
+                    return await running
             except Misspeculated:
                 may_speculate = False
             except ConflictError:
@@ -340,6 +358,7 @@ class Database:
 
     async def outcome(self, txn_id: str, *, settle: bool = False) -> Outcome:
         """How the transaction with this id ended: see `logdb.Database.outcome`."""
+        check_flag("settle", settle)
         return await self._host.outcome(TxnId.parse(txn_id), settle)
 
     # ---- following
@@ -356,19 +375,20 @@ class Database:
 
         See `logdb.Database.watch`; what it raises may come with the first item, or when the result is awaited.
         """
-        watched = sync.watched_keys(prefix, keys)
-        after = None if since is None else sync.checked_version(since)
-        return Changes(self._host.feed(after, prefix, watched), timeout)
+        watched, wait_s = watched_keys(prefix, keys), checked_wait(timeout)
+        after = None if since is None else checked_version(since)
+        return Changes(self._host.feed(after, prefix, watched), wait_s)
 
     # ---- upkeep
 
     async def pin(self, name: str, version: int | None = None) -> int:
         """Keep a version (default: the newest) readable until `unpin(name)`. Returns it."""
         check_pin(name)
-        return await self._host.pin(name, None if version is None else sync.checked_version(version))
+        return await self._host.pin(name, None if version is None else checked_version(version))
 
     async def unpin(self, name: str) -> None:
         """Give up a pin. Raises KeyError."""
+        check_pin(name)
         await self._host.unpin(name)
 
     async def pins(self) -> dict[str, int]:
@@ -379,10 +399,12 @@ class Database:
         self, before: int | None = None, *, progress: Callable[[int], None] | None = None
     ) -> Compacted:
         """Drop what can only be seen by reading before version `before`: see `logdb.Database.compact`."""
-        return await self._host.compact(None if before is None else sync.checked_version(before), progress)
+        check_progress(progress)
+        return await self._host.compact(None if before is None else checked_version(before), progress)
 
     async def checkpoint(self, *, progress: Callable[[int], None] | None = None) -> int:
         """Bring the checkpoint of the map up to date. Returns the version covered."""
+        check_progress(progress)
         return await self._host.checkpoint(progress)
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Concatenate, NamedTuple, ParamSpec, TypeVar, overload
 
@@ -12,8 +12,17 @@ from logdb.embedded.feed import Change
 from logdb.errors import DatabaseClosed
 from logdb.hosts import Host
 from logdb.moments import moment, nanoseconds
-from logdb.store.conditions import check as check_condition
-from logdb.store.limits import MAX_KEY_BYTES, MAX_VALUE_BYTES, check_key, check_pin, check_size, check_value
+from logdb.store.arguments import (
+    check_flag,
+    check_progress,
+    checked_conditions,
+    checked_items,
+    checked_keys,
+    checked_version,
+    checked_wait,
+    watched_keys,
+)
+from logdb.store.limits import check_key, check_pin, check_value
 from logdb.store.mapping import Rows
 from logdb.store.ranges import key_range
 from logdb.store.records import Condition, TxnId
@@ -100,7 +109,7 @@ class Snapshot:
         limit: int | None = None,
     ) -> Iterator[tuple[bytes, bytes]]:
         """(key, value) of the keys in [start, end), or with `prefix`, in key order, backwards when `reverse`."""
-        low, high = key_range(start, end, prefix, limit)
+        low, high = key_range(start, end, prefix, limit, reverse)
         return rows_of(self._host.scan(low, high, self.version, reverse=reverse, limit=limit), limit)
 
     def history(self, key: bytes) -> Iterator[HistoryEntry]:
@@ -159,7 +168,7 @@ class Database:
 
         The whole iteration sees one snapshot, whatever is written meanwhile.
         """
-        low, high = key_range(start, end, prefix, limit)
+        low, high = key_range(start, end, prefix, limit, reverse)
         return rows_of(self._host.scan(low, high, reverse=reverse, limit=limit), limit)
 
     def history(self, key: bytes) -> Iterator[HistoryEntry]:
@@ -196,7 +205,7 @@ class Database:
 
     def time_of(self, version: int) -> dt.datetime | None:
         """When `version` was written (UTC), None if it lies before the oldest retained record or is 0."""
-        time = self._host.time_of(checked_version(version)) if version else None
+        time = self._host.time_of(version) if checked_version(version) else None
         return None if time is None else moment(time)
 
     # ---- writing
@@ -241,6 +250,8 @@ class Database:
         `label` names it to those whom it makes abort. `guard_writes`: abort too if a key that it writes without reading
         has changed since the snapshot. `read_only`: never aborts, and sees only what is durable. Raises ConflictError.
         """
+        check_flag("read_only", read_only)
+        check_flag("guard_writes", guard_writes)
         return Committing(self._host, read_only=read_only, label=label, guard_writes=guard_writes)
 
     def run(self, body: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -253,6 +264,7 @@ class Database:
         What is not found may still be on its way, from a client that sends it or did so before it died. `settle` ends
         that: if the log has nothing of it then it is aborted for ever, whatever comes later.
         """
+        check_flag("settle", settle)
         return self._host.outcome(TxnId.parse(txn_id), settle)
 
     # ---- following
@@ -270,12 +282,12 @@ class Database:
         Waits for more for ever, or ends when none has come for `timeout` seconds. Resume from the last item's
         `version`. Raises VersionTrimmed (also when compaction overtakes a slow reader), FutureVersion, Unavailable.
         """
-        watched = watched_keys(prefix, keys)
+        watched, wait_s = watched_keys(prefix, keys), checked_wait(timeout)
         feed = self._host.feed(None if since is None else checked_version(since), prefix, watched)
 
         def changes() -> Iterator[Change]:
             try:
-                while (change := feed.poll(timeout)) is not None:
+                while (change := feed.poll(wait_s)) is not None:
                     yield change
             finally:
                 feed.close()
@@ -291,6 +303,7 @@ class Database:
 
     def unpin(self, name: str) -> None:
         """Give up a pin. Raises KeyError."""
+        check_pin(name)
         self._host.unpin(name)
 
     @property
@@ -303,10 +316,12 @@ class Database:
 
         What is live stays, with its versions. Pins and running transactions hold it back: see the answer's `floor`.
         """
+        check_progress(progress)
         return self._host.compact(None if before is None else checked_version(before), progress)
 
     def checkpoint(self, *, progress: Callable[[int], None] | None = None) -> int:
         """Bring the checkpoint of the map up to date, so that opening replays nothing. Returns the version covered."""
+        check_progress(progress)
         return self._host.checkpoint(progress)
 
     @property
@@ -356,64 +371,11 @@ class Committing:
             txn.version = self._host.commit(txn)
 
 
-def checked_keys(keys: Iterable[bytes]) -> list[bytes]:
-    """Raises TypeError, ValueError."""
-    wanted = list(keys)
-    for key in wanted:
-        if key.__class__ is not bytes or not key:
-            check_key(key)
-    return wanted
-
-
 def rows_of(batches: Iterator[Rows], limit: int | None) -> Iterator[tuple[bytes, bytes]]:
     """The rows of batches, up to `limit`."""
     return islice(chain.from_iterable(batches), limit)
 
 
-def checked_items(items: Mapping[bytes, bytes | None]) -> dict[bytes, bytes | None]:
-    """A copy of what is to be written. Raises TypeError, ValueError, LimitExceeded."""
-    size = 0
-    for key, value in items.items():
-        if key.__class__ is not bytes or not 0 < len(key) <= MAX_KEY_BYTES:
-            check_key(key)
-        size += len(key)
-        if value is not None:
-            if value.__class__ is not bytes or len(value) > MAX_VALUE_BYTES:
-                check_value(key, value)
-            size += len(value)
-    check_size(size)
-    return dict(items)
-
-
-def checked_conditions(conditions: Iterable[Condition]) -> list[Condition]:
-    """The conditions of a test-and-multi-put. Raises TypeError, ValueError, KeyTooLarge."""
-    tested = list(conditions)
-    for condition in tested:
-        check_condition(condition)
-    return tested
-
-
 def tested_answer(gsn: int, verdict: Verdict, conditions: Sequence[Condition]) -> Tested:
     """The answer of a test-and-multi-put."""
     return Tested(verdict.committed, gsn, tuple(conditions[position] for position in verdict.failed))
-
-
-def checked_version(version: int) -> int:
-    """Raises TypeError, ValueError."""
-    if type(version) is not int:
-        raise TypeError(f"a version must be an int, not {type(version).__name__}")
-    if version < 0:
-        raise ValueError(f"a version must not be negative: {version}")
-    return version
-
-
-def watched_keys(prefix: bytes | None, keys: Iterable[bytes] | None) -> Collection[bytes] | None:
-    """Raises TypeError, ValueError."""
-    if prefix is not None and type(prefix) is not bytes:
-        raise TypeError(f"prefix must be bytes, not {type(prefix).__name__}")
-    if keys is None:
-        return None
-    watched = frozenset(keys)
-    for key in watched:
-        check_key(key)
-    return watched

@@ -7,9 +7,12 @@ else in local time.
 from __future__ import annotations
 
 import datetime as dt
+import math
 from typing import Final
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_FIRST_S: Final = -62_135_596_800
+_LAST_S: Final = 253_402_300_799
 
 
 def moment(time: int) -> dt.datetime:
@@ -18,12 +21,20 @@ def moment(time: int) -> dt.datetime:
 
 
 def nanoseconds(time: dt.datetime | float) -> int:
-    """A date (without a zone: local time), or seconds since the epoch, as ns since the epoch. Raises TypeError."""
+    """A date (without a zone: local time), or seconds since the epoch, as ns since the epoch, in the years 1 to 9999.
+
+    Raises TypeError, ValueError.
+    """
     if isinstance(time, dt.datetime):
-        return (time.astimezone(dt.UTC) - _EPOCH) // dt.timedelta(microseconds=1) * 1_000
+        try:
+            return (time.astimezone(dt.UTC) - _EPOCH) // dt.timedelta(microseconds=1) * 1_000
+        except (OverflowError, ValueError) as error:
+            raise ValueError(f"a time must lie in the years 1 to 9999 UTC: {time}") from error
     if isinstance(time, bool) or not isinstance(time, int | float):
         raise TypeError(f"a time must be a datetime or seconds since the epoch, not {type(time).__name__}")
-    return int(time * 1_000_000_000)
+    if isinstance(time, float) and not math.isfinite(time):
+        raise ValueError(f"a time must be a finite number of seconds since the epoch, not {time}")
+    return int(min(max(time, _FIRST_S), _LAST_S) * 1_000_000_000)
 
 
 def parsed(text: str, zone: dt.tzinfo | None = None) -> dt.datetime:

@@ -9,11 +9,12 @@ from os import PathLike
 from pathlib import Path
 
 from logdb.cluster.placement import Placement
-from logdb.database import Database, checked_version
+from logdb.database import Database
 from logdb.embedded import EmbeddedHost
 from logdb.embedded.directory import Directory
 from logdb.errors import Unavailable
 from logdb.log.segments.disk import described
+from logdb.store.arguments import checked_version
 from logdb.store.checkpoint import is_open
 
 IN_MEMORY = ":memory:"

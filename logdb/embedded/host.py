@@ -480,7 +480,7 @@ class EmbeddedHost:
         Raises Unavailable (nothing was ordered), ReadOnly, DatabaseClosed.
         """
         values: Mapping[bytes, Value] = writes
-        if label:
+        if label != "":
             check_label(label)
         large = digests = NO_LARGE
         for value in writes.values():

@@ -39,7 +39,7 @@ def check_label(label: str) -> None:
     """Raises TypeError or ValueError."""
     if type(label) is not str:
         raise TypeError(f"a label must be a str, not {type(label).__name__}")
-    if (size := len(label.encode())) > MAX_LABEL_BYTES:
+    if (size := _encoded_bytes("a label", label)) > MAX_LABEL_BYTES:
         raise ValueError(f"the label has {size:,} bytes, the limit is {MAX_LABEL_BYTES:,}; nothing was written")
 
 
@@ -47,7 +47,7 @@ def check_pin(name: str) -> None:
     """Raises TypeError, ValueError."""
     if type(name) is not str:
         raise TypeError(f"a pin's name must be a str, not {type(name).__name__}")
-    if not 0 < len(name.encode()) <= MAX_PIN_BYTES:
+    if not 0 < _encoded_bytes("a pin's name", name) <= MAX_PIN_BYTES:
         raise ValueError(f"a pin's name must have 1 to {MAX_PIN_BYTES} bytes")
 
 
@@ -55,6 +55,13 @@ def check_size(size: int) -> None:
     """`size`: bytes of all keys and values of one transaction. Raises TransactionTooLarge."""
     if size > MAX_TRANSACTION_BYTES:
         raise TransactionTooLarge(size, MAX_TRANSACTION_BYTES)
+
+
+def _encoded_bytes(what: str, text: str) -> int:
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{what} must be text that has a UTF-8 encoding, not {text!r:.100}") from error
 
 
 def _how_to_convert(thing: object) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from logdb.errors import KeyTooLarge
+from logdb.store.arguments import check_flag
 from logdb.store.limits import MAX_KEY_BYTES, check_key
 
 MAX_BOUND_BYTES: Final = MAX_KEY_BYTES + 1
@@ -13,10 +14,11 @@ MAX_LIMIT: Final = (1 << 63) - 1
 
 
 def key_range(
-    start: bytes | None, end: bytes | None, prefix: bytes | None, limit: int | None
+    start: bytes | None, end: bytes | None, prefix: bytes | None, limit: int | None, reverse: bool = False
 ) -> tuple[bytes | None, bytes | None]:
     """[start, end) of the keys that are meant; None: no bound. Raises TypeError, ValueError, KeyTooLarge."""
-    for name, bound in (("start", start), ("end", end)):
+    check_flag("reverse", reverse)
+    for name, bound in (("start", start), ("end", end), ("prefix", prefix)):
         if bound is not None and type(bound) is not bytes:
             raise TypeError(f"{name} must be bytes, not {type(bound).__name__}")
         if bound is not None and len(bound) > MAX_BOUND_BYTES:

@@ -103,7 +103,9 @@ class TxnId(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> TxnId:
-        """The inverse of str(). Raises ValueError."""
+        """The inverse of str(). Raises TypeError, ValueError."""
+        if type(text) is not str:
+            raise TypeError(f"a transaction id must be a str, not {type(text).__name__}")
         parts = re.fullmatch(r"([0-9a-f]{16})-([0-9]{1,20})", text)
         if parts is None:
             raise ValueError(f"{text!r} is not a transaction id (16 hexadecimal digits, a dash, a number)")

@@ -7,9 +7,12 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from types import CoroutineType
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from logdb.errors import ConflictError
+from logdb.store.arguments import check_attempts, check_body
+from logdb.store.limits import check_label
 from logdb.txn.transaction import Transaction
 
 ATTEMPTS = 50
@@ -62,11 +65,16 @@ def attempt(
     **kwargs: P.kwargs,
 ) -> T:
     """As `run`, with the transaction's label and the bound on attempts given."""
+    check_body(body)
     pause = pauses(attempts)
     while True:
         try:
             with db.transaction(label=label) as txn:
-                return body(txn, *args, **kwargs)
+                result = body(txn, *args, **kwargs)
+                if isinstance(result, CoroutineType):
+                    result.close()
+                    raise TypeError("an async function runs in a transaction of logdb.aio only")
+                return result
         except ConflictError:
             wait = next(pause, None)
             if wait is None:
@@ -85,11 +93,13 @@ def transactional(
     `label` names the transaction in the conflicts of others (default: the function's name); `attempts` bounds the
     retries.
     """
-    if attempts < 1:
-        raise ValueError(f"attempts must be at least 1, not {attempts}")
+    check_attempts(attempts)
+    if label is not None:
+        check_label(label)
 
     def decorate(body: Callable[..., Any]) -> Callable[..., Any]:
-        name = body.__name__ if label is None else label
+        check_body(body)
+        name = getattr(body, "__name__", "") if label is None else label
         import inspect
 
         if inspect.iscoroutinefunction(body):

@@ -11,6 +11,7 @@ from itertools import chain
 from typing import Protocol
 
 from logdb.errors import LogDBError, ReadOnly
+from logdb.store.arguments import check_items, listed
 from logdb.store.limits import check_key, check_label, check_size, check_value
 from logdb.store.mapping import Rows
 from logdb.store.ranges import key_range
@@ -93,7 +94,7 @@ class Workspace:
     belief: Belief | None = None
 
     def __init__(self, namer: Namer, *, read_only: bool, label: str, guard_writes: bool) -> None:
-        if label:
+        if label != "":
             check_label(label)
         self.snapshot = self.version = 0
         self.read_only, self.label, self.guard_writes = read_only, label, guard_writes
@@ -139,12 +140,12 @@ class Workspace:
         self._check_open()
         left = []
         for key in keys:
+            check_key(key)
             if key in self.writes:
                 value = self.writes[key]
                 if value is not None:
                     found[key] = value
             else:
-                check_key(key)
                 left.append(key)
         self.read_set.keys.update(left)
         return left
@@ -176,6 +177,7 @@ class Workspace:
 
     def multi_put(self, items: Mapping[bytes, bytes | None]) -> None:
         """Write all of `items`; None deletes. Raises ReadOnly, LimitExceeded."""
+        check_items(items)
         for key, value in items.items():
             if value is None:
                 self.delete(key)
@@ -297,10 +299,10 @@ class Transaction(Workspace):
     def get(self, key: bytes, default: bytes | None = None) -> bytes | None:
         """The value of `key` in this transaction's snapshot and writes, or `default`."""
         self._check_open()
+        check_key(key)
         if key in self.writes:
             value = self.writes[key]
         else:
-            check_key(key)
             self.read_set.keys.add(key)
             value = self.reader.get(key, self.snapshot)
         return default if value is None else value
@@ -317,7 +319,7 @@ class Transaction(Workspace):
     def multi_get(self, keys: list[bytes]) -> dict[bytes, bytes]:
         """The values of those keys that exist."""
         found: dict[bytes, bytes] = {}
-        left = self.unread(keys, found)
+        left = self.unread(listed(keys, "keys"), found)
         if left:
             found.update(self.reader.multi_get(left, self.snapshot)[1])
         return found
@@ -332,7 +334,7 @@ class Transaction(Workspace):
         limit: int | None = None,
     ) -> Iterator[tuple[bytes, bytes]]:
         """(key, value) in key order, own writes included. As far as it is consumed it is read: no phantoms."""
-        start, end = key_range(start, end, prefix, limit)
+        start, end = key_range(start, end, prefix, limit, reverse)
         return self._scan(start, end, reverse, limit)
 
     def _scan(

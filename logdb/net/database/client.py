@@ -260,7 +260,7 @@ class ClusterHost:
         self, writes: Mapping[bytes, bytes | None], label: str = "", conditions: Sequence[Condition] = ()
     ) -> tuple[int, Verdict]:
         """Write all if all conditions hold."""
-        if label:
+        if label != "":
             check_label(label)
         self.speculation.forget(writes)  # who follows begins with a question
         committed = await self._commit(calls.Commit(writes, label=label, conditions=tuple(conditions)))

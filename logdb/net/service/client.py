@@ -226,7 +226,7 @@ class RemoteHost:
         self, writes: Mapping[bytes, bytes | None], label: str = "", conditions: Sequence[Condition] = ()
     ) -> tuple[int, Verdict]:
         """Write all if all conditions hold."""
-        if label:
+        if label != "":
             check_label(label)
         self.speculation.forget(writes)  # who follows begins with a question
         txn_id = self.new_txn_id()
