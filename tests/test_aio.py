@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -282,5 +282,84 @@ def test_a_watch_tells_of_a_failed_disk_and_ends_with_the_database(tmp_path: Pat
     async def follow_to_the_end(db: logdb.aio.Database) -> None:
         async for _ in db.watch():
             pass
+
+    asyncio.run(main())
+
+
+async def turns_of_others(reads: Callable[[logdb.aio.Database], Awaitable[object]], db: logdb.aio.Database) -> int:
+    """How often another task had its turn while these reads were awaited."""
+    turns, done = 0, False
+
+    async def other() -> None:
+        nonlocal turns
+        while not done:
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(other())
+    await reads(db)
+    done = True
+    await task
+    return turns
+
+
+async def gets(db: logdb.aio.Database) -> None:
+    for _ in range(20_000):
+        await db.get(b"k1")
+
+
+async def large_gets(db: logdb.aio.Database) -> None:
+    for _ in range(40):
+        await db.get(b"large")
+
+
+async def multi_gets(db: logdb.aio.Database) -> None:
+    for _ in range(2_000):
+        await db.multi_get([b"k%d" % number for number in range(10)])
+
+
+async def transactions(db: logdb.aio.Database) -> None:
+    for _ in range(10_000):
+        async with db.transaction(read_only=True) as txn:
+            await txn.get(b"k1")
+
+
+async def snapshots(db: logdb.aio.Database) -> None:
+    for _ in range(10_000):
+        await (await db.at()).get(b"k1")
+
+
+async def scans(db: logdb.aio.Database) -> None:
+    for _ in range(200):
+        assert [key async for key, _ in db.scan(prefix=b"k1")]
+
+
+async def histories(db: logdb.aio.Database) -> None:
+    for _ in range(20_000):
+        assert [entry.version async for entry in db.history(b"k1")] == [3]
+
+
+async def changes(db: logdb.aio.Database) -> None:
+    async for change in db.watch(since=2):
+        if change.version == db.session:
+            break
+
+
+READS = [gets, large_gets, multi_gets, transactions, snapshots, scans, histories, changes]
+
+
+@pytest.mark.parametrize("reads", READS, ids=[reads.__name__ for reads in READS])
+def test_reads_let_others_have_their_turn(
+    tmp_path: Path, reads: Callable[[logdb.aio.Database], Awaitable[object]]
+) -> None:
+    """What is answered from memory is awaited without ever leaving the loop to others."""
+
+    async def main() -> None:
+        async with await logdb.aio.open(tmp_path / "data") as db:
+            await db.put(b"large", bytes(1 << 20))
+            await db.multi_put({b"k%d" % number: b"v" for number in range(100)})
+            await asyncio.gather(*[db.put(b"c", b"%d" % number) for number in range(2_000)])
+            turns = await turns_of_others(reads, db)
+            assert 10 <= turns <= 200
 
     asyncio.run(main())

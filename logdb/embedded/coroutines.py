@@ -1,7 +1,8 @@
 """The embedded host for the coroutines of one event loop: what waits for the disk leaves the loop, reads do not.
 
 Coroutines share syncs: those that commit while one is under way are made durable together by the next, in a thread of
-the host's own. Reads answer from memory and the map. Upkeep runs in threads.
+the host's own. Reads answer from memory and the map, and now and then let the other coroutines have their turn, which
+awaiting what is there already does not. Upkeep runs in threads.
 """
 
 from __future__ import annotations
@@ -34,6 +35,24 @@ Told = Callable[[BaseException | None], None]
 
 HANDOVER_S: Final = 0.0005
 """A sync that takes no longer costs the loop hardly more than to hand it to the thread and back."""
+
+
+TURN_KEYS: Final = 1_000
+"""After reading so many keys (or as many KiB), which takes about a millisecond, the others have their turn."""
+BATCH_KEYS: Final = 100
+"""A batch of a scan or a change counts as so many."""
+
+
+class Turn:
+    """How much the coroutines of one event loop may still read before the loop goes round."""
+
+    def __init__(self) -> None:
+        self.left = TURN_KEYS
+
+    async def end(self) -> None:
+        """Let all that are ready have their turn."""
+        self.left = TURN_KEYS
+        await asyncio.sleep(0)
 
 
 class Acknowledgements:
@@ -137,8 +156,8 @@ class Acknowledgements:
 class CoroutineFeed:
     """The change feed for one coroutine, which waits in a thread of the feed's own."""
 
-    def __init__(self, feed: Feed) -> None:
-        self._feed = feed
+    def __init__(self, feed: Feed, turn: Turn) -> None:
+        self._feed, self._turn = feed, turn
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="logdb-watch")
 
     async def begun(self) -> None:
@@ -146,7 +165,10 @@ class CoroutineFeed:
 
     async def poll(self, timeout: float | None) -> Change | None:
         """See `Feed.poll`."""
-        feed = self._feed
+        feed, turn = self._feed, self._turn
+        turn.left -= BATCH_KEYS
+        if turn.left < 0:
+            await turn.end()
         return feed.poll(0) or await asyncio.get_running_loop().run_in_executor(self._thread, feed.poll, timeout)
 
     async def close(self) -> None:
@@ -163,7 +185,12 @@ def _at_once(verb: Verb[P, T]) -> CoroutineVerb[P, T]:
     """The verb for what is answered from memory."""
 
     async def called(self: CoroutineHost, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return verb(self.host, *args, **kwargs)
+        answer = verb(self.host, *args, **kwargs)
+        turn = self.turn
+        turn.left -= 1
+        if turn.left < 0:
+            await turn.end()
+        return answer
 
     return called
 
@@ -184,6 +211,7 @@ class CoroutineHost:
         self.host = host
         self.path, self.read_only = host.path, host.read_only
         self.acknowledgements = Acknowledgements(host, in_loop=sync_in_loop)
+        self.turn = Turn()
 
     @property
     def closed(self) -> bool:
@@ -205,14 +233,40 @@ class CoroutineHost:
     at = _at_once(EmbeddedHost.at)
     at_time = _at_once(EmbeddedHost.at_time)
     time_of = _at_once(EmbeddedHost.time_of)
-    get = _at_once(EmbeddedHost.get)
-    multi_get = _at_once(EmbeddedHost.multi_get)
     pins = _at_once(EmbeddedHost.pins)
     outcome = _aside(EmbeddedHost.outcome)
     pin = _aside(EmbeddedHost.pin)
     unpin = _aside(EmbeddedHost.unpin)
     compact = _aside(EmbeddedHost.compact)
     checkpoint = _aside(EmbeddedHost.checkpoint)
+
+    async def get(self, key: bytes, at: int | None = None) -> bytes | None:
+        """See `EmbeddedHost.get`."""
+        value = self.host.get(key, at)
+        turn = self.turn
+        turn.left -= 1 if value is None else 1 + (len(value) >> 10)
+        if turn.left < 0:
+            await turn.end()
+        return value
+
+    async def multi_get(self, keys: list[bytes], at: int | None = None) -> tuple[int, list[tuple[bytes, bytes]]]:
+        """See `EmbeddedHost.multi_get`."""
+        answer = self.host.multi_get(keys, at)
+        turn = self.turn
+        found = answer[1]
+        turn.left -= 1 + len(keys) + (len(found) * len(found[0][1]) >> 10 if found else 0)  # alike, as a rule
+        if turn.left < 0:
+            await turn.end()
+        return answer
+
+    async def _each(self, items: Iterator[T], keys: int) -> AsyncIterator[T]:
+        """`keys`: as how many an item counts."""
+        turn = self.turn
+        for item in items:
+            turn.left -= keys
+            if turn.left < 0:
+                await turn.end()
+            yield item
 
     def scan(
         self,
@@ -224,11 +278,11 @@ class CoroutineHost:
         limit: int | None = None,
     ) -> AsyncIterator[Rows]:
         """See `EmbeddedHost.scan`."""
-        return _each(self.host.scan(start, end, at, reverse=reverse, limit=limit))
+        return self._each(self.host.scan(start, end, at, reverse=reverse, limit=limit), BATCH_KEYS)
 
     def history(self, key: bytes, at: int | None = None) -> AsyncIterator[tuple[int, bytes | None]]:
         """See `EmbeddedHost.history`."""
-        return _each(self.host.history(key, at))
+        return self._each(self.host.history(key, at), 1)
 
     def new_txn_id(self) -> TxnId:
         """An id that no transaction has."""
@@ -244,6 +298,10 @@ class CoroutineHost:
     async def begin_work(self, work: Workspace) -> CoroutineHost:
         """Give a transaction its snapshot, and what reads it."""
         self.host.begin_work(work)
+        turn = self.turn
+        turn.left -= 1
+        if turn.left < 0:
+            await turn.end()
         return self
 
     def end(self, holder: object) -> None:
@@ -265,7 +323,7 @@ class CoroutineHost:
 
     def feed(self, since: int | None, prefix: bytes | None, keys: Collection[bytes] | None) -> CoroutineFeed:
         """See `EmbeddedHost.feed`."""
-        return CoroutineFeed(self.host.feed(since, prefix, keys))
+        return CoroutineFeed(self.host.feed(since, prefix, keys), self.turn)
 
     async def close(self) -> None:
         """Make durable what was written and release the directory."""
@@ -274,7 +332,3 @@ class CoroutineHost:
         finally:
             await self.acknowledgements.close()
 
-
-async def _each(items: Iterator[T]) -> AsyncIterator[T]:
-    for item in items:
-        yield item
