@@ -78,9 +78,12 @@ def find_damage(path: Path, tables: Collection[bytes], *, all_of_it: bool) -> st
     """
     file = path / DATA
     try:
-        status = _identity(os.stat(file))
+        found = os.stat(file)
     except FileNotFoundError:
         return None
+    if not found.st_size:  # LMDB makes a new environment of it
+        return None
+    status = _identity(found)
     noted = None if all_of_it else _noted(path)
     if noted is not None and noted[1] == status:
         return None

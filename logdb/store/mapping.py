@@ -31,8 +31,9 @@ from logdb.store.records import Relocated, Value
 from logdb.store.values import Values
 
 SCAN_ROWS = 1_000
-FIRST_ROWS, MOST_ROWS = 256, 2048
-"""A scan begins with small batches, since many end soon, and goes on with larger ones, which cost less for each row."""
+FIRST_ROWS, MOST_ROWS = 256, 512
+"""A scan begins with small batches, since many end soon, and goes on with larger ones, which cost less for each row
+until they outgrow the caches of the processor."""
 VALUE_OF = itemgetter(1)
 
 Rows = Iterable[tuple[bytes, bytes]]

@@ -1,0 +1,36 @@
+"""Bugs that a power failure must show."""
+
+from __future__ import annotations
+
+import unittest.mock
+from collections.abc import Callable
+from typing import Any
+
+from logdb.embedded import host
+from logdb.embedded.checkpointer import Checkpointer
+from logdb.embedded.host import EmbeddedHost
+from logdb.log import LocalLog
+from tests.planting import Plants, planted
+
+PLANTED: Plants = {}
+
+
+@planted(EmbeddedHost, "acknowledge", PLANTED)
+def acknowledge_before_the_sync(right: Callable[..., None], host: EmbeddedHost, gsn: int) -> None:
+    """A commit returns when it is ordered."""
+
+
+@planted(Checkpointer, "_finish", PLANTED)
+def let_a_checkpoint_cover_what_is_not_durable(right: Callable[..., None], checkpointer: Any, progress: Any) -> None:
+    target = checkpointer._unfinished[0]
+    with unittest.mock.patch.object(LocalLog, "wait_durable"):
+        right(checkpointer, progress)
+    checkpointer._host.log.wait_durable(target)
+
+
+@planted(host, "compact", PLANTED)
+def prune_before_the_compaction_is_in_the_log(right: Callable[..., Any], host: Any, floor: int, progress: Any) -> Any:
+    host.checkpoint()
+    for _ in host.coordinator.map.checkpoint.prune(floor):
+        pass
+    return right(host, floor, progress)
