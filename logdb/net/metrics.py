@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import socket
 import ssl
 import sys
+import threading
 from collections.abc import Iterator
 from itertools import accumulate
-from typing import Any
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -19,6 +22,11 @@ from logdb.log.scalog.ordering import OrderingReplica
 from logdb.net.disk_worker import SYNC_BOUNDS_S
 from logdb.net.server import Server
 from logdb.net.service.addresses import is_loopback
+
+AT_ONCE: Final = 8
+"""So many requests are answered at once, each in a thread; others are hung up on."""
+ANSWER_S: Final = 5.0
+"""A request that has not been answered within this time is hung up on."""
 
 logger = logging.getLogger("logdb.server")
 
@@ -125,13 +133,39 @@ class MetricsPort:
         except OSError as error:
             raise Unavailable(f"{address} cannot be listened on: {error.strerror or error}") from error
         self._http.handle_error = _failed  # type: ignore[method-assign]  # it would print a traceback
+        self._http.process_request = self._process  # type: ignore[method-assign]
+        self._http.socket.listen(128)  # a queue of 5 makes others wait for seconds
+        self._slots = threading.BoundedSemaphore(AT_ONCE)
         self.address = f"{host}:{self._http.server_port}"
+
+    def _process(self, request: Any, client_address: Any) -> None:
+        """Begin to answer, in a thread, unless there are too many already."""
+        if not self._slots.acquire(blocking=False):
+            self._http.shutdown_request(request)
+            return
+        threading.Thread(target=self._process_in_thread, args=(request, client_address), daemon=True).start()
+
+    def _process_in_thread(self, request: Any, client_address: Any) -> None:
+        ending = threading.Timer(ANSWER_S, _end, (request,))
+        ending.daemon = True
+        ending.start()
+        try:
+            request.settimeout(ANSWER_S)
+            self._http.process_request_thread(request, client_address)  # type: ignore[attr-defined]
+        finally:
+            ending.cancel()
+            self._slots.release()
 
     def close(self) -> None:
         """Stop answering."""
         self._http.shutdown()
         self._http.server_close()
         self._thread.join()
+
+
+def _end(request: Any) -> None:
+    with contextlib.suppress(OSError):
+        request.shutdown(socket.SHUT_RDWR)
 
 
 def _failed(request: Any, client_address: Any) -> None:

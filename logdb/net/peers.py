@@ -26,6 +26,7 @@ import grpc
 from logdb.errors import AccessDenied, Unavailable
 from logdb.log.cores import Address
 from logdb.net.answers import Answers, Share
+from logdb.net.connections import connection_options
 from logdb.net.forked import claim_grpc
 from logdb.net.limits import MAX_PARCEL_BYTES, PARCEL_BYTES, WireError
 from logdb.net.parcels import EXCHANGE, Hello, Mail, Refusal, Role, pack, pack_hello, pack_refusal, unpack, why_not
@@ -411,7 +412,7 @@ class Peers:
         """Listen, with the services that `others` add. Returns the port. Raises Unavailable."""
         _check_free(address)
         claim_grpc()
-        server = aio.server(options=OPTIONS)
+        server = aio.server(options=[*OPTIONS, *connection_options()])
         handler = grpc.stream_stream_rpc_method_handler(self._exchange)
         service, method = EXCHANGE[1:].split("/")
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: handler}),))

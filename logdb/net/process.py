@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from logdb.net.config import AnyServerConfig
+from logdb.net.connections import raise_open_files
 from logdb.net.server import Server
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
@@ -22,6 +23,7 @@ async def serve(config: AnyServerConfig, ready: Callable[[Server], None]) -> Non
     Raises what keeps it from starting, and what ends it: Damaged, Unavailable, DatabaseInUse, NotADatabase, LogFailed,
     ProtocolViolation, AssertionError.
     """
+    raise_open_files()
     server = Server(config)
     loop, ending = asyncio.get_running_loop(), asyncio.Event()
     for number in SIGNALS:

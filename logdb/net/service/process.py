@@ -12,6 +12,7 @@ from pathlib import Path
 
 from logdb.embedded import EmbeddedHost
 from logdb.embedded.coroutines import CoroutineHost
+from logdb.net.connections import raise_open_files
 from logdb.net.security.gate import Gate, Security
 from logdb.net.service.addresses import parsed
 from logdb.net.service.server import Server
@@ -43,6 +44,7 @@ def serve(
 async def _serve(
     path: Path, listen: str, gate: Gate, ready: Callable[[str], None], progress: Callable[[int, int], None] | None
 ) -> None:
+    raise_open_files()
     with _told_to_stop() as told:
         opening = functools.partial(EmbeddedHost.open, path, read_only=False, create=True, progress=progress)
         host = CoroutineHost(await asyncio.to_thread(opening), sync_in_loop=True)

@@ -14,6 +14,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from logdb.embedded.coroutines import CoroutineHost
 from logdb.errors import AccessDenied, Unavailable
 from logdb.net.answers import Advanced, Answers
+from logdb.net.connections import connection_options
 from logdb.net.forked import claim_grpc
 from logdb.net.limits import WireError
 from logdb.net.proto import database_pb2 as pb
@@ -56,7 +57,8 @@ class Server:
         self._database = host.host.log_id or secrets.token_bytes(16)
         self._sessions: set[Session] = set()
         self._stopping = False
-        options = (*MESSAGE_OPTIONS, ("grpc.so_reuseport", 0), ("grpc.http2.min_ping_interval_without_data_ms", 5_000))
+        pings = ("grpc.http2.min_ping_interval_without_data_ms", 5_000)
+        options = (*MESSAGE_OPTIONS, *connection_options(), ("grpc.so_reuseport", 0), pings)
         claim_grpc()
         self._server = grpc.aio.server(options=options)
         self._health: Any = health.aio.HealthServicer()  # type: ignore[attr-defined]

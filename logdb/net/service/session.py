@@ -324,6 +324,7 @@ class Session:
                 self._answer(response, reads=reads)
 
         task = asyncio.create_task(answered())
+        task.add_done_callback(lambda _: answer.close())  # it never began if the stream has ended at once
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
