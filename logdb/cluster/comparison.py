@@ -2,8 +2,8 @@
 
 What a server holds is a function of the log, so two servers at one version hold the same. Now and then each sends its
 peers a digest of what it has decided since the last comparison, and of a part of its map; after a restart that is all
-that it remembers. A server that differs from at least half of all stops: it may have given wrong answers, and nothing
-that it would do next is sure to mend that.
+that it remembers. A server that differs from at least half of all stops, since its answers may be wrong. It does not
+wipe itself: only an operator can say which servers are right.
 """
 
 from __future__ import annotations
@@ -48,7 +48,6 @@ class Comparison:
         if not self._peers or self._request or version < max(floor, 1):
             return
         end = self._replica.end_of_excerpt(self._key)
-
 
         def ended(is_known: bool) -> None:
             if is_known:
