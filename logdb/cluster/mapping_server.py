@@ -6,9 +6,11 @@ empty one, which takes a checkpoint from another or replays. PROTOCOL.md says wh
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
+from itertools import chain
 from random import Random
 from typing import Any, NamedTuple
 
@@ -17,6 +19,7 @@ from logdb.cluster.compactor import Compactor
 from logdb.cluster.comparison import Comparison
 from logdb.cluster.line import TIMER, LogLine
 from logdb.cluster.messages import (
+    Aborted,
     Answered,
     Answers,
     AskSlice,
@@ -31,6 +34,7 @@ from logdb.cluster.messages import (
     Consistency,
     Cursor,
     Decided,
+    History,
     Hold,
     MapRows,
     Nothing,
@@ -39,6 +43,7 @@ from logdb.cluster.messages import (
     Read,
     Reads,
     Result,
+    Scan,
     Slice,
     Verdicts,
 )
@@ -80,6 +85,14 @@ class MappingConfig:
     takeover_ns: int = 2 * SECOND
 
 
+MAX_DUE = 64
+"""So many pages for one client may be due; it is told to ask again for others."""
+MAX_WAITING = 10_000
+"""So many reads may wait: beyond that a client that has more than a quarter of them is told to ask again."""
+PAGES = frozenset({Aborted, History, Scan})
+"""Questions with long answers."""
+
+
 class Waiting(NamedTuple):
     """A read that cannot be answered yet. `since`: when it came."""
 
@@ -118,6 +131,10 @@ class MappingServer:
         self._unasked: list[Waiting] = []
         self._waiting: list[tuple[int, int, Waiting]] = []
         self._waits: dict[TxnId, dict[Address, int]] = {}
+        # Those that can be answered, by whom they are from; so many bytes may still be answered in this event.
+        self._due: dict[Address, deque[Waiting]] = {}
+        self._room = config.answer_bytes
+        self._go_on = Alarm(self._answer_due)
         self._tidy = Alarm(self._forget_old)
         self._decide = Alarm(self._look_round)
         self._is_declaring = False
@@ -171,6 +188,7 @@ class MappingServer:
     def handle(self, event: Event, now: int) -> list[Effect]:
         """What to do about an event. Raises ProtocolViolation."""
         self._desk.now = now
+        self._room = self.config.answer_bytes
         if type(event) is Received:
             own = self._messages.get(type(event.message))
             if own is None:
@@ -297,7 +315,7 @@ class MappingServer:
     # ---- reads
 
     def _reads(self, message: Reads, sender: Address) -> None:
-        if self._joined is not None:
+        if self._joined is not None or self._has_too_many(sender):
             self._desk.send(sender, Busy(tuple([read.number for read in message.reads])))
             return
         now, applied = self._desk.now, self.replica.applied
@@ -316,6 +334,14 @@ class MappingServer:
                 self._unasked.append(waiting)
         self._ask_tail()
         self._look_after()
+
+    def _has_too_many(self, sender: Address) -> bool:
+        """Whether a client has too many reads that wait."""
+        due = self._due.get(sender, ())
+        if len(due) + len(self._unasked) + len(self._asked) + len(self._waiting) < MAX_WAITING:
+            return False
+        waiting = chain(self._unasked, self._asked, (entry[2] for entry in self._waiting))
+        return len(due) + sum([one.address == sender for one in waiting]) > MAX_WAITING // 4
 
     def _ask_tail(self) -> None:
         """One question for all reads that have come before it is put (DBS-3)."""
@@ -350,6 +376,34 @@ class MappingServer:
             self._answer(heappop(queue)[2])
 
     def _answer(self, waiting: Waiting) -> None:
+        """Answer now, or in turn with those of other clients when enough has been answered in this event."""
+        if self._room > 0 and not self._due:
+            self._answer_now(waiting)
+            return
+        queue = self._due.setdefault(waiting.address, deque())
+        if len(queue) >= MAX_DUE and type(waiting.read.question) in PAGES:
+            self._desk.send(waiting.address, Busy((waiting.read.number,)))
+            return
+        queue.append(waiting)
+        self._desk.set(self._go_on, self._desk.now + 1)
+
+    def _answer_due(self) -> None:
+        """The next of each client that waits, until enough has been answered."""
+        due = self._due
+        if self._joined is not None:
+            for address, queue in due.items():
+                self._desk.send(address, Busy(tuple([waiting.read.number for waiting in queue])))
+            due.clear()
+        while due and self._room > 0:
+            address = next(iter(due))
+            queue = due.pop(address)
+            self._answer_now(queue.popleft())
+            if queue:
+                due[address] = queue
+        if due:
+            self._desk.set(self._go_on, self._desk.now + 1)
+
+    def _answer_now(self, waiting: Waiting) -> None:
         read = waiting.read
         at = self.replica.applied
         if read.consistency == Consistency.SNAPSHOT and type(read.question) is not Outcome:
@@ -359,6 +413,7 @@ class MappingServer:
 
     def _send(self, waiting: Waiting, version: int, result: Result) -> None:
         self.answered += 1
+        self._room -= bytes_of(result)
         self._answers.setdefault(waiting.address, []).append(Answered(waiting.read.number, version, result))
 
     def _at_time(self, waiting: Waiting) -> None:

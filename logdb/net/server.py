@@ -251,12 +251,19 @@ class Server:
         )
         is_ordering = isinstance(self.config, OrderingServerConfig)
         self.peers.receive = self._receive_from_replicas if is_ordering else self.host.receive
+        if isinstance(self.config, StorageServerConfig):
+            self.peers.lost = self._lost
         self.host.start()
         if self.host.ended.done():
             self._how_it_ended()
         elif self.checkpoints is not None:
             assert isinstance(self.host.core, MappingServer)
             self.checkpoints.begin(self.host.core)
+
+    def _lost(self, peer: Address) -> None:
+        """Clients come back under another name; servers are told by their protocols' own time-outs."""
+        if self.host is not None and ":" not in peer:
+            self.host.lost(peer)
 
     def _fail(self, why: BaseException) -> None:
         if self.host is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
@@ -93,6 +94,27 @@ def some_history(seed: int, records: int) -> list[Record]:
 
 
 # ---- reads
+
+
+def test_many_pages_are_answered_in_turns_with_other_clients() -> None:
+    """A page for each event; of a client that asks for very many some are refused."""
+    server = Server(*[commit(number, {b"%d" % number: b"v" * 200}) for number in range(1, 11)], answer_bytes=1_000)
+    scans = [Read(100 + number, SESSION, 0, Scan(None, None, False, 1_000)) for number in range(100)]
+    server.give("greedy", Reads(tuple(scans)))
+    assert len(server.told()) == 1
+    (busy,) = [message.numbers for _, message in server.take(Busy)][:1]
+    assert min(busy) > 100
+    number = server.read(Get((b"1",)), sender="other")
+    answered: dict[int, Any] = {}
+    for turn in range(3):
+        server.wait(1)
+        answered |= server.told()
+        assert len(answered) <= 2 * (turn + 1)
+    assert answered[number] == (10, Entries(((1, b"v" * 200),)))
+    while found := (server.wait(1), server.told())[1]:
+        answered |= found
+    assert len(answered) == 1 + 64
+    server.core.check_invariants()
 
 
 def test_a_linearizable_read_waits_for_a_tail_that_was_asked_for_after_it_came() -> None:

@@ -8,12 +8,14 @@ when the log has moved, was trimmed, or the shard is complete (SCA-10).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from logdb.log.cores import Address, Send, SendStored, SendStretches, Stretch, Unreadable
 from logdb.log.scalog.messages import AskTime, Found, Not, NotFound, Pull, Pulled, Read, Replicate, TimeIs
 from logdb.log.scalog.shard import Shard
 
+MAX_PARKED = 1000
+"""So many questions of one sender wait at once."""
 RANGES_PER_PULL = 4096
 """A pull looks at no more of the chain at once."""
 
@@ -23,7 +25,7 @@ class Reading:
 
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
-        self._parked: dict[tuple[Address, int], Read | Pull] = {}
+        self._parked: dict[Address, dict[int, Read | Pull]] = {}
         self._by_gsn: list[tuple[int, Address, int]] = []
 
     # ---- one record
@@ -111,14 +113,26 @@ class Reading:
         elif message.gsn < shard.oldest:
             self._not(message.request, Not.TRIMMED, sender)
         elif message.gsn > shard.reached():
-            key = sender, message.request
-            before = self._parked.get(key)
-            self._parked[key] = message
-            if before is None or before.gsn != message.gsn:
-                heappush(self._by_gsn, (message.gsn, *key))
+            self._park(message, sender)
         else:
             return True
         return False
+
+    def _park(self, message: Read | Pull, sender: Address) -> None:
+        parked = self._parked.setdefault(sender, {})
+        before = parked.get(message.request)
+        if before is None and len(parked) >= MAX_PARKED:
+            self._not(message.request, Not.HERE, sender)
+            return
+        parked[message.request] = message
+        if before is None or before.gsn != message.gsn:
+            heappush(self._by_gsn, (message.gsn, sender, message.request))
+
+    def forget(self, sender: Address) -> None:
+        """A client is gone: nobody waits for what it has asked."""
+        if self._parked.pop(sender, None):
+            self._by_gsn = [entry for entry in self._by_gsn if entry[1] != sender]
+            heapify(self._by_gsn)
 
     def wake(self) -> None:
         """Answer whoever waited for what is known, or trimmed, by now."""
@@ -126,9 +140,12 @@ class Reading:
         reached = max(shard.reached(), shard.oldest - 1)
         while waiting and waiting[0][0] <= reached:
             gsn, sender, request = heappop(waiting)
-            message = self._parked.get((sender, request))
+            parked = self._parked.get(sender, {})
+            message = parked.get(request)
             if message is not None and message.gsn == gsn:
-                del self._parked[sender, request]
+                del parked[request]
+                if not parked:
+                    del self._parked[sender]
                 if isinstance(message, Read):
                     self.on_read(message, sender)
                 else:
@@ -136,8 +153,9 @@ class Reading:
 
     def leave(self) -> None:
         """This server is no member any more: others can answer."""
-        for sender, request in self._parked:
-            self._not(request, Not.HERE, sender)
+        for sender, parked in self._parked.items():
+            for request in parked:
+                self._not(request, Not.HERE, sender)
         self._parked.clear()
         self._by_gsn.clear()
 

@@ -14,6 +14,7 @@ from logdb.log.cores import (
     Effect,
     Event,
     Journal,
+    Lost,
     Persisted,
     ProtocolViolation,
     Received,
@@ -131,6 +132,8 @@ class StorageServer:
             return self._do(now, self._membership.on_persisted, event.journal, event.end)
         if type(event) is Timer:
             return self._do(now, self._meta.flush if event.name == META else self._membership.on_tick)
+        if type(event) is Lost:
+            return self._do(now, self._reading.forget, event.peer)
         if type(event) is Unreadable:
             return self._do(now, self._reading.on_unreadable, event)
         raise ProtocolViolation(f"a storage server was given {event!r}")

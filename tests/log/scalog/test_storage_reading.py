@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from logdb.log.contract import LogRecord
-from logdb.log.cores import Received, SendStored, SendStretches, Unreadable
+from logdb.log.cores import Lost, Received, SendStored, SendStretches, Unreadable
+from logdb.log.scalog import reading
 from logdb.log.scalog.messages import (
     END,
     AskTime,
@@ -63,6 +64,30 @@ def test_a_gsn_of_another_shard_is_told_so(cluster: Cluster) -> None:
         answer = read(cluster, gsn)
         assert isinstance(answer, NotFound)
         assert answer.why is Not.SHARD
+
+
+def test_a_client_that_is_gone_waits_for_nothing(cluster: Cluster) -> None:
+    host = cluster.hosts[1]
+    for gsn in (12, 1 << 60):
+        host.receive(Read(gsn, SHARD, gsn))
+        host.receive(Pull(gsn + 1, SHARD, gsn, None, 1))
+    assert len(host.core._reading._by_gsn) == 4
+    host.handle(Lost("client"))
+    assert not host.core._reading._by_gsn
+    assert not host.core._reading._parked
+    cluster.last = 12
+    cluster.tell(links=())
+    assert answers(cluster) == []
+
+
+def test_questions_that_wait_have_a_limit(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "MAX_PARKED", 2)
+    for request in (1, 2, 2, 3):
+        cluster.hosts[1].receive(Read(request, SHARD, 12))
+    cluster.hosts[1].receive(Read(4, SHARD, 12), "another")
+    (answer,) = answers(cluster)
+    assert isinstance(answer, NotFound)
+    assert (answer.request, answer.why) == (3, Not.HERE)
 
 
 def test_a_read_ahead_of_the_log_waits_until_the_log_has_come_there(cluster: Cluster) -> None:
