@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 import sys
 from pathlib import Path
 from typing import Any, Final
@@ -88,6 +89,21 @@ def from_json(value: Json) -> bytes:
     if isinstance(value, dict) and value.keys() == {"base64"} and isinstance(value["base64"], str):
         return _decoded(value["base64"])
     raise ValueError('it is neither a string nor {"base64": "..."}')
+
+
+def _no_json(constant: str) -> Any:
+    raise ValueError(f"{constant} is no JSON (write null, or a string)")
+
+
+_DECODER: Final = json.JSONDecoder(parse_constant=_no_json)
+
+
+def parsed_json(text: str) -> Any:
+    """What a JSON text means. Raises ValueError: also for NaN and infinities, and for what is nested too deeply."""
+    try:
+        return _DECODER.decode(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def to_csv(data: bytes) -> str:

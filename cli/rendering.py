@@ -23,7 +23,7 @@ Cell = bytes | str | int | float | None
 
 def line(document: Any) -> str:
     """One line of JSON."""
-    return json.dumps(document, ensure_ascii=False)
+    return json.dumps(document, ensure_ascii=False, allow_nan=False)
 
 
 def emit(document: Any) -> None:

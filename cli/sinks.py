@@ -13,13 +13,13 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Final, cast
 
-from .encoding import escaped, to_csv, to_json
+from .encoding import escaped, parsed_json, to_csv, to_json
 from .failing import BadInput
 from .sources import parquet_library
 
 PARQUET_ROWS: Final = 20_000
 GZIP_LEVEL: Final = 6
-_ENCODER: Final = json.JSONEncoder(ensure_ascii=False)
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 
 Rows = Iterator[tuple[bytes, bytes]]
 
@@ -133,7 +133,7 @@ def _text(file: IO[bytes]) -> Iterator[io.TextIOWrapper]:
 
 def _json_object(key: bytes, value: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(value)
+        found = parsed_json(value.decode(json.detect_encoding(value), "surrogatepass"))
     except ValueError:
         found = None
     if not isinstance(found, dict):

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import csv
+import errno
 import functools
 import gzip
 import io
 import json
 import sys
 import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Final
 
+from .encoding import parsed_json
 from .failing import BadInput, Failure
 
 FORMATS: Final = ("csv", "jsonl", "parquet")
@@ -87,8 +88,16 @@ class TextSource(Source):
                     yield line.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
             raise BadInput(f"{self.where(number)}: byte {error.start + 1} is not UTF-8") from error
-        except (EOFError, zlib.error, gzip.BadGzipFile, zipfile.BadZipFile) as error:
+        except BadInput:
+            raise
+        except Exception as error:  # damaged archives raise whatever their bytes lead to
+            if not self._is_packed or _is_of_system(error):
+                raise
             raise BadInput(f"{self.where(number + 1)}: it cannot be unpacked: {error}") from error
+
+    @property
+    def _is_packed(self) -> bool:
+        return self.path.endswith((".gz", ".zip"))
 
     @contextmanager
     def _unpacked(self) -> Iterator[IO[bytes]]:
@@ -164,7 +173,7 @@ class JsonLinesSource(TextSource):
             if line.isspace():
                 continue
             try:
-                row = json.loads(line.rstrip("\r\n"))
+                row = parsed_json(line.rstrip("\r\n"))
             except ValueError as error:
                 column = f", column {error.colno}" if isinstance(error, json.JSONDecodeError) else ""
                 reason = error.msg if isinstance(error, json.JSONDecodeError) else error
@@ -192,7 +201,9 @@ class ParquetSource(Source):
                 raise BadInput(f"{path}: the directory holds no .parquet file")
         try:
             self.total = sum(self._parquet.read_metadata(file).num_rows for file in self._files)
-        except ValueError as error:
+        except Exception as error:  # as below
+            if _is_of_system(error):
+                raise
             raise BadInput(f"{path}: {error}") from error
         self._done = 0
 
@@ -203,12 +214,42 @@ class ParquetSource(Source):
         try:
             for file in self._files:
                 with self._parquet.ParquetFile(file) as opened:
+                    names = opened.schema_arrow.names
+                    if len(set(names)) != len(names):
+                        twice = next(name for name in names if names.count(name) > 1)
+                        raise BadInput(f"{self.where(self._done + 1, twice)}: the column is named twice")
                     for batch in opened.iter_batches(PARQUET_ROWS):
-                        for row in batch.to_pylist():
+                        for row in self._python(batch):
                             self._done += 1
                             yield self._done, row
-        except ValueError as error:
+        except BadInput:
+            raise
+        except Exception as error:  # damaged files raise whatever their bytes lead to
+            if _is_of_system(error):
+                raise
             raise BadInput(f"{self.where(self._done + 1)}: {error}") from error
+
+    def _python(self, batch: Any) -> Iterator[Row]:
+        """The rows of a batch of Arrow's. Raises BadInput for what Python has not, such as a date after 9999."""
+        try:
+            yield from batch.to_pylist()
+            return
+        except Exception:
+            pass  # of which row and column, is found one by one
+        for at in range(batch.num_rows):
+            row: Row = {}
+            for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                try:
+                    row[name] = column[at].as_py()
+                except Exception as error:
+                    place = self.where(self._done + 1, name)
+                    raise BadInput(f"{place}: {column.type} that cannot be read: {error}") from error
+            yield row
+
+
+def _is_of_system(error: Exception) -> bool:
+    """Whether it is the system that could not read, and not the bytes that make no sense (a place before the file)."""
+    return isinstance(error, OSError) and error.errno not in (None, errno.EINVAL)
 
 
 def parquet_library() -> Any:

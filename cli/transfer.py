@@ -17,6 +17,7 @@ from typing import Any, Final
 import click
 
 from logdb import Database, LogDBError
+from logdb.store.limits import check_key, check_value
 
 from . import rendering
 from .encoding import from_csv, from_json
@@ -24,7 +25,7 @@ from .failing import FAILED, INTERRUPTED, BadInput, Failure
 from .interrupts import Interrupts
 from .session import Moment, Session, as_json, database, label, moment, moment_of, snapshot
 from .sinks import published, write_csv, write_fields, write_json_lines, write_json_values, write_parquet
-from .sources import FORMATS, Row, Source, format_of, open_source
+from .sources import FORMATS, ParquetSource, Row, Source, format_of, open_source
 
 BATCH_BYTES: Final = 8 << 20
 EXPORTED_FORMATS: Final = (*FORMATS, "delta")
@@ -183,7 +184,13 @@ class Import:
 
             for number, row in islice(source.rows(), self._skip, None):
                 key, value = self._entry(number, row)
-                items[prefix + key] = value
+                key = prefix + key
+                try:
+                    check_key(key)
+                    check_value(key, value)
+                except ValueError as error:
+                    raise BadInput(f"{source.where(number)}: {error}") from error
+                items[key] = value
                 count += 1
                 size += len(key) + len(value)
                 if count >= self._batch or size >= BATCH_BYTES:
@@ -221,6 +228,8 @@ def _restored(source: Source, kind: str) -> Entry:
 def _composed(source: Source, template: list[tuple[str, str, str]]) -> Entry:
     """Rows as JSON objects, under the key that `template` (text, column, format) makes."""
 
+    nulls = isinstance(source, ParquetSource)
+
     def entry(number: int, row: Row) -> tuple[bytes, bytes]:
         parts = []
         for text, column, spec in template:
@@ -236,9 +245,13 @@ def _composed(source: Source, template: list[tuple[str, str, str]]) -> Entry:
                 raise BadInput(f"{source.where(number, column)}: it is empty, and the key needs it")
             try:
                 parts.append(format(cell if spec else _as_text(cell), spec))
-            except (ValueError, TypeError) as error:
-                raise BadInput(f"{source.where(number, column)}: {cell!r} as {spec!r}: {error}") from error
-        return "".join(parts).encode("utf-8", "surrogatepass"), _json_object(row)
+            except (ValueError, TypeError, OverflowError, MemoryError, RecursionError) as error:
+                why = str(error) or "it is too long"
+                raise BadInput(f"{source.where(number, column)}: {cell!r:.40} as {spec!r}: {why}") from error
+        try:
+            return "".join(parts).encode("utf-8", "surrogatepass"), _json_object(row, nulls)
+        except (ValueError, RecursionError) as error:
+            raise BadInput(f"{source.where(number)}: {error}") from error
 
     return entry
 
@@ -273,16 +286,24 @@ def _as_text(cell: Any) -> str:
     )
 
 
-def _json_object(row: Row) -> bytes:
+def _json_object(row: Row, nulls: bool) -> bytes:
+    """`nulls`: for NaN and infinities, which Parquet has and JSON has not. Raises ValueError, RecursionError."""
     try:
         text = _ENCODER.encode(row)
-    except ValueError:  # JSON has neither NaN nor infinity
-        finite = {
-            name: None if isinstance(cell, float) and not math.isfinite(cell) else cell
-            for name, cell in row.items()
-        }
-        text = _ENCODER.encode(finite)
+    except ValueError:
+        if not nulls:
+            raise ValueError("a number is too large") from None
+        text = _ENCODER.encode(_finite(row))
     return text.encode("utf-8", "surrogatepass")
+
+
+def _finite(thing: Any) -> Any:
+    """With null for NaN and infinities."""
+    if isinstance(thing, float):
+        return thing if math.isfinite(thing) else None
+    if isinstance(thing, dict):
+        return {name: _finite(one) for name, one in thing.items()}
+    return [_finite(one) for one in thing] if isinstance(thing, list | tuple) else thing
 
 
 def _plain(thing: Any) -> Any:
