@@ -113,6 +113,29 @@ def test_a_server_that_was_replaced_begins_anew_as_a_spare(clusters: Callable[..
         assert payloads(log, 40) == [payload for _, payload in numbered(0, 40)]
 
 
+def test_a_server_that_was_replaced_while_it_was_down_serves_what_another_one_has_lost(
+    clusters: Callable[..., Cluster],
+) -> None:
+    """f = 1: one server is merely down, and the disk of the other one is lost before a successor has copied anything."""
+    cluster = clusters(storage=3, failures=1, policy=FailurePolicy.REMOVE_AND_REPLACE)
+    cluster.start(shards=1)
+    with cluster.connect() as log:
+        log.append(numbered(0, 50))
+        away, lost = log.configuration().shards[0].members
+        for member in (away, lost):
+            in_shared_loop(cluster.end(cluster.name_of(member.address)))
+        log.replace_server(away.server)
+        shutil.rmtree(cluster.configs[cluster.name_of(lost.address)].data)
+        assert log.configuration().shards[0].replaced == (away,)
+        for member in (away, lost):
+            in_shared_loop(cluster.begin(cluster.name_of(member.address)))
+        while log.configuration().shards[0].joining:
+            cluster.check()
+        log.replace_server(lost.server)
+        log.append(numbered(50))
+        assert payloads(log, 70) == [payload for _, payload in numbered(0, 70)]
+
+
 def test_a_damaged_journal_stops_its_server_and_nobody_else(clusters: Callable[..., Cluster]) -> None:
     cluster = clusters(storage=4, failures=1)
     cluster.start(shards=1)
