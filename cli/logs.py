@@ -13,7 +13,7 @@ import click
 from logdb import moments
 from logdb.errors import FutureVersion, Unavailable
 from logdb.log import Batch, Log, OrderedLog, Subscription
-from logdb.log.contract import LogRecord
+from logdb.log.contract import AppendId, LogRecord, TraceableLog
 
 from . import rendering
 from .encoding import Notation
@@ -144,6 +144,28 @@ def subscribe(
                         position = batch.end
         except KeyboardInterrupt:
             raise Failure(f"interrupted; go on with --from {position}", INTERRUPTED) from None
+
+
+@log.command()
+@click.argument("append_id", metavar="ID")
+@click.option(
+    "--timeout", type=click.FloatRange(min=0), default=5.0, show_default=True, metavar="S", help="Look for S seconds."
+)
+@_place
+@as_json
+def outcome(append_id: str, timeout: float, place: Place, as_json: bool) -> None:
+    """Print where the records of an append are of which the outcome was unknown: of each its number (GSN). ID is
+    what the error has said. Ends with 3 if they are not found: the client may yet append them, unless it has
+    ended for long.
+    """
+    if isinstance(place, InDirectory):
+        raise click.UsageError("only appends to a cluster have ids: read the log to see what is there")
+    wanted = AppendId.parse(append_id)
+    with place.writing(create=False) as opened:
+        assert isinstance(opened, TraceableLog)
+        numbers = opened.outcome(wanted, timeout)
+    words = " ".join("never" if number is None else str(number) for number in numbers)
+    rendering.answer(as_json, {"gsns": list(numbers)}, words)
 
 
 @log.command()

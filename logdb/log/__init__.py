@@ -8,11 +8,13 @@
 from importlib import import_module
 from typing import Any
 
-from logdb.log.contract import Batch, Log, OrderedLog, Subscription, View
+from logdb.log.contract import AppendId, AppendUnknown, Batch, Log, OrderedLog, Subscription, View
 from logdb.log.local import LocalLog
 from logdb.log.memory import MemoryLog
 
 __all__ = [
+    "AppendId",
+    "AppendUnknown",
     "Batch",
     "LocalLog",
     "Log",

@@ -5,8 +5,9 @@ that grows along the order, of which a consumer must not assume that every one i
 engine with one shard calls it 0.
 
 An append ends in one of three ways: done (it returned), refused (`Unavailable`: nothing was or will be appended) or
-unknown (`LogFailed`). A read ends in one of five: the record, not yet (it waits; `TimeoutError` when told to wait no
-longer),
+unknown (`LogFailed`). Where servers keep the log, an unknown append has an id (`AppendUnknown.append_id`) by which it
+can be asked for (`TraceableLog.outcome`); a log of this process fails as a whole, and whoever opens it again reads what
+is there. A read ends in one of five: the record, not yet (it waits; `TimeoutError` when told to wait no longer),
 `Trimmed`, `NotOfThisShard`, `Corruption`.
 
 The conformance suite in `tests/conformance/` runs on every engine.
@@ -22,6 +23,8 @@ from logdb.log.segments.format import LogRecord
 from logdb.log.segments.store import LogFailed, Trimmed
 
 __all__ = [
+    "AppendId",
+    "AppendUnknown",
     "Batch",
     "Log",
     "LogFailed",
@@ -32,6 +35,7 @@ __all__ = [
     "Record",
     "ShardPolicy",
     "Subscription",
+    "TraceableLog",
     "Trimmed",
     "View",
 ]
@@ -54,6 +58,44 @@ class NotOfThisShard(LogDBError):
     def __init__(self, gsn: int, shard: int) -> None:
         self.gsn, self.shard = gsn, shard
         super().__init__(f"record {gsn} is not on shard {shard}")
+
+
+class AppendId(NamedTuple):
+    """What an append can be asked for by, in other processes as well: `str(id)` and `AppendId.parse`.
+
+    `client`: the random number of the client. `numbers`: those that it gave the records, in their order, as runs (first
+    number, count); a first number of 0 means that these records were never sent.
+    """
+
+    client: int
+    numbers: tuple[tuple[int, int], ...]
+
+    def __str__(self) -> str:
+        return f"{self.client:016x}-" + ",".join(f"{first}+{count}" for first, count in self.numbers)
+
+    @classmethod
+    def parse(cls, text: str) -> AppendId:
+        """The reverse of `str`. Raises ValueError."""
+        client, dash, runs = text.partition("-")
+        try:
+            numbers = [run.partition("+") for run in runs.split(",")]
+            found = cls(int(client, 16), tuple((int(first), int(count)) for first, _, count in numbers))
+        except ValueError:
+            dash = ""
+        if not dash or str(found) != text:
+            raise ValueError(f"{text!r} is no id of an append, as 00c0ffee00c0ffee-17+3")
+        return found
+
+
+class AppendUnknown(LogFailed):
+    """The records of an append may be in the log or not. `append_id`: ask for them by it (`TraceableLog.outcome`)."""
+
+    def __init__(self, why: str, append_id: AppendId) -> None:
+        self.why, self.append_id = why, append_id
+        super().__init__(f"the outcome of append {append_id} is unknown: {why}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return AppendUnknown, (self.why, self.append_id)
 
 
 class Batch(NamedTuple):
@@ -129,6 +171,20 @@ class Log(Protocol):
 
     def close(self) -> None:
         """Release what the log holds. Waiting calls end."""
+
+
+@runtime_checkable
+class TraceableLog(Log, Protocol):
+    """A log whose appends can be asked for after they have ended as unknown (`AppendUnknown`)."""
+
+    def outcome(self, append_id: AppendId, timeout: float | None = None) -> Sequence[int | None]:
+        """What became of an append: for each of its records its GSN, or None if it is certain that the record is not in
+        the log and never will be.
+
+        The client that appended goes on by itself until that is certain, and tells it of its last unknown appends.
+        Once it has ended, any other client can be asked: it finds what is in the log. Raises AppendUnknown when it is
+        not known after `timeout` seconds (None: that of the log).
+        """
 
 
 @runtime_checkable

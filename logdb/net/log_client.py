@@ -8,14 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from concurrent import futures
+from random import Random
 from typing import Any, Final
 
 from logdb.errors import AccessDenied
 from logdb.forking import own
-from logdb.log.contract import Batch, LogFailed, LogRecord, NotOfThisShard, Record, ShardPolicy, View
-from logdb.log.cores import SECOND, Address
+from logdb.log.contract import (
+    AppendId,
+    AppendUnknown,
+    Batch,
+    LogFailed,
+    LogRecord,
+    NotOfThisShard,
+    Record,
+    ShardPolicy,
+    View,
+)
+from logdb.log.cores import SECOND, Address, Journal
 from logdb.log.scalog import calls, messages
 from logdb.log.scalog.client import ClientConfig, LogClient
 from logdb.log.scalog.messages import ShardState
@@ -39,10 +50,22 @@ class Connection(HostedClient):
     def __init__(self, node: Hello, credentials: Credentials) -> None:
         def build(address: Address) -> Build:
             config = ClientConfig(address=address, ordering=node.ordering)
-            return lambda journals, rng: LogClient(config, journals, rng)
+
+            def built(journals: Mapping[str, Journal], rng: Random) -> LogClient:
+                self._core = LogClient(config, journals, rng)
+                return self._core
+
+            return built
 
         self.is_of_database = bool(node.mapping)
         super().__init__(node.cluster, build, _over, credentials, node.right)
+
+    def _ended(self, ended: asyncio.Future[Any]) -> None:
+        """Who waits for an append is told by what to ask for it, elsewhere."""
+        for call in list(self._waiting):
+            if (append_id := self._core.append_id(call)) is not None:
+                self._settle(call, AppendUnknown(str(_over(ended.exception())), append_id))
+        super()._ended(ended)
 
     @classmethod
     async def open(
@@ -117,13 +140,20 @@ class AsyncRemoteLog:
         return await waiter
 
     async def append(self, records: Sequence[Record]) -> Sequence[int]:
-        """The GSNs of the records, once they are durable and ordered. Raises Unavailable, LogFailed, TooLargeToSend."""
+        """The GSNs of the records, once they are durable and ordered. Raises Unavailable, AppendUnknown,
+        TooLargeToSend."""
         gsns: list[int] = (await self.call(calls.Append(_check(records)), self._timeout)).gsns
         return gsns
 
     async def append_to_shard(self, records: Sequence[Record], shard: int) -> tuple[Sequence[int], int]:
         """The same on this shard. Raises NotOfThisShard as well."""
         return (await self.call(calls.Append(_check(records), shard), self._timeout)).gsns, shard
+
+    async def outcome(self, append_id: AppendId, timeout: float | None = None) -> Sequence[int | None]:
+        """What became of an append that was `AppendUnknown`: of each record its GSN, None: never in the log."""
+        timeout = self._timeout if timeout is None else timeout
+        gsns: list[int | None] = await self.call(calls.Outcome(append_id), timeout)
+        return gsns
 
     async def read_record(self, gsn: int, shard: int, timeout: float | None = None) -> LogRecord:
         """The record, once there is one. Raises Trimmed, NotOfThisShard, Corruption, TimeoutError."""
@@ -284,13 +314,20 @@ class RemoteLog:
         return given(waiter.result())
 
     def append(self, records: Sequence[Record]) -> Sequence[int]:
-        """The GSNs of the records, once they are durable and ordered. Raises Unavailable, LogFailed, TooLargeToSend."""
+        """The GSNs of the records, once they are durable and ordered. Raises Unavailable, AppendUnknown,
+        TooLargeToSend."""
         gsns: list[int] = self.call(calls.Append(_check(records)), self._timeout).gsns
         return gsns
 
     def append_to_shard(self, records: Sequence[Record], shard: int) -> tuple[Sequence[int], int]:
         """The same on this shard. Raises NotOfThisShard as well."""
         return self.call(calls.Append(_check(records), shard), self._timeout).gsns, shard
+
+    def outcome(self, append_id: AppendId, timeout: float | None = None) -> Sequence[int | None]:
+        """What became of an append that was `AppendUnknown`: of each record its GSN, None: never in the log."""
+        timeout = self._timeout if timeout is None else timeout
+        gsns: list[int | None] = self.call(calls.Outcome(append_id), timeout)
+        return gsns
 
     def read_record(self, gsn: int, shard: int, timeout: float | None = None) -> LogRecord:
         """The record, once there is one. Raises Trimmed, NotOfThisShard, Corruption, TimeoutError."""

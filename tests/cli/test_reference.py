@@ -45,4 +45,4 @@ def test_every_verb_of_the_design_is_there() -> None:
     assert set(cli.commands) == set(verbs.split())
     log = cli.commands["log"]
     assert isinstance(log, click.Group)
-    assert set(log.commands) == {"append", "read", "subscribe", "trim", "tail"}
+    assert set(log.commands) == {"append", "outcome", "read", "subscribe", "trim", "tail"}

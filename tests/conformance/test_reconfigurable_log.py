@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from logdb.errors import Unavailable
-from logdb.log.contract import NotOfThisShard, Reconfigurable
+from logdb.log.contract import AppendId, AppendUnknown, NotOfThisShard, Reconfigurable, TraceableLog
+from logdb.log.scalog import calls
 from tests.conformance.logs import JOIN_S, RECONFIGURABLE, Clock, a_shard, follow, numbered, read
 
 
@@ -131,6 +132,27 @@ def test_the_interval_of_cuts_while_appends_go_on(log: Reconfigurable) -> None:
     with pytest.raises(Unavailable, match="0 to 10 s between two cuts"):
         log.set_cut_interval(11)
     appending.check()
+
+
+def test_an_append_that_ended_as_unknown_can_be_asked_for(log: Reconfigurable) -> None:
+    assert isinstance(log, TraceableLog)
+    unknown: dict[bytes, AppendUnknown] = {}
+    for number in range(1000):
+        try:
+            log.call(calls.Append([(3, b"%d" % number)] * 2), number % 20 * 1e-4)  # type: ignore[attr-defined]
+        except AppendUnknown as error:
+            unknown[b"%d" % number] = error
+        except Unavailable:
+            continue
+        if len(unknown) >= 5:
+            break
+    assert unknown
+    gsns = {payload: log.outcome(error.append_id) for payload, error in unknown.items()}
+    found = {record.lsn: record.payload for record in follow(log, 1, log.tail())}
+    assert {payload: [gsn for gsn, it in found.items() if it == payload] for payload in gsns} == gsns
+    foreign = AppendId(1, ((1, 1),))
+    with pytest.raises(AppendUnknown, match="1 of its records are not in the log"):
+        log.outcome(foreign, 0.05)
 
 
 def test_what_cannot_be_done_is_refused(log: Reconfigurable) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent import futures
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from logdb.cluster.database_client import DatabaseClient, DatabaseConfig
 from logdb.cluster.mapping_server import MappingConfig, MappingServer
 from logdb.errors import DatabaseInUse, NotADatabase, Unavailable
 from logdb.log import connect, connect_async
-from logdb.log.contract import LogFailed, Record
+from logdb.log.contract import AppendId, AppendUnknown, LogFailed, Record
 from logdb.log.scalog import messages
 from logdb.log.scalog.aggregator import _ANSWER as AGGREGATOR_TAKES
 from logdb.log.scalog.client import ClientConfig, LogClient
@@ -116,7 +118,7 @@ def test_a_server_that_was_replaced_begins_anew_as_a_spare(clusters: Callable[..
 def test_a_server_that_was_replaced_while_it_was_down_serves_what_another_one_has_lost(
     clusters: Callable[..., Cluster],
 ) -> None:
-    """f = 1: one server is merely down, and the disk of the other one is lost before a successor has copied anything."""
+    """f = 1: one server is merely down, and the other one loses its disk before a successor has copied anything."""
     cluster = clusters(storage=3, failures=1, policy=FailurePolicy.REMOVE_AND_REPLACE)
     cluster.start(shards=1)
     with cluster.connect() as log:
@@ -134,6 +136,46 @@ def test_a_server_that_was_replaced_while_it_was_down_serves_what_another_one_ha
         log.replace_server(lost.server)
         log.append(numbered(50))
         assert payloads(log, 70) == [payload for _, payload in numbered(0, 70)]
+
+
+def test_another_client_is_told_what_became_of_an_append_whose_client_has_ended(
+    clusters: Callable[..., Cluster],
+) -> None:
+    cluster = clusters(storage=2, failures=1)
+    cluster.start(shards=1)
+    log = cluster.connect()
+    log.append(numbered(0, 3))
+    in_shared_loop(cluster.end("s2"))
+    host = cluster.servers["s1"].host
+    assert host is not None
+    own: Any = host.core
+    before = own._shard.own().end
+    under_way: list[futures.Future[Any]] = []
+    with futures.ThreadPoolExecutor(64) as pool:
+        while own._shard.own().end == before:  # others go to the server that is down
+            assert len(under_way) < 64
+            under_way.append(pool.submit(log.append, [(1, b"late %d" % len(under_way))]))
+            futures.wait(under_way[-1:], timeout=0.1)
+        log.close()
+    errors = {number: one.exception() for number, one in enumerate(under_way)}
+    ids = {number: error.append_id for number, error in errors.items() if isinstance(error, AppendUnknown)}
+    in_shared_loop(cluster.begin("s2"))
+    found: dict[int, Sequence[int | None]] = {}
+    with cluster.connect() as other:
+        while not found:
+            for number, append_id in ids.items():
+                with contextlib.suppress(AppendUnknown):
+                    found[number] = other.outcome(AppendId.parse(str(append_id)), 1)
+        for number, (gsn,) in found.items():
+            assert gsn is not None
+            assert other.read_record(gsn, 1).payload == b"late %d" % number
+    number = min(found)
+
+    async def ask() -> Sequence[int | None]:
+        async with await connect_async(cluster.ordering[:1]) as log:
+            return await log.outcome(ids[number])
+
+    assert in_shared_loop(ask()) == found[number]
 
 
 def test_a_damaged_journal_stops_its_server_and_nobody_else(clusters: Callable[..., Cluster]) -> None:

@@ -112,6 +112,10 @@ def known(history: History, truth: Truth) -> dict[int, Record]:
             if found.lsn != operation.request.gsn:
                 raise Failure("a read returns the record asked for", f"{operation}")
             learn(found.lsn, (found.tag, found.payload), f"read by {operation.client}")
+    for operation, fates in outcomes(history):
+        for gsn, record in fates:
+            if gsn is not None:
+                learn(gsn, record, f"{operation.client} was told of an append of {operation.reads.client}")
     for following in history.followings:
         for gsn, _, record in following.records:
             learn(gsn, record, f"delivered to a subscriber of {following.client}")
@@ -128,6 +132,15 @@ def appends(history: History) -> list[Operation]:
         operation
         for operation in history.operations
         if type(operation.request) is calls.Append and type(operation.result) is calls.Done
+    ]
+
+
+def outcomes(history: History) -> list[tuple[Operation, list[tuple[int | None, Record]]]]:
+    """What was told of unknown appends: of each record."""
+    return [
+        (operation, list(zip(operation.result, operation.reads.request.records, strict=True)))
+        for operation in history.operations
+        if type(operation.request) is calls.Outcome and isinstance(operation.result, list)
     ]
 
 
@@ -154,6 +167,10 @@ def check_refused(history: History, records: dict[int, Record]) -> None:
             for _, payload in operation.request.records:
                 if payload in payloads:
                     raise Failure("what was refused is not in the log", f"{payload!r}")
+    for operation, fates in outcomes(history):
+        for gsn, (_, payload) in fates:
+            if gsn is None and payload in payloads:
+                raise Failure("what was said never to be in the log is not there", f"{payload!r}: {operation}")
 
 
 def check_order(history: History, records: dict[int, Record]) -> None:

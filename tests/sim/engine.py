@@ -11,7 +11,17 @@ from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from logdb.log.contract import Batch, LogFailed, LogRecord, NotOfThisShard, Record, ShardPolicy, Subscription, View
+from logdb.log.contract import (
+    AppendId,
+    Batch,
+    LogFailed,
+    LogRecord,
+    NotOfThisShard,
+    Record,
+    ShardPolicy,
+    Subscription,
+    View,
+)
 from logdb.log.cores import SECOND, Answer
 from logdb.log.scalog import calls, messages
 from logdb.log.scalog.messages import ShardState
@@ -85,6 +95,10 @@ class SimulatedLog:
 
     def append_to_shard(self, records: Sequence[Record], shard: int) -> tuple[Sequence[int], int]:
         return self.call(calls.Append(records, shard)).gsns, shard
+
+    def outcome(self, append_id: AppendId, timeout: float | None = None) -> Sequence[int | None]:
+        found: list[int | None] = self.call(calls.Outcome(append_id), timeout)
+        return found
 
     def read_record(self, gsn: int, shard: int, timeout: float | None = None) -> LogRecord:
         try:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from logdb.errors import Unavailable
-from logdb.log.contract import Batch, LogFailed, LogRecord, NotOfThisShard, Record, Trimmed
+from logdb.log.contract import AppendUnknown, Batch, LogRecord, NotOfThisShard, Record, Trimmed
 from logdb.log.cores import MILLISECOND, Answer
 from logdb.log.scalog import calls, messages
 from logdb.log.scalog.policies import Anywhere, ByRecord, Fixed, Nearest
@@ -23,6 +23,8 @@ WEIGHTS = {
     "append": 40,
     "append to a shard": 15,
     "append with a deadline": 8,
+    "outcome": 6,
+    "outcome of another client's append": 4,
     "read": 20,
     "read ahead": 4,
     "read of a wrong shard": 3,
@@ -122,6 +124,24 @@ class Application:
     def _append_to_shard(self) -> None:
         self.put("append", calls.Append(self.records(), self.draw.randint(1, 4)))
 
+    def _outcome(self) -> None:
+        """Of an append that was told to be unknown, by the client that has put it, if that lives."""
+        core: Any = self.process.core
+        mine = [one for one in self._unknown() if one.result.append_id.client == core._desk.client]
+        if mine:
+            operation = self.draw.choice(mine)
+            self.put("outcome", calls.Outcome(operation.result.append_id), operation)
+
+    def _outcome_of_another(self) -> None:
+        if unknown := self._unknown():
+            operation = self.draw.choice(unknown)
+            deadline = self.process.now + int(self.draw.random() * 400 * MILLISECOND)
+            self.put("outcome", calls.Outcome(operation.result.append_id, deadline), operation)
+
+    def _unknown(self) -> list[Operation]:
+        appends = (one for one in self.history.operations if type(one.request) is calls.Append)
+        return [one for one in appends if isinstance(one.result, AppendUnknown)]
+
     def _read(self) -> None:
         if self._known:
             gsn, shard, record = self.draw.choice(self._known)
@@ -183,6 +203,8 @@ class Application:
         "append": append,
         "append to a shard": _append_to_shard,
         "append with a deadline": _append_by_deadline,
+        "outcome": _outcome,
+        "outcome of another client's append": _outcome_of_another,
         "read": _read,
         "read ahead": _read_ahead,
         "read of a wrong shard": _read_wrong,
@@ -279,7 +301,8 @@ class Application:
 
 Done = Any
 ANSWERS: dict[str, tuple[Any, Done]] = {
-    "append": ((calls.Done, Unavailable, LogFailed, NotOfThisShard), Application._append_done),
+    "append": ((calls.Done, Unavailable, AppendUnknown, NotOfThisShard), Application._append_done),
+    "outcome": ((list, AppendUnknown), None),
     "read": ((LogRecord, Trimmed, NotOfThisShard, TimeoutError), None),
     "subscribe": ((int, Trimmed), Application._subscribe_done),
     "next": ((Batch, type(None), Trimmed, StopIteration), Application._next_done),

@@ -12,43 +12,99 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from logdb.errors import Unavailable
-from logdb.log.contract import NotOfThisShard, Record
+from logdb.log.contract import AppendId, AppendUnknown, LogFailed, NotOfThisShard, Record
 from logdb.log.cores import Address, ProtocolViolation
 from logdb.log.scalog import calls
-from logdb.log.scalog.batches import Numbers, Piece
+from logdb.log.scalog.batches import Numbers, Piece, merged
 from logdb.log.scalog.council import Council
-from logdb.log.scalog.desk import Alarm, Desk, unknown
+from logdb.log.scalog.desk import Alarm, Desk
 from logdb.log.scalog.directory import Directory
 from logdb.log.scalog.lanes import Lane
-from logdb.log.scalog.messages import Appended, Fate, Refused, ShardState, TailIs
+from logdb.log.scalog.messages import Appended, AskFate, Fate, Refused, ShardState, TailIs
 from logdb.log.scalog.policies import Places
 from logdb.log.scalog.records import RECORD_BYTES, bytes_of
+
+REMEMBERED_UNKNOWN = 10_000
+"""Of so many appends that were told to be unknown the outcome is remembered."""
+STILL_OPEN = "its segment has not ended, and no server has told where it is"
 
 
 class Appending:
     """An append under way. `left`: so many records are neither in the log nor given up. `refused`: so many are certain
-    not to be in the log, `doubtful` may be or not; `why`."""
+    not to be in the log, `doubtful` may be or not; `why`. `sent`: (places, first number) of pieces that have left
+    this client. `asked`: (call, id) of calls that wait for its outcome."""
 
-    __slots__ = ("call", "doubtful", "gsns", "left", "records", "refused", "sent", "shard", "shards", "size", "why")
+    __slots__ = (
+        *("asked", "call", "doubtful", "gsns", "left", "records", "refused", "sent", "shard", "shards", "size", "why"),
+    )
 
     def __init__(self, call: int, records: Sequence[Record], shard: int | None) -> None:
         self.call, self.records, self.shard = call, records, shard
         self.size = bytes_of(records)
         self.left = len(records)
         self.refused = self.doubtful = 0
-        self.sent = False
+        self.sent: tuple[tuple[Places, int], ...] = ()
+        self.asked: tuple[tuple[int, AppendId], ...] = ()
         self.why: Exception | None = None
         self.gsns = [0] * len(records)
         self.shards = [0] * len(records)
 
-    def result(self) -> object:
+    def id(self, client: int) -> AppendId:
+        """By what it can be asked for."""
+        numbers = [0] * len(self.records)
+        for places, first in self.sent:
+            for number, place in enumerate(places, first):
+                numbers[place] = number
+        runs: list[tuple[int, int]] = []
+        for number in numbers:
+            first, count = runs[-1] if runs else (-1, 0)
+            if number == (first + count if first else 0):
+                runs[-1] = first, count + 1
+            else:
+                runs.append((number, 1))
+        return AppendId(client, tuple(runs))
+
+    def result(self, client: int) -> object:
         """What the application is told when nothing is left."""
         lost = self.refused + self.doubtful
         if not lost:
             return calls.Done(self.gsns, self.shards)
         if self.refused == len(self.records):
             return self.why
-        return unknown(f"{len(self.records) - lost} of {len(self.records)} records are in the log; {self.why}")
+        why = f"{len(self.records) - lost} of {len(self.records)} records are in the log; {self.why}"
+        return AppendUnknown(why, self.id(client))
+
+    def outcome(self, append_id: AppendId) -> object:
+        """What is told of each record when nothing is left."""
+        if self.doubtful:
+            return AppendUnknown(str(self.why), append_id)
+        return [gsn or None for gsn in self.gsns]
+
+
+class Search:
+    """A call that looks for what another client has appended. `missing`: numbers that were not found yet."""
+
+    __slots__ = ("alarm", "call", "found", "id", "missing", "turn")
+
+    def __init__(self, call: int, append_id: AppendId, turn: int) -> None:
+        self.call, self.id, self.turn = call, append_id, turn
+        self.found: dict[int, int] = {}
+        self.missing = {number for first, count in append_id.numbers if first for number in range(first, first + count)}
+        self.alarm: Alarm
+
+    def take(self, first: int, count: int, gsn: int) -> None:
+        """These numbers have the GSNs from `gsn` on."""
+        for number in self.missing.intersection(range(first, first + count)):
+            self.found[number] = gsn + number - first
+        self.missing -= self.found.keys()
+
+    def gsns(self) -> list[int | None]:
+        """Of each record, when none is missing."""
+        return [
+            self.found[number] if first else None
+            for first, count in self.id.numbers
+            for number in range(first, first + count)
+        ]
 
 
 class Share:
@@ -75,6 +131,9 @@ class Appends:
         self._door: deque[Appending] = deque()
         self._homeless: list[Piece] = []
         self._drawn: dict[int | None, int] = {}
+        self._open: dict[int, Appending] = {}
+        self._unknown: dict[AppendId, Appending] = {}
+        self._searches: list[Search] = []
         self._look = Alarm(self._look_for_homes)
 
     # ---- calls
@@ -85,8 +144,9 @@ class Appends:
         append = Appending(call, tuple(request.records), request.shard)
         desk.open(call, request.deadline, lambda: self._expired(append))
         if not append.records:
-            desk.answer(call, append.result())
+            desk.answer(call, append.result(desk.client))
             return
+        self._open[call] = append
         if desk.now - self._council.looked_at > desk.config.view_age_ns:
             self._council.refresh()
         self._door.append(append)
@@ -141,9 +201,81 @@ class Appends:
         if append in self._door:
             self._door.remove(append)
         if append.sent:
-            self._desk.answer(append.call, unknown("no answer came before the deadline"))
+            error = AppendUnknown("no answer came before the deadline", append.id(self._desk.client))
+            self._remember(error.append_id, append)
+            self._answer(append, error)
         else:
-            self._desk.answer(append.call, Unavailable("no server took the records before the deadline"))
+            self._answer(append, Unavailable("no server took the records before the deadline"))
+
+    def _answer(self, append: Appending, result: object) -> None:
+        self._open.pop(append.call, None)
+        self._desk.answer(append.call, result)
+
+    # ---- outcomes of appends that were told to be unknown
+
+    def id_of(self, call: int) -> AppendId | None:
+        append = self._open.get(call)
+        return append.id(self._desk.client) if append is not None and append.sent else None
+
+    def _remember(self, append_id: AppendId, append: Appending) -> None:
+        self._unknown[append_id] = append
+        if len(self._unknown) > REMEMBERED_UNKNOWN:
+            del self._unknown[next(iter(self._unknown))]
+
+    def outcome(self, call: int, request: calls.Outcome) -> None:
+        """The application asks what became of an append."""
+        desk, append = self._desk, self._unknown.get(request.id)
+        if append is not None:
+            desk.open(call, request.deadline, lambda: desk.answer(call, AppendUnknown(STILL_OPEN, request.id)))
+            append.asked += ((call, request.id),)
+            self._tell_outcome(append)
+            return
+        search = Search(call, request.id, desk.rng.randrange(8))
+        search.alarm = Alarm(lambda: self._search(search))
+        desk.open(call, request.deadline, lambda: self._not_found(search))
+        self._searches.append(search)
+        self._council.confirm(lambda tail: self._search(search))
+
+    def _tell_outcome(self, append: Appending) -> None:
+        if not append.left:
+            for call, append_id in append.asked:
+                self._desk.answer(call, append.outcome(append_id))
+            append.asked = ()
+
+    def _search(self, search: Search) -> None:
+        """Ask one member of each shard, and another one the next time."""
+        if search not in self._searches:
+            return
+        if not search.missing:
+            self._searches.remove(search)
+            self._desk.dismiss(search.alarm)
+            self._desk.answer(search.call, search.gsns())
+            return
+        if search.turn % 4 == 0:
+            self._council.refresh()
+        runs = tuple(merged([(number, 1) for number in search.missing]))
+        for config in self._directory.shards.values():
+            member = self._directory.member(config.shard, search.turn)
+            for segment in config.segments:
+                if member is not None:
+                    self._desk.send(member, AskFate(search.id.client, segment.id, runs))
+        search.turn += 1
+        self._desk.set(search.alarm, self._desk.now + self._desk.config.answer_timeout_ns)
+
+    def found(self, answer: Fate) -> None:
+        """A member tells where the records of a client are. What is in no segment by now may yet come."""
+        for search in [one for one in self._searches if one.id.client == answer.client]:
+            for first, count, gsn in answer.ordered:
+                if gsn:
+                    search.take(first, count, gsn)
+            if not search.missing:
+                self._search(search)
+
+    def _not_found(self, search: Search) -> None:
+        self._searches.remove(search)
+        self._desk.dismiss(search.alarm)
+        why = f"{len(search.missing)} of its records are not in the log; only its client knows if they may yet come"
+        self._desk.answer(search.call, AppendUnknown(why, search.id))
 
     # ---- places
 
@@ -257,6 +389,7 @@ class Appends:
                 self._council.refresh()
 
     def fate(self, answer: Fate, sender: Address) -> None:
+        self.found(answer)
         lane = self.lanes.get(answer.segment)
         if lane is not None:
             lane.fate(answer, sender)
@@ -269,7 +402,7 @@ class Appends:
 
     def sent(self, piece: Piece) -> None:
         assert isinstance(piece.owner, Share)
-        piece.owner.append.sent = True
+        piece.owner.append.sent += ((piece.places, piece.sequence),)
 
     def ordered(self, piece: Piece, start: int, gsns: Sequence[int], shard: int) -> None:
         share = piece.owner
@@ -288,7 +421,7 @@ class Appends:
         share = piece.owner
         assert isinstance(share, Share)
         share.append.doubtful += end - start
-        share.append.why = unknown(why)
+        share.append.why = LogFailed(why)
         self._settled(share, end - start)
 
     def dropped(self, piece: Piece) -> None:
@@ -326,7 +459,14 @@ class Appends:
             self._next_part(share)
 
     def _end(self, append: Appending) -> None:
-        self._desk.answer(append.call, append.result())
+        if append.call in self._open:
+            result = append.result(self._desk.client)
+            if isinstance(result, AppendUnknown):
+                self._remember(result.append_id, append)
+            self._answer(append, result)
+        append.records = ()
+        if append.asked:
+            self._tell_outcome(append)
         self.buffered -= append.size
         self._let_in()
 

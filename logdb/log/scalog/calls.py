@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from logdb.log.contract import Record
+from logdb.log.contract import AppendId, Record
 from logdb.log.scalog.messages import Reconfiguration
 from logdb.log.scalog.policies import Policy
 
@@ -19,7 +19,7 @@ class Append(NamedTuple):
     """Append records, where the policy says or to `shard`. -> Done.
 
     Unavailable: nothing was and will be appended (the shard is finalized; the deadline passed before anything was
-    sent). LogFailed: not known, or only some of the records were appended. NotOfThisShard: no such shard.
+    sent). AppendUnknown: not known, or only some of the records were appended. NotOfThisShard: no such shard.
     """
 
     records: Sequence[Record]
@@ -32,6 +32,14 @@ class Done(NamedTuple):
 
     gsns: list[int]
     shards: list[int]
+
+
+class Outcome(NamedTuple):
+    """What became of an append, of this client or another one. -> list[int | None]: of each record its GSN, None: it is
+    not in the log and never will be; AppendUnknown after the deadline."""
+
+    id: AppendId
+    deadline: int | None = None
 
 
 class Read(NamedTuple):
@@ -119,4 +127,6 @@ class SetPolicy(NamedTuple):
     policy: Policy
 
 
-Request = Append | Read | Subscribe | Next | Close | Tail | Oldest | Trim | View | AtTime | Reconfigure | SetPolicy
+Request = (
+    Append | Outcome | Read | Subscribe | Next | Close | Tail | Oldest | Trim | View | AtTime | Reconfigure | SetPolicy
+)

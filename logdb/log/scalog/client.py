@@ -12,6 +12,7 @@ from random import Random
 from typing import Any
 
 from logdb.errors import Unavailable
+from logdb.log.contract import AppendId
 from logdb.log.cores import MILLISECOND, SECOND, Address, Call, Effect, Event, Journal, Lost, Received, Timer
 from logdb.log.scalog import calls, messages
 from logdb.log.scalog.appends import Appends
@@ -70,6 +71,7 @@ class LogClient:
         self._subscriber = Subscriber(desk, self._directory, self._questions, self._council)
         self._calls: dict[type, Callable[[int, Any], None]] = {
             calls.Append: self._appends.append,
+            calls.Outcome: self._appends.outcome,
             calls.Read: self._reads.read,
             calls.Subscribe: self._subscriber.subscribe,
             calls.Next: self._subscriber.next,
@@ -124,10 +126,16 @@ class LogClient:
         if kind in self._messages:
             if message.client == self._desk.client:
                 self._messages[kind](message, sender)
+            elif kind is messages.Fate:
+                self._appends.found(message)
         elif kind in self._answers:
             self._questions.answer(message.request, message, sender)
         elif kind is messages.Changed:
             self._questions.answer(message.id, message, sender)
+
+    def append_id(self, call: int) -> AppendId | None:
+        """By what an append that is under way can be asked for; None if nothing of it has been sent."""
+        return self._appends.id_of(call)
 
     def _view_changed(self) -> None:
         self._appends.view_changed()

@@ -342,7 +342,8 @@ class Membership:
         if not self._is_disk_stuck():
             self._report()
         heard = self._above.heard()
-        if self._lacks_something() or shard.now >= max(heard, self._asked) + settings.suspect_after_ns:
+        lacks_goal = shard.server in shard.config.joining and self._joined_at_head is None
+        if lacks_goal or self._lacks_something() or shard.now >= max(heard, self._asked) + settings.suspect_after_ns:
             self._ask_if_due()
         if self._unlinked and shard.now >= self._asked_others + settings.ask_ns:
             self._ask_others()

@@ -34,6 +34,7 @@ BRINGS: Final[dict[Right, frozenset[type]]] = {
 
 CALLS_NEED: Final[dict[type, Right]] = {
     log.Append: Right.WRITE,
+    log.Outcome: Right.WRITE,
     log.Trim: Right.ADMIN,
     log.Reconfigure: Right.ADMIN,
     database.Compact: Right.ADMIN,

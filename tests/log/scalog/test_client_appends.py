@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 from logdb.errors import Unavailable
-from logdb.log.contract import LogFailed, NotOfThisShard
+from logdb.log.contract import AppendId, AppendUnknown, LogFailed, NotOfThisShard
 from logdb.log.cores import MILLISECOND, SECOND, ProtocolViolation
 from logdb.log.scalog import calls
 from logdb.log.scalog.messages import (
@@ -578,6 +580,82 @@ def test_what_was_sent_by_the_deadline_is_unknown_and_settled_all_the_same() -> 
     stage.give("s12", Fate(append.client, append.segment, (), ((1, 1),)))
     stage.wait(10 * SECOND)
     assert stage.take(Append) == [], "nobody waits for it, so it is not appended elsewhere"
+
+
+def unknown_of(stage: Stage, call: int) -> AppendId:
+    error = stage.answers[call]
+    assert isinstance(error, AppendUnknown)
+    assert str(error.append_id) in str(error)
+    assert pickle.loads(pickle.dumps(error)).append_id == AppendId.parse(str(error.append_id)) == error.append_id
+    return error.append_id
+
+
+def test_an_unknown_append_can_be_asked_for_until_its_outcome_is_certain() -> None:
+    stage = Stage(view(1, shard(1)))
+    call = stage.call(calls.Append(records(3), deadline=stage.now + SECOND))
+    to, append = stage.one(Append)
+    stage.wait(2 * SECOND)
+    append_id = unknown_of(stage, call)
+    assert append_id == AppendId(append.client, ((append.sequence, 3),))
+    hasty = stage.call(calls.Outcome(append_id, stage.now + SECOND))
+    patient = stage.call(calls.Outcome(append_id))
+    stage.wait(2 * SECOND)
+    assert unknown_of(stage, hasty) == append_id
+    stage.give(to, Refused(append.client, append.sequence + 1, append.segment, Why.SEALED))
+    stage.give("s12", Fate(append.client, append.segment, ((append.sequence, 1, 8),), ()))
+    assert patient not in stage.answers
+    stage.give("s12", Fate(append.client, append.segment, (), ((append.sequence + 1, 2),)))
+    assert stage.answers[patient] == [8, None, None]
+    assert stage.answers[stage.call(calls.Outcome(append_id))] == [8, None, None]
+
+
+def test_an_append_of_which_a_part_was_not_sent_tells_that_it_never_will_be() -> None:
+    stage = Stage(view(1, shard(1, servers=1)), batch_bytes=50)
+    call = stage.call(calls.Append(records(3), deadline=stage.now + SECOND))
+    to, append = stage.one(Append)
+    stage.wait(2 * SECOND)
+    append_id = unknown_of(stage, call)
+    assert append_id.numbers == ((append.sequence, 1), (0, 2))
+    stage.acknowledge(to, append, 8)
+    assert stage.answers[stage.call(calls.Outcome(append_id))] == [8, None, None]
+
+
+def test_what_was_trimmed_with_its_fate_stays_unknown() -> None:
+    stage = Stage(view(1, shard(1), shard(2)))
+    call = stage.call(calls.Append(records(1), shard=1))
+    stage.one(Append)
+    stage.show_now(view(2, shard(2), next_shard=3))
+    stage.wait(5 * SECOND)
+    append_id = unknown_of(stage, call)
+    assert unknown_of(stage, stage.call(calls.Outcome(append_id))) == append_id
+
+
+def test_an_append_of_another_client_is_looked_for_at_all_members() -> None:
+    stage = Stage(view(1, shard(1), shard(2, FINALIZED)))
+    append_id = AppendId(77, ((5, 2), (0, 1), (9, 1)))
+    call = stage.call(calls.Outcome(append_id, stage.now + 100 * SECOND))
+    asked: set[tuple[str, int]] = set()
+    for _ in range(30):
+        for to, question in stage.take(AskTail):
+            stage.give(to, TailIs(question.request, 9, 1, 1))
+        asked |= {(to, it.segment) for to, it in stage.take(AskFate) if it.sequences == ((5, 2), (9, 1))}
+        stage.wait(SECOND // 10)
+    assert asked == {(f"s{n}{member}", 10 * n + segment) for n in (1, 2) for member in (1, 2) for segment in (1, 2)}
+    stage.give("s11", Fate(77, 11, ((5, 2, 0),), ((9, 1),)))  # in the log, but who knows where; and not in that segment
+    stage.give("s12", Fate(77, 12, ((9, 1, 4),), ()))
+    assert call not in stage.answers
+    stage.give("s21", Fate(77, 21, ((5, 2, 30),), ()))
+    assert stage.answers[call] == [30, 31, None, 4]
+
+
+def test_an_append_of_another_client_that_is_not_found_stays_unknown() -> None:
+    stage = Stage(view(1, shard(1)))
+    call = stage.call(calls.Outcome(AppendId(77, ((5, 2),)), stage.now + SECOND))
+    stage.wait(2 * SECOND)
+    assert unknown_of(stage, call) == AppendId(77, ((5, 2),))
+    for text in ("", "x", "4d-5+2", "000000000000004d-5", "000000000000004d-5+02"):
+        with pytest.raises(ValueError, match="is no id of an append"):
+            AppendId.parse(text)
 
 
 def test_a_silent_primary_is_reported_and_others_are_asked() -> None:

@@ -269,6 +269,24 @@ def test_a_replaced_server_serves_until_it_is_told_to_go() -> None:  # SCA-14
     assert other.stopped.wipe
 
 
+def test_a_joining_member_asks_again_when_it_must_have_caught_up() -> None:
+    """The answer to what it asked when it began again was lost; it lacks nothing, and hears from the leader."""
+    cluster = Cluster(2)
+    cluster.tell(config=cluster.config._replace(epoch=2, joining=(12,)))
+    joining = cluster.hosts[1]
+    cluster.wait(SECOND)
+    joining.restart()
+    joining.take(Ask)
+    cluster.tell()
+    joining.wait(SECOND // 2)
+    cluster.tell()
+    assert joining.take(CaughtUp) == []
+    assert joining.take(Ask)
+    joining.receive(You(joining.token, 12, False, cluster.update(config=cluster.config, links=())), ORDERING[0])
+    joining.wait(SECOND // 2)
+    assert joining.take(CaughtUp)
+
+
 def test_a_server_whose_disk_is_stuck_falls_silent() -> None:
     """Else a primary with a full disk would take records for ever, and look well to the ordering layer."""
     (host,) = Cluster(1, suspect_after_ns=SECOND, straggle_after_ns=5 * SECOND).hosts
