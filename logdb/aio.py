@@ -46,7 +46,7 @@ from logdb.store.mapping import Rows
 from logdb.store.ranges import key_range
 from logdb.store.records import Condition, TxnId
 from logdb.txn.coordinator import Outcome
-from logdb.txn.retry import ATTEMPTS, pauses
+from logdb.txn.retry import ATTEMPTS, nested, pauses
 from logdb.txn.speculation import Misspeculated
 from logdb.txn.transaction import RangeRead, Workspace
 
@@ -220,6 +220,7 @@ class Database:
 
     def __init__(self, host: AsyncHost) -> None:
         self._host = host
+        self._running: set[asyncio.Task[Any] | None] = set()
 
     # ---- reading
 
@@ -340,21 +341,30 @@ class Database:
         check_body(body)
         pause = pauses(attempts)
         may_speculate = True
-        while True:
-            try:
-                async with Committing(self._host, False, label, False, may_speculate=may_speculate) as txn:
-                    running = body(txn, *args, **kwargs)
-                    if not isinstance(running, Awaitable):
-                        raise TypeError("run of logdb.aio takes an async function; that of logdb.Database a plain one")
-                    return await running
-            except Misspeculated:
-                may_speculate = False
-            except ConflictError:
-                may_speculate = True
-                wait = next(pause, None)
-                if wait is None:
-                    raise
-                await asyncio.sleep(wait)
+        task = asyncio.current_task()
+        if task in self._running:
+            raise nested()
+        self._running.add(task)
+        try:
+            while True:
+                try:
+                    async with Committing(self._host, False, label, False, may_speculate=may_speculate) as txn:
+                        running = body(txn, *args, **kwargs)
+                        if not isinstance(running, Awaitable):
+                            raise TypeError(
+                                "run of logdb.aio takes an async function; that of logdb.Database a plain one"
+                            )
+                        return await running
+                except Misspeculated:
+                    may_speculate = False
+                except ConflictError:
+                    may_speculate = True
+                    wait = next(pause, None)
+                    if wait is None:
+                        raise
+                    await asyncio.sleep(wait)
+        finally:
+            self._running.discard(task)
 
     async def outcome(self, txn_id: str, *, settle: bool = False) -> Outcome:
         """How the transaction with this id ended: see `logdb.Database.outcome`."""

@@ -363,3 +363,26 @@ def test_reads_let_others_have_their_turn(
             assert 10 <= turns <= 200
 
     asyncio.run(main())
+
+
+def test_run_inside_run_is_refused(tmp_path: Path) -> None:
+    """But not what other tasks run meanwhile."""
+
+    async def count(txn: logdb.aio.Transaction) -> None:
+        txn[b"n"] = b"%d" % (int(await txn.get(b"n") or b"0") + 1)
+
+    async def main() -> None:
+        async with await logdb.aio.open(tmp_path / "db") as db:
+
+            async def calls(txn: logdb.aio.Transaction, run: Awaitable[None]) -> None:
+                txn[b"outer"] = b"1"
+                await run
+
+            with pytest.raises(logdb.LogDBError, match="pass the outer transaction on"):
+                await db.run(calls, db.run(count))
+            assert [row async for row in db.scan()] == []
+            await db.run(calls, asyncio.create_task(db.run(count)))
+            await db.run(count)
+            assert await db.get(b"n") == b"2"
+
+    asyncio.run(main())

@@ -7,10 +7,11 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from contextvars import ContextVar
 from types import CoroutineType
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-from logdb.errors import ConflictError
+from logdb.errors import ConflictError, LogDBError
 from logdb.store.arguments import check_attempts, check_body
 from logdb.store.limits import check_label
 from logdb.txn.transaction import Transaction
@@ -18,6 +19,9 @@ from logdb.txn.transaction import Transaction
 ATTEMPTS = 50
 FIRST_PAUSE_S = 0.0005
 LONGEST_PAUSE_S = 0.1
+
+_running: ContextVar[tuple[Transactional, ...]] = ContextVar("running", default=())
+"""The databases of which this thread runs a transaction."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -42,6 +46,14 @@ def pauses(attempts: int) -> Iterator[float]:
         bound = min(2 * bound, LONGEST_PAUSE_S)
 
 
+def nested() -> LogDBError:
+    """The error for `run` in a function that `run` has called."""
+    return LogDBError(
+        "run was called by a function that run has called, on the same database: the inner transaction would commit"
+        " again with each retry of the outer one; pass the outer transaction on, or call run when it has ended"
+    )
+
+
 def run(
     db: Transactional,
     body: Callable[Concatenate[Transaction, P], T],
@@ -51,7 +63,8 @@ def run(
     """Call `body(txn, *args, **kwargs)` in a transaction and return what it returns, again after each conflict.
 
     `body` may run several times: it should have no effect but on `txn`. After 50 attempts the last ConflictError is
-    raised; any other exception aborts and is raised at once.
+    raised; any other exception aborts and is raised at once. `run` inside `body`, on the same database, is a
+    LogDBError: give `txn` to what belongs to the transaction.
     """
     return attempt(db, getattr(body, "__name__", ""), ATTEMPTS, body, *args, **kwargs)
 
@@ -67,20 +80,27 @@ def attempt(
     """As `run`, with the transaction's label and the bound on attempts given."""
     check_body(body)
     pause = pauses(attempts)
-    while True:
-        try:
-            with db.transaction(label=label) as txn:
-                result = body(txn, *args, **kwargs)
-                if isinstance(result, CoroutineType):
-                    result.close()
-                    raise TypeError("an async function runs in a transaction of logdb.aio only")
-                return result
-        except ConflictError:
-            wait = next(pause, None)
-            if wait is None:
-                raise
-            if wait:
-                time.sleep(wait)
+    outer = _running.get()
+    if db in outer:
+        raise nested()
+    running = _running.set((*outer, db))
+    try:
+        while True:
+            try:
+                with db.transaction(label=label) as txn:
+                    result = body(txn, *args, **kwargs)
+                    if isinstance(result, CoroutineType):
+                        result.close()
+                        raise TypeError("an async function runs in a transaction of logdb.aio only")
+                    return result
+            except ConflictError:
+                wait = next(pause, None)
+                if wait is None:
+                    raise
+                if wait:
+                    time.sleep(wait)
+    finally:
+        _running.reset(running)
 
 
 def transactional(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -450,3 +452,33 @@ def test_a_limited_scan_that_own_deletions_prolong_guards_what_it_has_passed_onl
         take(keys[6])
     with pytest.raises(logdb.ConflictError):
         take(b"05\x00")
+
+
+def test_run_inside_run_is_refused(db: logdb.Database, tmp_path: Path) -> None:
+    """It would commit again with each retry of the outer one, and be tried 50 times for each of its 50 attempts."""
+
+    @logdb.transactional
+    def count(txn: logdb.Transaction) -> None:
+        txn[b"n"] = b"%d" % (int(txn.get(b"n") or b"0") + 1)
+
+    def calls(txn: logdb.Transaction, run: Callable[[], object]) -> None:
+        txn[b"outer"] = b"1"
+        run()
+
+    for nested in (lambda: db.run(count), lambda: count(db)):
+        with pytest.raises(logdb.LogDBError, match="pass the outer transaction on") as caught:
+            db.run(calls, nested)
+        assert caught.value.advice is logdb.errors.Advice.GIVE_UP
+    assert dict(db.scan()) == {}
+
+    with logdb.open(tmp_path / "other") as other, ThreadPoolExecutor(1) as thread:
+        db.run(calls, lambda: other.run(count))
+        db.run(calls, lambda: thread.submit(db.run, count).result())
+        assert other[b"n"] == db[b"n"] == b"1"
+
+    def joined(txn: logdb.Transaction) -> None:
+        count(txn)
+        count(txn)
+
+    db.run(joined)
+    assert db[b"n"] == b"3"

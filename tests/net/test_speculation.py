@@ -599,11 +599,11 @@ def test_a_server_that_comes_back_goes_on_and_doubles_nothing(served: Served, mo
     answer = Session._answer
     answered = 0
 
-    def some(self: Session, response: pb.Response) -> None:
+    def some(self: Session, response: pb.Response, **options: Any) -> None:
         nonlocal answered
         answered += 1
         if answered <= 20 or answered > 35:
-            answer(self, response)
+            answer(self, response, **options)
 
     async def test(db: Database) -> None:
         await db.run(add)
