@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 from pyspark.sql.functions import expr
 from rich.table import Table
 
+import logdb
 from logdb.embedded.host import EmbeddedHost
 from spark_export import export_snapshot, session
 
@@ -35,6 +36,7 @@ LOADED_TOGETHER: Final = 20_000
 LAST: Final = 16
 """An incremental export reads the last of so many parts of the log."""
 SAMPLE_S: Final = 0.1
+TRANSACTION_KEYS: Final = 1_000
 PARTITION_MIB: Final = (16, 64, 256)
 PARTS_OF_THE_LOG: Final = (0.25, 0.5, 1.0)
 ROWS: Final = pa.schema([("key", pa.binary()), ("value", pa.binary()), ("version", pa.int64())])
@@ -86,6 +88,7 @@ GOALS: Final = (
     Goal("scan", "parquet-scan", 3.0),
     Goal("export", "parquet-newest", 1.0),
     Goal("export-incremental", "export", 0.5),
+    Goal("feed-stream", "feed", 3.0),
 )
 
 
@@ -135,6 +138,8 @@ def measure(root: Path, scale: Scale, progress: Callable[[str], None]) -> list[F
     """All figures."""
     progress(f"loading {scale.rows:,} rows")
     middle = load(root / "db", root / "rows.parquet", scale, progress)
+    progress("loading large transactions")
+    load_transactions(root / "transactions", scale)
     progress("starting Spark")
     spark = session(cores=scale.cores, memory="2g", name="logdb-benchmark")
     export_snapshot(root / "db", root / "base", version=middle)
@@ -191,6 +196,24 @@ def _works(root: Path, spark: Any, scale: Scale) -> list[Work]:
         Work("fold", "pyarrow: newest per key, to Parquet", lambda: fold(Path(parquet), root / "fold"), rows),
         Work("changes", "LogDB: scan with types of changes", lambda: taken(changes.load(database)), rows),
     ]
+    transactions, count, size = str(root / "transactions"), *_transactions(scale)
+    feed = {"readChangeFeed": "true", "oldValues": "true", "startingVersion": count - count // 4 + 1}
+    stream = spark.readStream.format("logdb").options(**feed)
+    part = count // 4 * size
+    works += [
+        Work(
+            "feed",
+            f"LogDB: changes with old values, {size:,} keys a commit",
+            partial(loaded, read(**feed), transactions),
+            part,
+        ),
+        Work(
+            "feed-stream",
+            "LogDB: the same as a stream",
+            lambda: streamed(stream, transactions, root / "feed-stream"),
+            part,
+        ),
+    ]
     for mib in PARTITION_MIB:
         title = f"LogDB: snapshot, partitions of {mib} MiB"
         works.append(
@@ -227,6 +250,22 @@ def load(path: Path, parquet: Path, scale: Scale, progress: Callable[[str], None
     return middle
 
 
+def _transactions(scale: Scale) -> tuple[int, int]:
+    """(how many large transactions, with how many keys each)"""
+    size = min(TRANSACTION_KEYS, scale.keys // 5)
+    return max(8, scale.rows // 10 // size), size
+
+
+def load_transactions(path: Path, scale: Scale) -> None:
+    """Transactions with many keys of all over the place, and a checkpoint after them."""
+    chance, (count, size) = random.Random(2), _transactions(scale)
+    with logdb.open(path) as db:
+        for _ in range(count):
+            keys = chance.sample(range(scale.keys // 4), size)
+            db.multi_put({key_of(number): chance.randbytes(VALUE_BYTES) for number in keys})
+        db.checkpoint()
+
+
 def key_of(number: int) -> bytes:
     """16 bytes."""
     return b"key-%012d" % number
@@ -240,6 +279,12 @@ def taken(frame: Any) -> None:
 def loaded(reader: Any, database: str) -> None:
     """Have Spark read all of a database."""
     taken(reader.load(database))
+
+
+def streamed(reader: Any, database: str, checkpoint: Path) -> None:
+    """Have Spark take all that a stream has now."""
+    writer = reader.load(database).writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+    writer.trigger(availableNow=True).start().awaitTermination()
 
 
 def written(frame: Any, to: Path) -> None:

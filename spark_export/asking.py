@@ -7,6 +7,7 @@ database open for its next task, and then follows what has been written meanwhil
 
 from __future__ import annotations
 
+from itertools import compress
 from pathlib import Path
 
 import pyarrow as pa
@@ -22,16 +23,20 @@ _open: dict[str, EmbeddedHost] = {}
 """At most one."""
 
 
-def held(where: str | Endpoints, version: int, keys: pa.Array) -> pa.Table | None:
-    """(key, value, large) of those of `keys` that existed at a version; None if the map of a directory cannot tell.
-    Raises VersionTrimmed, Unavailable."""
+def held(where: str | Endpoints, version: int, keys: pa.Array, *, with_values: bool) -> pa.Table | None:
+    """(key, value, large) of those of `keys` that existed at a version, the value perhaps b"" unless `with_values`;
+    None if the map of a directory cannot tell. Raises VersionTrimmed, Unavailable."""
     if isinstance(where, Endpoints):  # of the log before, a plan that follows has nothing
         found = connected(where).held_at(version, keys.to_pylist())
     else:
         try:
             host = _host(where)
             host.at(version)
-            _, found = host.multi_get(keys.to_pylist(), at=version)
+            named = keys.to_pylist()
+            if with_values:
+                _, found = host.multi_get(named, at=version)
+            else:
+                found = [(key, b"") for key in compress(named, host.exist(named, version))]
         except (LogDBError, Trimmed, OSError):  # the log tells, or says what is wrong
             return None
     columns = [[key for key, _ in found], [value for _, value in found], [False] * len(found)]

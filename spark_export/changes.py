@@ -199,7 +199,7 @@ class Changes:
         if self._before is None:
             return None
         where = self.plan.endpoints if isinstance(self.plan, RemotePlan) else self.plan.path
-        told = asking.held(where, self.since, keys) if self._is_held else None
+        told = asking.held(where, self.since, keys, with_values=self._with_old) if self._is_held else None
         if told is not None:
             return told
         self._before.make(number)

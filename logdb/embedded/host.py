@@ -316,10 +316,17 @@ class EmbeddedHost:
             return self.newest(lambda version: (version, self._read_many(keys, version)))
         return at, self._read_many(keys, at)
 
+    def exist(self, keys: Sequence[bytes], at: int) -> list[bool]:
+        """Whether each of the keys exists at a version. Raises as `get`."""
+        found = self.coordinator.map.exist(keys, at)
+        if at < self.coordinator.floor:
+            raise VersionTrimmed(at, self.coordinator.floor)
+        return found
+
     def _read_many(self, keys: Sequence[bytes], at: int) -> list[tuple[bytes, bytes]]:
-        get = self.coordinator.map.get
         try:
-            found = [(key, value) for key in keys if (value := get(key, at)) is not None]
+            values = self.coordinator.map.get_many(keys, at)
+            found = [(key, value) for key, value in zip(keys, values, strict=True) if value is not None]
         except Exception:
             return [(key, value) for key in keys if (value := self.get(key, at)) is not None]
         if at < self.coordinator.floor:

@@ -19,13 +19,13 @@ from __future__ import annotations
 
 import contextlib
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 from logdb.log.contract import Trimmed
-from logdb.store.checkpoint import GONE, LIVE, Checkpoint
+from logdb.store.checkpoint import GONE, LIVE, Checkpoint, Row
 from logdb.store.overlay import Entry, Overlay
 from logdb.store.records import Relocated, Value
 from logdb.store.values import Values
@@ -102,6 +102,13 @@ class KeyMap:
 
         The value of a version that is no longer in memory may be fetched from the log.
         """
+        found = self._found(key, at)
+        if isinstance(found, Row):
+            return found.version, self.values.written(found.place, key, found.version), None
+        return found
+
+    def _found(self, key: bytes, at: int) -> Entry | Row | None:
+        """As `entry`; a row if the value is still to be fetched from the log."""
         entry = self.active.newest.get(key)
         while entry is not None:
             if entry[0] <= at:
@@ -117,10 +124,7 @@ class KeyMap:
         row = checkpoint.row(key, at)
         if row is None:
             return None
-        value = row.value
-        if value is None and row.kind == LIVE:
-            value = self.values.written(row.place, key, row.version)
-        return (row.version, value, None)
+        return row if row.value is None and row.kind == LIVE else (row.version, row.value, None)
 
     def get(self, key: bytes, at: int) -> bytes | None:
         """The value of the key at version `at`; None where it does not exist. Raises Trimmed, Corruption."""
@@ -135,6 +139,35 @@ class KeyMap:
             return None
         value = entry[1]
         return value if value.__class__ is bytes else self.values.load(value)
+
+    def get_many(self, keys: Sequence[bytes], at: int) -> list[bytes | None]:
+        """As `get` of each key. A record of the log with old versions of several keys is read and decoded once."""
+        values, found, waiting = self.values, list[bytes | None](), list[tuple[int, int, int]]()
+        for key in keys:
+            entry: Entry | Row | None = self.active.newest.get(key)
+            if entry is None and self.frozen is None and self.checkpoint is not None:
+                live = self.checkpoint.live_value(key)
+                if live is not None and self.checkpoint.ceiling <= at:
+                    found.append(live)
+                    continue
+            if entry is None or entry[0] > at:
+                entry = self._found(key, at)
+            if isinstance(entry, Row):
+                waiting.append((entry.place, len(found), entry.version))
+                found.append(None)
+            else:
+                found.append(None if entry is None else values.load(entry[1]))
+        waiting.sort()
+        for gsn, some in groupby(waiting, key=itemgetter(0)):
+            writes = values.writes(gsn)
+            for _, index, version in some:
+                found[index] = values.load(values.among(writes, gsn, keys[index], version))
+        return found
+
+    def exist(self, keys: Sequence[bytes], at: int) -> list[bool]:
+        """Whether each of the keys exists at version `at`. Reads nothing of the log."""
+        found = (self._found(key, at) for key in keys)
+        return [isinstance(one, Row) or (one is not None and one[1] is not None) for one in found]
 
     def version(self, key: bytes, at: int) -> int:
         """The newest version of the key not after `at`, 0 if it has none. Reads no value."""

@@ -16,6 +16,7 @@ from logdb.store.records import (
 )
 
 KEPT_BYTES = 16 << 20
+Writes = dict[tuple[bytes, int], Value]
 ReadRecord = Callable[[int, int], LogRecord]
 """(gsn, shard) -> the record; `Log.read_record`."""
 
@@ -25,8 +26,8 @@ class Values:
 
     def __init__(self, read_record: ReadRecord) -> None:
         self._read_record = read_record
-        # A scan of an old version asks one large commit record for one key after the other.
-        self._recent: tuple[int, dict[tuple[bytes, int], Value]] = (0, {})
+        # Reads of an old version ask a few commit records for one key after the other.
+        self._recent: dict[int, tuple[int, Writes]] = {}
 
     def load(self, value: Value) -> bytes | None:
         """The bytes of a value, fetched if it is a place. Raises Trimmed, Corruption."""
@@ -39,21 +40,31 @@ class Values:
 
     def written(self, gsn: int, key: bytes, version: int) -> Value:
         """What `version` of `key` holds according to the commit or relocation record at `gsn`."""
-        recent, writes = self._recent
-        if recent != gsn:
-            writes = self._writes(gsn)
+        return self.among(self.writes(gsn), gsn, key, version)
+
+    def among(self, writes: Writes, gsn: int, key: bytes, version: int) -> Value:
+        """As `written`, with what the record at `gsn` holds."""
         if (key, version) in writes:
             return writes[key, version]
         raise MisplacedValue(f"record {gsn} does not hold version {version} of key {key!r}")
 
-    def _writes(self, gsn: int) -> dict[tuple[bytes, int], Value]:
-        record, writes = self._read_record(gsn, 0), {}
+    def writes(self, gsn: int) -> Writes:
+        """What a commit or relocation record holds, by key and version. The last ones of `KEPT_BYTES` are kept."""
+        if (kept := self._recent.get(gsn)) is not None:
+            return kept[1]
+        record, writes = self._read_record(gsn, 0), Writes()
         if record.tag == COMMIT:
             writes = {(key, gsn): value for key, value in decode_commit(record.payload).writes.items()}
         elif record.tag == RELOCATION:
             writes = {(key, version): value for key, version, value in decode_relocation(record.payload)}
-        if len(record.payload) <= KEPT_BYTES:
-            self._recent = gsn, writes
+        if (size := len(record.payload)) <= KEPT_BYTES:
+            recent = {**self._recent, gsn: (size, writes)}
+            size = sum(of for of, _ in recent.values())
+            for oldest in list(recent):
+                if size <= KEPT_BYTES:
+                    break
+                size -= recent.pop(oldest)[0]
+            self._recent = recent  # at once, as threads read it
         return writes
 
 

@@ -17,6 +17,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 import logdb
 from logdb import Database
 from logdb.embedded.holds import Hold, Owner, process_owner
+from logdb.store import values
 from spark_export import asking
 from spark_export.runs import Runs
 from spark_export.source import LogDBSource
@@ -120,13 +121,34 @@ def test_what_was_there_before_is_asked_of_the_map(
         histories.write(db, rng, 60)
         with monkeypatch.context() as patched:
             if cannot:
-                patched.setattr(asking, "held", lambda *_: None)
+                patched.setattr(asking, "held", lambda *_, **__: None)
             else:
                 patched.setattr(Runs, "make", None)
             assert query.batch() == watched(db, held, db.version)
     query.reader.stop()
-    assert asking.held(db.path, 10**9, pa.array([b"k"])) is None
-    assert asking.held(str(tmp_path / "never"), 1, pa.array([b"k"])) is None
+    assert asking.held(db.path, 10**9, pa.array([b"k"]), with_values=True) is None
+    assert asking.held(str(tmp_path / "never"), 1, pa.array([b"k"]), with_values=True) is None
+
+
+@pytest.mark.parametrize(("old", "decoded"), [("true", 20), ("false", 0)])
+def test_the_records_of_old_values_are_decoded_once(
+    open_small: OpenSmall, monkeypatch: pytest.MonkeyPatch, old: str, decoded: int
+) -> None:
+    db, rng, decode = open_small(), Random(3), values.decode_commit
+    writes = [dict.fromkeys((b"%03d" % key for key in rng.sample(range(400), 100)), b"%d" % at) for at in range(30)]
+    versions = [db.multi_put(items) for items in writes]
+    db.checkpoint()
+    seen = list[bytes]()
+    query = Query(db.path, startingVersion=str(versions[20]), oldValues=old)
+    monkeypatch.setattr(values, "decode_commit", lambda payload: seen.append(payload) or decode(payload))
+    rows = query.batch()
+    assert len(rows) == 1_000
+    assert len(seen) == len(set(seen)) <= decoded
+    for row in rows:
+        before = db.at(row["_commit_version"] - 1).get(row["key"])
+        assert row["_change_type"] == ("insert" if before is None else "update")
+        assert row.get("old_value") == (before if old == "true" else None)
+    query.reader.stop()
 
 
 def test_a_batch_has_no_more_rows_than_asked_but_one_transaction(open_small: OpenSmall) -> None:
