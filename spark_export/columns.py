@@ -7,26 +7,31 @@ by other names are its fields: `.schema("key BINARY, carrier STRING, delay DOUBL
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructType
 
 from logdb.errors import shown
 from spark_export.documents import JSON_TEXT, RESCUED, Documents, check_encodable, encoded
+from spark_export.options import zone_named
 
 CODECS: Final = ("json",)
 
 
 class Asked(NamedTuple):
-    """The columns to yield, as Spark wants them in `schema`: those in `plain` as they are, others of `documents`."""
+    """The columns to yield, as Spark wants them in `schema`: those in `plain` as they are, others of `documents`.
+
+    `zone`: the session's time zone, of which times that name none are, as it was when the data source was registered.
+    """
 
     schema: pa.Schema
     plain: tuple[str, ...]
     documents: Documents | None = None
+    zone: str | None = None
 
     @property
     def needs_values(self) -> bool:
@@ -35,6 +40,7 @@ class Asked(NamedTuple):
 
     def batch(self, rows: Mapping[str, pa.Array]) -> pa.RecordBatch:
         """The rows as Spark gets them. Raises ValueError, which names the key, if a value cannot be converted."""
+        self._check_zone()
         parsed = {} if self.documents is None else self.documents.columns(rows["key"], rows["value"])
         columns = []
         for field in self.schema:
@@ -46,12 +52,25 @@ class Asked(NamedTuple):
             columns.append(column)
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
+    def _check_zone(self) -> None:
+        context = TaskContext.get()
+        now = None if context is None else context.getLocalProperty("spark.sql.session.timeZone")
+        if self.zone is not None and now is not None and now != self.zone:
+            raise ValueError(
+                f"the time zone of Spark's session is {now}, and was {self.zone} when the data source was registered: "
+                "call register(spark) again, or have times name their zone"
+            )
+
 
 def asked(
-    schema: StructType, there_are: Mapping[str, pa.DataType], codec: str | None, zone: dt.tzinfo | None = None
+    schema: StructType,
+    there_are: Mapping[str, pa.DataType],
+    codec: str | None,
+    zone: str | None = None,
+    has_time: bool = False,
 ) -> Asked:
-    """What a schema asks for of columns that there are, with a codec also of fields. `zone`: of times that name none.
-    Raises ValueError."""
+    """What a schema asks for of columns that there are, with a codec also of fields. `zone`: of times that name none;
+    `has_time`: the version is that of a time. Raises ValueError."""
     arrow = to_arrow_schema(schema, timezone="UTC")
     plain = tuple(name for name in arrow.names if name in there_are)
     others = [field for field in schema.fields if field.name not in there_are]
@@ -66,11 +85,13 @@ def asked(
             field = f"; a field of that name is in the column {RESCUED}" if codec is not None else ""
             raise ValueError(f"the column {name} can be {_readable(found)}, not {wanted}{field}")
     if not others:
-        return Asked(arrow, plain)
+        return Asked(arrow, plain, zone=zone if has_time else None)
     fields = tuple(field for field in others if field.name != RESCUED)
     if len(fields) < len(others) and not isinstance(schema[RESCUED].dataType, StringType):
         raise ValueError(f"the column {RESCUED} must be STRING")
-    return Asked(arrow, plain, Documents(fields, len(fields) < len(others), zone).check())
+    has_times = any("timestamp" in field.dataType.simpleString() for field in fields)
+    used_zone = zone if has_time or has_times else None
+    return Asked(arrow, plain, Documents(fields, len(fields) < len(others), zone_named(zone)).check(), used_zone)
 
 
 def _readable(kind: pa.DataType) -> str:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from logdb import moments
 from logdb.embedded.holds import Owner, process_owner
@@ -100,10 +102,13 @@ class Options:
             raise ValueError(f"{name} must be {' or '.join(values)}, not {text!r}")
         return text
 
-    def time_ns(self, name: str) -> int | None:
-        """A time, in ns since the epoch. Raises ValueError."""
+    def time_ns(self, name: str, zone: dt.tzinfo | None) -> int | None:
+        """A time, in ns since the epoch; one that names no zone is in `zone` (None: local time). Raises ValueError."""
         text = self._given.get(name)
-        return None if text is None else _nanoseconds(name, text)
+        try:
+            return None if text is None else moments.nanoseconds(moments.parsed(text, zone))
+        except ValueError as error:
+            raise ValueError(f"{name} cannot be read: {error}") from None
 
     def key(self, name: str) -> bytes | None:
         """A key given as text, or under the name with Hex in hexadecimal. Raises ValueError, KeyTooLarge."""
@@ -128,20 +133,23 @@ class Options:
         return repr(self._given.get(name, self._given.get(f"{name}Hex")))
 
 
-def _nanoseconds(name: str, text: str) -> int:
+def zone_named(name: str | None) -> dt.tzinfo | None:
+    """A time zone by the name that Spark has for it; None is local time. Raises ValueError."""
+    if name is None:
+        return None
     try:
-        return round(float(text) * 1e6) * 1_000
-    except (ValueError, OverflowError):
-        pass
-    try:
-        time = dt.datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError(
-            f"{name} must be a time like 2024-05-01T12:00:00Z or seconds since the epoch, not {text!r}"
-        ) from None
-    if time.tzinfo is None:
-        time = time.replace(tzinfo=dt.UTC)
-    return moments.nanoseconds(time)
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError):
+        offset = _OFFSET.fullmatch(name)
+    if offset is None:
+        raise ValueError(f"the time zone {name!r} of Spark's session is unknown here: name one in the time itself")
+    sign, *parts = offset.groups()
+    hours, minutes, seconds = (int(part or 0) for part in parts)
+    ahead = dt.timedelta(hours=hours, minutes=minutes, seconds=seconds)
+    return dt.timezone(-ahead if sign == "-" else ahead)
+
+
+_OFFSET: Final = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?(?::?(\d{2}))?")
 
 
 def application() -> Owner:

@@ -81,9 +81,15 @@ def session(*, cores: int | None = None, memory: str = "2g", name: str = "logdb"
 
 
 def register(spark: SparkSession) -> SparkSession:
-    """Make `spark.read.format("logdb")` known to a session, which is returned, with filters pushed down to it."""
+    """Make `spark.read.format("logdb")` known to a session, which is returned, with filters pushed down to it.
+
+    Times that name no time zone are of that which the session has now: call it again when that is changed.
+    """
     from spark_export.source import LogDBSource
 
+    class SessionSource(LogDBSource):
+        time_zone = spark.conf.get("spark.sql.session.timeZone")
+
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-    spark.dataSource.register(LogDBSource)
+    spark.dataSource.register(SessionSource)
     return spark

@@ -30,7 +30,8 @@ Options:
 path               the directory
 endpoints          or the servers, "host:port,host:port": a server of a directory, or any nodes of a cluster
 versionAsOf        the version (default: the newest)
-timestampAsOf      instead: the version at that time, ISO 8601 (UTC if it names no zone) or seconds since the epoch
+timestampAsOf      instead: the version at that time, ISO 8601 (in the time zone of Spark's session if it names none) or
+                   seconds since the epoch
 readChangeFeed     true: changes
 startingVersion    the first version whose changes are wanted; for streams also latest (the default) or oldest
 endingVersion      the last one (default: the newest)
@@ -89,7 +90,7 @@ from spark_export.decoding import AnyPlan, KeyRange
 from spark_export.documents import RESCUED, learned
 from spark_export.failure import task
 from spark_export.filters import Bounds
-from spark_export.options import SERVERS, Options, application
+from spark_export.options import SERVERS, Options, application, zone_named
 from spark_export.remote import Endpoints, laid_out
 from spark_export.runs import ROWS, STRETCH_BYTES, Runs
 from spark_export.stream import LATEST, OLDEST, LogDBStreamReader
@@ -133,6 +134,9 @@ class LogDBSource(DataSource):
     def name(cls) -> str:
         return "logdb"
 
+    time_zone: str | None = None
+    """That of Spark's session, set by `register`; None is local time."""
+
     def schema(self) -> StructType:
         if not self._is_feed:
             self._plan()
@@ -144,7 +148,7 @@ class LogDBSource(DataSource):
         for name in WRITING:
             self._refuse(name, "it is for writing")
         plan = self._plan()
-        columns = asked(schema, self._columns(), self._codec)
+        columns = asked(schema, self._columns(), self._codec, self.time_zone, "timestampAsOf" in self._given)
         if self._is_feed:
             return ChangesReader(plan, self._keys, columns, self._stretch_bytes)
         self._refuse("startingVersion", "it goes with readChangeFeed, or a stream")
@@ -155,7 +159,7 @@ class LogDBSource(DataSource):
             self._refuse(name, "a stream begins at startingVersion and has no end")
         if self._fixed is not None:
             self._fixed.close()
-        columns = asked(schema, self._columns(), self._codec)
+        columns = asked(schema, self._columns(), self._codec, self.time_zone, "timestampAsOf" in self._given)
         since = LATEST if self._since is None else self._since
         where, scratch, size = self._given.where(), self._given.text("scratch"), self._stretch_bytes
         return LogDBStreamReader(where, scratch, self._keys, columns, since, self._most_rows, size)
@@ -231,7 +235,8 @@ class LogDBSource(DataSource):
                 raise ValueError("changes need a startingVersion")
             version, time_ns, since = given.number("endingVersion", least=0), None, self._since
         else:
-            version, time_ns, since = given.number("versionAsOf", least=0), given.time_ns("timestampAsOf"), None
+            version, since = given.number("versionAsOf", least=0), None
+            time_ns = given.time_ns("timestampAsOf", zone_named(self.time_zone))
         if isinstance(where, Path):
             return pin(where, version=version, time_ns=time_ns, since=since, owner=application())
         return laid_out(

@@ -199,7 +199,7 @@ def test_values_that_do_not_fit_are_named(open_small: OpenSmall) -> None:
         ({"versionsAsOf": "1"}, "has no option 'versionsAsOf' here; it has path"),
         ({"versionAsOf": "newest"}, "versionAsOf must be a whole number from 0 on, not 'newest'"),
         ({"versionAsOf": "-1"}, "versionAsOf must be a whole number"),
-        ({"timestampAsOf": "yesterday"}, "timestampAsOf must be a time like"),
+        ({"timestampAsOf": "yesterday"}, "timestampAsOf cannot be read: .yesterday. is not a time such as"),
         ({"versionAsOf": "3", "timestampAsOf": "0"}, "give versionAsOf or timestampAsOf, but not both"),
         ({"prefix": "a", "prefixHex": "61"}, "give prefix or prefixHex, but not both"),
         ({"prefixHex": "xyz"}, "prefixHex must be hexadecimal digits"),

@@ -17,6 +17,8 @@ import pytest
 import logdb
 from logdb import Database
 from logdb.embedded.plan import pin
+from spark_export import register
+from spark_export.options import zone_named
 from tests.spark_export import histories
 from tests.spark_export.test_changes import FEED, watched
 
@@ -68,6 +70,33 @@ def test_columns_filters_and_typed_values(spark: Any, open_small: OpenSmall) -> 
     with pytest.raises(Exception, match=r"ValueError: the field 'n' of key b'f/6' should be int32, not 'many'"):
         db.put(b"f/6", b'{"n": "many"}')
         spark.read.format("logdb").option("codec", "json").schema("n INT").load(db.path).collect()
+
+
+def test_times_are_of_the_time_zone_of_the_session(spark: Any, open_small: OpenSmall) -> None:
+    """The same text means the same in the data source, in its values and in SQL."""
+    db, zone = open_small(), "spark.sql.session.timeZone"
+    version = db.put(b"k", b'{"at": "2024-07-01T12:00:00"}')
+    later = db.put(b"k", b"{}")
+    when = db.time_of(version)
+    assert when is not None
+    before = spark.conf.get(zone)
+    try:
+        for name in ("America/New_York", "Asia/Kolkata", "+05:30"):
+            spark.conf.set(zone, name)
+            register(spark)
+            text = when.astimezone(zone_named(name)).replace(tzinfo=None).isoformat(timespec="microseconds")
+            frame = spark.read.format("logdb").option("timestampAsOf", text).option("codec", "json")
+            frame = frame.schema("key STRING, at TIMESTAMP, version LONG").load(db.path)
+            frame.createOrReplaceTempView("times")
+            same = f"at = timestamp'2024-07-01T12:00:00' AND timestamp'{text}' = timestamp'{when.isoformat()}'"
+            assert spark.sql(f"SELECT version FROM times WHERE {same}").collect() == [(version,)]
+        spark.conf.set(zone, "Europe/Paris")
+        with pytest.raises(Exception, match=r"is Europe/Paris, and was \+05:30 when .* call register\(spark\) again"):
+            frame.collect()
+        assert spark.read.format("logdb").load(db.path).collect()[0].version == later
+    finally:
+        spark.conf.set(zone, before)
+        register(spark)
 
 
 TIME = "_commit_timestamp"
