@@ -196,7 +196,8 @@ class Answers(NamedTuple):
 
 
 class Busy(NamedTuple):
-    """Server to client: it still has to get a checkpoint; these reads are better asked elsewhere."""
+    """Server to client: it still has to get a checkpoint, or has very many reads of this client; these reads are better
+    asked elsewhere, or later."""
 
     numbers: tuple[int, ...]
 
