@@ -136,17 +136,25 @@ def load(folder: Path) -> Plan:
         fields = json.loads(_checked(folder / PLAN))
     except (FileNotFoundError, NotADirectoryError):
         raise NotADatabase(f"{folder} is not a pinned snapshot (it has no file {PLAN}); it may have ended") from None
-    return Plan(
-        fields["path"],
-        str(folder),
-        bytes.fromhex(fields["log"]),
-        fields["version"],
-        fields["since"],
-        fields["time"],
-        fields["floor"],
-        tuple(Part(*part) for part in fields["parts"]),
-        tuple(map(bytes.fromhex, fields["sample"])),
-    )
+    except ValueError as error:
+        raise Corruption(folder / PLAN, None, f"it is no JSON ({error})") from error
+    try:
+        parts = tuple(Part(*part) for part in fields["parts"])
+        if not all(part.link == Path(part.link).name for part in parts):
+            raise ValueError("a file is not beside it")
+        return Plan(
+            fields["path"],
+            str(folder),
+            bytes.fromhex(fields["log"]),
+            fields["version"],
+            fields["since"],
+            fields["time"],
+            fields["floor"],
+            parts,
+            tuple(map(bytes.fromhex, fields["sample"])),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise Corruption(folder / PLAN, None, f"it does not say what it should ({error})") from error
 
 
 def _resolved(host: EmbeddedHost, version: int | None, time_ns: int | None) -> int:
