@@ -270,21 +270,16 @@ class KeyMap:
         return found_rows, len(found_rows), stop
 
     def changed(self, start: bytes, end: bytes | None, since: int, at: int) -> Changed | None:
-        """A key of [start, end) with a version after `since` and not after `at`, tombstones included."""
-        active, frozen = self.active, self.frozen
-        for overlay in (active,) if frozen is None else (active, frozen):
-            position: bytes | None = start
-            while position is not None:
-                keys = overlay.keys(position, end, False, SCAN_ROWS)
-                for key in keys:
-                    entry = overlay.entry(key, at)
-                    if entry is not None and entry[0] > since:
-                        return Changed(key, entry[0])
-                position = keys[-1] + b"\0" if len(keys) == SCAN_ROWS else None
+        """The first key of [start, end) with a version after `since` and not after `at`, tombstones included."""
+        found: Changed | None = None
+        for overlay in (self.active, self.frozen):
+            changed = None if overlay is None else _changed(overlay, start, end, since, at)
+            if changed is not None:  # a layer below counts where it has one before that key (MAP-2)
+                found, end = changed, changed.key
         checkpoint = self.checkpoint
         if checkpoint is None or checkpoint.ceiling <= since:
-            return None
-        position = start
+            return found
+        position: bytes | None = start
         while position is not None:
             rows = checkpoint.chunk(position, end, False, SCAN_ROWS)
             for key, version in rows:
@@ -294,7 +289,7 @@ class KeyMap:
                 if version > since:
                     return Changed(key, version)
             position = rows[-1][0] + b"\0" if len(rows) == SCAN_ROWS else None
-        return None
+        return found
 
     # ---- copying to another map
 
@@ -388,3 +383,15 @@ def _up_to(keys: list[bytes], stop: bytes, reverse: bool) -> list[bytes]:
         return keys[: bisect_right(keys, stop)]
     descending = keys[::-1]
     return descending[bisect_left(descending, stop) :][::-1]
+
+
+def _changed(overlay: Overlay, start: bytes, end: bytes | None, since: int, at: int) -> Changed | None:
+    position: bytes | None = start
+    while position is not None:
+        keys = overlay.keys(position, end, False, SCAN_ROWS)
+        for key in keys:
+            entry = overlay.entry(key, at)
+            if entry is not None and entry[0] > since:
+                return Changed(key, entry[0])
+        position = keys[-1] + b"\0" if len(keys) == SCAN_ROWS else None
+    return None

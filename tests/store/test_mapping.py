@@ -75,6 +75,10 @@ def assert_answers(key_map: KeyMap, history: History, random: Random, versions: 
             inside = [row for row in rows if low <= row[0] < high]
             assert list(itertools.chain(*key_map.scan(low, high, version))) == inside
             assert list(itertools.chain(*key_map.scan(low, high, version, True))) == inside[::-1]
+            since = random.randrange(version + 1)
+            newest = {key: at for at, writes in enumerate(history.writes[:version], 1) for key in writes}
+            first = min([key for key, at in newest.items() if low <= key < high and at > since], default=None)
+            assert key_map.changed(low, high, since, version) == (None if first is None else (first, newest[first]))
         for key in random.sample(KEYS, 10):
             assert key_map.get(key, version) == state.get(key)
             written = [at for at, writes in enumerate(history.writes[:version], 1) if key in writes]
