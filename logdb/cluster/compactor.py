@@ -254,11 +254,14 @@ class Compactor:
         return calls.Append((placed(PART, encode_part(self._began, part), shard),))
 
     def _map_parts(self, began: int, floor: int) -> Steps:
-        """Each row goes to the shard of its object."""
+        """Each row goes to the shard of its object. A part is written when it is large enough, or due: other servers
+        take over where none comes for long."""
         rows: dict[int | None, list[MapRow]] = {}
         sizes: dict[int | None, int] = {}
         shard_of = decode_placement(self._replica.placement) if self._replica.placement else _anywhere
         start = b""
+        wait_ns = self._config.takeover_ns // 4
+        due = self._desk.now + wait_ns
         while keys := self._replica.map.keys_from(start, KEYS_AT_ONCE):
             for row in self._needed(keys, began, floor):
                 value = row.value
@@ -271,9 +274,9 @@ class Compactor:
                 self.copied += 1
                 size = 32 + len(row.key) + (len(row.value) if isinstance(row.value, bytes) else 32)
                 sizes[shard] = sizes.get(shard, 0) + size
-                if sizes[shard] >= PART_BYTES:
+                if sizes[shard] >= PART_BYTES or self._desk.now >= due:
                     yield self._part(MapRows(tuple(rows.pop(shard))), shard)
-                    sizes[shard] = 0
+                    sizes[shard], due = 0, self._desk.now + wait_ns
             start = keys[-1] + b"\0"
             yield None
         for shard, left in rows.items():

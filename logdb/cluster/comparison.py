@@ -36,15 +36,15 @@ class Comparison:
         self._same: set[Address] = set()
         self._different: set[Address] = set()
 
-    def begin(self, then: Callable[[int | None], None]) -> None:
+    def begin(self, then: Callable[[int], None]) -> None:
         """Compare with all peers. `then` takes the version up to which this server may say what it has decided: that of
-        the comparison; None: no peer has answered, so all. If it has to stop, the alarm by which answers must have come
-        raises ProtocolViolation."""
+        the comparison, or all that it has applied where no peer answers. If it has to stop, the alarm by which answers
+        must have come raises ProtocolViolation."""
         floor = self._replica.coordinator.floor
         version, self._version = self._version, self._replica.applied
         after = max(self._through, floor - 1)
         if not self._peers:
-            then(None)
+            then(self._version)
         if not self._peers or self._request or version < max(floor, 1):
             return
         end = self._replica.end_of_excerpt(self._key)
@@ -53,7 +53,7 @@ class Comparison:
             if is_known:
                 self._through, self._key = version, end
                 self.agreed += 1
-            then(version if is_known else None)
+            then(version if is_known else self._replica.applied)
 
         self._ask((after, version, self._key, end), ended)
 

@@ -271,11 +271,11 @@ class MappingServer:
         if self._joined is None:
             self._comparison.asked(message, sender)
 
-    def _declare(self, through: int | None) -> None:
+    def _declare(self, through: int) -> None:
         """Tell what was aborted since the last decision record. That two servers do so at once does no harm."""
         coordinator = self.replica.coordinator
         decision = coordinator.undeclared()
-        if through is not None:
+        if through < decision.through:
             aborted = coordinator.ledger.aborted_between(decision.after, through)
             decision = decision._replace(through=through, aborted=aborted)
         if decision.aborted and not self._is_declaring:

@@ -555,6 +555,24 @@ def test_what_was_begun_and_left_is_finished_though_nobody_asks(kind: int) -> No
     assert Server(on=log).core.replica.image() == others[0].core.replica.image()
 
 
+def test_a_compaction_that_moves_large_values_slowly_is_not_taken_over() -> None:
+    log = Log()
+    for number in range(1, 31):
+        log.add((VALUE, LARGE), commit(number, {b"%d" % number: PLACE._replace(gsn=2 * number - 1)}))
+    log.add(commit(31, {}))
+    first, second = Server(on=log), Server(on=log, name="m2", seed=2)
+    first.give("client", Compact(1, 61))
+    until(BEGINNING, log, first)
+    second.give("client", Compact(2, 61))
+    for _ in range(200):
+        log.step(first)
+        log.run(second)
+        for server in (first, second):
+            server.wait(SECOND // 10)
+            server.give("client", Hold(0))  # it hears what time it is
+    assert kinds(log).count(BEGINNING) == kinds(log).count(ENDING) == 1
+
+
 def test_a_server_that_was_taken_for_dead_does_no_harm() -> None:
     """DBS-11: what it copies too late would revive what was deleted since."""
     log = Log(commit(1, {b"k": b"old"}), commit(2, {}))
