@@ -9,8 +9,9 @@ of the machine's monotonic clock, the same for all its processes) and `type`:
     fail     nothing of it was or ever will be applied
     info     nobody knows; of what was killed with its client, there is no second line at all
 
-`ops`: some of ["r", key, value or null], ["w", key, value], ["append", key, element], ["cas", key, old or null, new]
-and ["scan", start, end, {key: value}]. A list is kept as its elements with commas between them.
+`ops`: some of ["r", key, value or null], ["w", key, value or null], ["append", key, element], ["cas", key, old or null,
+new or null] and ["scan", start, end, {key: value}]. A write of null is a deletion. A list is kept as its elements with
+commas between them.
 """
 
 from __future__ import annotations
@@ -80,9 +81,9 @@ class Entry:
         return {(start, end): rows for kind, start, *rest in self.ops if kind == "scan" for end, rows in [rest]}
 
     @property
-    def writes(self) -> dict[str, str]:
-        """What it wrote or meant to write."""
-        written: dict[str, str] = {}
+    def writes(self) -> dict[str, str | None]:
+        """What it wrote or meant to write, None where it deleted."""
+        written: dict[str, str | None] = {}
         reads = self.reads
         for kind, key, *rest in self.ops:
             if kind == "append":

@@ -18,7 +18,7 @@ from tests.sim.database.history import History, Op, Versioned
 from tests.sim.world import Failure
 
 LIST_PREFIX, CELL_PREFIX = "list", "cell"
-NAMES = {"append": "append", "transfer": "transfer", "cas": "compare and set", "put": "put"}
+NAMES = {"append": "append", "transfer": "transfer", "cas": "compare and set", "put": "put", "delete": "delete"}
 """What the simulator calls the transactions that write."""
 
 
@@ -39,14 +39,14 @@ class End:
     states: list[dict[bytes, bytes]] = field(default_factory=list)
     reads_ahead: bool = False
 
-    @property
-    def model(self) -> Model:
-        """All versions of all keys."""
+    def model(self, history: History) -> Model:
+        """All versions of all keys, and whose they are: every transaction has a label of its own."""
         versions: dict[bytes, list[tuple[int, bytes | None]]] = {}
         for version, _, changes in self.commits:
             for key, value in changes.items():
                 versions.setdefault(key, []).append((version, value))
-        return Model(versions)
+        ops = {op.label: op for op in history.ops if op.writes}
+        return Model(versions, {version: ops[label] for version, label, _ in self.commits if label in ops})
 
 
 def judge(entries: Sequence[Entry], end: End) -> list[str]:
@@ -68,9 +68,8 @@ def _checks(entries: Sequence[Entry], end: End, settled: Mapping[TxnId, Outcome]
     yield lambda: check_registers(entries, sorted({key for entry in entries for key in _cells(entry)}))
     yield lambda: check_conflicts(entries, end)
     yield lambda: check_forgotten(entries, end)
-    model = end.model
     try:
-        history = as_simulated(entries, model, end.reads_ahead)
+        history = as_simulated(entries, end)
     except Failure as failure:
         raised = failure
 
@@ -79,6 +78,7 @@ def _checks(entries: Sequence[Entry], end: End, settled: Mapping[TxnId, Outcome]
 
         yield nowhere
         return
+    model = end.model(history)
     yield lambda: checks.check_known(history, model, settled)
     yield lambda: checks.check_reads(history, model)
     yield lambda: checks.check_serial(history, model)
@@ -162,15 +162,13 @@ def check_forgotten(entries: Sequence[Entry], end: End) -> None:
 # ---- the same history for the simulator's checks
 
 
-def as_simulated(entries: Sequence[Entry], model: Model, reads_ahead: bool = False) -> History:
+def as_simulated(entries: Sequence[Entry], end: End) -> History:
     """Raises Failure if somebody read what is nobody's."""
     places: dict[tuple[bytes, bytes | None], int] = {
-        (key, value): version for key, versions in model.versions.items() for version, value in versions
+        (key, value): version for version, _, changes in end.commits for key, value in changes.items()
     }
 
-    def versioned(key: str, value: str | None, entry: Entry) -> Versioned:
-        if value is None:
-            return 0, None
+    def versioned(key: str, value: str, entry: Entry) -> Versioned:
         found = places.get((key.encode(), value.encode()))
         if found is None:
             raise Failure("nothing from nowhere", f"{key}: {value} in {entry}")
@@ -190,24 +188,26 @@ def as_simulated(entries: Sequence[Entry], model: Model, reads_ahead: bool = Fal
             history.complete(ops[number], entry.status, moment)
         else:
             ops[number] = op = history.invoke(NAMES.get(entry.f, entry.f), entry.process, moment)
-            _fill(op, entry, versioned, reads_ahead)
+            _fill(op, entry, versioned, end.reads_ahead)
     return history
 
 
-def _fill(op: Op, entry: Entry, versioned: Callable[[str, str | None, Entry], Versioned], reads_ahead: bool) -> None:
+def _fill(op: Op, entry: Entry, versioned: Callable[[str, str, Entry], Versioned], reads_ahead: bool) -> None:
     op.status = "info"  # until it is completed
     op.txn = TxnId.parse(entry.txn) if entry.txn else None
     op.label, op.snapshot, op.version = entry.label, entry.snapshot, entry.version
     op.session = entry.session if entry.version else 0
     op.is_linearizable = entry.linearizable and bool(entry.version)
-    op.writes = {key.encode(): value.encode() for key, value in entry.writes.items()}
+    op.writes = {key.encode(): None if value is None else value.encode() for key, value in entry.writes.items()}
     for kind, key, *rest in entry.ops:
         if kind == "cas":
             name, expected = key.encode(), rest[0]
             op.conditions = (logdb.absent(name) if expected is None else logdb.equals(name, expected.encode()),)
     was_decided = entry.status == "ok" or bool(entry.why.get("version") or "failed" in entry.why)
     if (was_decided if reads_ahead else entry.status != "info") and (entry.snapshot or entry.version):
-        op.reads = {key.encode(): versioned(key, value, entry) for key, value in entry.reads.items()}
+        found_keys = [(key, value) for key, value in entry.reads.items() if value is not None]
+        op.reads = {key.encode(): versioned(key, value, entry) for key, value in found_keys}
+        op.seen = {key.encode(): None for key, value in entry.reads.items() if value is None}
         for (start, end), rows in entry.scans.items():
             found = {key.encode(): value.encode() for key, value in rows.items()}
             op.scans[start.encode(), None if end is None else end.encode()] = found

@@ -4,10 +4,12 @@ A key is a register that is read, written, and compared and set. Going through t
 every state in which the key may be: its value, and which of the operations under way have taken effect. When an
 operation returns, only those states are left in which it has. None left: the history is not linearizable.
 
-Every value is written once. So of operations of which nobody knows how they ended, one whose value somebody saw had
-taken effect when the first to see it returned. The others may have taken effect at any time or never; all that they can
-explain is why a comparison failed. A state in which fewer of them have is as good as one in which more have: what can
-follow the second can follow the first. So only those states are kept, and there are few.
+Every value is written once; only deletions write None any number of times. So of operations of which nobody knows how
+they ended, one whose value somebody saw had taken effect when the first to see it returned. The others may have taken
+effect at any time or never. Writes among them can explain no more than why a comparison failed. Deletions among them
+can explain that a key is not there, and any of them does as well as another one. A state in which fewer of them have is
+as good as one in which more have: what can follow the second can follow the first. So only those states are kept, and
+there are few.
 """
 
 from __future__ import annotations
@@ -82,7 +84,7 @@ def _bounded(doubtful: Sequence[Operation], operations: Sequence[Operation]) -> 
             saw(one.value if one.kind == "r" else one.expected, one.returned)
     found: list[Operation] = []
     left = list(doubtful)
-    while known := [one for one in left if one.value in firsts]:
+    while known := [one for one in left if one.value is not None and one.value in firsts]:
         for one in known:
             left.remove(one)
             returned = firsts[one.value]
@@ -113,6 +115,16 @@ def check_register(key: str, operations: Sequence[Operation]) -> None:
             raise Failure("linearizable", f"{key}: {operations[number].entry} cannot have returned what it did")
 
 
+def _deleting(may: set[int], operations: Sequence[Operation]) -> set[int]:
+    """Those of which nobody knows that may have deleted the key, or written what one of these has deleted then."""
+    found: set[int] = set()
+    wanted: set[str | None] = {None}
+    while more := {number for number in may - found if operations[number].value in wanted}:
+        found |= more
+        wanted |= {operations[number].expected for number in more if operations[number].kind == "cas"}
+    return found
+
+
 def _reachable(states: set[State], under_way: set[int], operations: Sequence[Operation]) -> set[State]:
     """All states that operations under way can make of these, but those that are no better than another."""
     least: dict[tuple[str | None, frozenset[int]], list[frozenset[int]]] = {}
@@ -129,15 +141,22 @@ def _reachable(states: set[State], under_way: set[int], operations: Sequence[Ope
         add(*state)
     refused = {number for number in under_way if not operations[number].succeeded}
     may = {number for number in under_way if operations[number].returned is None}
-    must, unseen = under_way - may, {operations[number].value for number in may}
+    must, unseen = under_way - may, {operations[number].value for number in may} - {None}
+    helpful = must | _deleting(may, operations)
+    deletions = sorted(number for number in may if operations[number].kind == "w" and operations[number].value is None)
     while left:
         value, done, maybe = left.popleft()
-        for number in (must if refused <= done else under_way) - done - maybe:
+        for number in (helpful if refused <= done else under_way) - done - maybe:
             one = operations[number]
             if one.kind == "r":
                 fits, after = one.value == value, value
+            elif one.kind == "w" and one.returned is not None:
+                fits, after = True, one.value
+            elif one.kind == "w" and one.value is None:  # one deletion is as good as another
+                fits = value is not None and number == next(other for other in deletions if other not in maybe)
+                after = None
             elif one.kind == "w":  # of two values that nobody saw, one is enough
-                fits, after = one.returned is not None or value not in unseen, one.value
+                fits, after = value not in unseen, one.value
             else:
                 fits, after = (one.expected == value) == one.succeeded, one.value if one.succeeded else value
             if fits and one.returned is None:

@@ -303,16 +303,20 @@ class Round:
     # ---- wiping: no more than the protocol survives
 
     def _is_careful(self, role: str, kind: str) -> bool:
-        """Where failures finalize shards and no fresh servers are left for new ones, no storage server may be taken for
-        dead."""
+        """While a shard lacks a member for good, nobody else of the storage servers may be taken for dead; nor when
+        failures finalize shards and no fresh servers are left for new ones."""
         if role != "storage" and kind not in ("split", "black_out"):
             return False
-        return self.setting.policy == "finalize-and-add" and all(it.lives for it in self.servers.of("storage"))
+        if self.setting.policy == "finalize-and-add" and all(process.lives for process in self.servers.of("storage")):
+            return True
+        if not self._lost or kind == "black_out":
+            return False
+        view = self._view()
+        return view is None or any(map(self._is_weak, view.shards))
 
     def _is_weak(self, config: ShardConfig) -> bool:
-        """Whether what a server has lost is not copied yet."""
-        lost = any(member.server in self._lost for member in config.holders)
-        return config.state is not ShardState.FINALIZED and lost
+        lost = any(member.server in self._lost for member in config.members)
+        return config.state is not ShardState.FINALIZED and bool(lost or config.joining)
 
     def _wipes(self, who: Process) -> bool:
         """Whether all that it holds is held by somebody else, who is well. If so, it counts as lost from now on."""
@@ -327,10 +331,10 @@ class Round:
             return False
         address, mine = self.servers.address(who.name), set()
         for config in view.shards:
-            ids = {member.server for member in config.holders if member.address == address} - self._lost
+            ids = {member.server for member in config.members if member.address == address} - self._lost
             mine |= ids
-            gone = {member.server for member in config.holders} & (self._lost | ids)
-            if ids and len(gone) > self.setting.failures:
+            gone = {member.server for member in config.members} & (self._lost | ids)
+            if ids and (len(gone) > self.setting.failures or config.joining):
                 return False
         if any(map(self._is_weak, view.shards)):
             return False
@@ -396,7 +400,7 @@ class Round:
         if len(live) > 1 and len(view.spares) + len(fresh) >= self.setting.members:
             shard, grace = self.draw.choice(live).shard, self.draw.choice((0, 0, 10))
             choices.append(("finalize shard", functools.partial(self._log.finalize_shard, shard, grace)))
-        if live and view.spares:
+        if live and view.spares and not self._lost:
             member = self.draw.choice(self.draw.choice(live).members)
             choices.append(("replace server", functools.partial(self._log.replace_server, member.server)))
         return choices

@@ -190,3 +190,32 @@ def test_a_process_does_one_thing_after_another() -> None:
     lines.add("p", "invoke", f="get")
     with pytest.raises(ValueError, match="in the middle of"):
         assemble(lines.lines)
+
+
+def test_a_deletion_that_a_scan_did_not_see(lines: Lines, end: End) -> None:
+    """It came between the snapshot of a transaction that had scanned its range and that transaction's commit."""
+    lines.did("delete", [["w", "cell 0", None]], version=6)
+    end.commits.append((6, "14", {b"cell 0": None}))
+    del end.state[b"cell 0"]
+    assert checks_of(lines, end) == set()
+    scanned = ["scan", "cell ", "cell:", {"cell 0": "w"}]
+    lines.did("transfer", [scanned, ["w", "account 0", "90 u"]], version=7, snapshot=5, txn=TXN[2])
+    end.commits.append((7, "16", {b"account 0": b"90 u"}))
+    end.state[b"account 0"] = b"90 u"
+    assert checks_of(lines, end) == {"a transaction sees all before it"}
+    lines.lines[-1]["ops"] = [["scan", "cell ", "cell:", {}], ["w", "account 0", "90 u"]]
+    assert checks_of(lines, end) == {"a read is of one snapshot"}
+
+
+def test_what_was_deleted_can_be_read_no_more(lines: Lines, end: End) -> None:
+    lines.did("delete", [["w", "cell 0", None]], version=6)
+    end.commits.append((6, "14", {b"cell 0": None}))
+    del end.state[b"cell 0"]
+    lines.did("read", [["r", "cell 0", "w"]], version=7)
+    assert {"linearizable", "a read is of one snapshot"} <= checks_of(lines, end)
+
+
+def test_a_deletion_from_nowhere(lines: Lines, end: End) -> None:
+    end.commits.append((6, "99", {b"cell 0": None}))
+    del end.state[b"cell 0"]
+    assert "nothing from nowhere" in checks_of(lines, end)

@@ -56,6 +56,24 @@ def test_a_value_that_nobody_wrote_is_seen() -> None:
     assert not passes(op("r", "z", at=(0, 1)))
 
 
+def test_what_was_deleted_is_gone() -> None:
+    deleted = op("w", "a", at=(0, 1)), op("w", None, at=(2, 3))
+    assert passes(*deleted, op("r", None, at=(4, 5)), op("cas", None, "b", at=(6, 7)), op("r", "b", at=(8, 9)))
+    assert not passes(*deleted, op("r", "a", at=(4, 5)))
+    assert not passes(*deleted, op("cas", "a", "b", at=(4, 5)))
+
+
+def test_a_deletion_that_may_have_been_explains_one_absence() -> None:
+    lost = op("w", "a", at=(0, 1)), op("w", None, at=(2, None), status="info")
+    assert passes(*lost, op("r", "a", at=(4, 5)))
+    assert passes(*lost, op("r", "a", at=(4, 5)), op("r", None, at=(6, 7)))
+    assert not passes(*lost, op("r", None, at=(4, 5)), op("r", "a", at=(6, 7)))
+    again = op("w", "b", at=(6, 7))
+    assert not passes(*lost, op("r", None, at=(4, 5)), again, op("r", None, at=(8, 9)))
+    other = op("w", None, at=(3, None), status="info")
+    assert passes(*lost, other, op("r", None, at=(4, 5)), again, op("r", None, at=(8, 9)))
+
+
 def test_two_that_both_won_are_seen() -> None:
     one = op("cas", None, "a", at=(0, 10))
     assert passes(one, op("cas", "a", "b", at=(0, 10)))
@@ -124,8 +142,17 @@ def test_random_histories_as_by_trying_every_order() -> None:
             begin = draw.randrange(20)
             at = begin, begin + draw.randrange(1, 15)
             old = draw.choice((None, "v0", "v1", "v2"))
-            kind = draw.choice(("r", "w", "cas", "cas refused", "doubtful w", "doubtful cas"))
-            if kind == "doubtful w":
+            kinds = ("r", "w", "cas", "cas refused", "doubtful w", "doubtful cas")
+            kind = draw.choice((*kinds, "d", "cas d", "doubtful d", "doubtful cas d"))
+            if kind == "d":
+                entries.append(op("w", None, at=at))
+            elif kind == "cas d":
+                entries.append(op("cas", old, None, at=at))
+            elif kind == "doubtful d":
+                entries.append(op("w", None, at=(begin, None), status="info"))
+            elif kind == "doubtful cas d":
+                entries.append(op("cas", old, None, at=(begin, None), status="info"))
+            elif kind == "doubtful w":
                 entries.append(op("w", f"v{number}", at=(begin, None), status="info"))
             elif kind == "doubtful cas":
                 entries.append(op("cas", old, f"v{number}", at=(begin, None), status="info"))

@@ -1,8 +1,10 @@
 """What clients do: three workloads over the public API, and questions about how transactions ended.
 
 - list-append: transactions that read a few lists and append to some of them; every element is unique.
-- bank: transfers between accounts whose sum never changes, and reads of all accounts.
-- compare-and-set: single keys, written where they hold what was read (test-and-multi-put), written blindly, and read.
+- bank: transfers between accounts whose sum never changes, and reads of all accounts. An account that has just what one
+  has that was never opened may be deleted; and some transfers look at all accounts, or all cells, as a range.
+- compare-and-set: single keys, written or deleted where they hold what was read (test-and-multi-put), written and
+  deleted blindly, and read.
 
 Reads are linearizable, of a version that was seen before, or go on in another client with what this one has seen.
 """
@@ -22,12 +24,13 @@ from tests.nemesis.history import Ops, Recorder, elements_of
 ACCOUNTS = [f"account {number}" for number in range(5)]
 """The simulator's names: its checks of the bank know them, and that each begins with 100."""
 CELLS = [f"cell {number}" for number in range(3)]
+SPANS = (("account ", "account:"), ("cell ", "cell:"))
 LISTS = 4
 LIST_LENGTH = 20
 """When a client has appended so much to each list, it goes on with others."""
 
-WEIGHTS = {"append": 12, "transfer": 10, "cas": 8, "put": 6, "read": 8, "get": 5, "scan": 3, "past": 3, "outcome": 4,
-           "session": 4}  # fmt: skip
+WEIGHTS = {"append": 12, "transfer": 10, "cas": 8, "put": 5, "delete": 3, "read": 8, "get": 5, "scan": 3, "past": 3,
+           "outcome": 4, "session": 4}  # fmt: skip
 
 
 def balance_of(value: str | None) -> int:
@@ -184,14 +187,21 @@ class Doing:
     def _transfer(self) -> tuple[Ops, Callable[[], Awaitable[None]]]:
         one, other = self.draw.sample(ACCOUNTS, 2)
         amount, name = self.draw.randint(1, 20), self.client.name()
+        closes, span = self.draw.random() < 0.2, self.draw.choice((None, None, *SPANS))
 
         async def body(txn: logdb.aio.Transaction) -> None:
             values = [await txn.get(key.encode()) for key in (one, other)]
             texts = [None if value is None else value.decode() for value in values]
-            written = [f"{balance_of(texts[0]) - amount} {name}", f"{balance_of(texts[1]) + amount} {name}"]
-            self.ops = [["r", one, texts[0]], ["r", other, texts[1]], ["w", one, written[0]], ["w", other, written[1]]]
-            txn.put(one.encode(), written[0].encode())
-            txn.put(other.encode(), written[1].encode())
+            moved = balance_of(texts[0]) - balance_of(None) if closes else amount
+            left = None if closes else f"{balance_of(texts[0]) - moved} {name}"
+            written = {one: left, other: f"{balance_of(texts[1]) + moved} {name}"}
+            self.ops = [["r", one, texts[0]], ["r", other, texts[1]]]
+            if span is not None:
+                rows = {key: value async for key, value in txn.scan(*(bound.encode() for bound in span))}
+                found = {key.decode(): text_of(key.decode(), value) for key, value in rows.items()}
+                self.ops.append(["scan", *span, found])
+            self.ops += [["w", key, value] for key, value in written.items()]
+            txn.multi_put({key.encode(): None if text is None else text.encode() for key, text in written.items()})
             self._write_plan()
 
         return [["r", one, None], ["r", other, None]], lambda: self._transact(body)
@@ -223,7 +233,7 @@ class Doing:
 
     def _cas(self) -> tuple[Ops, Callable[[], Awaitable[None]]]:
         """A test-and-multi-put against what the key holds: two operations, of which the first only reads."""
-        key, name = self.draw.choice(CELLS), self.client.name()
+        key, name = self.draw.choice(CELLS), None if self.draw.random() < 0.25 else self.client.name()
 
         async def body() -> None:
             value = await self.db.get(key.encode())
@@ -231,7 +241,8 @@ class Doing:
             self.ops = [["cas", key, text, name]]
             self._write_plan()
             condition = logdb.absent(key.encode()) if value is None else logdb.equals(key.encode(), value)
-            answer = await self.db.test_and_multi_put([condition], {key.encode(): packed(name)}, label=self.label)
+            items = {key.encode(): None if name is None else packed(name)}
+            answer = await self.db.test_and_multi_put([condition], items, label=self.label)
             self.told["version"] = answer.version
             if not answer.committed:
                 raise Refused([0])
@@ -245,6 +256,15 @@ class Doing:
             self.told["version"] = await self.db.put(key.encode(), packed(name), label=self.label)
 
         return [["w", key, name]], body
+
+    def _delete(self) -> tuple[Ops, Callable[[], Awaitable[None]]]:
+        """Whether it is there or not."""
+        key = self.draw.choice(CELLS)
+
+        async def body() -> None:
+            self.told["version"] = await self.db.delete(key.encode(), label=self.label)
+
+        return [["w", key, None]], body
 
     # ---- reads
 
@@ -308,14 +328,14 @@ class Doing:
         return [["r", key, None] for key in keys], body
 
     def _scan(self) -> tuple[Ops, Callable[[], Awaitable[None]]]:
-        """The accounts as a range, and perhaps backwards, in a read-only transaction, which names its version."""
-        start, end, reverse = "account ", "account:", self.draw.random() < 0.5
+        """A range, perhaps backwards, in a read-only transaction, which names its version."""
+        (start, end), reverse = self.draw.choice(SPANS), self.draw.random() < 0.5
 
         async def body() -> None:
             rows = {}
             async with self.db.transaction(read_only=True) as txn:
                 async for key, value in txn.scan(start.encode(), end.encode(), reverse=reverse):
-                    rows[key.decode()] = value.decode()
+                    rows[key.decode()] = text_of(key.decode(), value)
                 self.told["version"] = txn.snapshot
             self.ops = [["scan", start, end, rows]]
 
