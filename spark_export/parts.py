@@ -167,11 +167,9 @@ def _described(file: Path, description: File) -> File:
 def _whole(folder: Path, name: str) -> File | None:
     """What is said of a file that an export which died has finished."""
     note = _note(folder, name)
-    try:
-        found = File.of(dict(zip(File._fields, json.loads(note.read_bytes()), strict=True)))
-    except (OSError, ValueError, TypeError, AttributeError):
+    if not (note.exists() and (folder / name).exists()):
         return None
-    return found if found.name == name and (folder / name).is_file() else None
+    return File(*json.loads(note.read_text()))
 
 
 def _note(folder: Path, name: str) -> Path:

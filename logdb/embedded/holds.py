@@ -24,9 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from google_crc32c import value
-
-from logdb.errors import Corruption, Unavailable
+from logdb.errors import Unavailable
 
 FOLDER: Final = "exports"
 FOREIGN_S: Final = 7 * 86_400
@@ -98,7 +96,7 @@ class Hold:
     def move(self, version: int) -> None:
         """Hold another version."""
         staging = self._folder / f"{_HOLD}.tmp"
-        staging.write_bytes(_signed(version))
+        staging.write_text(str(version))
         os.replace(staging, self._folder / _HOLD)
 
     def close(self) -> None:
@@ -108,30 +106,14 @@ class Hold:
 
 @contextlib.contextmanager
 def held(path: Path) -> Iterator[list[int]]:
-    """The versions that processes hold. Nobody takes another hold before the block ends. Raises Corruption."""
+    """The versions that processes hold. Nobody takes another hold before the block ends."""
     with _locked(path, fcntl.LOCK_EX):
         found = []
         for file in (path / FOLDER).glob(f"*/{_HOLD}"):
             with contextlib.suppress(FileNotFoundError):
                 if _is_alive(file.parent):
-                    found.append(_held_version(file))
+                    found.append(int(file.read_text()))
         yield found
-
-
-def _signed(version: int) -> bytes:
-    text = b"%d" % version
-    return b"%b %08x" % (text, value(text))
-
-
-def _held_version(file: Path) -> int:
-    """Raises Corruption, FileNotFoundError."""
-    content = file.read_bytes()
-    text = content.partition(b" ")[0]
-    if not text.isdigit() or content != _signed(int(text)):
-        owner = file.parent.name.split("~")
-        what = f"it does not say which version process {owner[1]} of {owner[0]} holds; end it or remove {file.parent}"
-        raise Corruption(file, None, what)
-    return int(text)
 
 
 @contextlib.contextmanager

@@ -50,7 +50,8 @@ class Process:
     """One address, one disk, and most of the time one core.
 
     `stopped`: the core itself said that it has nothing more to do. `damaged`: it cannot start before its disk is wiped.
-    `on_answer` hears the answers to its calls, `on_stop` when it stops by itself, `watch` sees it after each event.
+    `on_answer` hears the answers to its calls, `on_stop` when it stops by itself, `on_end` whenever its core ends, with
+    whether its disk is wiped; `watch` sees it after each event.
     """
 
     def __init__(self, world: World, network: Network, address: Address, kind: str, build: Build) -> None:
@@ -69,6 +70,7 @@ class Process:
         self.calls: dict[int, None] = {}
         self.on_answer: Callable[[Answer], None] | None = None
         self.on_stop: Callable[[Process], None] | None = None
+        self.on_end: Callable[[bool], None] | None = None
         self.watch: Callable[[Process], None] | None = None
         self._timers: dict[str, tuple[int, int]] = {}
         self._backlog: list[Event] = []
@@ -97,6 +99,8 @@ class Process:
             self.core = self.build(journals, self.random)
             effects = self.core.start(self.now)
             self.core.check_invariants()
+        except Failure:
+            raise
         except Exception as error:
             raise self._failure(error) from error
         self._perform(effects)
@@ -113,6 +117,8 @@ class Process:
         self._backlog.clear()
         self._timers.clear()
         self.disk.crash()
+        if self.on_end is not None:
+            self.on_end(False)
         self.network.hang_up(self.address)
 
     def pause(self) -> None:
@@ -166,6 +172,8 @@ class Process:
             core.check_invariants()
             if self.watch is not None:
                 self.watch(self)
+        except Failure:
+            raise
         except Exception as error:
             raise self._failure(error) from error
         if effects:
@@ -268,6 +276,8 @@ class Process:
             self.wipes += 1
         else:
             self.disk.crash()
+        if self.on_end is not None:
+            self.on_end(stop.wipe)
         if self.on_stop is not None:
             self.on_stop(self)
 

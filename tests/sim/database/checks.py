@@ -10,25 +10,29 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from logdb.store.conditions import holds
-from logdb.store.records import TxnId
+from logdb.store.limits import INLINE_VALUE_BYTES
+from logdb.store.records import Condition, Place, TxnId, Value, digest
 from logdb.txn.coordinator import Outcome, Status
 from logdb.txn.validation import Reason
+from tests.sim.database.floors import Floors
 from tests.sim.database.history import History, Op, Versioned
-from tests.sim.database.workload import ACCOUNTS, BALANCE, LISTS, balance_of, elements_of
+from tests.sim.database.keys import ACCOUNTS, BALANCE, LISTS, balance_of, elements_of
 from tests.sim.world import Failure
 
-WRITERS = {"append", "transfer", "compare and set", "put"}
-LOOKING_BACK = {"snapshot", "outcome", "settle", "compact"}
+WRITERS = {"append", "transfer", "compare and set", "put", "delete", "run"}
+LOOKING_BACK = {"snapshot", "outcome", "settle", "compact", "history", "read ahead", "pin"}
 
 
 @dataclass(slots=True)
 class Model:
-    """All versions of all keys, oldest first."""
+    """All versions of all keys, oldest first; whose each is; and what compactions had dropped where."""
 
     versions: Mapping[bytes, list[tuple[int, bytes | None]]]
+    authors: Mapping[int, Op]
+    floors: Floors = field(default_factory=Floors)
 
     def at(self, key: bytes, version: int) -> Versioned:
         """(version, value) of the key as of a version."""
@@ -79,13 +83,14 @@ def check_known(history: History, model: Model, settled: Mapping[TxnId, Outcome]
         if op.version in mine:
             raise Failure("a version is one transaction's", f"{op} and {mine[op.version]}")
         mine[op.version] = op
-    authors = {value: op for op in writers(history, "ok", "fail", "info", "open") for value in op.writes.values()}
+    everybody = list(writers(history, "ok", "fail", "info", "open"))
+    named = {value: op for op in everybody for value in op.writes.values() if value is not None}
     applied: dict[int, int] = {}
     for version, writes in commits.items():
-        authors_here = {id(op): op for value in writes.values() if (op := authors.get(value or b"")) is not None}
-        if len(authors_here) != 1:
-            raise Failure("nothing from nowhere", f"{writes} at {version} is of {list(authors_here.values())}")
-        ((number, op),) = authors_here.items()
+        author = model.authors.get(version)
+        if author is None or any(value is not None and named.get(value) is not author for value in writes.values()):
+            raise Failure("nothing from nowhere", f"{writes} at {version} is of {author}")
+        op, number = author, id(author)
         if op.status == "fail":
             raise Failure("what failed was never applied", f"{op} is at {version}")
         if writes != op.writes:
@@ -102,10 +107,15 @@ def check_known(history: History, model: Model, settled: Mapping[TxnId, Outcome]
 def check_reads(history: History, model: Model) -> None:
     """What was read at a version is the database as of that version: one snapshot, whole."""
     for op in history.ops:
-        if not (op.reads or op.scans) or op.status == "open":
+        if op.status == "open" or (op.believes and op.status == "ok"):
             continue
         at = op.snapshot if op.what in WRITERS else op.version
         _compare(op, model, at, "a read is of one snapshot")
+        for key, entries in op.histories.items():
+            whole = [entry for entry in reversed(model.versions.get(key, ())) if entry[0] <= op.version]
+            rest = whole[len(entries) :]
+            if entries != whole[: len(entries)] or (rest and rest[0][0] > op.floor):
+                raise Failure("a history is what was written", f"{op} found {entries}, not {whole}")
 
 
 def check_serial(history: History, model: Model) -> None:
@@ -113,15 +123,29 @@ def check_serial(history: History, model: Model) -> None:
     for op in writers(history, "ok"):
         _compare(op, model, op.version - 1, "a transaction sees all before it")
         for condition in op.conditions:
-            version, value = model.at(condition.key, op.version - 1)
-            if not holds(condition, version, value):
-                raise Failure("a condition holds where it was tested", f"{op} found {version}: {value!r}")
+            if not _held(condition, model, op.version - 1):
+                raise Failure("a condition holds where it was tested", f"{op}: {condition}")
+
+
+def _stored(value: bytes | None) -> Value:
+    """As the map has it: a large value is known by its digest."""
+    return value if value is None or len(value) <= INLINE_VALUE_BYTES else Place(0, 0, len(value), digest(value))
+
+
+def _held(condition: Condition, model: Model, at: int) -> bool:
+    version, value = model.at(condition.key, at)
+    return holds(condition, version, _stored(value))
 
 
 def _compare(op: Op, model: Model, at: int, check: str) -> None:
     for key, found in op.reads.items():
-        if model.at(key, at) != found:
-            raise Failure(check, f"{op} found {found} under {key!r} at {at}, not {model.at(key, at)}")
+        right = model.at(key, at)
+        forgotten = found == (0, None) and right[1] is None and right[0] <= op.floor
+        if right != found and not forgotten:
+            raise Failure(check, f"{op} found {found} under {key!r} at {at}, not {right}")
+    for key, value in op.seen.items():
+        if model.at(key, at)[1] != value:
+            raise Failure(check, f"{op} found {value!r} under {key!r} at {at}, not {model.at(key, at)}")
     for (start, end), rows in op.scans.items():
         there = {key: value for key, (_, value) in model.range(start, end, at).items()}
         if there != rows:
@@ -130,7 +154,7 @@ def _compare(op: Op, model: Model, at: int, check: str) -> None:
 
 def check_real_time(history: History, model: Model) -> None:
     """What had returned before an operation began comes before it, also before a commit that nobody heard of."""
-    places = {value: version for version, writes in model.commits().items() for value in writes.values()}
+    places = {id(op): version for version, op in model.authors.items()}
     moments: list[tuple[int, bool, Op]] = []
     for op in history.ops:
         moments.append((op.invoked, True, op))
@@ -140,8 +164,8 @@ def check_real_time(history: History, model: Model) -> None:
     for _, begins, op in sorted(moments, key=lambda moment: moment[0]):
         if not begins:
             newest = max(newest, op.version)
-        elif op.what in WRITERS and not _is_settled(op):
-            version = op.version or next((places[value] for value in op.writes.values() if value in places), 0)
+        elif op.what in WRITERS and op.writes and not _is_settled(op):
+            version = op.version or places.get(id(op), 0)
             if 0 < version <= newest:
                 raise Failure("commits keep to real time", f"{op} is at {version}, and began after {newest}")
         elif op.is_linearizable and op.status == "ok" and op.version < newest:
@@ -172,12 +196,12 @@ def check_aborts(history: History, model: Model) -> None:
             failed = [
                 position
                 for position, condition in enumerate(op.conditions)
-                if not holds(condition, *model.at(condition.key, before))
+                if not _held(condition, model, before)
             ]
             if list(verdict.failed) != failed:
                 raise Failure("the conditions that failed did", f"{op}: {failed}")
         elif verdict.reason is Reason.CONFLICT:
-            has_read = verdict.key in op.reads or any(
+            has_read = verdict.key in op.reads or verdict.key in op.seen or any(
                 start <= verdict.key and (end is None or verdict.key < end) for start, end in op.scans
             )
             version, _ = model.at(verdict.key, op.version - 1)
@@ -185,21 +209,28 @@ def check_aborts(history: History, model: Model) -> None:
                 raise Failure("a conflict is one", f"{op}: {verdict.key!r} had version {version}")
             if op.winner != labels.get(version, op.winner):
                 raise Failure("the winner is who won", f"{op}: {labels[version]}")
-        elif verdict.reason not in (Reason.DANGLING, Reason.TOO_OLD):
+        elif verdict.reason is Reason.TOO_OLD:
+            has_large = any(value is not None and len(value) > INLINE_VALUE_BYTES for value in op.writes.values())
+            floor, _ = model.floors.at(op.version)
+            if op.snapshot >= floor and not (has_large and floor):
+                raise Failure("too old is what was compacted away", f"{op}: the floor was {floor}")
+        elif verdict.reason is not Reason.DANGLING:
             raise Failure("a verdict that this history cannot have", f"{op}")
 
 
 def check_lists(history: History, model: Model) -> None:
-    """A list only grows; what was appended is there once."""
+    """A list only grows, until it is deleted; what was appended is there once."""
     for key in LISTS:
         before: list[bytes] = []
+        ever: set[bytes] = set()
         for version, value in model.versions.get(key, []):
             elements = elements_of(value)
-            if elements[: len(before)] != before or len(set(elements)) != len(elements):
+            if value is not None and (elements[: len(before)] != before or len(set(elements)) != len(elements)):
                 raise Failure("a list only grows", f"{key!r} at {version}: {elements} after {before}")
             before = elements
+            ever.update(elements)
         for op in writers(history, "ok"):
-            if key in op.writes and elements_of(op.writes[key])[-1] not in before:
+            if op.writes.get(key) is not None and elements_of(op.writes[key])[-1] not in ever:
                 raise Failure("nothing lost", f"{op} is not in {key!r}")
 
 
@@ -212,8 +243,9 @@ def check_bank(history: History, model: Model) -> None:
             if sum_ != total:
                 raise Failure("the bank's total", f"{sum_} at version {version}")
     for op in history.ops:
-        if all(account in op.reads for account in ACCOUNTS):
-            sum_ = sum([balance_of(op.reads[account][1]) for account in ACCOUNTS])
+        found = op.seen | {key: value for key, (_, value) in op.reads.items()}
+        if all(account in found for account in ACCOUNTS):
+            sum_ = sum([balance_of(found[account]) for account in ACCOUNTS])
             if sum_ != total:
                 raise Failure("the bank's total", f"{sum_} in {op}")
 

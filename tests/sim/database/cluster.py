@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from logdb.cluster import calls
+from logdb.cluster.cleaning import decode_beginning, decode_part
+from logdb.cluster.compactor import Phase
 from logdb.cluster.database_client import DatabaseClient, DatabaseConfig
 from logdb.cluster.mapping_server import MappingConfig, MappingServer
+from logdb.cluster.messages import Hold, MapRows
 from logdb.cluster.placement import ByHash, ByPrefix, Placement
 from logdb.cluster.replica import Replica
 from logdb.log.contract import Batch, LogRecord
 from logdb.log.cores import Address, Call, Effect, Event
+from logdb.log.scalog import calls as log
 from logdb.store.limits import INLINE_VALUE_BYTES
-from logdb.store.records import digest
+from logdb.store.records import BEGINNING, COMMIT, ENDING, PART, Place, decode_commit, digest
 from tests.sim.cluster import Cluster, Shape
+from tests.sim.database.floors import Floors
+from tests.sim.database.tables import Drive
 from tests.sim.faults import FAULTS, Faults
 from tests.sim.process import Process
-from tests.sim.world import World
+from tests.sim.world import Failure, World
 
+KEEP_DECISIONS = 10_000
 PLACEMENTS: tuple[Placement | None, ...] = (None, None, ByHash((1, 2)), ByPrefix({b"list": 1, b"cell": 2}))
 
 
 @dataclass(frozen=True, slots=True)
 class Top:
-    """What stands on the log. `peers`: whether mapping servers take checkpoints from each other."""
+    """What stands on the log. `peers`: whether mapping servers take checkpoints from each other. `disk`: whether they
+    have one, with a checkpoint every `every_s` seconds (of 20 ms) or `overlay_bytes`."""
 
     servers: int = 2
     clients: int = 2
@@ -33,12 +42,19 @@ class Top:
     placement: int = 0
     hedge: float = 2.0
     decide: float = 4.0
+    disk: bool = False
+    overlay_bytes: int = 4_000
+    every_s: float = 2.0
+    takeover: float = 6.0
 
 
 class DatabaseCluster(Cluster):
-    """`mapping` and `clients` are the processes of the database. `hedge` and `decide` of `top` are heartbeats.
+    """`mapping` and `clients` are the processes of the database. `hedge`, `decide`, `takeover` are heartbeats.
 
-    `checkpoints`: so many were taken by one mapping server from another.
+    `checkpoints`: so many were taken by one mapping server from another. `drives`: what each has on disk, if they have
+    one. `floors`: what compactions have allowed so far. `held`: by mapping server and client what it was last asked to
+    hold, and when by its clock. `is_calm`: no fault keeps servers from hearing what clients hold. `at_ending` is given
+    the next server that is about to end a compaction.
     """
 
     def __init__(self, world: World, shape: Shape, top: Top) -> None:
@@ -47,12 +63,17 @@ class DatabaseCluster(Cluster):
         self.mapping: list[Process] = []
         self.checkpoints = 0
         self._joining: set[Address] = set()
+        self.drives: dict[Address, Drive] = {}
+        self.floors = Floors()
+        self.held: dict[Address, dict[Address, tuple[int, int]]] = {}
+        self.is_calm = False
+        self._wanted: dict[tuple[Address, Any], tuple[int, int]] = {}
+        self.at_ending: Callable[[Process], None] | None = None
         self.archive: dict[int, LogRecord] = {}
         self.values: dict[bytes, bytes] = {}
         self._servers = tuple(f"mapping-{number}" for number in range(1, top.servers + 1))
         for address in self._servers:
-            server = self._add(self.mapping, address, "mapping", self._mapping_core(address))
-            server.watch, server.on_stop = self._look, self._begin_anew
+            self._add_mapping(address)
         for number in range(1, top.clients + 1):
             self.add_application(f"application-{number}")
 
@@ -65,6 +86,7 @@ class DatabaseCluster(Cluster):
         """What is in the log before a compaction trims it: whoever does that has applied it."""
         for record in batch.records:
             assert self.archive.setdefault(record.lsn, record) == record, "DBS-1"
+        self.floors.fold(batch)
 
     def _look(self, process: Process) -> None:
         """Count the checkpoints that were taken from another server."""
@@ -83,29 +105,119 @@ class DatabaseCluster(Cluster):
             peers=tuple(other for other in self._servers if other != address) if top.peers else (),
             answer_bytes=200 if top.small_messages else 1 << 20,
             patience_ns=20 * unit,
+            keep_decisions=KEEP_DECISIONS,
             decide_ns=int(top.decide * unit),
             gather_ns=unit,
             lease_ns=20 * unit,
-            takeover_ns=6 * unit,
+            takeover_ns=int(top.takeover * unit),
         )
 
         def build(journals: Any, rng: Any) -> MappingServer:
-            server = MappingServer(config, journals, rng)
+            drive = self.drives.get(address)
+            key_map = None
+            if drive is not None:
+                key_map = drive.mount().map
+                self.world.after(0, drive.begin)
+            server = MappingServer(config, journals, rng, key_map)
             replica = server.replica
+            if replica.applied:
+                self._check_restored(address, replica)
 
             def apply(batch: Batch) -> Any:
                 self.keep(batch)
-                return type(replica).apply(replica, batch)
+                decided = type(replica).apply(replica, batch)
+                allowed, has = self.floors.at(replica.applied), (replica.coordinator.floor, replica.cleaned)
+                assert has == allowed, f"DBS-11: floor and cleaned at {replica.applied} are {has}, not {allowed}"
+                if batch.records and batch.records[-1].tag == ENDING:
+                    self._check_restated(replica)
+                return decided
 
             replica.apply = apply  # type: ignore[method-assign]
+            self._listen(server, config, self.network.processes[address])
             return server
 
         return build
 
+    def _check_restored(self, address: Address, replica: Replica) -> None:
+        """What is on disk says what the log said up to there (MAP-4)."""
+        self.world.counts["started from a checkpoint on disk"] += 1
+        records = [record for gsn, record in sorted(self.archive.items()) if gsn <= replica.applied]
+        replayed = Replica(None, KEEP_DECISIONS)
+        replayed.apply(Batch(1, replica.applied + 1, records))
+        if replayed.image() != replica.image():
+            raise Failure("a checkpoint on disk is the state that it covers", f"{address} at {replica.applied}")
+
+    def _check_restated(self, replica: Replica) -> None:
+        """DBS-13: where a rebuild would look for large values nothing was allowed to be trimmed."""
+        floor, began = replica.cleaned, replica.ended
+        restated = {}
+        for gsn, (_, _, tag, payload) in self.archive.items():
+            if tag == PART and began < gsn <= replica.applied:
+                of, part = decode_part(payload)
+                if of == began and isinstance(part, MapRows):
+                    restated.update({(key, version): value for key, version, value, _ in part.rows})
+        for gsn, (_, _, tag, payload) in self.archive.items():
+            if tag == COMMIT and floor <= gsn < began:
+                for key, value in decode_commit(payload).writes.items():
+                    value = restated.get((key, gsn), value)
+                    lost = isinstance(value, Place) and value.gsn < floor
+                    if lost and replica.map.version(key, gsn) == gsn:
+                        what = f"version {gsn} of {key!r} would be looked for at {value}, the floor is {floor}"
+                        raise Failure("DBS-13: a compaction restates what it leaves behind", what)
+
+    def _listen(self, server: MappingServer, config: MappingConfig, process: Process) -> None:
+        """Judge what a server asks of the log for compactions, by what it was told and has seen."""
+        line, hold, judged = server._line.call, server._messages[Hold], [()]
+        held = self.held[config.address] = {}
+
+        def holds(message: Hold, sender: Address) -> None:
+            held[sender] = message.version, server._desk.now
+            hold(message, sender)
+
+        def call(request: Any, then: Any) -> int:
+            if type(request) is log.Trim:
+                _, cleaned = self.floors.at(server.applied)
+                if request.gsn > cleaned:
+                    what = f"{config.address} trims to {request.gsn} at {server.applied}, where {cleaned} is allowed"
+                    raise Failure("DBS-12: the log is trimmed after the ENDING", what)
+            elif type(request) is log.Append and request.records[0][0] == BEGINNING and judged[0] is not request:
+                judged[0] = request
+                before = decode_beginning(request.records[0][1]).before
+                since = server._desk.now - config.lease_ns
+                for client, (version, told) in held.items():
+                    if version and told >= since and version < before:
+                        what = f"{config.address} compacts to {before}, {client} holds {version}"
+                        raise Failure("what clients hold stays", what)
+                late = self.world.now - self.shape.heartbeat_ns
+                for (client, holder), (version, since) in self._wanted.items():
+                    if self.is_calm and version < before and since < late:
+                        what = f"{config.address} compacts to {before}, {client} holds {version} for {holder}"
+                        raise Failure("what clients hold is told in time", what)
+            elif type(request) is log.Append and request.records[0][0] == ENDING and self.at_ending is not None:
+                trap, self.at_ending = self.at_ending, None
+                trap(process)
+            return line(request, then)
+
+        server._messages[Hold] = holds
+        server._line.call = call  # type: ignore[method-assign]
+
+    @property
+    def tail(self) -> int:
+        """The last record of the log that was ordered for certain."""
+        return int(self._slots[-1][0]) - 1 if self._slots else 0
+
     def add_server_alone(self, address: Address) -> Process:
         """One more mapping server, not started, that knows no other one."""
         self.top = replace(self.top, peers=False)
-        return self._add(self.mapping, address, "mapping", self._mapping_core(address))
+        return self._add_mapping(address)
+
+    def _add_mapping(self, address: Address) -> Process:
+        server = self._add(self.mapping, address, "mapping", self._mapping_core(address))
+        server.watch, server.on_stop = self._look, self._begin_anew
+        if self.top.disk:
+            drive = self.drives[address] = Drive(server, self.top.overlay_bytes, self.top.every_s)
+            server.on_end = drive.crash
+        return server
 
     def add_application(self, address: Address) -> Process:
         """One more client of the database, not started."""
@@ -128,6 +240,11 @@ class DatabaseCluster(Cluster):
                     for value in event.request.writes.values():
                         if value is not None and len(value) > INLINE_VALUE_BYTES:
                             self.values[digest(value)] = value
+                if isinstance(event, Call) and isinstance(event.request, calls.Hold):
+                    holder = address, event.request.holder
+                    self._wanted.pop(holder, None)
+                    if event.request.version:
+                        self._wanted[holder] = event.request.version, self.world.now
                 return handle(event, now)
 
             client.handle = seen  # type: ignore[method-assign]
@@ -151,6 +268,13 @@ class DatabaseFaults(Faults):
         if MAPPING_FAULTS[name](self) if name in MAPPING_FAULTS else FAULTS[name](self):
             self._count(name)
         self.world.after(self._wait(self.trouble.every_ns), self._fault)
+
+    def heal(self) -> None:
+        assert isinstance(self.cluster, DatabaseCluster)
+        for drive in self.cluster.drives.values():
+            drive.env.is_full, drive.trap = False, None
+        self.cluster.at_ending = None
+        super().heal()
 
     def _mapping(self) -> Process | None:
         return self._someone("mapping")
@@ -189,6 +313,91 @@ class DatabaseFaults(Faults):
             process.jump(int(self.draw.random() ** 3 * 20 * self.cluster.shape.heartbeat_ns))
         return process is not None
 
+    def _drive(self) -> tuple[Process, Drive] | None:
+        """A mapping server that is up, and its disk."""
+        process = self._mapping()
+        assert isinstance(self.cluster, DatabaseCluster)
+        drive = self.cluster.drives.get(process.address) if process is not None else None
+        return None if process is None or drive is None else (process, drive)
+
+    def lose_mapping_disk(self) -> bool:
+        """It comes back with nothing."""
+        found = self._drive()
+        if found is not None:
+            self._kill(found[0], self._span())
+            found[1].env.wipe()
+        return found is not None
+
+    def kill_mapping_in_mid_checkpoint(self) -> bool:
+        """When it next writes one, between two of its transactions. When it is back the log may be out of its reach for
+        a while, so that it has what is on disk and no more."""
+        found = self._drive()
+        if found is None:
+            return False
+        process, drive = found
+        life, down = process.lives, self._span()
+        is_apart = self.draw.random() < 0.5
+        others = [other.address for other in self.cluster.processes() if other.kind not in ("client", "mapping")]
+
+        def kill(_: Any) -> None:
+            if process.core is not None and process.lives == life and not self.healed:
+                self._kill(process, down)
+                if is_apart:
+                    self._partition([process.address], others, False, down + self._span())
+
+        def strike(took: int) -> None:
+            self.world.after(int(self.draw.random() * took), kill)
+
+        drive.trap = strike
+        return True
+
+    def full_mapping_disk(self) -> bool:
+        found = self._drive()
+        if found is not None:
+            found[1].env.is_full = True
+            self.world.after(self._span(), self._free_mapping_disk, found[1])
+        return found is not None
+
+    def _free_mapping_disk(self, drive: Drive) -> None:
+        drive.env.is_full = False
+
+    def _compacting(self) -> Process | None:
+        """A mapping server in the middle of a compaction."""
+        assert isinstance(self.cluster, DatabaseCluster)
+        up: list[Any] = [one for one in self.cluster.mapping if one.core is not None]
+        found: Process | None = self._pick([one for one in up if one.core._compactor.phase is not Phase.IDLE])
+        return found
+
+    def kill_compacting(self) -> bool:
+        """For long enough, or not, that another one takes over."""
+        process = self._compacting()
+        if process is not None:
+            self._kill(process, self.draw.randint(0, 10) * self.cluster.shape.heartbeat_ns + 1)
+        return process is not None
+
+    def pause_ending(self) -> bool:
+        """Who next ends a compaction does so when another one has begun, perhaps."""
+        assert isinstance(self.cluster, DatabaseCluster)
+
+        def strike(process: Process) -> None:
+            self.world.after(0, pause, process)
+
+        def pause(process: Process) -> None:
+            if process.core is not None and not self.healed:
+                process.pause()
+                self.world.after(self.draw.randint(6, 20) * self.cluster.shape.heartbeat_ns, self._resume, process)
+
+        self.cluster.at_ending = strike
+        return True
+
+    def pause_compacting(self) -> bool:
+        """So that it goes on when another one has taken over."""
+        process = self._compacting()
+        if process is not None:
+            process.pause()
+            self.world.after(self.draw.randint(1, 12) * self.cluster.shape.heartbeat_ns, self._resume, process)
+        return process is not None
+
 
 MAPPING_FAULTS: dict[str, Any] = {
     "kill mapping": DatabaseFaults.kill_mapping,
@@ -196,4 +405,10 @@ MAPPING_FAULTS: dict[str, Any] = {
     "pause mapping": DatabaseFaults.pause_mapping,
     "isolate mapping": DatabaseFaults.isolate_mapping,
     "jump mapping": DatabaseFaults.jump_mapping,
+    "lose mapping disk": DatabaseFaults.lose_mapping_disk,
+    "kill mapping in mid checkpoint": DatabaseFaults.kill_mapping_in_mid_checkpoint,
+    "full mapping disk": DatabaseFaults.full_mapping_disk,
+    "kill who compacts": DatabaseFaults.kill_compacting,
+    "pause who compacts": DatabaseFaults.pause_compacting,
+    "pause who ends a compaction": DatabaseFaults.pause_ending,
 }

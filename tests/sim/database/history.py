@@ -18,7 +18,10 @@ class Op:
 
     `status`: "open"; "ok"; "fail", which means that nothing of it was or will ever be applied; "info": nobody knows.
     `version`: of a commit its place in the log, of a read what it was read at. `snapshot`: what a transaction read.
-    `session`: what its client had seen when this began. `floor`, of a read: whether it must see all that had returned.
+    `session`: what its client had seen when this began. `floor`: the oldest version that any server might have had
+    when it ended. `seen`: values read through the interface for programs, which tells no versions; `believes`: they are
+    what another transaction of the process had written, and no snapshot. `histories`: of keys, newest first. `told`:
+    the exception that it ended with; `has_deadline`: it may end because that has passed.
     """
 
     what: str
@@ -35,11 +38,17 @@ class Op:
     is_linearizable: bool = False
     reads: dict[bytes, Versioned] = field(default_factory=dict)
     scans: dict[Range, dict[bytes, bytes]] = field(default_factory=dict)
-    writes: dict[bytes, bytes] = field(default_factory=dict)
+    histories: dict[bytes, list[Versioned]] = field(default_factory=dict)
+    seen: dict[bytes, bytes | None] = field(default_factory=dict)
+    believes: bool = False
+    writes: dict[bytes, bytes | None] = field(default_factory=dict)
     conditions: tuple[Condition, ...] = ()
     verdict: Verdict | None = None
     winner: str = ""
     result: Any = None
+    told: Exception | None = None
+    has_deadline: bool = False
+    floor: int = 0
 
 
 class History:
@@ -47,16 +56,16 @@ class History:
 
     def __init__(self) -> None:
         self.ops: list[Op] = []
-        self._moment = 0
+        self.moment = 0
 
     def invoke(self, what: str, client: str, now: int) -> Op:
         """An operation begins."""
-        self._moment += 1
-        op = Op(what, client, self._moment, (now, 0))
+        self.moment += 1
+        op = Op(what, client, self.moment, (now, 0))
         self.ops.append(op)
         return op
 
     def complete(self, op: Op, status: str, now: int) -> None:
         """It has ended, as far as its client can tell."""
-        self._moment += 1
-        op.status, op.returned, op.times = status, self._moment, (op.times[0], now)
+        self.moment += 1
+        op.status, op.returned, op.times = status, self.moment, (op.times[0], now)

@@ -8,20 +8,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from logdb import aio
 from logdb.cluster import committing, messages, replica
 from logdb.cluster.asking import Asking
+from logdb.cluster.cleaning import encode_ending
 from logdb.cluster.committing import Commits, Committing
-from logdb.cluster.compactor import Compactor
+from logdb.cluster.compactor import Compactor, Phase
 from logdb.cluster.mapping_server import MappingServer, Waiting
-from logdb.cluster.messages import Consistency, Decided, LedgerRows, MapRows, Section
+from logdb.cluster.messages import Beyond, Consistency, Decided, LedgerRows, MapRows, Section
 from logdb.cluster.reading import Readings
 from logdb.cluster.replica import Replica
 from logdb.errors import Unavailable
 from logdb.log.contract import Batch
 from logdb.log.scalog import calls as log
-from logdb.store.records import COMMIT, Commit, TxnId, decode_commit
+from logdb.net.first_reads import FirstReader
+from logdb.store.mapping import KeyMap
+from logdb.store.overlay import Overlay
+from logdb.store.records import COMMIT, ENDING, Commit, Place, TxnId, decode_commit
 from logdb.txn.coordinator import Coordinator
 from logdb.txn.ledger import Ledger
+from logdb.txn.speculation import Belief, Misspeculated
 from logdb.txn.validation import COMMITTED, Reason, Verdict
 from tests import planting
 from tests.sim.database.run import simulate
@@ -57,13 +63,13 @@ def catch(name: str) -> tuple[str, Outcome | None, int]:
 # ---- deciding
 
 
-@planted(Commits, "_seal")
+@planted(Commits, "_seal", seed=2)
 def evaluate_conditions_on_arrival(right: Any, commits: Commits, one: Committing, request: Any, writes: Any) -> None:
     """The client has looked, so the condition held: it is not tested again where the record stands."""
     right(commits, one, request._replace(conditions=()), writes)
 
 
-@planted(MappingServer, "_delivered", seed=3)
+@planted(MappingServer, "_delivered")
 def decide_by_the_clock(right: Any, server: MappingServer, result: Any) -> None:
     """Transactions that come late are not applied."""
     if isinstance(result, Batch) and any(server._desk.now - record.time > 50_000_000 for record in result.records):
@@ -72,30 +78,69 @@ def decide_by_the_clock(right: Any, server: MappingServer, result: Any) -> None:
     right(server, result)
 
 
-@planted(Ledger, "is_new", seed=6)
+@planted(Ledger, "is_new", seed=4)
 def apply_a_transaction_twice(right: Any, ledger: Ledger, *where: int) -> bool:
     right(ledger, *where)
     return True
 
 
-@planted(replica, "decode_commit", seed=12)
+@planted(replica, "decode_commit", seed=2)
 def forget_the_ranges_read(right: Any, payload: bytes) -> Commit:
     """Phantoms."""
     commit: Commit = right(payload)
     return commit._replace(ranges=())
 
 
-@planted(Coordinator, "deliver")
+@planted(Coordinator, "deliver", seed=2)
 def do_not_validate_what_is_written(right: Any, coordinator: Coordinator, gsn: int, commit: Commit) -> Any:
     """Lost updates."""
     reads = [key for key in commit.reads if key not in commit.writes]
     return right(coordinator, gsn, commit._replace(reads=reads))
 
 
+@planted(KeyMap, "changed", seed=6)
+def take_a_deletion_for_no_change_of_a_range(right: Any, key_map: KeyMap, start: Any, end: Any, *span: int) -> Any:
+    """Who scanned it does not notice that a key has gone."""
+    changed = right(key_map, start, end, *span)
+    while changed is not None:
+        entry = key_map.entry(changed.key, changed.version)
+        if entry is not None and entry[1] is not None:
+            return changed
+        changed = right(key_map, changed.key + b"\0", end, *span)
+    return None
+
+
+# ---- believing
+
+
+@planted(Belief, "conditions", seed=6)
+def commit_upon_a_belief_without_testing_it(right: Any, belief: Belief, keys: Any) -> Any:
+    """What this process has written is what there is."""
+    right(belief, keys)
+    return []
+
+
+@planted(aio.Committing, "__aexit__", seed=6)
+async def let_a_belief_have_consequences(right: Any, committing: Any, kind: Any, *rest: Any) -> None:
+    """What was read in vain is returned, or raised, as if it had been there."""
+    try:
+        await right(committing, kind, *rest)
+    except Misspeculated:
+        if kind is None and committing._txn.writes:
+            raise
+
+
+@planted(FirstReader, "_verify", seed=6)
+async def read_on_without_verifying_a_belief(right: Any, reader: FirstReader, belief: Belief) -> None:
+    """A snapshot is taken, and what was believed need not be in it."""
+    await reader._host.begin(reader._work, None)
+    reader._work.belief = None
+
+
 # ---- reading
 
 
-@planted(MappingServer, "_reads", seed=14)
+@planted(MappingServer, "_reads", seed=43)
 def read_before_the_tail(right: Any, server: MappingServer, message: Any, sender: str) -> None:
     """A linearizable read is answered with what there is."""
     reads = [
@@ -105,7 +150,7 @@ def read_before_the_tail(right: Any, server: MappingServer, message: Any, sender
     right(server, messages.Reads(tuple(reads)), sender)
 
 
-@planted(MappingServer, "_ask_tail", seed=19)
+@planted(MappingServer, "_ask_tail", seed=2)
 def remember_the_tail_for_a_while(right: Any, server: MappingServer) -> None:
     """Reads that come soon after others are answered with what is there: the tail was asked for just now."""
     known: Any = vars(server)
@@ -120,18 +165,18 @@ def remember_the_tail_for_a_while(right: Any, server: MappingServer) -> None:
     right(server)
 
 
-@planted(MappingServer, "_tail_is", seed=14)
+@planted(MappingServer, "_tail_is", seed=16)
 def answer_when_the_tail_is_known(right: Any, server: MappingServer, tail: int) -> None:
     """It does not wait until it has applied that far."""
     right(server, min(tail, server.replica.applied))
 
 
-@planted(Asking, "saw", seed=558)
+@planted(Asking, "saw", seed=23)
 def forget_the_session(right: Any, asking: Asking, version: int) -> None:
     """Who goes to another server begins with nothing."""
 
 
-@planted(MappingServer, "_reads", seed=55)
+@planted(MappingServer, "_reads", seed=2)
 def read_a_snapshot_before_it_is_whole(right: Any, server: MappingServer, message: Any, sender: str) -> None:
     for read in message.reads:
         if read.consistency == Consistency.SNAPSHOT and read.version > server.replica.applied:
@@ -140,7 +185,7 @@ def read_a_snapshot_before_it_is_whole(right: Any, server: MappingServer, messag
             right(server, messages.Reads((read,)), sender)
 
 
-@planted(MappingServer, "_reads", seed=19)
+@planted(MappingServer, "_reads", seed=32)
 def answer_an_outcome_before_the_tail(right: Any, server: MappingServer, message: Any, sender: str) -> None:
     for read in message.reads:
         if type(read.question) is messages.Outcome and server._joined is None:
@@ -149,7 +194,7 @@ def answer_an_outcome_before_the_tail(right: Any, server: MappingServer, message
             right(server, messages.Reads((read,)), sender)
 
 
-@planted(Readings, "_get")
+@planted(Readings, "_get", seed=2)
 def read_the_parts_of_a_snapshot_at_different_versions(right: Any, readings: Readings, one: Any, request: Any) -> None:
     """Many keys are read in parts, each at the newest version."""
     ask = readings._ask
@@ -166,6 +211,17 @@ def read_the_parts_of_a_snapshot_at_different_versions(right: Any, readings: Rea
         readings._ask = newest  # type: ignore[method-assign]
 
 
+@planted(MappingServer, "_reads", seed=2)
+def refuse_a_read_ahead_too_early(right: Any, server: MappingServer, message: Any, sender: str) -> None:
+    """What this server has not applied is said to lie in the future."""
+    for read in message.reads:
+        ahead = read.consistency == Consistency.SNAPSHOT and read.version > server.replica.applied
+        if ahead and server._joined is None:
+            server._send(Waiting(sender, read, server._desk.now), 0, Beyond(server.replica.applied))
+        else:
+            right(server, messages.Reads((read,)), sender)
+
+
 # ---- verdicts
 
 
@@ -180,7 +236,7 @@ def push_the_verdict_of_another_transaction(right: Any, server: MappingServer, m
         ]
 
 
-@planted(Replica, "decided")
+@planted(Replica, "decided", seed=2)
 def give_the_last_copy_for_the_first(right: Any, one: Replica, txn: TxnId) -> Decided | None:
     """A transaction that stands in the log twice is said to be a duplicate, so not committed."""
     decided: Decided | None = right(one, txn)
@@ -192,7 +248,7 @@ def give_the_last_copy_for_the_first(right: Any, one: Replica, txn: TxnId) -> De
     return decided
 
 
-@planted(Commits, "_appended")
+@planted(Commits, "_appended", seed=2)
 def take_an_append_for_a_commit(right: Any, commits: Commits, one: Committing, result: Any) -> None:
     """What is in the log has committed."""
     if isinstance(result, log.Done) and not one.is_over:
@@ -201,12 +257,12 @@ def take_an_append_for_a_commit(right: Any, commits: Commits, one: Committing, r
         right(commits, one, result)
 
 
-@planted(Commits, "_expired")
+@planted(Commits, "_expired", seed=2)
 def call_unavailable_what_nobody_knows(right: Any, commits: Commits, one: Committing) -> None:
     commits._end(one, Unavailable("the deadline passed"))
 
 
-@planted(Commits, "_append", seed=6)
+@planted(Commits, "_append", seed=4)
 def send_again_as_a_new_transaction(right: Any, commits: Commits, one: Committing) -> None:
     """A copy gets an id of its own."""
     if one.under_way or one.doubtful:
@@ -219,7 +275,30 @@ def send_again_as_a_new_transaction(right: Any, commits: Commits, one: Committin
 # ---- checkpoints and decision records
 
 
-@planted(MappingServer, "_take", seed=5)
+@planted(MappingServer, "_reads", seed=2)
+def answer_for_another_incarnation(right: Any, server: MappingServer, message: Any, sender: str) -> None:
+    """A server that has restarted takes its checkpoint for all there is, whatever an earlier life of it has shown."""
+    if server.followed or not server.applied or server.is_joining:
+        right(server, message, sender)
+        return
+    for read in message.reads:
+        server._answer(Waiting(sender, read, server._desk.now))
+
+
+@planted(Replica, "unsaved", seed=2)
+def keep_a_checkpoint_without_the_ledger(right: Any, one: Replica) -> Any:
+    """On disk."""
+    return [row for row in right(one) if row[0][:1] > b"f" or row[0][:1] < b"a"]
+
+
+@planted(KeyMap, "thaw", seed=2)
+def forget_what_is_on_its_way_to_the_disk(right: Any, key_map: KeyMap) -> None:
+    """What was applied while a checkpoint was written."""
+    right(key_map)
+    key_map.active = Overlay()
+
+
+@planted(MappingServer, "_take", seed=8)
 def take_a_checkpoint_without_its_last_page(right: Any, server: MappingServer, part: Any, cursor: Any) -> None:
     """Of the map."""
     if isinstance(part.part, MapRows) and part.next is not None and part.next.section != Section.MAP:
@@ -227,7 +306,7 @@ def take_a_checkpoint_without_its_last_page(right: Any, server: MappingServer, p
     right(server, part, cursor)
 
 
-@planted(Replica, "slice", seed=5)
+@planted(Replica, "slice", seed=8)
 def stream_the_newest_state_as_that_of_a_version(right: Any, one: Replica, version: int, *rest: Any) -> Any:
     """A checkpoint that moves while it is copied."""
     return right(one, one.applied, *rest)
@@ -239,7 +318,7 @@ def copy_the_map_and_not_the_ledger(right: Any, one: Replica, version: int, part
     right(one, version, [part for part in parts if not isinstance(part, LedgerRows)])
 
 
-@planted(Coordinator, "undeclared", seed=2)
+@planted(Coordinator, "undeclared", seed=203)
 def believe_a_decision_record_beyond_its_reach(right: Any, coordinator: Coordinator) -> Any:
     """It is taken to reach up to where it stands."""
     decision = right(coordinator)
@@ -247,6 +326,33 @@ def believe_a_decision_record_beyond_its_reach(right: Any, coordinator: Coordina
 
 
 # ---- compaction
+
+
+@planted(Replica, "_clean", seed=37)
+def let_an_ending_end_another_compaction(right: Any, one: Replica, gsn: int, tag: int, payload: bytes) -> None:
+    """Whatever is under way."""
+    right(one, gsn, tag, encode_ending(one.begun) if tag == ENDING and one.begun else payload)
+
+
+@planted(Coordinator, "oldest_needed", seed=19)
+def compact_what_is_pinned(right: Any, coordinator: Coordinator, floor: int) -> int:
+    """Pins hold nothing back."""
+    return floor
+
+
+@planted(Compactor, "_held", seed=48)
+def compact_what_clients_hold(right: Any, compactor: Compactor) -> list[int]:
+    """Holds hold nothing back."""
+    return []
+
+
+@planted(Compactor, "look", seed=18)
+def trim_when_another_one_has_begun(right: Any, compactor: Compactor) -> None:
+    """Who is overtaken trims, as if its own compaction had ended."""
+    overtaken = compactor.phase is Phase.COPYING and compactor._replica.begun != compactor._began
+    if overtaken and compactor._replica.ended != compactor._began:
+        compactor._line.call(log.Trim(compactor._replica.coordinator.floor), lambda _: None)
+    right(compactor)
 
 
 @planted(Compactor, "_copy", seed=218)
@@ -257,9 +363,9 @@ def trim_before_the_copies_are_whole(right: Any, compactor: Compactor, began: in
 
 
 @planted(Compactor, "_part", seed=12)
-def compact_without_the_ledger(right: Any, compactor: Compactor, part: Any, *shard: Any) -> Any:
+def compact_without_the_ledger(right: Any, compactor: Compactor, part: Any) -> Any:
     """The map is what people read."""
-    return right(compactor, LedgerRows(()) if isinstance(part, LedgerRows) else part, *shard)
+    return right(compactor, LedgerRows(()) if isinstance(part, LedgerRows) else part)
 
 
 @planted(Replica, "_begin", seed=12)
@@ -267,6 +373,14 @@ def let_commits_refer_to_what_was_dropped(right: Any, one: Replica, gsn: int, by
     """Their values were there when they were appended."""
     right(one, gsn, by, before)
     one.coordinator.reach = 0
+
+
+@planted(Compactor, "_needed", seed=68)
+def restate_too_little(right: Any, compactor: Compactor, keys: list[bytes], began: int, floor: int) -> Any:
+    """A value is restated only if it stands before the floor now, not where a compaction has moved it."""
+    for row in right(compactor, keys, began, floor):
+        if row.version < floor or not isinstance(row.value, Place) or row.value.gsn < floor:
+            yield row
 
 
 @planted(Compactor, "_map_parts", seed=12)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from logdb.cluster import calls
+from logdb.cluster.compactor import Phase
 from logdb.cluster.messages import Decided
 from logdb.cluster.replica import Replica
 from logdb.errors import OutcomeUnknown
@@ -20,17 +21,35 @@ from logdb.txn.coordinator import Status
 from tests.sim.checks import Truth, truth_of
 from tests.sim.cluster import NotAnswered, Operator, Shape
 from tests.sim.database.checks import WRITERS, Model, check_all
-from tests.sim.database.cluster import MAPPING_FAULTS, PLACEMENTS, DatabaseCluster, DatabaseFaults, Top
+from tests.sim.database.cluster import (
+    KEEP_DECISIONS,
+    MAPPING_FAULTS,
+    PLACEMENTS,
+    DatabaseCluster,
+    DatabaseFaults,
+    Top,
+)
 from tests.sim.database.history import History
-from tests.sim.database.workload import KEYS, Application, Load, Shared, load_of
+from tests.sim.database.keys import KEYS
+from tests.sim.database.workload import Application, Load, Shared, load_of
 from tests.sim.faults import Trouble
 from tests.sim.prober import Prober
 from tests.sim.run import Outcome, plan_of
 from tests.sim.run import Simulation as LogSimulation
 from tests.sim.world import Failure, World
 
-COMPACTING = 0.3
+COMPACTING = 0.7
 """So many seeds have compactions."""
+
+OVERTAKING = ("pause who compacts",) * 3 + ("pause who ends a compaction",) * 3 + ("kill who compacts",) * 2
+CRASHING = ("kill mapping in mid checkpoint",) * 4 + ("lose mapping disk",)
+"""Faults that go together with compactions in some seeds: another server takes over; tables are written in part."""
+
+HARMLESS = {"kill storage", "kill ordering", "kill aggregator", "kill in mid-write", "kill leader", "slow disk"}
+"""Faults that keep no mapping server from hearing a client."""
+
+DISKS = 0.7
+"""In so many mapping servers have one."""
 
 PATIENCE = 400
 """So many heartbeats after healing everything must be well again."""
@@ -58,7 +77,7 @@ def database_plan_of(draw: random.Random) -> Plan:
     top = Top(
         servers=draw.choice((1, 2, 2, 3, 3)),
         clients=draw.choice((1, 2, 3)),
-        peers=draw.random() < 0.8,
+        peers=draw.random() < 0.65,
         small_messages=draw.random() < 0.4,
         placement=draw.randrange(len(PLACEMENTS)),
         hedge=draw.choice((0.5, 2.0, 8.0)),
@@ -83,20 +102,40 @@ class Simulation(LogSimulation):
     def __init__(self, seed: int, *, exact: bool = False, show: Callable[[str], None] | None = None) -> None:
         self.world = World(seed, exact=exact, show=show)
         self.plan = database_plan_of(self.world.draw("plan"))
-        if self.world.draw("compaction").random() < COMPACTING:
-            load = self.plan.load
-            self.plan = replace(self.plan, load=replace(load, doing=(*load.doing, "compact")))
+        draw = self.world.draw("compaction")
+        if draw.random() < COMPACTING:
+            self._plan_compactions(draw)
+        top = replace(
+            self.plan.top,
+            disk=draw.random() < DISKS,
+            overlay_bytes=draw.choice((1_000, 4_000, 20_000)),
+            every_s=draw.choice((0.5, 2.0, 8.0)),
+            takeover=draw.choice((3.0, 6.0)),
+        )
+        self.plan = replace(self.plan, top=top)
         self.history = History()
         self.cluster = DatabaseCluster(self.world, self.plan.shape, self.plan.top)
         self.records = 0
         self.applications: list[Application] = []
+
+    def _plan_compactions(self, draw: random.Random) -> None:
+        """Some, and in some seeds just those faults that end one in the middle."""
+        load, trouble = self.plan.load, self.plan.trouble
+        load = replace(load, doing=(*load.doing, "compact"), compacting=draw.choice((5, 15, 40)))
+        often: tuple[str, ...] = draw.choice(((), (), OVERTAKING, CRASHING))
+        if trouble.faults and often:
+            others = draw.sample(trouble.faults, min(len(trouble.faults), 3))
+            trouble = replace(trouble, faults=(*often, *others), every_ns=15 * MILLISECOND)
+            load = replace(load, element_bytes=draw.choice((load.element_bytes, 4_500)))
+        self.plan = replace(self.plan, load=load, trouble=trouble)
 
     def run(self) -> None:
         """All of it. Raises Failure."""
         world, plan, cluster = self.world, self.plan, self.cluster
         try:
             cluster.start()
-            shared = Shared()
+            cluster.is_calm = set(plan.trouble.faults) <= HARMLESS
+            shared = Shared(cluster.floors, lambda: cluster.tail)
             self.applications = [
                 Application(world, process, plan.load, self.history, shared) for process in cluster.clients
             ]
@@ -123,6 +162,7 @@ class Simulation(LogSimulation):
         for op in self.history.ops[-len(applications) :]:
             if op.version == 0:
                 raise Failure("liveness: a fresh put succeeds", f"{op}")
+        self._settle_down(limit)
         auditor = Operator(self.cluster.add_application("auditor"))
         auditor.process.start()
         settled = self._settle(auditor, limit)
@@ -132,7 +172,27 @@ class Simulation(LogSimulation):
         for txn, outcome in settled.items():
             if outcome.status is Status.FORGOTTEN:
                 settled[txn] = replayed.outcome(txn)
-        check_all(self.history, Model(replayed.versions), settled)
+        ops = {op.txn: op for op in self.history.ops if op.txn is not None}
+        authors = {version: ops[txn] for version, txn in replayed.authors.items() if txn in ops}
+        check_all(self.history, Model(replayed.versions, authors, self.cluster.floors), settled)
+
+    def _settle_down(self, limit: int) -> None:
+        """Let compactions end, and the log be trimmed, before anything is judged."""
+        cluster = self.cluster
+        tail = self._ask(log.Tail(), limit)
+
+        def is_quiet() -> bool:
+            cores: list[Any] = [process.core for process in cluster.mapping]
+            return all(
+                core is not None
+                and core.applied >= tail
+                and core._compactor.phase is Phase.IDLE
+                and not core.replica.begun
+                and core._compactor._trimmed >= core.replica.cleaned
+                for core in cores
+            )
+
+        self._wait(limit, is_quiet, "compactions come to their end", cluster.mapping)
 
     def _ask_auditor(self, auditor: Operator, request: Any, limit: int) -> Any:
         result = auditor.ask(request, limit)
@@ -256,12 +316,14 @@ class Simulation(LogSimulation):
 class Replayed:
     """What the whole log says, also of what was trimmed, from nothing.
 
-    `versions`: of each key, oldest first; `decided`: of each transaction, when its first record was met.
+    `versions`: of each key, oldest first; `authors`: by version whose it is; `decided`: of each transaction, when its
+    first record was met.
     """
 
     def __init__(self, truth: Truth, values: dict[bytes, bytes]) -> None:
-        self.replica = replica = Replica(None, 10_000)
+        self.replica = replica = Replica(None, KEEP_DECISIONS)
         self.versions: dict[bytes, list[tuple[int, bytes | None]]] = {}
+        self.authors: dict[int, TxnId] = {}
         self.decided: dict[TxnId, Decided] = {}
         for gsn in range(1, truth.tail + 1):
             time, tag, payload = truth.records.get(gsn, (0, VALUE, b""))
@@ -272,6 +334,7 @@ class Replayed:
                 if decided.version == gsn:
                     self.decided[txn] = decided
                 if decided.version == gsn and decided.verdict.committed:
+                    self.authors[gsn] = txn
                     for key, value in decode_commit(payload).writes.items():
                         whole = values[value.digest] if isinstance(value, Place) else value
                         self.versions.setdefault(key, []).append((gsn, whole))

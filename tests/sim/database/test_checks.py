@@ -8,16 +8,20 @@ from typing import Any
 import pytest
 
 import logdb
-from logdb.store.records import COMMIT, DECISION, Commit, Decision, TxnId, encode_commit, encode_decision
+from logdb.cluster.cleaning import Beginning, encode_beginning
+from logdb.log.contract import Batch, LogRecord
+from logdb.store.records import BEGINNING, COMMIT, DECISION, Commit, Decision, TxnId, encode_commit, encode_decision
 from logdb.txn.coordinator import Outcome, Status
 from logdb.txn.validation import COMMITTED, Reason, Verdict
 from tests.sim.checks import Truth
 from tests.sim.database.checks import Model, check_all
+from tests.sim.database.floors import Floors
 from tests.sim.database.history import History, Op
 from tests.sim.database.run import Replayed, check_decisions, check_verdicts
 from tests.sim.world import Failure
 
 LIST, CELL, ONE, OTHER = b"list 0", b"cell 0", b"account 0", b"account 1"
+SECOND = b"list 1"
 LOST = TxnId(9, 9)
 
 
@@ -42,6 +46,17 @@ class Story:
         self.tested.verdict = Verdict(Reason.CONDITION, failed=(0,))
         self.lost = self.op("put", "info", txn=LOST, writes={CELL: b"lost"})
         self.read = self.op("read", version=9, reads={CELL: (9, b"lost")}, is_linearizable=True, session=8)
+        self.past = self.op("history", version=9, histories={CELL: [(9, b"lost"), (7, b"v")]}, floor=6)
+        self.begun = self.op("put", txn=TxnId(3, 1), version=10, writes={SECOND: b"p"})
+        self.program = self.op(
+            "run", txn=TxnId(3, 2), version=11, writes={SECOND: b"p,q"}, seen={SECOND: b"p"}, believes=True
+        )
+        self.program.conditions = (logdb.equals(SECOND, b"p"),)
+        self.looker = self.op("run", snapshot=11, version=11, seen={SECOND: b"p,q"}, is_linearizable=True)
+        self.deletion = self.op("delete", txn=TxnId(3, 3), version=12, writes={SECOND: None})
+        self.anew = self.op("put", txn=TxnId(3, 4), version=13, writes={SECOND: b"r"})
+        self.outdated = self.op("append", "fail", txn=TxnId(3, 5), snapshot=4, version=14, writes={LIST: b"late"})
+        self.outdated.verdict = Verdict(Reason.TOO_OLD)
         self.outcome = self.op("outcome", result=(TxnId(1, 2), Outcome(Status.COMMITTED, 3)))
         self.refused = self.op("put", "fail", txn=TxnId(1, 9), writes={CELL: b"refused"})
         self.versions: dict[bytes, list[tuple[int, bytes | None]]] = {
@@ -49,8 +64,12 @@ class Story:
             ONE: [(6, b"90 x")],
             OTHER: [(6, b"110 x")],
             CELL: [(7, b"v"), (9, b"lost")],
+            SECOND: [(10, b"p"), (11, b"p,q"), (12, None), (13, b"r")],
         }
+        self.authors = {12: self.deletion}
         self.settled: Mapping[TxnId, Outcome] = {LOST: Outcome(Status.COMMITTED, 9)}
+        self.floors = Floors()
+        self.floors.fold(Batch(14, 15, [LogRecord(14, 0, BEGINNING, encode_beginning(Beginning(1, 6)))]))
 
     def op(self, what: str, status: str = "ok", **fields: Any) -> Op:
         op = self.history.invoke(what, "client", 0)
@@ -60,7 +79,11 @@ class Story:
         return op
 
     def check(self) -> None:
-        check_all(self.history, Model(self.versions), self.settled)
+        """The author of a version is the one whose values it has."""
+        names = {value: op for op in self.history.ops for value in op.writes.values() if value is not None}
+        versions = [(version, value) for key in self.versions for version, value in self.versions[key]]
+        authors = self.authors | {version: names[value] for version, value in versions if value in names}
+        check_all(self.history, Model(self.versions, authors, self.floors), self.settled)
 
 
 def lose_a_commit(story: Story) -> None:
@@ -70,15 +93,15 @@ def lose_a_commit(story: Story) -> None:
 
 
 def write_twice(story: Story) -> None:
-    story.versions[CELL].append((10, b"lost"))
+    story.versions[CELL].append((20, b"lost"))
 
 
 def write_from_nowhere(story: Story) -> None:
-    story.versions[CELL].append((10, b"nobody's"))
+    story.versions[CELL].append((20, b"nobody's"))
 
 
 def apply_what_failed(story: Story) -> None:
-    story.versions[CELL].append((10, b"refused"))
+    story.versions[CELL].append((20, b"refused"))
 
 
 def apply_half(story: Story) -> None:
@@ -173,6 +196,43 @@ def tell_two_ends(story: Story) -> None:
     story.op("outcome", result=(TxnId(7, 7), Outcome(Status.ABORTED, 4)))
 
 
+def delete_from_nowhere(story: Story) -> None:
+    story.versions[ONE].append((20, None))
+
+
+def read_what_was_deleted(story: Story) -> None:
+    story.op("read", version=12, reads={SECOND: (11, b"p,q")})
+
+
+def forget_a_deletion(story: Story) -> None:
+    story.op("read", version=12, reads={SECOND: (0, None)}, floor=11)
+
+
+def let_a_list_grow_over_its_deletion(story: Story) -> None:
+    story.anew.writes = {SECOND: b"r,r"}
+    story.versions[SECOND][3] = (13, b"r,r")
+
+
+def return_what_was_believed(story: Story) -> None:
+    story.looker.seen, story.looker.snapshot = {SECOND: b"never"}, 0
+
+
+def raise_what_was_believed(story: Story) -> None:
+    story.op("run", "fail", seen={SECOND: b"never"}, believes=True)
+
+
+def commit_upon_a_wrong_belief(story: Story) -> None:
+    story.program.seen, story.program.conditions = {SECOND: b"never"}, ()
+
+
+def cut_a_history_short(story: Story) -> None:
+    story.past.histories[CELL].pop()
+
+
+def call_too_old_what_was_not(story: Story) -> None:
+    story.outdated.snapshot = 6
+
+
 BAD: dict[Callable[[Story], None], str] = {
     lose_a_commit: "nothing lost",
     write_twice: "nothing twice",
@@ -198,6 +258,15 @@ BAD: dict[Callable[[Story], None], str] = {
     make_money: "the bank's total",
     forget_an_outcome: "an outcome is as of now",
     tell_two_ends: "a transaction has one end",
+    delete_from_nowhere: "nothing from nowhere",
+    read_what_was_deleted: "a read is of one snapshot",
+    forget_a_deletion: "a read is of one snapshot",
+    let_a_list_grow_over_its_deletion: "a list only grows",
+    return_what_was_believed: "a read is of one snapshot",
+    raise_what_was_believed: "a read is of one snapshot",
+    commit_upon_a_wrong_belief: "a transaction sees all before it",
+    cut_a_history_short: "a history is what was written",
+    call_too_old_what_was_not: "too old is what was compacted away",
 }
 
 

@@ -1,48 +1,54 @@
-"""What applications do with the database: three workloads and questions about each other's transactions.
+"""What applications do with the database: four workloads and questions about each other's transactions.
 
-- list-append: transactions over several keys, each of which holds a list; every element is appended once.
-- bank: transfers between accounts whose sum never changes.
-- compare-and-set: single keys, written where they hold what was read.
+- list-append: transactions over several keys, each of which holds a list; every element is appended once. Now and then
+  a list is deleted, and begins anew.
+- bank: transfers between accounts whose sum never changes. An account with what one has that was never opened may be
+  deleted.
+- compare-and-set: single keys, written or deleted where they hold what was read.
+- programs (`programs.py`): transactions as `logdb.aio` runs them, which believe what others of their process wrote.
 
-Each client process runs a few workers; a worker is a generator that yields calls and is sent their results.
+Each client process runs a few workers; a worker is a generator that yields calls, or a `Pause`, and is sent results.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Generator, Iterator
+from asyncio import Future
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import logdb
 from logdb.cluster import calls
 from logdb.cluster.messages import Consistency
-from logdb.errors import OutcomeUnknown, Unavailable, VersionTrimmed
+from logdb.errors import FutureVersion, OutcomeUnknown, Unavailable, VersionTrimmed
 from logdb.log.cores import MILLISECOND, Answer
 from logdb.store.records import Range, TxnId
 from logdb.txn.coordinator import Outcome, Status
 from logdb.txn.validation import Reason
+from tests.sim.database.floors import Floors
 from tests.sim.database.history import History, Op
+from tests.sim.database.keys import ACCOUNTS, BALANCE, CELLS, KEYS, LISTS, balance_of, elements_of
+from tests.sim.database.programs import Programs
 from tests.sim.process import Process
 from tests.sim.world import Failure, World
 
 LINEARIZABLE, SESSION, SNAPSHOT = Consistency
-LISTS = [b"list %d" % number for number in range(4)]
-ACCOUNTS = [b"account %d" % number for number in range(5)]
-CELLS = [b"cell %d" % number for number in range(3)]
-KEYS = [*LISTS, *ACCOUNTS, *CELLS]
-BALANCE = 100
-"""What an account holds that was never written."""
-
 WEIGHTS = {
     "append": 12,
     "transfer": 10,
     "compare and set": 10,
     "put": 4,
+    "delete": 4,
+    "run": 10,
     "read": 10,
     "read of the session": 6,
     "snapshot": 6,
     "scan": 5,
+    "history": 3,
+    "read ahead": 3,
+    "export": 3,
+    "pin": 3,
     "outcome": 6,
     "settle": 2,
 }
@@ -50,8 +56,11 @@ WEIGHTS = {
 
 Steps = Generator[Any, Any, None]
 
-COMPACTING = 2
-"""The weight of a compaction, in seeds that have any."""
+
+class Pause(NamedTuple):
+    """Do nothing for a while."""
+
+    ns: int
 
 
 class Overtaken(Exception):
@@ -60,7 +69,8 @@ class Overtaken(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """`think_ns`: the mean time between two operations of a worker. `element_bytes`: long ones make large values."""
+    """`think_ns`: the mean time between two operations of a worker. `element_bytes`: long ones make large values.
+    `compacting`: the weight of compactions, in seeds that have any."""
 
     doing: tuple[str, ...]
     workers: int = 2
@@ -68,6 +78,7 @@ class Load:
     element_bytes: int = 8
     hasty: float = 0.1
     """So many commits have a deadline."""
+    compacting: int = 0
 
 
 def load_of(draw: random.Random) -> Load:
@@ -78,29 +89,25 @@ def load_of(draw: random.Random) -> Load:
         (*writing, *(what for what in others if draw.random() < 0.8)),
         workers=draw.choice((1, 2, 4)),
         think_ns=draw.choice((2, 5, 15)) * MILLISECOND,
-        element_bytes=draw.choice((8, 8, 900)),
+        element_bytes=draw.choice((8, 8, 900, 4_500)),
         hasty=draw.choice((0.0, 0.1, 0.4)),
     )
 
 
-def elements_of(value: bytes | None) -> list[bytes]:
-    """The elements of a list."""
-    return value.split(b",") if value else []
-
-
-def balance_of(value: bytes | None) -> int:
-    """The balance of an account: its value is that and a unique name."""
-    return BALANCE if value is None else int(value.partition(b" ")[0])
-
-
 class Shared:
-    """What workers know of each other's transactions: what to ask about."""
+    """What workers know of each other's transactions, to ask about them, and of the cluster: what compactions have
+    allowed, and the `tail` of its log.
 
-    def __init__(self) -> None:
+    `pinned`: by name the version that it certainly pins, and since which moment. `left`: names whose client has died.
+    """
+
+    def __init__(self, floors: Floors, tail: Callable[[], int]) -> None:
+        self.floors, self.tail = floors, tail
+        self.pinned: dict[str, tuple[int, int]] = {}
+        self.left: list[str] = []
         self.ended: list[TxnId] = []
         self.doubtful: list[Op] = []
         self.versions: list[int] = [0]
-        self.floor = 0
 
 
 class Application:
@@ -113,8 +120,10 @@ class Application:
         self.session = 0
         self._calls = 0
         self._open: dict[int, tuple[int, Steps, Op]] = {}
+        self._waiting: dict[int, Future[Any]] = {}
+        self._programs: Programs | None = None
         self._names = 0
-        self._weights = [WEIGHTS.get(what, COMPACTING) for what in load.doing]
+        self._weights = [WEIGHTS.get(what, load.compacting) for what in load.doing]
         process.on_answer = self._answered
         for worker in range(load.workers):
             world.after(int(load.think_ns * self.draw.random()), self._act, worker)
@@ -122,12 +131,13 @@ class Application:
     @property
     def open(self) -> list[Op]:
         """What is under way."""
-        return [op for _, _, op in self._open.values()]
+        running = [] if self._programs is None else [op for _, op in self._programs.running.values()]
+        return [*(op for _, _, op in self._open.values()), *(op for op in running if op is not None)]
 
     @property
     def busy(self) -> int:
         """How much is."""
-        return len(self._open)
+        return len(self._open) + (0 if self._programs is None else len(self._programs.running))
 
     # ---- workers
 
@@ -138,15 +148,28 @@ class Application:
             self.world.after(self.load.think_ns, self._act, worker)
             return
         (what,) = self.draw.choices(self.load.doing, self._weights)
-        self.do(what, worker)
+        if what == "run":
+            self._run(worker)
+        else:
+            self.do(what, worker)
 
     def do(self, what: str, worker: int = -1) -> Op:
         """Begin an operation."""
         self.world.counts[what] += 1
-        op = self.history.invoke(what, f"{self.process.address}/{self.process.lives}", self.world.now)
-        op.session = self.session
+        op = self.invoke(what)
         self._go_on(worker, self.DO[what](self, op), op, None)
         return op
+
+    def invoke(self, what: str) -> Op:
+        """An operation begins."""
+        op = self.history.invoke(what, f"{self.process.address}/{self.process.lives}", self.world.now)
+        op.session = self.session
+        return op
+
+    def deadline(self, op: Op) -> int | None:
+        """The one of a commit, perhaps."""
+        op.has_deadline = self.draw.random() < self.load.hasty and not self.stopping
+        return self.process.now + int(self.draw.random() * 60 * MILLISECOND) if op.has_deadline else None
 
     def _go_on(self, worker: int, steps: Steps, op: Op, result: Any) -> None:
         try:
@@ -154,7 +177,7 @@ class Application:
         except (StopIteration, Overtaken) as how:
             if isinstance(how, Overtaken):
                 op.reads, op.scans = {}, {}
-                self._end(op, "fail")
+                self.end(op, "fail")
             assert op.status != "open", op
             if worker >= 0 and not self.stopping:
                 wait = int(self.draw.expovariate(1) * self.load.think_ns) + 1
@@ -162,26 +185,64 @@ class Application:
             return
         self._calls += 1
         self._open[self._calls] = worker, steps, op
-        self.process.call(self._calls, request)
+        if isinstance(request, Pause):
+            self.world.after(request.ns, self._rested, self._calls)
+        else:
+            self.process.call(self._calls, request)
+
+    def _rested(self, number: int) -> None:
+        if number in self._open:
+            self._go_on(*self._open.pop(number), None)
 
     def _answered(self, answer: Answer) -> None:
-        worker, steps, op = self._open.pop(answer.call)
         if isinstance(answer.result, Exception):
             self.world.counts[f"told {type(answer.result).__name__}"] += 1
+        if answer.call in self._waiting:
+            self._waiting.pop(answer.call).set_result(answer.result)
+            return
+        worker, steps, op = self._open.pop(answer.call)
         self._go_on(worker, steps, op, answer.result)
+
+    # ---- programs
+
+    def _run(self, worker: int) -> None:
+        self.world.counts["run"] += 1
+        if self._programs is None or self._programs.is_over:
+            self._programs = Programs(self)
+        self._programs.run(worker)
+
+    def put(self, request: Any, waiter: Future[Any]) -> None:
+        """A call of a program."""
+        self._calls += 1
+        self._waiting[self._calls] = waiter
+        self.process.call(self._calls, request)
+
+    def has_run(self, worker: int) -> None:
+        """A program is over."""
+        if not self.stopping:
+            self.world.after(int(self.draw.expovariate(1) * self.load.think_ns) + 1, self._act, worker)
 
     def killed(self) -> None:
         """Its process was killed: nobody will ever know what came of what it had under way."""
         for worker, steps, op in self._open.values():
             steps.close()
-            self._end(op, "info")
+            self.end(op, "info")
+            if op.what == "pin":
+                self.shared.left.append(op.label)
             if worker >= 0:
                 self.world.after(self.load.think_ns, self._act, worker)
         self._open.clear()
+        self._waiting.clear()
+        if self._programs is not None:
+            for worker in self._programs.killed():
+                self.world.after(self.load.think_ns, self._act, worker)
+            self._programs = None
         self.session = 0
 
-    def _end(self, op: Op, status: str) -> None:
+    def end(self, op: Op, status: str) -> None:
+        """An operation has ended."""
         self.history.complete(op, status, self.world.now)
+        op.floor = self.shared.floors.floor
         if status == "ok" and op.version:
             self.session = max(self.session, op.version)
             self.shared.versions.append(op.version)
@@ -190,7 +251,7 @@ class Application:
             if status == "info":
                 self.shared.doubtful.append(op)
 
-    def _name(self) -> bytes:
+    def name(self) -> bytes:
         """What nobody else ever writes."""
         self._names += 1
         name = f"{self.process.address}.{self.process.lives}.{self._names}".encode()
@@ -201,64 +262,75 @@ class Application:
     def _begin(self, op: Op) -> Iterator[Any]:
         """A snapshot: any that a server has will do for who writes, since stale reads make it abort."""
         result = yield calls.Version(self.draw.choice((LINEARIZABLE, SESSION, SESSION)))
-        op.snapshot = self._must(result, int)
+        op.snapshot = self._must(op, result, int)
 
-    def _must(self, result: Any, *kinds: type) -> Any:
-        if isinstance(result, VersionTrimmed) and "compact" in self.load.doing:
+    def _must(self, op: Op, result: Any, *kinds: type) -> Any:
+        if isinstance(result, VersionTrimmed):
+            self.refused(op, result)
             self.world.counts["overtaken by a compaction"] += 1
             raise Overtaken
         if not isinstance(result, kinds):
-            raise Failure("an answer of a kind that its call cannot have", repr(result))
+            raise Failure("an answer of a kind that its call cannot have", f"{op}: {result!r}")
         return result
+
+    def refused(self, op: Op, why: VersionTrimmed) -> None:
+        """A version is refused only when it lies before a floor that there was, and neither a pin nor what clients
+        hold has kept it."""
+        floors, version, oldest = self.shared.floors, why.version, why.oldest
+        if not (version < oldest <= floors.floor and floors.had(oldest)):
+            raise Failure("what is refused was compacted away", f"{op}: {why}; the floor is {floors.floor}")
+        pinned = [name for name, (at, since) in self.shared.pinned.items() if at <= version and since < op.invoked]
+        if pinned:
+            raise Failure("what is pinned can be read", f"{op}: {why}; {pinned}")
 
     def _get(self, op: Op, keys: list[bytes]) -> Iterator[Any]:
         result = yield calls.Get(keys, SNAPSHOT, op.snapshot)
-        found = self._must(result, calls.Found)
+        found = self._must(op, result, calls.Found)
         op.reads.update(zip(keys, found.entries, strict=True))
 
     def _commit(self, op: Op) -> Iterator[Any]:
         """Commit what the operation has read and written; ends it."""
         op.txn = yield calls.NewId()
         op.label = f"{op.what} {op.invoked}"
-        deadline = None
-        if self.draw.random() < self.load.hasty and not self.stopping:
-            deadline = self.process.now + int(self.draw.random() * 60 * MILLISECOND)
+        deadline = self.deadline(op)
         result = yield calls.Commit(
             dict(op.writes), op.snapshot, op.label, sorted(op.reads), list(op.scans), op.conditions, op.txn, deadline
         )
-        self._must(result, calls.Committed, Unavailable, OutcomeUnknown)
+        self._must(op, result, calls.Committed, Unavailable, OutcomeUnknown)
         if isinstance(result, calls.Committed):
             op.version, op.verdict, op.winner = result.version, result.verdict, result.winner
             self.world.counts[f"verdict {result.verdict.reason.name}"] += 1
-            too_old = result.verdict.reason is Reason.TOO_OLD and "compact" not in self.load.doing
-            if result.txn_id != op.txn or result.verdict.reason is Reason.DUPLICATE or too_old:
+            if result.txn_id != op.txn or result.verdict.reason is Reason.DUPLICATE:
                 raise Failure("a verdict is of its transaction", f"{op}: {result}")
-            self._end(op, "ok" if result.verdict.committed else "fail")
+            self.end(op, "ok" if result.verdict.committed else "fail")
         else:
-            self._end(op, "fail" if isinstance(result, Unavailable) else "info")
+            op.told = result
+            self.end(op, "fail" if isinstance(result, Unavailable) else "info")
 
     def _append(self, op: Op) -> Steps:
-        """Read some lists, append to one or two of them."""
+        """Read some lists, append to one or two of them, or delete one."""
         yield from self._begin(op)
         keys = self.draw.sample(LISTS, self.draw.choice((1, 2, 3)))
-        if self.draw.random() < 0.3:
-            yield from self._scan_lists(op)
+        if self.draw.random() < 0.4:
+            span = self.draw.choice(((b"list ", b"list:"), (b"cell ", b"cell:")))
+            yield from self._pages(op, span, SNAPSHOT, op.snapshot)
         yield from self._get(op, keys)
         for key in keys[: self.draw.choice((1, 1, 2))]:
-            op.writes[key] = b",".join([*elements_of(op.reads[key][1]), self._name()])
+            op.writes[key] = b",".join([*elements_of(op.reads[key][1]), self.name()])
+        if self.draw.random() < 0.15:
+            op.writes[keys[0]] = None
         yield from self._commit(op)
 
-    def _scan_lists(self, op: Op) -> Iterator[Any]:
-        yield from self._pages(op, (b"list ", b"list:"), SNAPSHOT, op.snapshot)
-
-    def _pages(self, op: Op, span: Range, consistency: Consistency, version: int = 0) -> Generator[Any, Any, int]:
+    def _pages(
+        self, op: Op, span: Range, consistency: Consistency, version: int = 0, pause_ns: int = 0
+    ) -> Generator[Any, Any, int]:
         """All of a range, page by page, forwards or backwards. Returns the version that was read."""
         start, end = span
         reverse = self.draw.random() < 0.5
         rows: dict[bytes, bytes] = {}
         while True:
             result = yield calls.Scan(start, end, reverse, self.draw.choice((2, 1_000)), consistency, version)
-            page = self._must(result, calls.Page)
+            page = self._must(op, result, calls.Page)
             rows.update(page.rows)
             if not page.more:
                 op.scans[span] = rows
@@ -268,14 +340,18 @@ class Application:
                 end = page.rows[-1][0]
             else:
                 start = page.rows[-1][0] + b"\0"
+            if pause_ns:
+                yield Pause(int(self.draw.random() * pause_ns))
 
     def _transfer(self, op: Op) -> Steps:
         yield from self._begin(op)
         one, other = self.draw.sample(ACCOUNTS, 2)
         yield from self._get(op, [one, other])
-        amount = self.draw.randint(1, 20)
-        name = self._name()
-        op.writes[one] = b"%d %s" % (balance_of(op.reads[one][1]) - amount, name)
+        balance = balance_of(op.reads[one][1])
+        closes = self.draw.random() < 0.2
+        amount = balance - BALANCE if closes else self.draw.randint(1, 20)
+        name = self.name()
+        op.writes[one] = None if closes else b"%d %s" % (balance - amount, name)
         op.writes[other] = b"%d %s" % (balance_of(op.reads[other][1]) + amount, name)
         yield from self._commit(op)
 
@@ -283,7 +359,7 @@ class Application:
         """A test-and-multi-put of one key, against what it holds."""
         key = self.draw.choice(CELLS)
         result = yield calls.Get([key], self.draw.choice((LINEARIZABLE, SESSION)))
-        version, value = self._must(result, calls.Found).entries[0]
+        version, value = self._must(op, result, calls.Found).entries[0]
         if value is None:
             condition = logdb.absent(key)
         elif self.draw.random() < 0.5:
@@ -291,11 +367,16 @@ class Application:
         else:
             condition = logdb.version_equals(key, version)
         op.conditions = (condition,)
-        op.writes[key] = self._name()
+        op.writes[key] = None if self.draw.random() < 0.25 else self.name()
         yield from self._commit(op)
 
     def _put(self, op: Op) -> Steps:
-        op.writes[self.draw.choice(CELLS)] = self._name()
+        op.writes[self.draw.choice(CELLS)] = self.name()
+        yield from self._commit(op)
+
+    def _delete(self, op: Op) -> Steps:
+        """Whether it is there or not."""
+        op.writes[self.draw.choice(CELLS)] = None
         yield from self._commit(op)
 
     # ---- reads
@@ -304,10 +385,10 @@ class Application:
         keys = self.draw.choice((ACCOUNTS, LISTS, [self.draw.choice(KEYS)]))
         op.is_linearizable = consistency is LINEARIZABLE
         result = yield calls.Get(keys, consistency)
-        found = self._must(result, calls.Found)
+        found = self._must(op, result, calls.Found)
         op.version = found.version
         op.reads.update(zip(keys, found.entries, strict=True))
-        self._end(op, "ok")
+        self.end(op, "ok")
 
     def _read_session(self, op: Op) -> Steps:
         yield from self._read(op, SESSION)
@@ -318,33 +399,109 @@ class Application:
         version = self.draw.choice((versions[-1], self.draw.choice(versions)))
         keys = self.draw.choice((ACCOUNTS, LISTS, CELLS))
         result = yield calls.Get(keys, SNAPSHOT, version)
-        op.version = self._must(result, calls.Found).version
+        op.version = self._must(op, result, calls.Found).version
         op.reads.update(zip(keys, result.entries, strict=True))
-        self._end(op, "ok")
+        self.end(op, "ok")
+
+    def _read_ahead(self, op: Op) -> Steps:
+        """Of a version that there is only when others write fast."""
+        tail, version = self.shared.tail(), self.shared.versions[-1] + self.draw.choice((1, 2, 4, 9))
+        keys = self.draw.choice((ACCOUNTS, LISTS, CELLS))
+        result = yield calls.Get(keys, SNAPSHOT, version)
+        if isinstance(self._must(op, result, calls.Found, FutureVersion), FutureVersion):
+            if not tail <= result.newest < result.version == version:
+                what = f"{op}: {result}; the tail was {tail}"
+                raise Failure("DBS-5: a snapshot is future only beyond the tail", what)
+        else:
+            op.version = result.version
+            op.reads.update(zip(keys, result.entries, strict=True))
+        self.end(op, "ok")
+
+    def _history(self, op: Op) -> Steps:
+        """All of a key that is left, page by page."""
+        key = self.draw.choice(KEYS)
+        versions = self.shared.versions
+        consistency, below = self.draw.choice(((LINEARIZABLE, 0), (SNAPSHOT, self.draw.choice(versions))))
+        op.is_linearizable = consistency is LINEARIZABLE
+        entries, more = op.histories.setdefault(key, []), True
+        while more:
+            result = yield calls.History(key, self.draw.choice((2, 50)), consistency, below)
+            found = self._must(op, result, calls.Versions)
+            op.version = op.version or found.version
+            entries += found.entries
+            more = found.more
+            consistency, below = SNAPSHOT, found.entries[-1][0] - 1 if more else 0
+        self.end(op, "ok")
+
+    def _export(self, op: Op) -> Steps:
+        """All there is, slowly, with the version held meanwhile."""
+        result = yield calls.Version(self.draw.choice((LINEARIZABLE, SESSION)))
+        op.version = op.snapshot = self._must(op, result, int)
+        holder = "export", op.invoked
+        yield calls.Hold(holder, op.version)
+        try:
+            yield Pause(int(self.draw.random() * 20 * MILLISECOND))
+            for span in ((b"", None), (b"cell ", b"list 2")):
+                yield from self._pages(op, span, SNAPSHOT, op.version, 40 * MILLISECOND)
+        except Overtaken:
+            yield calls.Hold(holder, 0)
+            raise
+        yield calls.Hold(holder, 0)
+        self.end(op, "ok")
+
+    def _pin(self, op: Op) -> Steps:
+        """Pin a version that somebody was told, look at it for a while, and let go of it."""
+        left, pinned = self.shared.left, self.shared.pinned
+        if left and self.draw.random() < 0.7:
+            op.label = left.pop(self.draw.randrange(len(left)))
+        else:
+            op.label, version = f"pin {op.invoked}", self.draw.choice(self.shared.versions[-20:])
+            if not version:
+                self.end(op, "ok")
+                return
+            result = yield calls.Pin(op.label, version)
+            self._must(op, result, int, Unavailable)
+            if result == version:
+                pinned[op.label] = version, self.history.moment
+                for _ in range(self.draw.choice((1, 3))):
+                    yield Pause(int(self.draw.random() * 40 * MILLISECOND))
+                    keys = self.draw.choice((ACCOUNTS, LISTS, CELLS))
+                    reading = self.invoke("snapshot")
+                    result = yield calls.Get(keys, SNAPSHOT, version)
+                    reading.version = self._must(reading, result, calls.Found).version
+                    reading.reads.update(zip(keys, result.entries, strict=True))
+                    self.end(reading, "ok")
+            elif isinstance(result, int) and self.shared.floors.floor <= version:
+                raise Failure("a pin that comes in time holds", f"{op}: {result}, not {version}")
+        pinned.pop(op.label, None)
+        result = yield calls.Pin(op.label, 0)
+        if isinstance(self._must(op, result, int, Unavailable), Unavailable):
+            left.append(op.label)
+        self.end(op, "ok")
 
     def _scan(self, op: Op) -> Steps:
         span = self.draw.choice(((b"account ", b"account:"), (b"", None), (b"list 1", b"list 3")))
         op.is_linearizable = True
         op.version = yield from self._pages(op, span, LINEARIZABLE)
-        self._end(op, "ok")
+        self.end(op, "ok")
 
     # ---- ends
 
     def _outcome(self, op: Op) -> Steps:
         """How somebody's transaction ended, most often one that has ended just now."""
         if not self.shared.ended:
-            self._end(op, "ok")
+            self.end(op, "ok")
             return
         op.result = self.draw.choice((self.shared.ended[-1], self.draw.choice(self.shared.ended))), None
         result = yield calls.Outcome(op.result[0])
-        op.result = op.result[0], self._must(result, Outcome)
-        self._end(op, "ok")
+        op.result = op.result[0], self._must(op, result, Outcome)
+        self.end(op, "ok")
 
     def _settle(self, op: Op, txn: TxnId | None = None) -> Steps:
         """Have one ended of which nobody knows, or a later one, that nobody has sent yet."""
         if txn is None:
             if not self.shared.doubtful:
-                self._end(op, "ok")
+                self.end(op, "ok")
                 return
             txn = self.draw.choice(self.shared.doubtful).txn
             assert txn is not None
@@ -352,32 +509,39 @@ class Application:
                 txn = txn._replace(sequence=txn.sequence + 1)
         result = yield calls.Settle(txn)
         if isinstance(result, OutcomeUnknown) and "compact" in self.load.doing:
-            self._end(op, "ok")  # of so long ago that nobody knows
+            self.end(op, "ok")  # of so long ago that nobody knows
             return
-        op.result = txn, self._must(result, Outcome)
+        op.result = txn, self._must(op, result, Outcome)
         if op.result[1].status not in (Status.COMMITTED, Status.ABORTED):
             raise Failure("what is settled has ended", f"{op}")
-        self._end(op, "ok")
+        self.end(op, "ok")
 
     def _compact(self, op: Op) -> Steps:
         """To any version that somebody was told. Its client may be killed, or give up, before it is over."""
-        before = self.draw.choice(self.shared.versions)
+        versions = self.shared.versions
+        before = self.draw.choice(versions[-self.draw.choice((4, 20, len(versions))) :])
         deadline = None if self.draw.random() < 0.7 else self.process.now + int(self.draw.random() * 400 * MILLISECOND)
         result = yield calls.Compact(before, deadline)
-        if isinstance(self._must(result, calls.Compacted, Unavailable), calls.Compacted):
+        if isinstance(self._must(op, result, calls.Compacted, Unavailable), calls.Compacted):
             self.world.counts["compacted"] += result.oldest_after > result.oldest_before
-            self.shared.floor = max(self.shared.floor, result.floor)
-        self._end(op, "ok")
+            if not (self.shared.floors.had(result.floor) and result.oldest_after <= max(self.shared.floors.cleaned, 1)):
+                raise Failure("a compaction says what it did", f"{op}: {result}")
+        self.end(op, "ok")
 
     DO: ClassVar[dict[str, Any]] = {
         "append": _append,
         "transfer": _transfer,
         "compare and set": _compare_and_set,
         "put": _put,
+        "delete": _delete,
         "read": _read,
         "read of the session": _read_session,
         "snapshot": _snapshot,
         "scan": _scan,
+        "history": _history,
+        "read ahead": _read_ahead,
+        "export": _export,
+        "pin": _pin,
         "outcome": _outcome,
         "settle": _settle,
         "compact": _compact,

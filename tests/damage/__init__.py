@@ -1,1 +1,0 @@
-"""What becomes of a directory in which one file is damaged."""

@@ -1,0 +1,56 @@
+"""What compactions have allowed up to each record: the oldest version to be read, and where the log may begin.
+
+It is folded from the records of the log by the rules of PROTOCOL.md ("Compaction"), without the code under test. What
+servers refuse and trim is judged by it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from logdb.cluster.cleaning import decode_beginning, decode_ending
+from logdb.log.contract import Batch, LogRecord
+from logdb.store.records import BEGINNING, ENDING, PIN, decode_pin
+
+
+class Floors:
+    """Up to `through`. `floor`: the oldest version that can be read there; `cleaned`: before it nothing is needed."""
+
+    def __init__(self) -> None:
+        self.through = self.floor = self.cleaned = 0
+        self.begun = 0
+        self._pins: dict[str, int] = {}
+        self._moments: list[tuple[int, int, int]] = [(0, 0, 0)]
+
+    def fold(self, batch: Batch) -> None:
+        """What comes next in the log, or has been seen already."""
+        for record in batch.records:
+            if record.lsn > self.through:
+                self._fold(record)
+        if batch.first <= self.through + 1:
+            self.through = max(self.through, batch.end - 1)
+
+    def _fold(self, record: LogRecord) -> None:
+        gsn, _, tag, payload = record
+        if tag == PIN:
+            name, version = decode_pin(payload)
+            self._pins.pop(name, None)
+            if version >= max(self.floor, 1):
+                self._pins[name] = version
+        elif tag == BEGINNING:
+            self.begun = gsn
+            self.floor = max(self.floor, min([decode_beginning(payload).before, gsn - 1, *self._pins.values()]))
+        elif tag == ENDING and decode_ending(payload) == self.begun:
+            self.begun, self.cleaned = 0, self.floor
+        else:
+            return
+        self._moments.append((gsn, self.floor, self.cleaned))
+
+    def at(self, gsn: int) -> tuple[int, int]:
+        """(floor, cleaned) just after this record."""
+        _, floor, cleaned = self._moments[bisect_right(self._moments, gsn, key=lambda moment: moment[0]) - 1]
+        return floor, cleaned
+
+    def had(self, floor: int) -> bool:
+        """Whether this was ever the floor."""
+        return any(moment[1] == floor for moment in self._moments)

@@ -1,0 +1,20 @@
+"""The keys of the workloads, and what their values mean."""
+
+from __future__ import annotations
+
+LISTS = [b"list %d" % number for number in range(4)]
+ACCOUNTS = [b"account %d" % number for number in range(5)]
+CELLS = [b"cell %d" % number for number in range(3)]
+KEYS = [*LISTS, *ACCOUNTS, *CELLS]
+BALANCE = 100
+"""What an account holds that was never written, or was deleted."""
+
+
+def elements_of(value: bytes | None) -> list[bytes]:
+    """The elements of a list."""
+    return value.split(b",") if value else []
+
+
+def balance_of(value: bytes | None) -> int:
+    """The balance of an account: its value is that and a unique name."""
+    return BALANCE if value is None else int(value.partition(b" ")[0])

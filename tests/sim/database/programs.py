@@ -1,0 +1,172 @@
+"""Programs: transactions as `logdb.aio` runs them, with what a client believes of its own process's writes.
+
+All code above the client core is real: `Database.attempt`, `FirstReader`, `Speculation`, `ClusterHost`. Each attempt of
+a program's body is one operation of the history. The result of a program, or its own exception, must follow from values
+that were there: nothing but a commit comes of a belief.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from logdb import aio
+from logdb.cluster import calls
+from logdb.errors import ConflictError, OutcomeUnknown, Unavailable, VersionTrimmed
+from logdb.log.cores import MILLISECOND
+from logdb.net.database.client import ClusterHost
+from logdb.txn.speculation import Speculation
+from logdb.txn.transaction import Workspace
+from tests.sim.database.history import Op
+from tests.sim.database.keys import CELLS, LISTS, elements_of
+from tests.sim.database.loop import Loop
+
+if TYPE_CHECKING:
+    from tests.sim.database.workload import Application
+
+SECOND_NS = 100 * MILLISECOND
+"""A second of the clients: what was written within one is believed."""
+ATTEMPTS = 2
+"""Of those that conflict: the pause between the first two is none, and nothing of it is random."""
+
+
+class Refused(Exception):
+    """A program ends with an exception of its own, for what it has read."""
+
+
+class Host(ClusterHost):
+    """The host of a client whose core is a simulated process's. What each transaction does is put down in `ops`."""
+
+    def __init__(self, application: Application, loop: Loop) -> None:
+        self.path, self.timeout_s, self.closed = "simulated", 1e9, False
+        self._application, self._loop = application, loop
+        self._placement = None
+        self._newest = calls.LINEARIZABLE
+        self.speculation = Speculation(loop.time)
+        self._committing, self._feeds = set(), set()
+        self.ops: dict[Workspace, Op] = {}
+        self._now: Op | None = None
+
+    @property
+    def _core(self) -> Any:  # type: ignore[override]
+        return self._application.process.core
+
+    def put(self, request: Any, timeout_s: float | None) -> asyncio.Future[Any]:
+        waiter = self._loop.create_future()
+        self._application.put(request, waiter)
+        return waiter
+
+    async def commit(self, work: Workspace) -> int:
+        op = self._now = self.ops[work]
+        op.snapshot, op.believes = work.snapshot, work.belief is not None
+        version = await super().commit(work)
+        if op.status == "open":
+            op.version, op.is_linearizable = version, True
+            self._application.end(op, "ok")
+        return version
+
+    async def _commit(self, request: calls.Commit) -> calls.Committed:
+        op, application = self._now, self._application
+        assert op is not None
+        op.txn = await self.put(calls.NewId(), None)
+        op.writes, op.conditions, op.label = dict(request.writes), tuple(request.conditions), request.label
+        deadline = application.deadline(op)
+        try:
+            committed = await super()._commit(request._replace(txn_id=op.txn, deadline=deadline))
+        except (Unavailable, OutcomeUnknown) as error:
+            op.told, op.seen = error, {} if op.believes else op.seen
+            application.end(op, "fail" if isinstance(error, Unavailable) else "info")
+            raise
+        op.version, op.verdict, op.winner = committed.version, committed.verdict, committed.winner
+        if op.believes and not committed.verdict.committed:
+            op.seen = {}
+        application.end(op, "ok" if committed.verdict.committed else "fail")
+        return committed
+
+
+class Programs:
+    """Those of one life of a client. `running`: by number the worker of each, and its attempt under way."""
+
+    def __init__(self, application: Application) -> None:
+        self._application = application
+        self._loop = Loop(application.process, SECOND_NS)
+        self._host = Host(application, self._loop)
+        self._database = aio.Database(self._host)
+        self._last = 0
+        self.running: dict[int, tuple[int, Op | None]] = {}
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its process has died."""
+        return self._loop.is_over
+
+    def run(self, worker: int) -> None:
+        """Begin a program."""
+        self._last += 1
+        self.running[self._last] = worker, None
+        task = self._loop.create_task(self._run(self._last))
+        task.add_done_callback(partial(self._over, self._last))
+
+    def _over(self, number: int, task: asyncio.Task[None]) -> None:
+        task.result()
+        worker, _ = self.running.pop(number)
+        self._application.has_run(worker)
+
+    async def _run(self, number: int) -> None:
+        draw = self._application.draw
+        keys = draw.sample(LISTS, draw.choice((1, 1, 1, 2)))
+        if draw.random() < 0.3:
+            keys = draw.sample(CELLS, draw.choice((1, 2)))
+        ends = draw.choice(("append", "append", "append", "delete", "nothing", "refuse"))
+        delivered: Op | None = None
+        try:
+            delivered = await self._database.attempt("run", ATTEMPTS, self._body, number, keys, ends)
+        except Refused as refused:
+            (delivered,) = refused.args
+        except VersionTrimmed as error:
+            op = self.running[number][1]
+            if op is not None:
+                self._application.refused(op, error)
+        except (ConflictError, Unavailable, OutcomeUnknown):
+            pass
+        if delivered is not None and delivered.status == "open":
+            self._application.end(delivered, "fail")
+        self._forget(number)
+
+    def _forget(self, number: int) -> None:
+        """What an attempt under way has read has no consequences."""
+        worker, op = self.running[number]
+        if op is not None and op.status == "open":
+            op.seen = {}
+            self._application.end(op, "fail")
+        self.running[number] = worker, None
+
+    async def _body(self, txn: aio.Transaction, number: int, keys: list[bytes], ends: str) -> Op:
+        """Read some keys, and append to the first one, delete it, or do no such thing."""
+        self._forget(number)
+        application = self._application
+        op = application.invoke("run")
+        self.running[number] = self.running[number][0], op
+        self._host.ops[txn] = op
+        for key in keys:
+            op.seen[key] = await txn.get(key)
+            op.snapshot, op.believes = txn.snapshot, txn.belief is not None
+        if ends == "append":
+            txn.put(keys[0], b",".join([*elements_of(op.seen[keys[0]]), application.name()]))
+        elif ends == "delete":
+            txn.delete(keys[0])
+        elif ends == "refuse":
+            raise Refused(op)
+        return op
+
+    def killed(self) -> Iterator[int]:
+        """The workers whose process has died; what was under way is known to nobody."""
+        for worker, op in self.running.values():
+            if op is not None and op.status == "open":
+                if op.believes or op.txn is None:
+                    op.seen = {}
+                self._application.end(op, "fail" if op.txn is None else "info")
+            yield worker
+        self.running.clear()
