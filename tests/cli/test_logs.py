@@ -10,7 +10,7 @@ from logdb_cli.commands import cli
 
 import logdb
 from benchmarks.ports import free_addresses
-from logdb.log import LocalLog
+from logdb.log import AppendId, LocalLog
 from tests.net.clusters import Cluster
 from tests.net.serving import Served
 
@@ -111,9 +111,18 @@ def test_the_log_of_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         assert "record 1 was trimmed; the oldest one left is 3" in log("read", *there, 1, code=3).stderr
         assert "ends at 3, it cannot be trimmed" in log("trim", *there, 9, code=2).stderr
         assert "version 4 does not exist yet; the newest is 3" in log("read", *there, 4, code=3).stderr
+        with cluster.connect() as client:
+            gsns = client.append([(1, b"four"), (1, b"five")])
+            append_id = AppendId(client._connection._core._desk.client, ((1, 2), (0, 1)))
+        assert log("outcome", *there, append_id).stdout == "{} {} never\n".format(*gsns)
+        assert documents(log("outcome", *there, append_id, "--json")) == [{"gsns": [*gsns, None]}]
+        stranger = log("outcome", *there, "--timeout", 0.2, AppendId(7, ((1, 1),)), code=3)
+        assert "append 0000000000000007-1+1 is unknown: 1 of its records are not in the log" in stranger.stderr
+        assert "'x' is no id of an append" in log("outcome", *there, "x", code=2).stderr
+        assert "only appends to a cluster have ids" in log("outcome", "--dir", tmp_path, append_id, code=2).stderr
         assert "not both" in log("tail", *there, "--dir", tmp_path / "own", code=2).stderr
         monkeypatch.setenv("LOGDB_ENDPOINTS", cluster.ordering[0])
-        assert log("tail").stdout == "3\n"
+        assert log("tail").stdout == "5\n"
         log("append", "--dir", tmp_path / "own", "x")
         assert log("tail", "--dir", tmp_path / "own").stdout == "1\n"
     finally:
