@@ -205,7 +205,7 @@ class NotFound(NamedTuple):
 
 class Pull(NamedTuple):
     """Client to any member: records of this shard from `gsn` on, of these tags (None: all), about `max_bytes` of
-    them. Answered when the log has got to `gsn`, so a subscription is one pull after another. A parked one is
+    them, or less. Answered when the log has got to `gsn`, so a subscription is one pull after another. A parked one is
     replaced by the same request of the same sender."""
 
     request: int

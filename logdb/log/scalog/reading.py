@@ -16,6 +16,8 @@ from logdb.log.scalog.shard import Shard
 
 MAX_PARKED = 1000
 """So many questions of one sender wait at once."""
+PULL_BYTES = 4 << 20
+"""A pull is answered with about so much, however much it asks for: what is read at once keeps others waiting."""
 RANGES_PER_PULL = 4096
 """A pull looks at no more of the chain at once."""
 
@@ -54,7 +56,7 @@ class Reading:
             return
         shard = self._shard
         first = message.gsn
-        stretches, owned, end = self._collect(first, max(1, message.max_bytes))
+        stretches, owned, end = self._collect(first, max(1, min(message.max_bytes, PULL_BYTES)))
         if end == first:
             self._not(message.request, Not.HERE, sender)
             return
