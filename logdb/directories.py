@@ -61,34 +61,45 @@ def prepare(path: Path, kind: Kind, *, create: bool) -> bool:
 
 
 class DirectoryLock:
-    """The lock of a directory, which this process holds."""
+    """The lock of a directory, which this process holds until `release`, or until the object is gone: Ctrl-C can come
+    before anything else knows of it.
+    """
 
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
+    def __init__(self, path: Path) -> None:
+        """Raises DatabaseInUse, OSError."""
+        self._fd = -1
+        self._fd = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            _take_lock(path, self._fd)
+        except BaseException:
+            self.__del__()
+            raise
         own(self)
 
-    def release(self) -> None:
-        """Give it up. Twice is harmless."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            try:
-                os.ftruncate(fd, 0)
-                fcntl.flock(fd, fcntl.LOCK_UN)  # closing is not enough: a child may have inherited the descriptor
-            finally:
-                os.close(fd)
-
-    def disown(self, parent: int) -> None:
-        """The parent keeps it, and alone: else it would be held for as long as any child lives."""
+    def __del__(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
+
+    def release(self) -> None:
+        """Give it up. Twice is harmless."""
+        if self._fd >= 0:
+            try:
+                os.ftruncate(self._fd, 0)
+                fcntl.flock(self._fd, fcntl.LOCK_UN)  # closing is not enough: a child may have inherited the descriptor
+            finally:
+                self.__del__()
+
+    def disown(self, parent: int) -> None:
+        """The parent keeps it, and alone: else it would be held for as long as any child lives."""
+        self.__del__()
 
 
 def lock(path: Path) -> DirectoryLock:
     """Make the directory if there is none, and take its lock. Raises DatabaseInUse, Unavailable."""
     try:
         path.mkdir(parents=True, exist_ok=True)
-        return DirectoryLock(_take_lock(path))
+        return DirectoryLock(path)
     except OSError as error:
         raise _not_written(path, error) from error
 
@@ -176,22 +187,16 @@ def _signed(fields: bytes) -> bytes:
     return fields + b'crc32c = "%08x"\n' % google_crc32c.value(fields)
 
 
-def _take_lock(path: Path) -> int:
-    fd = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        _wait_for_lock(path, fd)
-        me = {
-            "pid": os.getpid(),
-            "host": socket.gethostname(),
-            "command": " ".join([os.path.basename(sys.argv[0]) or "python", *sys.argv[1:]])[:200],
-            "since": datetime.now(UTC).isoformat(timespec="seconds"),
-        }
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, json.dumps(me).encode(), 0)
-    except BaseException:
-        os.close(fd)
-        raise
-    return fd
+def _take_lock(path: Path, fd: int) -> None:
+    _wait_for_lock(path, fd)
+    me = {
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
+        "command": " ".join([os.path.basename(sys.argv[0]) or "python", *sys.argv[1:]])[:200],
+        "since": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, json.dumps(me).encode(), 0)
 
 
 def _wait_for_lock(path: Path, fd: int) -> None:

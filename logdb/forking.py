@@ -8,8 +8,10 @@ parent's. The child opens for itself what it needs.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
+import threading
 import weakref
 from typing import Protocol
 
@@ -24,13 +26,21 @@ class Owned(Protocol):
         """
 
 
-_owned: weakref.WeakSet[Owned] = weakref.WeakSet()
+# Without callbacks, as a WeakSet has them: Ctrl-C that comes in one is lost.
+_owned: list[weakref.ref[Owned]] = []
+_room = 64
+_owning = threading.Lock()
 _pid = os.getpid()
 
 
 def own(thing: Owned) -> None:
-    """Have it disowned in the children of this process."""
-    _owned.add(thing)
+    """Have it disowned in the children of this process, if it still exists then."""
+    global _owned, _room  # noqa: PLW0603 - there is one for the process
+    with _owning:
+        if len(_owned) >= _room:
+            _owned = [owned for owned in _owned if owned() is not None]
+            _room = 2 * len(_owned) + 64
+        _owned.append(weakref.ref(thing))
 
 
 def forked_text(parent: int) -> str:
@@ -47,13 +57,15 @@ def keep_for_ever(thing: object) -> None:
 
 
 def _disown_all() -> None:
-    global _pid
+    global _owned, _owning, _pid
     parent, _pid = _pid, os.getpid()
-    things = list(_owned)
-    _owned.clear()
-    for thing in things:
-        keep_for_ever(thing)
-        thing.disown(parent)
+    inherited, _owned, _owning = _owned, [], threading.Lock()
+    for owned in inherited:
+        thing = owned()
+        if thing is not None:
+            keep_for_ever(thing)
+            with contextlib.suppress(OSError):  # a descriptor that a thread of the parent was closing: the others count
+                thing.disown(parent)
 
 
 os.register_at_fork(after_in_child=_disown_all)

@@ -103,3 +103,17 @@ def test_without_files_or_memory(path: Path, read_only: bool) -> None:
         assert "ulimit -n" in answer
     assert (path / "map" / "data.mdb").stat().st_ino == before
     check_whole(path)
+
+
+def test_a_lock_that_could_not_be_signed_is_given_up(path: Path) -> None:
+    """On a full disk, for example; here with no bytes allowed."""
+
+    def body() -> list[str]:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+        answers = refused(opening(path, read_only=False))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        return answers + refused(opening(path, read_only=False))
+
+    first, second = in_child(body)
+    assert first.startswith(f"Unavailable: {path} cannot be written: ")
+    assert second == "no error: b'v'"

@@ -1,0 +1,40 @@
+"""What a child disowns; see `tests/embedded/test_forks.py` and `tests/net/test_forks.py` for what that comes to."""
+
+from __future__ import annotations
+
+import gc
+import os
+
+from logdb import forking
+from tests.forks import in_child
+
+
+class Thing:
+    """Knows whether it was disowned, and by which process's child."""
+
+    parent = 0
+
+    def disown(self, parent: int) -> None:
+        self.parent = parent
+
+
+def test_what_exists_at_the_fork_is_disowned_and_nothing_later() -> None:
+    before = Thing()
+    forking.own(before)
+
+    def body() -> tuple[int, int, int]:
+        after = Thing()
+        forking.own(after)
+        return before.parent, after.parent, in_child(lambda: after.parent)
+
+    in_first, of_later, in_second = in_child(body)
+    assert (before.parent, in_first, of_later) == (0, os.getpid(), 0)
+    assert in_second not in (0, os.getpid())
+
+
+def test_what_is_gone_takes_no_room() -> None:
+    for _ in range(10_000):
+        forking.own(Thing())
+    gc.collect()
+    alive = sum(1 for owned in forking._owned if owned() is not None)
+    assert len(forking._owned) <= 2 * alive + 200
