@@ -13,17 +13,20 @@ import time
 from pathlib import Path
 from typing import Any
 
-from logdb.errors import Unavailable
+from logdb.errors import Corruption, Unavailable
 from spark_export.manifest import MANIFEST, ExportFailed, File, Manifest, read_manifest, sync, write_manifest
 from spark_export.runs import ROWS
 
 
 class Table:
-    """A Delta table that an export has made."""
+    """A Delta table that an export has made. Raises Corruption."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._table = _library().DeltaTable(path)
+        try:
+            self._table = _library().DeltaTable(path)
+        except _library().exceptions.DeltaError as error:
+            raise Corruption(path / "_delta_log", None, f"it is no log of a Delta table ({error})") from error
 
     @classmethod
     def at(cls, path: Path) -> Table | None:
@@ -82,6 +85,7 @@ def _application(database: str) -> str:
 def _library() -> Any:
     try:
         import deltalake
+        import deltalake.exceptions
         import deltalake.transaction
     except ImportError:
         raise Unavailable("Delta tables need deltalake: pip install 'logdb[delta]'") from None

@@ -210,7 +210,9 @@ def _left(staging: Path, asked: dict[str, Any]) -> Job | None:
     """What an export with the same arguments has begun; whatever else stands there is cleared away."""
     with contextlib.suppress(OSError, ValueError, TypeError):
         left = Job(**json.loads((staging / _JOB).read_bytes()))
-        if left.asked == asked:
+        low, *_, high = [None if bound is None else bytes.fromhex(bound) for bound in left.bounds]
+        prefix = bytes.fromhex(asked["prefix"] or "")
+        if left.asked == asked and (low or b"") == prefix and high == after_prefix(prefix):
             return left
     _clear(staging)
     return None
@@ -320,11 +322,14 @@ def _lock(staging: Path, target: Path) -> int:
     while True:
         try:
             staging.mkdir(exist_ok=True)
-            lock = os.open(staging, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            lock = os.open(staging, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:  # published between the two
             continue
         except OSError as error:
             raise ExportFailed(f"{staging} cannot be made: {error.strerror}") from error
+        if os.fstat(lock).st_uid != os.geteuid():
+            os.close(lock)
+            raise ExportFailed(f"{staging} belongs to another user: remove it, or export to another place")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

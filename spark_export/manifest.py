@@ -7,9 +7,11 @@ since       null, or of a history the version at which it begins
 prefix      null, or the bytes in hexadecimal that every exported key begins with
 rows        in all files
 schema      the columns
-files       of each: name, rows, bytes, sha256, and what it holds: the keys from `low` to before `high` in
-hexadecimal
-            (null: no bound), or for the files of a history's changes `low` and `high` as null and `changes` as true
+files       of each: name (of a Parquet file beside the manifest), rows, bytes, sha256, and what it holds: the keys from
+            `low` to before `high` in hexadecimal (null: no bound), or for the files of a history's changes `low` and
+            `high` as null and `changes` as true
+
+A manifest is input: what it says is checked before it is believed, and it names no file outside its directory.
 """
 
 from __future__ import annotations
@@ -18,10 +20,11 @@ import datetime as dt
 import hashlib
 import json
 import os
+import re
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pyarrow.parquet as pq
 
@@ -59,6 +62,18 @@ class File(NamedTuple):
     high: str | None
     changes: bool
 
+    @classmethod
+    def of(cls, fields: Any) -> File:
+        """What fields that were read say. Raises ValueError, TypeError, AttributeError."""
+        found = cls(**fields)
+        if not _NAME.fullmatch(found.name):
+            raise ValueError(f"{found.name!r} is not the name of a file of an export")
+        _check_counts(found.rows, found.bytes)
+        _check_keys(found.low, found.high)
+        if not (_SHA256.fullmatch(found.sha256) and isinstance(found.changes, bool)):
+            raise ValueError(f"what it says of {found.name}")
+        return found
+
     @property
     def keys(self) -> KeyRange:
         """The keys that it may hold."""
@@ -75,6 +90,19 @@ class Manifest(NamedTuple):
     prefix: str | None
     files: tuple[File, ...]
 
+    @classmethod
+    def of(cls, fields: Any) -> Manifest:
+        """What fields that were read say. Raises ValueError, TypeError, AttributeError, KeyError, OverflowError."""
+        files = tuple(File.of(one) for one in fields["files"])
+        if len({file.name for file in files}) < len(files):
+            raise ValueError("a file is there twice")
+        found = cls(**{name: fields[name] for name in cls._fields if name != "files"}, files=files)
+        uuid.UUID(found.database)
+        _check_counts(found.version, found.since or 0, found.time_ns or 0)
+        _check_keys(found.prefix)
+        found.exported()
+        return found
+
     def exported(self) -> Exported:
         """What a caller is told."""
         time = None if self.time_ns is None else moments.moment(self.time_ns)
@@ -89,7 +117,7 @@ def database_name(log_id: bytes) -> str:
 
 def describe(file: Path, keys: KeyRange, *, name: str | None = None, changes: bool = False) -> File:
     """What a manifest says of a Parquet file. Raises OSError, ValueError."""
-    with file.open("rb") as content:
+    with open(file, "rb", opener=_no_link) as content:
         checksum = hashlib.file_digest(content, "sha256").hexdigest()
     low, high = (None if changes else keys.low.hex()), (None if keys.high is None else keys.high.hex())
     rows = pq.read_metadata(file).num_rows
@@ -116,20 +144,44 @@ def write_manifest(file: Path, manifest: Manifest) -> None:
 def read_manifest(file: Path) -> Manifest:
     """The manifest in a file. Raises ExportFailed, Corruption, Unavailable."""
     try:
-        fields = json.loads(file.read_bytes())
+        fields = json.loads(file.read_bytes(), parse_constant=_no_number)
     except (FileNotFoundError, NotADirectoryError):
         raise ExportFailed(f"{file.parent} is not an export of LogDB (it has no {file.name})") from None
-    except ValueError as error:
+    except OSError as error:
+        raise Unavailable(f"{file} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
         raise Corruption(file, None, f"it is no JSON ({error})") from error
-    if not isinstance(fields, dict) or not isinstance(fields.get("format"), int):
+    if not isinstance(fields, dict) or type(fields.get("format")) is not int:
         raise Corruption(file, None, "it does not say its format")
     if fields["format"] != FORMAT:
         raise Unavailable(f"{file} has format {fields['format']}, this LogDB reads {FORMAT}: export again")
     try:
-        files = tuple(File(**one) for one in fields["files"])
-        return Manifest(**{name: fields[name] for name in Manifest._fields if name != "files"}, files=files)
-    except (KeyError, TypeError) as error:
+        return Manifest.of(fields)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise Corruption(file, None, f"it does not say what it should ({error})") from error
+
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*\.parquet")
+_SHA256: Final = re.compile("[0-9a-f]{64}")
+
+
+def _check_counts(*counts: Any) -> None:
+    if not all(type(count) is int and 0 <= count < 1 << 63 for count in counts):
+        raise ValueError(f"one of {counts} is no count")
+
+
+def _check_keys(*keys: Any) -> None:
+    for key in keys:
+        if key is not None:
+            bytes.fromhex(key)
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is no number")
+
+
+def _no_link(file: str, flags: int) -> int:
+    return os.open(file, flags | os.O_NOFOLLOW | os.O_CLOEXEC)
 
 
 def newest_manifest(directory: Path) -> Manifest:

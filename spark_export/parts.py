@@ -167,9 +167,11 @@ def _described(file: Path, description: File) -> File:
 def _whole(folder: Path, name: str) -> File | None:
     """What is said of a file that an export which died has finished."""
     note = _note(folder, name)
-    if not (note.exists() and (folder / name).exists()):
+    try:
+        found = File.of(dict(zip(File._fields, json.loads(note.read_bytes()), strict=True)))
+    except (OSError, ValueError, TypeError, AttributeError):
         return None
-    return File(*json.loads(note.read_text()))
+    return found if found.name == name and (folder / name).is_file() else None
 
 
 def _note(folder: Path, name: str) -> Path:

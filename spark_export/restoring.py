@@ -17,8 +17,11 @@ from typing import Final
 import pyarrow.parquet as pq
 
 from logdb import Database
+from logdb.errors import Corruption
 from spark_export.changes import LABEL
 from spark_export.manifest import MANIFEST, ExportFailed, Manifest, newest_manifest, read_manifest, verify_export
+from spark_export.parts import HISTORY
+from spark_export.runs import ROWS as ROWS_OF_FILES
 from spark_export.transactions import Numbered
 
 ROWS: Final = 1_000
@@ -87,6 +90,8 @@ def _rows(path: Path, names: list[str]) -> Iterator[tuple[bytes, bytes | None, i
     """(key, value, version, label)"""
     for name in names:
         with pq.ParquetFile(path / name) as file:
+            if (found := file.schema_arrow) not in (ROWS_OF_FILES, HISTORY):
+                raise Corruption(path / name, None, f"it is no file of an export, as its columns are {found.names}")
             for batch in file.iter_batches(_ROWS_READ):
                 columns = [batch.column(at).to_pylist() for at in range(3)]
                 labels = batch.column(LABEL).to_pylist() if LABEL in batch.schema.names else repeat("", batch.num_rows)

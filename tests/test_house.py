@@ -16,7 +16,7 @@ FLOORS = [
     ["logdb.log.segments"],
     ["logdb.directories"],
     ["logdb.log.contract"],
-    ["logdb.log.following"],
+    ["logdb.log.following", "logdb.log.stamps"],
     ["logdb.log.cores"],
     ["logdb.log.journals", "logdb.log.paxos"],
     ["logdb.log.local", "logdb.log.memory", "logdb.log.scalog"],

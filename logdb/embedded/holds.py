@@ -24,7 +24,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from logdb.errors import Unavailable
+from google_crc32c import value
+
+from logdb.errors import Corruption, Unavailable
 
 FOLDER: Final = "exports"
 FOREIGN_S: Final = 7 * 86_400
@@ -96,7 +98,7 @@ class Hold:
     def move(self, version: int) -> None:
         """Hold another version."""
         staging = self._folder / f"{_HOLD}.tmp"
-        staging.write_text(str(version))
+        staging.write_bytes(_signed(version))
         os.replace(staging, self._folder / _HOLD)
 
     def close(self) -> None:
@@ -106,14 +108,30 @@ class Hold:
 
 @contextlib.contextmanager
 def held(path: Path) -> Iterator[list[int]]:
-    """The versions that processes hold. Nobody takes another hold before the block ends."""
+    """The versions that processes hold. Nobody takes another hold before the block ends. Raises Corruption."""
     with _locked(path, fcntl.LOCK_EX):
         found = []
         for file in (path / FOLDER).glob(f"*/{_HOLD}"):
             with contextlib.suppress(FileNotFoundError):
                 if _is_alive(file.parent):
-                    found.append(int(file.read_text()))
+                    found.append(_held_version(file))
         yield found
+
+
+def _signed(version: int) -> bytes:
+    text = b"%d" % version
+    return b"%b %08x" % (text, value(text))
+
+
+def _held_version(file: Path) -> int:
+    """Raises Corruption, FileNotFoundError."""
+    content = file.read_bytes()
+    text = content.partition(b" ")[0]
+    if not text.isdigit() or content != _signed(int(text)):
+        owner = file.parent.name.split("~")
+        what = f"it does not say which version process {owner[1]} of {owner[0]} holds; end it or remove {file.parent}"
+        raise Corruption(file, None, what)
+    return int(text)
 
 
 @contextlib.contextmanager

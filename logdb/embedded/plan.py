@@ -20,7 +20,10 @@ from array import array
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from struct import Struct
 from typing import Any, Final, NamedTuple
+
+from google_crc32c import value
 
 from logdb.embedded.holds import Owner, make_folder, process_owner, remove_folder, sweep
 from logdb.embedded.host import EmbeddedHost
@@ -31,7 +34,9 @@ from logdb.log.segments.segment import INDEX_SUFFIX
 from logdb.store.records import COMMIT, DECISION, RELOCATION, decode_commit, decode_decision, decode_relocation
 
 PLAN: Final = "plan.json"
-FORMAT: Final = 1
+FORMAT: Final = 2
+CRC: Final = Struct("<I")
+"""The CRC32C that ends each file of a plan."""
 SAMPLES: Final = 2_000
 SAMPLES_OF_A_RECORD: Final = 8
 SAMPLED_BYTES: Final = 64 << 20
@@ -70,8 +75,8 @@ class Plan(NamedTuple):
     sample: tuple[bytes, ...]
 
     def aborted(self, part: Part) -> frozenset[int]:
-        """The GSNs of the commit records in `part` that were not applied."""
-        return frozenset(array("Q", (Path(self.folder) / f"{part.link}.aborted").read_bytes()))
+        """The GSNs of the commit records in `part` that were not applied. Raises Corruption."""
+        return frozenset(array("Q", _checked(Path(self.folder) / f"{part.link}.aborted")))
 
     def close(self) -> None:
         """Give the files up. Closing twice is harmless."""
@@ -126,22 +131,30 @@ def pin_at(
 
 
 def load(folder: Path) -> Plan:
-    """The plan in a folder that `pin` has made. Raises NotADatabase."""
+    """The plan in a folder that `pin` has made. Raises NotADatabase, Corruption."""
     try:
-        fields = json.loads((folder / PLAN).read_bytes())
+        fields = json.loads(_checked(folder / PLAN))
     except (FileNotFoundError, NotADirectoryError):
         raise NotADatabase(f"{folder} is not a pinned snapshot (it has no file {PLAN}); it may have ended") from None
-    return Plan(
-        fields["path"],
-        str(folder),
-        bytes.fromhex(fields["log"]),
-        fields["version"],
-        fields["since"],
-        fields["time"],
-        fields["floor"],
-        tuple(Part(*part) for part in fields["parts"]),
-        tuple(map(bytes.fromhex, fields["sample"])),
-    )
+    except ValueError as error:
+        raise Corruption(folder / PLAN, None, f"it is no JSON ({error})") from error
+    try:
+        parts = tuple(Part(*part) for part in fields["parts"])
+        if not all(part.link == Path(part.link).name for part in parts):
+            raise ValueError("a file is not beside it")
+        return Plan(
+            fields["path"],
+            str(folder),
+            bytes.fromhex(fields["log"]),
+            fields["version"],
+            fields["since"],
+            fields["time"],
+            fields["floor"],
+            parts,
+            tuple(map(bytes.fromhex, fields["sample"])),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise Corruption(folder / PLAN, None, f"it does not say what it should ({error})") from error
 
 
 def _resolved(host: EmbeddedHost, version: int | None, time_ns: int | None) -> int:
@@ -167,7 +180,7 @@ def _make(host: EmbeddedHost, version: int, since: int | None, owner: Owner) -> 
             with contextlib.suppress(FileNotFoundError):  # it has none until it is full
                 os.link(file.with_suffix(INDEX_SUFFIX), link.with_suffix(INDEX_SUFFIX))
             mine = array("Q", (gsn for gsn in aborted if part_first <= gsn < part_end))
-            (folder / f"{file.name}.aborted").write_bytes(mine.tobytes())
+            _write_checked(folder / f"{file.name}.aborted", mine.tobytes())
             parts.append(Part(file.name, str(file), part_first, part_end, link.stat().st_size))
         when = host.time_of(version) if version else None
         sample = sampled(host, first, end)
@@ -212,7 +225,19 @@ def _save(plan: Plan, folder: Path) -> None:
         "parts": plan.parts,
         "sample": [key.hex() for key in plan.sample],
     }
-    (folder / PLAN).write_text(json.dumps(fields))
+    _write_checked(folder / PLAN, json.dumps(fields).encode())
+
+
+def _write_checked(file: Path, content: bytes) -> None:
+    file.write_bytes(content + CRC.pack(value(content)))
+
+
+def _checked(file: Path) -> bytes:
+    """What was written. Raises Corruption, FileNotFoundError."""
+    content = file.read_bytes()
+    if len(content) < CRC.size or CRC.pack(value(content[: -CRC.size])) != content[-CRC.size :]:
+        raise Corruption(file, None, "it does not match its checksum; begin the export or load that it is for again")
+    return content[: -CRC.size]
 
 
 def _aborted_before_floor(host: EmbeddedHost, first: int) -> list[int]:

@@ -27,6 +27,7 @@ from logdb.log.contract import (
 from logdb.log.following import Following, read_waiting
 from logdb.log.segments import Disk, SegmentStore
 from logdb.log.segments.store import SEGMENT_BYTES
+from logdb.log.stamps import Stamps
 
 FOLLOW_INTERVAL_S = 0.002
 
@@ -49,7 +50,7 @@ class LocalLog:
             directory, log_id, writable=writable, follow=follow, segment_bytes=segment_bytes, disk=disk
         )
         # Who only reads also follows a writer that comes later.
-        self._clock, self._follow, self._writable = clock, not writable, writable
+        self._follow, self._writable = not writable, writable
         self._lock = threading.Lock()
         self._advanced = threading.Condition(self._lock)
         self._listeners = 0
@@ -58,7 +59,7 @@ class LocalLog:
         self._refusal = None if writable else "the log is open for reading only"
         self._closed = False
         self.durable = self.store.durable_end - 1
-        self._time = self.store.time(self.durable) if self.durable >= self.store.base else 0
+        self._stamps = Stamps(self.store.time(self.durable) if self.durable >= self.store.base else 0, clock)
         own(self)
 
     # ---- appending
@@ -77,10 +78,7 @@ class LocalLog:
         with self._lock:
             if self._refusal is not None:
                 raise LogFailed(self._refusal)
-            now = self._clock()
-            if now <= self._time:
-                now = self._time + 1
-            self._time = now
+            now = self._stamps.next()
             try:
                 return self.store.append(records, now)
             except LogFailed:

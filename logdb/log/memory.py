@@ -18,6 +18,7 @@ from logdb.log.contract import (
     never,
 )
 from logdb.log.following import Following, read_waiting
+from logdb.log.stamps import Stamps
 
 
 class MemoryLog:
@@ -25,7 +26,7 @@ class MemoryLog:
 
     def __init__(self, clock: Callable[[], int] = time.time_ns) -> None:
         self._records: list[LogRecord | None] = []
-        self._clock, self._time = clock, 0
+        self._stamps = Stamps(0, clock)
         self._oldest = 1
         self._advanced = threading.Condition()
         self._closed = False
@@ -35,10 +36,10 @@ class MemoryLog:
         with self._advanced:
             if self._closed:
                 raise LogFailed("the log is closed")
-            self._time = max(self._clock(), self._time + 1)
+            now = self._stamps.next()
             first = self.end()
             for gsn, (tag, payload) in enumerate(records, first):
-                self._records.append(LogRecord(gsn, self._time, tag, payload))
+                self._records.append(LogRecord(gsn, now, tag, payload))
             self.durable = len(self._records)
             self._advanced.notify_all()
             return first

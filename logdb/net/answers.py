@@ -81,7 +81,7 @@ class Share:
         if not self.bytes:
             self.moved_at = self._time()
         self.bytes += size
-        self._answers.change(size)
+        self._answers.bytes += size
 
     def remove(self, size: int) -> None:
         """The client has taken it."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 
 import pytest
 
 import logdb
 from benchmarks.ports import free_addresses
+from logdb.net import peers
 from logdb.net.loops import in_shared_loop
 from logdb.net.security.access import Right, add
 from logdb.net.security.gate import Gate, Security
@@ -46,6 +48,21 @@ def test_no_message_ends_a_server_of_a_cluster(tmp_path: Path, name: str) -> Non
         cluster.check()
     finally:
         cluster.close()
+
+
+def test_the_fuzzer_finds_a_check_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "check_sense", lambda messages: None)
+    cluster = Cluster(tmp_path, mapping=1)
+    cluster.start(1)
+    addresses = free_addresses()
+    try:
+        config = cluster.configs["m1"]
+        fuzzing = fuzz_node(config.address, config.role, [], lambda: next(addresses), 50_000, SEED, cluster.check)
+        with pytest.raises(AssertionError):
+            in_shared_loop(fuzzing)
+    finally:
+        with contextlib.suppress(Exception):  # of the server that has ended
+            cluster.close()
 
 
 def test_no_message_ends_a_single_server(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
+from operator import attrgetter
 from typing import Any, Final
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -53,12 +54,18 @@ NUMBERS: Final = {
 """The fields of each verb that hold versions, times, sequence numbers and counts, and not random numbers."""
 
 
+_NUMBERS: Final = {verb: attrgetter(*names) for verb, names in NUMBERS.items() if names}
+
+
 def check_numbers(verb: str, asked: Any) -> None:
     """Raises ValueError for a number that no version, time, sequence number or count can have."""
-    for name in NUMBERS[verb]:
-        number = getattr(asked, name)
-        if number > MAX_POSITION:
-            raise ValueError(f"{name} is {number} in a request ({verb}), the limit is 2^63 - 1")
+    get = _NUMBERS.get(verb)
+    if get is None:
+        return
+    numbers: Any = get(asked)
+    if (numbers if numbers.__class__ is int else max(numbers)) > MAX_POSITION:
+        name = next(name for name in NUMBERS[verb] if getattr(asked, name) > MAX_POSITION)
+        raise ValueError(f"{name} is {getattr(asked, name)} in a request ({verb}), the limit is 2^63 - 1")
 
 
 def _check_count(raw: bytes) -> None:

@@ -12,7 +12,7 @@ import functools
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
 from itertools import islice
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 from logdb.embedded.coroutines import CoroutineHost
 from logdb.embedded.feed import Feed
@@ -88,13 +88,9 @@ class Written:
         self.wanted = wanted
 
 
-class Ready(NamedTuple):
-    """An answer that can go. `reads`: it may tell of the database, so whoever gets it must have the right to read; the
-    acknowledgement of a write tells nothing, and the write was done."""
-
-    response: pb.Response
-    size: int
-    reads: bool
+Ready = tuple[pb.Response, int, bool]
+"""An answer that can go, its size, and whether it may tell of the database: whoever gets it must have the right to read
+then. The acknowledgement of a write tells nothing, and the write was done."""
 
 
 class Session:
@@ -232,27 +228,27 @@ class Session:
     def _next_message(self) -> tuple[pb.Responses, int]:
         """The next answers and their size. The one place where answers leave: what the client may see is asked here."""
         ready, size, taken = self._ready, 0, 0
-        for each in ready:
-            size += each.size
+        for _, bytes_, _ in ready:
+            size += bytes_
             taken += 1
             if size >= BATCH_BYTES or taken == BATCH_CALLS:
                 break
         self._look_at_right()
         if self._right >= Right.READ:
-            responses = pb.Responses(newest=self._host.version(), responses=[each.response for each in ready[:taken]])
+            responses = pb.Responses(newest=self._host.version(), responses=[each[0] for each in ready[:taken]])
         else:
-            responses = pb.Responses(responses=[self._withheld(each) for each in ready[:taken]])
+            responses = pb.Responses(responses=[self._withheld(*each) for each in ready[:taken]])
         del ready[:taken]
         return responses, size
 
-    def _withheld(self, ready: Ready) -> pb.Response:
-        if not ready.reads:
-            return ready.response
-        return pb.Response(id=ready.response.id, failure=failure_to(self._denied(Right.READ)))
+    def _withheld(self, response: pb.Response, _: int, reads: bool) -> pb.Response:
+        if not reads:
+            return response
+        return pb.Response(id=response.id, failure=failure_to(self._denied(Right.READ)))
 
     def _answer(self, response: pb.Response, *, reads: bool = True) -> None:
         size = response.ByteSize()
-        self._ready.append(Ready(response, size, reads))
+        self._ready.append((response, size, reads))
         self._share.add(size)
         self._wake.set()
 

@@ -1,0 +1,75 @@
+"""One damaged file in the directory of a server of a cluster: ordering replica, storage server or mapping server."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import logdb
+from logdb.net.loops import in_shared_loop
+from logdb.net.server import Damaged
+from tests.damage.embedded import Served, damages
+from tests.net.clusters import Cluster
+
+KEYS = [b"key %03d" % number for number in range(60)]
+NAMES = ("o1", "s1", "m1")
+TIMEOUT_S = 60.0
+
+
+def made(path: Path) -> tuple[Cluster, dict[bytes, bytes]]:
+    """A cluster that has stopped, and what its database holds."""
+    cluster = Cluster(path, replicas=3, storage=2, failures=1, mapping=2)
+    cluster.start(shards=1)
+    with connected(cluster) as db:
+        for number in range(4):
+            db.multi_put({key: b"%d of " % number + key for key in KEYS[number::4]})
+        db.put(b"large", b"large " * 2_000)
+        held = dict(db.scan())
+    in_shared_loop(cluster.end_all())
+    return cluster, held
+
+
+def connected(cluster: Cluster) -> logdb.Database:
+    return logdb.connect([*cluster.ordering, *cluster.mapping], timeout=TIMEOUT_S)
+
+
+def check(scratch: Path, seed: int, samples: int, names: tuple[str, ...] = NAMES) -> Iterator[str]:
+    """Damage `samples` times a file of each server; yields what was done. Raises Served."""
+    rng = random.Random(seed)
+    cluster, held = made(scratch / "cluster")
+    sound = scratch / "sound"
+    shutil.copytree(cluster.path, sound)
+    for name in names:
+        files = sorted(file for file in (sound / name).rglob("*") if file.is_file() and file.name != "LOCK")
+        for file in rng.choices(files, k=samples) if samples else files:
+            content = file.read_bytes()
+            what, damaged = rng.choice([one for one in damages(content, rng, 3) if one[1] != content])
+            case = f"{file.relative_to(sound)} {what}"
+            yield case
+            shutil.rmtree(cluster.path)
+            shutil.copytree(sound, cluster.path)
+            (cluster.path / file.relative_to(sound)).write_bytes(damaged)
+            try:
+                judge(cluster, name, held)
+            except Exception as error:
+                raise Served(f"{case}: {type(error).__name__}: {error}") from error
+
+
+def judge(cluster: Cluster, name: str, held: dict[bytes, bytes]) -> None:
+    """The server names its directory and does not start, or all answers are as before; the others go on without it."""
+    try:
+        for other in cluster.configs:
+            if other != name:
+                in_shared_loop(cluster.begin(other))
+        try:
+            in_shared_loop(cluster.begin(name))
+        except (Damaged, logdb.LogDBError) as error:
+            if str(cluster.path / name) not in str(error):
+                raise Served(f"the error does not name the directory of {name}: {error}") from error
+        with connected(cluster) as db:
+            if dict(db.scan()) != held or {key: db.get(key) for key in held} != held:
+                raise Served("a wrong answer")
+    finally:
+        in_shared_loop(cluster.end_all())

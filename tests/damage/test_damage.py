@@ -1,0 +1,79 @@
+"""A small sample of `python -m tests.damage`, and the files that live as long as a reading of a snapshot."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+import logdb
+from logdb.embedded import host
+from logdb.embedded.holds import Hold, process_owner
+from logdb.embedded.plan import PLAN, load, pin
+from logdb.store import checking, checkpoint, sealed
+from tests.damage import embedded, servers
+
+
+def test_every_file_of_an_embedded_database(tmp_path: Path) -> None:
+    sound = embedded.make(tmp_path / "sound")
+    cases = list(embedded.check(sound, tmp_path, seed=1, samples=1))
+    assert {case.split(" ")[0].split("/")[-1] for case in cases} >= {"LOGDB", "LOCK", "durable", "data.mdb", "lock.mdb"}
+
+
+def test_rows_that_nobody_checks_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: neither the file nor a row of the map is looked at before it is served."""
+    sound = embedded.make(tmp_path / "db")
+    with logdb.open(sound) as db:
+        truth = embedded.contents(db)
+    monkeypatch.setattr(host, "check_tables", lambda path: None)
+    for module in (checkpoint, sealed):
+        monkeypatch.setattr(module, "extend", lambda *_: checking.RESIDUE)
+    tables = sound / "map" / "data.mdb"
+    value = b"0 of " + embedded.KEYS[6] * 3
+    assert value in tables.read_bytes()
+    tables.write_bytes(tables.read_bytes().replace(value, b"1" + value[1:]))
+    with pytest.raises(embedded.Served, match="a wrong answer"):
+        embedded.judge(sound, tables.relative_to(sound), truth, verified=False)
+
+
+@pytest.mark.parametrize("name", servers.NAMES)
+def test_files_of_a_server(tmp_path: Path, name: str) -> None:
+    assert len(list(servers.check(tmp_path, 2, 2, (name,)))) == 2
+
+
+def test_files_of_a_plan(tmp_path: Path) -> None:
+    sound = embedded.make(tmp_path / "db")
+    rng = random.Random(3)
+    with pin(sound) as plan:
+        aborted = [plan.aborted(part) for part in plan.parts]
+        assert any(aborted)
+        files = [Path(plan.folder) / PLAN, *Path(plan.folder).glob("*.aborted")]
+        for file in files:
+            content = file.read_bytes()
+            for _, damaged in embedded.damages(content, rng, 20):
+                file.write_bytes(damaged)
+                if damaged == content:
+                    continue
+                with pytest.raises(logdb.Corruption, match=str(file)):
+                    assert [load(Path(plan.folder)).aborted(part) for part in plan.parts] == aborted
+            file.write_bytes(content)
+        assert load(Path(plan.folder)) == plan
+
+
+def test_a_hold_that_says_nothing_keeps_compaction_from_going_on(tmp_path: Path) -> None:
+    sound = embedded.make(tmp_path / "db")
+    rng = random.Random(4)
+    with logdb.open(sound) as db:
+        hold = Hold(sound, db.version, process_owner(os.getpid()))
+        (file,) = (sound / "exports").glob("*/hold")
+        content = file.read_bytes()
+        for _, damaged in embedded.damages(content, rng, 20):
+            file.write_bytes(damaged)
+            if damaged != content:
+                with pytest.raises(logdb.Corruption, match=str(file)):
+                    db.compact()
+        file.write_bytes(content)
+        db.compact()
+        hold.close()

@@ -1,0 +1,129 @@
+"""The times of records: they grow, and a clock that is wrong for a while leaves nothing behind."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import logdb
+from logdb.embedded import EmbeddedHost
+from logdb.log import MemoryLog
+from logdb.log.stamps import LONGEST_JUMP_NS, LONGEST_PAUSE_NS, Stamps
+from tests.net.serving import Served
+
+S = 1_000_000_000
+NOW = int(dt.datetime(2026, 11, 22, tzinfo=dt.UTC).timestamp()) * S
+YEARS = 365 * 24 * 3_600 * S
+
+
+class Clocks:
+    """A clock that can be set, and the time that passes, which cannot."""
+
+    def __init__(self, now: int) -> None:
+        self.now, self.passed = now, 0
+
+    def go_on(self, ns: int) -> None:
+        self.now += ns
+        self.passed += ns
+
+
+@pytest.fixture
+def clocks() -> Clocks:
+    return Clocks(NOW)
+
+
+def opened(clocks: Clocks, last: int = 0) -> Callable[[], int]:
+    """What gives the times of a log whose newest record has the time `last`."""
+    return Stamps(last, lambda: clocks.now, lambda: clocks.passed).next
+
+
+def test_times_grow(clocks: Clocks) -> None:
+    stamp = opened(clocks)
+    assert [stamp(), stamp(), stamp()] == [NOW, NOW + 1, NOW + 2]
+    clocks.now -= S
+    assert stamp() == NOW + 3
+    clocks.now = NOW + S
+    assert stamp() == NOW + S
+
+
+def test_a_clock_that_jumps_ahead_is_not_followed(clocks: Clocks) -> None:
+    stamp = opened(clocks, NOW - S)
+    stamp()
+    clocks.now += 50 * YEARS
+    for _ in range(2):
+        with pytest.raises(logdb.Unavailable, match="from 2026-11-22 00:00:00 UTC to 2076-11-09 00:00:00 UTC"):
+            stamp()
+    clocks.now -= 50 * YEARS - S
+    assert stamp() == NOW + S
+    clocks.now += 2 * LONGEST_JUMP_NS
+    with pytest.raises(logdb.Unavailable, match="open the log again if it is right now"):
+        stamp()
+    assert opened(clocks, NOW + S)() == clocks.now
+
+
+def test_a_log_that_is_opened_with_a_clock_far_ahead(clocks: Clocks) -> None:
+    clocks.now += 50 * YEARS
+    with pytest.raises(logdb.Unavailable, match="more than ten years"):
+        opened(clocks, NOW)()
+    clocks.now = NOW + LONGEST_PAUSE_NS
+    assert opened(clocks, NOW)() == clocks.now
+
+
+def test_time_that_has_passed_is_no_jump(clocks: Clocks) -> None:
+    """Between two writes, or while the machine slept; and a day more in ten years is a clock that drifts."""
+    stamp = opened(clocks, NOW - 9 * YEARS)
+    assert stamp() == NOW
+    for _ in range(3):
+        clocks.go_on(3 * YEARS)
+        clocks.now += LONGEST_JUMP_NS // 3
+        assert stamp() == clocks.now
+
+
+def test_a_clock_that_was_not_set_is_set(clocks: Clocks) -> None:
+    """A machine without a battery wakes up in 1970, and may write before it is told the time."""
+    clocks.now = S
+    fresh, older = opened(clocks), opened(clocks, NOW - YEARS)
+    assert fresh() == S
+    assert older() == NOW - YEARS + 1
+    clocks.now = NOW
+    assert fresh() == older() == NOW
+    assert opened(clocks, S)() == NOW
+
+
+def test_a_clock_that_is_behind_is_complained_about_once(clocks: Clocks, caplog: pytest.LogCaptureFixture) -> None:
+    stamp = opened(clocks, NOW + 50 * YEARS)
+    assert [stamp() - NOW, stamp() - NOW] == [50 * YEARS + 1, 50 * YEARS + 2]
+    assert [record.message for record in caplog.records if "2076-11-09" in record.message] == [caplog.messages[0]]
+
+
+@pytest.fixture(params=["embedded", "memory", "served"])
+def db(request: pytest.FixtureRequest, tmp_path: Path, clocks: Clocks) -> Iterator[logdb.Database]:
+    options = {"clock": lambda: clocks.now}
+    if request.param == "memory":
+        with logdb.Database(EmbeddedHost(":memory:", MemoryLog(options["clock"]), None)) as db:
+            yield db
+    elif request.param == "embedded":
+        host = EmbeddedHost.open(tmp_path / "db", read_only=False, create=True, log_options=options)
+        with logdb.Database(host) as db:
+            yield db
+    else:
+        served = Served(tmp_path / "db", log_options=options)
+        with logdb.connect(served.address) as db:
+            yield db
+        served.close()
+
+
+def test_one_write_with_a_wrong_clock_marks_nothing(db: logdb.Database, clocks: Clocks) -> None:
+    db.put(b"k", b"1")
+    clocks.now += 50 * YEARS
+    with pytest.raises(logdb.Unavailable, match="clock of this machine has jumped ahead"):
+        db.put(b"k", b"2")
+    with pytest.raises(logdb.Unavailable), db.transaction() as txn:
+        txn[b"k"] = b"2"
+    assert db[b"k"] == b"1"
+    clocks.now -= 50 * YEARS - S
+    version = db.put(b"k", b"3")
+    assert db.time_of(version) == dt.datetime(2026, 11, 22, 0, 0, 1, tzinfo=dt.UTC)

@@ -1,0 +1,163 @@
+"""A manifest is input: what it says is checked, and nothing beside the export's own files is read or removed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import logdb
+from logdb import Database
+from logdb.embedded.plan import PLAN, load, pin
+from spark_export import ExportFailed, export_snapshot, import_export, verify_export
+from spark_export.manifest import MANIFEST, describe, newest_manifest
+from spark_export.parts import EVERYTHING, _whole
+
+OpenSmall = Callable[..., Database]
+
+
+@pytest.fixture
+def export(open_small: OpenSmall, tasks: list[str], tmp_path: Path) -> Path:
+    """An export of three keys."""
+    db = open_small()
+    db.multi_put({b"k%d" % number: b"v" for number in range(3)})
+    export_snapshot(db.path, tmp_path / "export")
+    return tmp_path / "export"
+
+
+def edit(file: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    fields = json.loads(file.read_text())
+    change(fields)
+    file.write_text(json.dumps(fields))
+
+
+def first(**values: Any) -> Callable[[dict[str, Any]], object]:
+    return lambda fields: fields["files"][0].update(values)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *(
+            first(name=name)
+            for name in (
+                "../outside.parquet",
+                "/etc/passwd",
+                "a/../b.parquet",
+                "..",
+                "",
+                ".parquet",
+                "a\0.parquet",
+                7,
+                None,
+            )
+        ),
+        first(rows=-1),
+        first(rows=True),
+        first(bytes=1.5),
+        first(bytes=float("nan")),
+        first(sha256="0"),
+        first(sha256=None),
+        first(low="xyz"),
+        first(high=5),
+        first(changes="no"),
+        first(more=1),
+        lambda fields: fields["files"].append(fields["files"][0]),
+        lambda fields: fields.update(files=None),
+        lambda fields: fields.update(files=[None]),
+        lambda fields: fields.update(version=-1),
+        lambda fields: fields.update(version=1 << 64),
+        lambda fields: fields.update(version="1"),
+        lambda fields: fields.update(database="../.."),
+        lambda fields: fields.update(database=5),
+        lambda fields: fields.update(time_ns=10**30),
+        lambda fields: fields.update(time_ns=float("inf")),
+        lambda fields: fields.update(prefix="p"),
+        lambda fields: fields.update(format=True),
+        lambda fields: fields.pop("since"),
+    ],
+)
+def test_a_manifest_that_is_wrong(
+    export: Path, change: Callable[[dict[str, Any]], object], tmp_path: Path, open_small: OpenSmall
+) -> None:
+    (tmp_path / "outside.parquet").write_bytes(next(export.glob("*.parquet")).read_bytes())
+    edit(export / MANIFEST, change)
+    with pytest.raises(logdb.Corruption, match=str(export / MANIFEST)):
+        verify_export(export)
+    with pytest.raises(logdb.Corruption), logdb.open(tmp_path / "back") as db:
+        import_export(db, export)
+    with pytest.raises(logdb.Corruption):
+        export_snapshot(tmp_path / "db", tmp_path / "next", base=export)
+    assert not (tmp_path / "next").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff", b"[" * 100_000, b"[]", b'{"format": NaN}', b'{"format": 2'])
+def test_a_manifest_that_is_none(export: Path, content: bytes) -> None:
+    (export / MANIFEST).write_bytes(content)
+    with pytest.raises(logdb.Corruption, match=MANIFEST):
+        verify_export(export)
+
+
+def test_a_link_to_elsewhere_is_no_file_of_an_export(export: Path, tmp_path: Path) -> None:
+    file = next(export.glob("*.parquet"))
+    file.rename(tmp_path / "elsewhere")
+    file.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(logdb.Corruption, match=f"{file} is damaged: it cannot be read"):
+        verify_export(export)
+
+
+def test_other_columns_are_not_imported(export: Path, tmp_path: Path) -> None:
+    file = next(export.glob("*.parquet"))
+    pq.write_table(pa.table({"key": [b"k"], "value": ["text"]}), file)
+    edit(export / MANIFEST, lambda fields: fields.update(files=[describe(file, EVERYTHING)._asdict()]))
+    with pytest.raises(logdb.Corruption, match="its columns are"), logdb.open(tmp_path / "back") as db:
+        import_export(db, export)
+
+
+def test_a_delta_table_whose_log_is_damaged(open_small: OpenSmall, tasks: list[str], tmp_path: Path) -> None:
+    db = open_small()
+    db.put(b"k", b"v")
+    export_snapshot(db.path, tmp_path / "table", format="delta")
+    db.put(b"k", b"w")
+    edit(tmp_path / "table" / MANIFEST, first(name="../victim.parquet"))
+    with pytest.raises(logdb.Corruption, match=r"'\.\./victim\.parquet' is not the name of a file"):
+        export_snapshot(db.path, tmp_path / "table", format="delta")
+    for entry in (tmp_path / "table" / "_delta_log").iterdir():
+        entry.write_bytes(b"{")
+    with pytest.raises(logdb.Corruption, match="it is no log of a Delta table"):
+        newest_manifest(tmp_path / "table")
+
+
+def test_what_a_killed_export_has_left_is_input_too(open_small: OpenSmall, tasks: list[str], tmp_path: Path) -> None:
+    db = open_small()
+    db.multi_put({b"a": b"1", b"b": b"2"})
+    staging = tmp_path / ".export.staging"
+    staging.symlink_to(tmp_path / "db")
+    with pytest.raises(ExportFailed, match=f"{staging} cannot be made"):
+        export_snapshot(db.path, tmp_path / "export")
+    staging.unlink()
+    staging.mkdir()
+    asked = {"version": None, "time_ns": None, "prefix": None, "base": None, "history": False, "format": "parquet"}
+    job = {"asked": asked, "version": db.version, "since": None, "bounds": ["62", None]}
+    (staging / "_job.json").write_text(json.dumps(job))
+    (staging / "part-00000.parquet.json").write_text('["../x.parquet", 1, 1, "", null, null, false]')
+    assert _whole(staging, "part-00000.parquet") is None
+    assert export_snapshot(db.path, tmp_path / "export").rows == 2
+
+
+def test_a_plan_is_input_too(open_small: OpenSmall) -> None:
+    db = open_small()
+    db.put(b"k", b"v")
+    with pin(Path(db.path)) as plan:
+        file = Path(plan.folder) / PLAN
+        edit(file, lambda fields: fields["parts"][0].__setitem__(0, "../../log/x"))
+        with pytest.raises(logdb.Corruption, match="a file is not beside it"):
+            load(file.parent)
+        file.write_text("{")
+        with pytest.raises(logdb.Corruption, match="it is no JSON"):
+            load(file.parent)
