@@ -106,7 +106,10 @@ def private(folder: Path) -> bool:
     except FileNotFoundError:  # removed meanwhile
         return private(folder)
     except OSError as error:
-        raise Unavailable(f"{folder} cannot be used for temporary files: {error.strerror}") from error
+        raise Unavailable(
+            f"{folder} cannot be used for temporary files ({error.strerror}): it must be a directory of this "
+            "user; remove it, or name another one (TMPDIR, or the option scratch)"
+        ) from error
     try:
         found = os.fstat(fd)
         if found.st_uid != os.geteuid() or found.st_mode & _OTHERS_WRITE:
