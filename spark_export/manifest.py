@@ -7,6 +7,7 @@ since       null, or of a history the version at which it begins
 prefix      null, or the bytes in hexadecimal that every exported key begins with
 rows        in all files
 schema      the columns
+sha256      of all other fields, as they are written here
 files       of each: name (of a Parquet file beside the manifest), rows, bytes, sha256, and what it holds: the keys from
             `low` to before `high` in hexadecimal (null: no bound), or for the files of a history's changes `low` and
             `high` as null and `changes` as true
@@ -22,6 +23,7 @@ import json
 import os
 import re
 import uuid
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -34,6 +36,8 @@ from spark_export.decoding import KeyRange
 
 FORMAT: Final = 2
 MANIFEST: Final = "_manifest.json"
+CHECKSUM: Final = "sha256"
+"""Of the other fields, as JSON; exports of the version before have none."""
 SCHEMA: Final = (("key", "binary"), ("value", "binary"), ("version", "int64"))
 
 
@@ -136,9 +140,13 @@ def write_manifest(file: Path, manifest: Manifest) -> None:
         "files": [file._asdict() for file in manifest.files],
     }
     staging = file.with_suffix(".tmp")
-    staging.write_text(json.dumps(fields, indent=2) + "\n")
+    staging.write_text(json.dumps({**fields, CHECKSUM: _checksum(fields)}, indent=2) + "\n")
     sync(staging)
     os.replace(staging, file)
+
+
+def _checksum(fields: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(fields, indent=2).encode()).hexdigest()
 
 
 def read_manifest(file: Path) -> Manifest:
@@ -156,8 +164,10 @@ def read_manifest(file: Path) -> Manifest:
     if fields["format"] != FORMAT:
         raise Unavailable(f"{file} has format {fields['format']}, this LogDB reads {FORMAT}: export again")
     try:
+        if CHECKSUM in fields and fields.pop(CHECKSUM) != _checksum(fields):
+            raise Corruption(file, None, "it does not match its checksum; export again")
         return Manifest.of(fields)
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         raise Corruption(file, None, f"it does not say what it should ({error})") from error
 
 

@@ -13,6 +13,7 @@ from logdb.embedded import host
 from logdb.embedded.holds import Hold, process_owner
 from logdb.embedded.plan import PLAN, load, pin
 from logdb.store import checking, checkpoint, sealed
+from spark_export.manifest import MANIFEST, File, Manifest, read_manifest, write_manifest
 from tests.damage import embedded, servers
 
 
@@ -77,3 +78,18 @@ def test_a_hold_that_says_nothing_keeps_compaction_from_going_on(tmp_path: Path)
         file.write_bytes(content)
         db.compact()
         hold.close()
+
+
+def test_the_manifest_of_an_export(tmp_path: Path) -> None:
+    file = tmp_path / MANIFEST
+    one = File("part-00000.parquet", 10, 1_000, "ab" * 32, "6b", None, False)
+    manifest = Manifest("00000000-0000-0000-0000-000000000001", 120, 1_700_000_000_000_000_000, None, None, (one,))
+    write_manifest(file, manifest)
+    assert read_manifest(file) == manifest
+    content = file.read_bytes()
+    for what, damaged in embedded.damages(content, random.Random(5), 200):
+        file.write_bytes(damaged)
+        try:
+            assert read_manifest(file) == manifest, what
+        except logdb.LogDBError as error:
+            assert str(file) in str(error), what
