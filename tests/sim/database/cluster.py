@@ -139,12 +139,13 @@ class DatabaseCluster(Cluster):
         return build
 
     def _check_restored(self, address: Address, replica: Replica) -> None:
-        """What is on disk says what the log said up to there (MAP-4)."""
+        """What is on disk says what the log said up to there (MAP-4). A checkpoint that was cut short may know newer
+        places of large values."""
         self.world.counts["started from a checkpoint on disk"] += 1
         records = [record for gsn, record in sorted(self.archive.items()) if gsn <= replica.applied]
         replayed = Replica(None, KEEP_DECISIONS)
         replayed.apply(Batch(1, replica.applied + 1, records))
-        if replayed.image() != replica.image():
+        if _without_places(replayed.image()) != _without_places(replica.image()):
             raise Failure("a checkpoint on disk is the state that it covers", f"{address} at {replica.applied}")
 
     def _check_restated(self, replica: Replica) -> None:
@@ -256,6 +257,16 @@ class DatabaseCluster(Cluster):
         """What the mapping servers hold."""
         cores: list[Any] = [process.core for process in self.mapping if process.core is not None]
         return [core.replica for core in cores]
+
+
+def _without_places(image: list[Any]) -> list[Any]:
+    """The state of a server, of large values only what they are."""
+    return [
+        [row._replace(value=row.value[2:]) if isinstance(row.value, Place) else row for row in part.rows]
+        if isinstance(part, MapRows)
+        else part
+        for part in image
+    ]
 
 
 class DatabaseFaults(Faults):

@@ -18,9 +18,11 @@ from logdb.cluster.mapping_server import MappingServer, Waiting
 from logdb.cluster.messages import Beyond, Consistency, Decided, LedgerRows, MapRows, Section
 from logdb.cluster.reading import Readings
 from logdb.cluster.replica import Replica
+from logdb.cluster.upkeep import Holds
 from logdb.errors import Unavailable
 from logdb.log.contract import Batch
 from logdb.log.scalog import calls as log
+from logdb.net.checkpoints import Checkpoints
 from logdb.net.first_reads import FirstReader
 from logdb.store.mapping import KeyMap
 from logdb.store.overlay import Overlay
@@ -325,6 +327,15 @@ def believe_a_decision_record_beyond_its_reach(right: Any, coordinator: Coordina
     return decision._replace(through=decision.through + 1)
 
 
+@planted(Checkpoints, "look", seed=4)
+async def prune_before_covering(right: Any, one: Checkpoints, replica: Replica) -> None:
+    """The tables lose what only reads before the floor see, and do not know of that floor yet."""
+    if one._checkpoint.pruned < replica.cleaned and one._under_way is None:
+        one._cleaned = replica.cleaned
+        await one._aside(one._prune)
+    await right(one, replica)
+
+
 # ---- compaction
 
 
@@ -344,6 +355,11 @@ def compact_what_is_pinned(right: Any, coordinator: Coordinator, floor: int) -> 
 def compact_what_clients_hold(right: Any, compactor: Compactor) -> list[int]:
     """Holds hold nothing back."""
     return []
+
+
+@planted(Holds, "hold", seed=4)
+def hold_and_tell_no_server(right: Any, holds: Holds, holder: Any, version: int) -> None:
+    """The servers know by themselves."""
 
 
 @planted(Compactor, "look", seed=18)
