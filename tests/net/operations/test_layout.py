@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import ports
-from logdb.directories import LOCK, lock, unlock
+from logdb.directories import LOCK, lock
 from logdb.errors import Unavailable
 from logdb.log.scalog.commands import FailurePolicy
 from logdb.net.operations.layout import FILE, Layout, NotACluster, Shape, changing, free_ports
@@ -108,7 +108,7 @@ def test_one_command_at_a_time(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match=r"another command is changing the cluster in .*: this process"):
         with changing(tmp_path):
             raise AssertionError
-    unlock(held)
+    held.release()
     with changing(tmp_path):
         pass
 
