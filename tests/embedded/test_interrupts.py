@@ -1,0 +1,83 @@
+"""Ctrl-C in the middle of opening, compacting or closing: the database opens again, in this process too, with all."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import logdb
+from logdb.inspection import verify
+
+HERE = str(Path(logdb.__file__).parent)
+SAMPLES = 40
+
+
+class Interrupting:
+    """While it is entered, Ctrl-C comes when the `at`-th call of a function of LogDB's begins; `calls`: how many did.
+
+    Python looks for signals there. It does not before it leaves a `with`, where a trace of lines could interrupt.
+    """
+
+    def __init__(self, at: int) -> None:
+        self.at, self.calls = at, 0
+
+    def __enter__(self) -> Interrupting:
+        self._before = sys.gettrace()
+        sys.settrace(self._trace)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(self._before)
+
+    def _trace(self, frame: FrameType, event: str, _: Any) -> None:
+        # What is raised in __del__ is lost, as Python says.
+        if frame.f_code.co_filename.startswith(HERE) and frame.f_code.co_name != "__del__":
+            self.calls += 1
+            if self.calls == self.at:
+                raise KeyboardInterrupt
+
+
+def writing(path: Path) -> None:
+    with logdb.open(path):
+        pass
+
+
+def reading(path: Path) -> None:
+    with logdb.open(path, read_only=True):
+        pass
+
+
+def compacting(path: Path) -> None:
+    with logdb.open(path) as db:
+        db.compact()
+
+
+@pytest.mark.parametrize("work", [writing, reading, compacting])
+def test_at_any_call(tmp_path: Path, work: Callable[[Path], None]) -> None:
+    path = tmp_path / "data"
+    with logdb.open(path) as db:
+        db.multi_put({b"k%d" % number: b"v" for number in range(20)})
+        db.checkpoint()
+        db.put(b"k0", b"new")
+    with Interrupting(0) as counting:
+        work(path)
+    step = max(1, counting.calls // SAMPLES)
+    interrupted = 0
+    for at in range(1, counting.calls, step):
+        try:
+            with Interrupting(at):
+                work(path)
+        except KeyboardInterrupt:
+            interrupted += 1
+        gc.collect()
+        with logdb.open(path) as db:
+            assert db[b"k0"] == b"new", at
+            assert sum(1 for _ in db.scan()) == 20, at
+    assert interrupted > SAMPLES // 2
+    assert verify(path).damage == []
