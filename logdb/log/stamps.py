@@ -31,6 +31,11 @@ def since_boot() -> int:
     return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
+def is_beyond_any_pause(last: int, now: int) -> bool:
+    """Whether `now` is so much later than the newest record's time that the clock must be wrong."""
+    return last > UNSET_NS and now - last > LONGEST_PAUSE_NS
+
+
 class Stamps:
     """`last`: the time of the newest record, 0 if there is none. For one thread at a time."""
 
@@ -64,7 +69,7 @@ class Stamps:
             agreed_at, then = self._agreed
             if agreed_at > UNSET_NS and now - agreed_at - (passed - then) > LONGEST_JUMP_NS:
                 self._refuse(now, "while this log was open; set it right, or open the log again if it is right now")
-        if self._last > UNSET_NS and now - self._last > LONGEST_PAUSE_NS:
+        if is_beyond_any_pause(self._last, now):
             self._refuse(now, "by more than ten years; set it right, or if it is right, export the data to a new log")
         self._agreed, self._unasked_until = (now, passed), now + LONGEST_JUMP_NS
 

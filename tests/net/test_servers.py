@@ -29,6 +29,7 @@ from logdb.log.scalog.client import ClientConfig, LogClient
 from logdb.log.scalog.commands import FailurePolicy
 from logdb.log.scalog.ordering import _ANSWER as ORDERING_TAKES
 from logdb.log.scalog.storage import StorageConfig, StorageServer
+from logdb.log.stamps import LONGEST_JUMP_NS, UNSET_NS
 from logdb.net import parcels, peers
 from logdb.net.clock import Clock
 from logdb.net.discovery import addresses_of
@@ -395,7 +396,7 @@ def test_the_same_for_asyncio(clusters: Callable[..., Cluster]) -> None:
 def test_time_never_goes_back_and_never_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
     wall, passed = [10_000], [0]
     monkeypatch.setattr("logdb.net.clock.time.time_ns", lambda: wall[0])
-    monkeypatch.setattr("logdb.net.clock.time.monotonic_ns", lambda: passed[0])
+    monkeypatch.setattr("logdb.net.clock.since_boot", lambda: passed[0])
     clock = Clock()
     assert clock() == 10_000
     wall[0], passed[0] = 12_000, 2_000
@@ -406,3 +407,26 @@ def test_time_never_goes_back_and_never_stands_still(monkeypatch: pytest.MonkeyP
     assert clock() == 15_850
     wall[0], passed[0] = 19_000, 9_800
     assert clock() == 19_000
+
+
+def test_a_clock_that_jumps_ahead_is_not_followed_until_it_is_right(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    begin = UNSET_NS + 1
+    wall, passed = [begin], [0]
+    monkeypatch.setattr("logdb.net.clock.time.time_ns", lambda: wall[0])
+    monkeypatch.setattr("logdb.net.clock.since_boot", lambda: passed[0])
+    clock = Clock()
+    wall[0], passed[0] = begin + LONGEST_JUMP_NS, 5
+    assert clock() == begin + LONGEST_JUMP_NS
+    jumped = wall[0] = begin + 50 * 366 * LONGEST_JUMP_NS
+    assert [clock(), clock()] == [begin + LONGEST_JUMP_NS] * 2
+    passed[0] = 12
+    assert clock() == begin + LONGEST_JUMP_NS + 7
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    wall[0], passed[0] = begin + LONGEST_JUMP_NS + 20, 14
+    assert clock() == wall[0]
+    wall[0], passed[0] = 1, 0
+    just_set = Clock()
+    wall[0] = jumped
+    assert just_set() == jumped, "a clock that was not set yet"

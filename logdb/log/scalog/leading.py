@@ -17,7 +17,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from logdb.log import paxos
-from logdb.log.cores import MILLISECOND, SECOND, Address, CancelTimer, Effect, Send, SetTimer
+from logdb.log.cores import MILLISECOND, SECOND, Address, CancelTimer, Effect, Send, SetTimer, Stop
 from logdb.log.scalog.commands import Command, Cut, Failed, FailurePolicy, Replenish, Returned, SetPolicy, encode
 from logdb.log.scalog.messages import (
     Placed,
@@ -34,6 +34,7 @@ from logdb.log.scalog.shards import Shard
 from logdb.log.scalog.state import Applied, OrderingState
 from logdb.log.scalog.tally import LeafWatch, Tallies
 from logdb.log.scalog.tree import ROOT
+from logdb.log.stamps import is_beyond_any_pause
 
 CUT, HEARTBEAT = "ordering.cut", "ordering.heartbeat"
 HINT_PERIODS = 10
@@ -230,6 +231,10 @@ class Leader:
         self.moved.clear()
         placing, self.placing = self.placing, False
         if pairs or state.finalizing or (placing and shards):
+            if is_beyond_any_pause(state.time, now):
+                why = "its clock is more than ten years ahead of the newest record and would date all later ones"
+                self.out.append(Stop(f"{why}: set it right", wipe=False))
+                return None
             self._linked = set()
             return Cut(now, shards, pairs)
         return None

@@ -22,6 +22,7 @@ from logdb.log.cores import (
     Received,
     Send,
     SetTimer,
+    Stop,
     Timer,
 )
 from logdb.log.scalog.aggregator import Aggregator, AggregatorConfig
@@ -45,7 +46,8 @@ CLIENT = "client"
 
 
 class Layer:
-    """`outside`: (to, message) of everything sent to others. `now` moves when it is told to (`run`).
+    """`outside`: (to, message) of everything sent to others. `stopped`: why replicas have stopped. `now` moves when it
+    is told to (`run`).
 
     Nobody is suspected for an hour, unless `suspect_after_ns` says otherwise.
     """
@@ -57,6 +59,7 @@ class Layer:
         self.replicas = tuple(f"ordering-{number}" for number in range(1, replicas + 1))
         self.cores: dict[str, OrderingReplica | Aggregator] = {}
         self.outside: list[tuple[str, Any]] = []
+        self.stopped: list[Stop] = []
         self.cut_off: set[str] = set()
         self.timers: dict[tuple[str, str], int] = {}
         self._events: deque[tuple[str, Event]] = deque()
@@ -121,6 +124,8 @@ class Layer:
                     self._events.append((address, Persisted(journal, first)))
                 case SetTimer(name, at):
                     self.timers[address, name] = max(at, self.now + 1)
+                case Stop():
+                    self.stopped.append(effect)
                 case CancelTimer(name):
                     self.timers.pop((address, name), None)
 

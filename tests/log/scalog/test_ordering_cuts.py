@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from logdb.log.cores import MILLISECOND, Timer
+from logdb.log.cores import MILLISECOND, SECOND, Timer
 from logdb.log.scalog.messages import (
     Ask,
     CaughtUp,
@@ -20,6 +20,7 @@ from logdb.log.scalog.messages import (
     Updates,
     You,
 )
+from logdb.log.stamps import LONGEST_PAUSE_NS, UNSET_NS
 from tests.log.scalog.ordering_layer import Layer
 
 
@@ -30,6 +31,21 @@ def test_what_all_members_have_is_ordered_at_once() -> None:
     assert layer.state.next_gsn == 1
     layer.report(shard, 3, 2, members=[2])
     assert [link.ranges for link in layer.links(shard)] == [(Range(1, 1, 2, 1),)]
+
+
+def test_a_leader_whose_clock_is_decades_ahead_stops_before_it_dates_a_cut() -> None:
+    """All later versions would be dated by it, since the time of cuts never goes back."""
+    layer = Layer()
+    layer.now = UNSET_NS + SECOND
+    shard = layer.shard("s-1", "s-2").shard
+    layer.report(shard, 4, 1)
+    assert (layer.state.next_gsn, layer.stopped) == (4, [])
+    dated = layer.state.time
+    layer.now += LONGEST_PAUSE_NS + SECOND
+    layer.report(shard, 5, 1)
+    assert (layer.state.next_gsn, layer.state.time) == (4, dated)
+    assert "set it right" in layer.stopped[0].why
+    assert not layer.stopped[0].wipe
 
 
 def test_every_member_gets_the_link_and_the_newest_gsn() -> None:
