@@ -12,7 +12,7 @@
 """
 
 from logdb.cluster.placement import ByHash, ByPrefix
-from logdb.database import Database, Found, HistoryEntry, Snapshot, Tested
+from logdb.database import Database, Found, HistoryEntry, ShardHistory, Snapshot, Tested
 from logdb.embedded.compactor import Compacted
 from logdb.embedded.feed import Change
 from logdb.errors import (
@@ -36,7 +36,7 @@ from logdb.errors import (
     ValueTooLarge,
     VersionTrimmed,
 )
-from logdb.opening import connect, open, rebuild
+from logdb.opening import connect, open, rebuild, shard_history
 from logdb.store.conditions import absent, equals, exists, version_equals, version_greater, version_less
 from logdb.store.limits import MAX_KEY_BYTES, MAX_TRANSACTION_BYTES, MAX_VALUE_BYTES
 from logdb.store.records import Condition
@@ -71,6 +71,7 @@ __all__ = [
     "OutcomeUnknown",
     "ProtocolMismatch",
     "ReadOnly",
+    "ShardHistory",
     "Snapshot",
     "Status",
     "Tested",
@@ -86,6 +87,7 @@ __all__ = [
     "exists",
     "open",
     "rebuild",
+    "shard_history",
     "transactional",
     "version_equals",
     "version_greater",

@@ -21,7 +21,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 from logdb import database as sync
 from logdb import opening
 from logdb.cluster.placement import Placement
-from logdb.database import Found, HistoryEntry, Tested
+from logdb.database import Found, HistoryEntry, ShardHistory, Tested
 from logdb.embedded import EmbeddedHost
 from logdb.embedded.compactor import Compacted
 from logdb.embedded.coroutines import CoroutineHost
@@ -94,6 +94,29 @@ async def connect(
     addresses, timeout_s = endpoints_of(endpoints), opening.checked_timeout(timeout)
     shown = credentials(ca=ca, certificate=certificate, certificate_key=certificate_key, token=token)
     return Database(await connect(addresses, timeout_s, placement, opening.checked_session(session), shown))
+
+
+async def shard_history(
+    endpoints: str | Iterable[str],
+    key: bytes,
+    *,
+    placement: Placement,
+    timeout: float = opening.TIMEOUT_S,
+    ca: str | PathLike[str] | None = None,
+    certificate: str | PathLike[str] | None = None,
+    certificate_key: str | PathLike[str] | None = None,
+    token: str | None = None,
+) -> ShardHistory:
+    """As `logdb.shard_history`."""
+    with opening.cluster_needed():
+        from logdb.net.security.credentials import credentials
+        from logdb.net.service.addresses import endpoints_of
+        from logdb.net.shard_history import read_history
+    check_key(key)
+    addresses, timeout_s = endpoints_of(endpoints), opening.checked_timeout(timeout)
+    shown = credentials(ca=ca, certificate=certificate, certificate_key=certificate_key, token=token)
+    through, entries = await read_history(addresses, key, placement, timeout_s, shown)
+    return ShardHistory(through, [HistoryEntry(*entry) for entry in entries])
 
 
 def _close_unclaimed(opened: asyncio.Future[EmbeddedHost]) -> None:

@@ -64,6 +64,13 @@ class HistoryEntry(NamedTuple):
     value: bytes | None
 
 
+class ShardHistory(NamedTuple):
+    """The history of a key as its shard has it, newest first: every version up to `through`, and no later one."""
+
+    through: int
+    entries: list[HistoryEntry]
+
+
 class Snapshot:
     """The database at one version. Reads raise VersionTrimmed once compaction has passed it, unless it is pinned."""
 

@@ -9,13 +9,14 @@ from os import PathLike
 from pathlib import Path
 
 from logdb.cluster.placement import Placement
-from logdb.database import Database
+from logdb.database import Database, HistoryEntry, ShardHistory
 from logdb.embedded import EmbeddedHost
 from logdb.embedded.directory import Directory
 from logdb.errors import Unavailable
 from logdb.log.segments.disk import described
 from logdb.store.arguments import checked_version
 from logdb.store.checkpoint import is_open
+from logdb.store.limits import check_key
 
 IN_MEMORY = ":memory:"
 TIMEOUT_S = 10.0
@@ -74,6 +75,37 @@ def connect(
     addresses, timeout_s = endpoints_of(endpoints), checked_timeout(timeout)
     shown = credentials(ca=ca, certificate=certificate, certificate_key=certificate_key, token=token)
     return Database(BlockingHost.open(connect(addresses, timeout_s, placement, checked_session(session), shown)))
+
+
+def shard_history(
+    endpoints: str | Iterable[str],
+    key: bytes,
+    *,
+    placement: Placement,
+    timeout: float = TIMEOUT_S,
+    ca: str | PathLike[str] | None = None,
+    certificate: str | PathLike[str] | None = None,
+    certificate_key: str | PathLike[str] | None = None,
+    token: str | None = None,
+) -> ShardHistory:
+    """The history of a key of a cluster, read from any replica of its shard alone, and the version up to which that is
+    complete: for when no mapping server answers.
+
+    `placement`: as for `connect`; the cluster must know it. Mapping servers tell the shard every few seconds what its
+    own records do not say, so what was committed last may be missing: `through` tells. Reads all transactions of the
+    shard. `timeout`: seconds for each answer; the rest as for `connect`. Raises Unavailable if the shard cannot tell,
+    AccessDenied, Corruption, ValueError.
+    """
+    with cluster_needed():
+        from logdb.net.loops import in_shared_loop
+        from logdb.net.security.credentials import credentials
+        from logdb.net.service.addresses import endpoints_of
+        from logdb.net.shard_history import read_history
+    check_key(key)
+    addresses, timeout_s = endpoints_of(endpoints), checked_timeout(timeout)
+    shown = credentials(ca=ca, certificate=certificate, certificate_key=certificate_key, token=token)
+    through, entries = in_shared_loop(read_history(addresses, key, placement, timeout_s, shown))
+    return ShardHistory(through, [HistoryEntry(*entry) for entry in entries])
 
 
 @contextlib.contextmanager

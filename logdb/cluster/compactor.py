@@ -26,13 +26,14 @@ from logdb.cluster.messages import (
     Part,
     RecentRows,
 )
-from logdb.cluster.placement import decode_placement, placed
+from logdb.cluster.placement import decode_placement, named, placed
 from logdb.cluster.replica import KEYS_AT_ONCE, Replica
+from logdb.cluster.summaries import Summary, encode_summary
 from logdb.errors import Corruption, shown
 from logdb.log.cores import Address, ProtocolViolation
 from logdb.log.scalog import calls
 from logdb.log.scalog.desk import Alarm, Desk
-from logdb.store.records import BEGINNING, ENDING, PART, VALUE, Place
+from logdb.store.records import BEGINNING, ENDING, PART, SUMMARY, VALUE, Place
 
 if TYPE_CHECKING:
     from logdb.cluster.mapping_server import MappingConfig
@@ -255,10 +256,18 @@ class Compactor:
 
     def _map_parts(self, began: int, floor: int) -> Steps:
         """Each row goes to the shard of its object. A part is written when it is large enough, or due: other servers
-        take over where none comes for long."""
+        take over where none comes for long. A shard that got all of its parts is told that these are all (DBS-17)."""
         rows: dict[int | None, list[MapRow]] = {}
         sizes: dict[int | None, int] = {}
-        shard_of = decode_placement(self._replica.placement) if self._replica.placement else _anywhere
+        elsewhere: set[int | None] = set()
+        placement = self._replica.placement
+        shard_of = decode_placement(placement) if placement else _anywhere
+
+        def part(shard: int | None) -> Steps:
+            done = yield self._part(MapRows(tuple(rows.pop(shard))), shard)
+            if done.shards != [shard]:
+                elsewhere.add(shard)
+
         start = b""
         wait_ns = self._config.takeover_ns // 4
         due = self._desk.now + wait_ns
@@ -275,12 +284,16 @@ class Compactor:
                 size = 32 + len(row.key) + (len(row.value) if isinstance(row.value, bytes) else 32)
                 sizes[shard] = sizes.get(shard, 0) + size
                 if sizes[shard] >= PART_BYTES or self._desk.now >= due:
-                    yield self._part(MapRows(tuple(rows.pop(shard))), shard)
+                    yield from part(shard)
                     sizes[shard], due = 0, self._desk.now + wait_ns
             start = keys[-1] + b"\0"
             yield None
-        for shard, left in rows.items():
-            yield self._part(MapRows(tuple(left)), shard)
+        for shard in list(rows):
+            yield from part(shard)
+        for complete in named(shard_of):
+            if complete not in elsewhere:
+                summary = Summary(complete, placement, began=began, floor=floor)
+                yield calls.Append((placed(SUMMARY, encode_summary(summary), complete),))
 
     def _needed(self, keys: list[bytes], began: int, floor: int) -> Iterator[MapRow]:
         """The versions of these keys that a rebuild cannot take from commit records at or after `floor` (DBS-13).

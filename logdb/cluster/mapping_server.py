@@ -50,6 +50,7 @@ from logdb.cluster.messages import (
 from logdb.cluster.placement import ByObject
 from logdb.cluster.rebuilding import Rebuilding
 from logdb.cluster.replica import FOLLOWED, SLICE_BYTES, Replica
+from logdb.cluster.summarizer import Summarizer
 from logdb.cluster.upkeep import HOLD_NS
 from logdb.log.contract import Batch, Trimmed
 from logdb.log.cores import SECOND, Address, Effect, Event, Journal, Received, Send, Stop, Timer
@@ -117,6 +118,7 @@ class MappingServer:
         self._line = LogLine(replace(config.log, policy=ByObject(config.log.policy)), rng, desk)
         self._compactor = Compactor(config, desk, self._line, self.replica)
         self._comparison = Comparison(desk, config.peers, self.replica)
+        self._summarizer = Summarizer(self._line, self.replica)
         self._questions = Questions(desk)
         self.tail = self.answered = self.told = self.followed = 0
         self._subscription = 0
@@ -281,6 +283,7 @@ class MappingServer:
         if decision.aborted and not self._is_declaring:
             self._is_declaring = True
             self._line.call(calls.Append([(DECISION, encode_decision(decision))]), self._declared)
+        self._summarizer.summarize(through)
 
     def _declared(self, _: Any) -> None:
         """Whatever came of it: the log will tell, and what it does not tell is tried again."""

@@ -112,6 +112,16 @@ class ByHash:
         return self.shards[int.from_bytes(blake2b(key, digest_size=8).digest()) % len(self.shards)]
 
 
+def named(placement: Placement) -> list[int]:
+    """The shards that a stated placement names, in order."""
+    shards: Iterable[int] = ()
+    if isinstance(placement, ByPrefix):
+        shards = placement.shards.values()
+    elif isinstance(placement, ByHash):
+        shards = placement.shards
+    return sorted(set(shards))
+
+
 def encode_placement(placement: Placement | None) -> bytes | None:
     """The payload of a PLACEMENT record; None: there is none, or it is a function or too long, which no record can say.
     """

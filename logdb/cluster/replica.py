@@ -18,6 +18,7 @@ from logdb.cluster.cleaning import decode_beginning, decode_ending, decode_part,
 from logdb.cluster.messages import Cursor as At
 from logdb.cluster.messages import Decided, HeadRows, LedgerRows, MapRow, MapRows, Part, RecentRow, RecentRows, Section
 from logdb.cluster.placement import joined
+from logdb.cluster.summaries import decode_summary
 from logdb.log.contract import Batch, LogRecord
 from logdb.log.cores import ProtocolViolation
 from logdb.store.mapping import KeyMap
@@ -30,6 +31,7 @@ from logdb.store.records import (
     ENDING,
     PART,
     PLACEMENT,
+    SUMMARY,
     VALUE,
     MalformedRecord,
     Place,
@@ -56,9 +58,11 @@ VERSIONS_COMPARED: Final = 4
 CLEANING_ROW: Final = b"b"
 PLACEMENT_ROW: Final = b"o"
 RECENT_ROWS: Final = b"r"
+SUMMARY_ROW: Final = b"h"
 _CLEANING: Final = Struct("<QQQQQ")
 _COMPARED: Final = Struct("<QIi")
 _GSN: Final = Struct("<Q")
+_SUMMARIZED: Final = Struct("<IQ")
 StateRows = list[tuple[bytes, bytes]]
 
 SLICE_BYTES: Final = 128 << 10
@@ -91,6 +95,7 @@ class Replica:
     `begun_with`: the head and the recent decisions just after it; `parts`: so many have come. `ended`: the last
     compaction that was brought to its end, by the ENDING `ending`. `cleaned`: nothing needs what stands in the log
     before it (DBS-12). `placement`: what the PLACEMENT records say together, b"" if there was none.
+    `summarized`: by shard, up to where SUMMARY records of this placement have told it what its records do not say.
     """
 
     def __init__(self, key_map: KeyMap | None, keep: int) -> None:
@@ -99,6 +104,7 @@ class Replica:
         self.recent: OrderedDict[int, tuple[str, Verdict | None]] = OrderedDict()
         self.begun = self.begun_by = self.parts = self.ended = self.ending = self.cleaned = 0
         self.placement = b""
+        self.summarized: dict[int, int] = {}
         self.begun_with: tuple[StateRows, list[RecentRow]] = [], []
         self._keep = keep
         self._unsaved_recent: dict[int, bool] = {}
@@ -136,7 +142,10 @@ class Replica:
                     self._clean(gsn, tag, payload)
                     coordinator.pass_to(gsn)
                 elif tag == PLACEMENT:
-                    self.placement = joined(self.placement, payload)
+                    self._place(joined(self.placement, payload))
+                    coordinator.pass_to(gsn)
+                elif tag == SUMMARY:
+                    self._take_summary(gsn, payload)
                     coordinator.pass_to(gsn)
                 else:
                     if tag == DECISION:
@@ -164,6 +173,30 @@ class Replica:
         own = self.coordinator.ledger.aborted_between(max(after, floor - 1), through)
         if through >= gsn or list(own) != [aborted for aborted in told if aborted >= floor]:
             raise ProtocolViolation(f"DBS-8: the decision record at {gsn} says {told} aborted, not {list(own)}")
+
+    # ---- what shards are told
+
+    def _place(self, placement: bytes) -> None:
+        """Under another placement a shard may have objects whose earlier versions it was not told."""
+        if placement != self.placement:
+            self.placement = placement
+            self.summarized.clear()
+
+    def summarized_to(self, shard: int) -> int:
+        """Up to which version this shard has been told. Of what stands before the floor a compaction tells."""
+        return max(self.summarized.get(shard, 0), self.coordinator.floor - 1, 0)
+
+    def _take_summary(self, gsn: int, payload: bytes) -> None:
+        """DBS-17: who wrote it has decided as this one has. One that does not begin where the last one ended, as that
+        of a server that was overtaken, leaves no gap: it counts for nothing here."""
+        summary = decode_summary(payload)
+        floor, ledger = self.coordinator.floor, self.coordinator.ledger
+        applied = [aborted for aborted in summary.aborted if aborted >= floor and not ledger.is_aborted(aborted)]
+        if summary.through >= gsn or applied:
+            raise ProtocolViolation(f"DBS-17: the summary at {gsn} says {applied} aborted, up to {summary.through}")
+        reached = self.summarized_to(summary.shard)
+        if not summary.began and summary.placement == self.placement and summary.after <= reached < summary.through:
+            self.summarized[summary.shard] = summary.through
 
     # ---- compaction
 
@@ -199,7 +232,10 @@ class Replica:
     def head(self) -> StateRows:
         """All that is neither of the map nor of the ledger nor recent, as rows for a checkpoint."""
         cleaning = _CLEANING.pack(self.begun, self.coordinator.reach, self.cleaned, self.ended, self.ending)
-        placement = [(PLACEMENT_ROW, self.placement)] if self.placement else []
+        placement = []
+        if self.placement:
+            summarized = b"".join([_SUMMARIZED.pack(*entry) for entry in sorted(self.summarized.items())])
+            placement = [(PLACEMENT_ROW, self.placement), (SUMMARY_ROW, summarized)]
         return [*self.coordinator.head(), *placement, (CLEANING_ROW, cleaning)]
 
     def _restore(self, covers: int, state: Callable[[bytes], StateRows]) -> None:
@@ -208,6 +244,8 @@ class Replica:
             self.recent[int.from_bytes(key)] = decode_recent(raw)
         for _, raw in state(PLACEMENT_ROW):
             self.placement = raw
+        for _, raw in state(SUMMARY_ROW):
+            self.summarized = dict(_SUMMARIZED.iter_unpack(raw))
         for _, raw in state(CLEANING_ROW):
             self.begun, self.coordinator.reach, self.cleaned, self.ended, self.ending = _CLEANING.unpack(raw)
 
@@ -229,7 +267,7 @@ class Replica:
 
     def unsaved(self) -> list[StateRow]:
         """All that is not of the map and has changed since the last call, as rows for a checkpoint; None: remove."""
-        rows: list[StateRow] = [*self._unsaved_state, *self.coordinator.unsaved(), *self.head()[-2:]]
+        rows: list[StateRow] = [*self._unsaved_state, *self.coordinator.unsaved(), *self.head()[-3:]]
         self._unsaved_state = []
         for gsn, is_there in self._unsaved_recent.items():
             key = RECENT_ROWS + gsn.to_bytes(8)

@@ -30,6 +30,8 @@ ENDING: Final = 9
 """The last three are of a compaction in a cluster (`cluster/cleaning.py`)."""
 PLACEMENT: Final = 10
 """On which shards objects of a cluster live (`cluster/placement.py`)."""
+SUMMARY: Final = 11
+"""What the records of a shard do not say of its objects (`cluster/summaries.py`)."""
 
 # The names without an underscore are for who decodes many records at once (spark_export/decoding.py).
 FORMAT: Final = 1

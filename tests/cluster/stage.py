@@ -16,6 +16,7 @@ from logdb.log.contract import Batch, LogRecord, Record, Trimmed
 from logdb.log.cores import SECOND, Answer, Call, Effect, Lost, Received, Send, SetTimer, Stop, Timer
 from logdb.log.scalog import calls as log
 from logdb.log.scalog.client import ClientConfig
+from logdb.log.scalog.messages import ShardConfig, ShardState, View
 from logdb.store.mapping import KeyMap
 from logdb.store.records import COMMIT, VALUE, Commit, Condition, Range, Value, encode_commit
 
@@ -149,21 +150,33 @@ class Node:
 
 
 class Log:
-    """A shared log of one shard, which the test plays to any number of nodes at once. Records are numbered from 1;
+    """A shared log, which the test plays to any number of nodes at once. Records are numbered from 1;
     those before `oldest` are gone. `step` answers one call of a node, `run` all of all nodes, and messages between
-    nodes reach them, until nobody asks for anything but more of the log. `shards`: which shard was named, by GSN."""
+    nodes reach them, until nobody asks for anything but more of the log. `shards`: which shard was named, by GSN; what
+    named none stands on shard 1. `live`: the shards that there are."""
 
     def __init__(self, *records: Record) -> None:
         self.records = list(records)
         self.oldest = 1
         self.trims: list[int] = []
         self.shards: dict[int, int | None] = {}
-        self._feeds: dict[int, tuple[int, frozenset[int]]] = {}
+        self.live = [1]
+        self._feeds: dict[int, tuple[int, frozenset[int], int | None]] = {}
 
     def add(self, *records: Record) -> int:
         """Appended by somebody. Returns the last GSN."""
         self.records += records
         return len(self.records)
+
+    def place(self, shard: int, *records: Record) -> int:
+        """The same, on that shard."""
+        first = len(self.records) + 1
+        self.shards.update(dict.fromkeys(range(first, first + len(records)), shard))
+        return self.add(*records)
+
+    def home(self, gsn: int) -> int:
+        """The shard of a record."""
+        return self.shards.get(gsn) or 1
 
     def _answer(self, request: Any) -> Any:
         """None: nothing yet."""
@@ -171,7 +184,10 @@ class Log:
         if isinstance(request, log.Append):
             gsns = [self.add(tuple(record)) for record in request.records]  # type: ignore[arg-type]
             self.shards.update((gsn, getattr(it, "shard", None)) for gsn, it in zip(gsns, request.records, strict=True))
-            return log.Done(gsns, [1] * len(gsns))
+            return log.Done(gsns, [self.home(gsn) for gsn in gsns])
+        if isinstance(request, log.View):
+            shards = [ShardConfig(shard, 1, ShardState.LIVE, 1, (), (), "") for shard in self.live]
+            return View(1, tuple(shards), len(shards) + 1, self.oldest, (), ())
         if isinstance(request, log.Tail):
             return tail
         if isinstance(request, log.Oldest):
@@ -188,16 +204,17 @@ class Log:
             if request.gsn < self.oldest:
                 return Trimmed(request.gsn, self.oldest)
             number = len(self._feeds) + 1
-            self._feeds[number] = request.gsn, request.tags or frozenset(range(1, 256))
+            self._feeds[number] = request.gsn, request.tags or frozenset(range(1, 256)), request.shard
             return number
         if isinstance(request, log.Next):
-            first, tags = self._feeds[request.subscription]
+            first, tags, shard = self._feeds[request.subscription]
             if first < self.oldest:
                 return Trimmed(first, self.oldest)
             if first > tail:
                 return None
-            self._feeds[request.subscription] = tail + 1, tags
-            rest = [(gsn, self.records[gsn - 1]) for gsn in range(first, tail + 1)]
+            self._feeds[request.subscription] = tail + 1, tags, shard
+            gsns = [gsn for gsn in range(first, tail + 1) if shard in (None, self.home(gsn))]
+            rest = [(gsn, self.records[gsn - 1]) for gsn in gsns]
             return Batch(first, tail + 1, [LogRecord(gsn, gsn * 10, *it) for gsn, it in rest if it[0] in tags])
         assert isinstance(request, log.Close), request
         return ()

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import logdb
+import logdb.aio
 from logdb.cluster.cleaning import decode_part
 from logdb.cluster.messages import MapRows
 from logdb.log.contract import NotOfThisShard
@@ -23,6 +24,7 @@ from logdb.store.records import COMMIT, PART, VALUE, Place, decode_commit
 from tests.net.clusters import Cluster
 
 Value = bytes | None
+PLACEMENT = logdb.ByPrefix({b"cart/": 1, b"user/": 2})
 KEY, OTHER = b"cart/7", b"user/7"
 VERSIONS: list[Value] = [b"small", b"large " * 2_000, None, b"x" * 4_097, b"newest" * 1_000]
 
@@ -33,7 +35,7 @@ def clusters(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
     made = []
 
     def make(shards: int, **shape: Any) -> Cluster:
-        made.append(Cluster(tmp_path, aggregators=0, mapping=1, failures=1, **shape))
+        made.append(Cluster(tmp_path, **{"aggregators": 0, "mapping": 1, "failures": 1, **shape}))
         made[-1].start(shards)
         return made[-1]
 
@@ -43,8 +45,7 @@ def clusters(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
 
 
 def connect(cluster: Cluster) -> logdb.Database:
-    placement = logdb.ByPrefix({b"cart/": 1, b"user/": 2})
-    return logdb.connect(cluster.ordering, placement=placement, timeout=60)
+    return logdb.connect(cluster.ordering, placement=PLACEMENT, timeout=60)
 
 
 def write(db: logdb.Database, key: bytes = KEY) -> list[tuple[int, Value]]:
@@ -142,6 +143,53 @@ def test_all_records_of_an_object_stand_on_its_shard_after_compactions(clusters:
             stop(cluster, away)
             assert list(db.history(KEY)) == history
             in_shared_loop(cluster.begin(away))
+
+
+def write_both(db: logdb.Database, round_: int) -> None:
+    """Transactions of objects of two shards, whichever is the first, some of which are not applied."""
+    for first, second in ((KEY, OTHER), (OTHER, KEY)):
+        db.multi_put({first: b"first %d" % round_, second: b"second %d" % round_})
+        db.multi_put({first: b"large one " * 1_000, second: b"large two " * 1_000})
+        assert not db.test_and_multi_put([logdb.exists(b"nothing")], {first: b"no", second: b"no" * 3_000}).committed
+        with pytest.raises(logdb.ConflictError), db.transaction() as txn:
+            txn.get(KEY)
+            db.multi_put({first: None, second: b"between"})
+            txn.put(first, b"refused")
+            txn.put(second, b"refused " * 1_000)
+
+
+def test_a_history_is_read_from_one_replica_of_its_shard_alone(clusters: Callable[..., Cluster]) -> None:
+    """With every mapping server, and the shard of the other object, down. Transactions over both shards, some of them
+    refused, deletions, large values, and a compaction in between."""
+    cluster = clusters(2, storage=4, mapping=2, decide_ms=200)
+
+    def alone(key: bytes, timeout: float = 60) -> logdb.ShardHistory:
+        return logdb.shard_history(cluster.ordering, key, placement=PLACEMENT, timeout=timeout)
+
+    with connect(cluster) as db, cluster.connect() as log:
+        write(db)
+        write_both(db, 1)
+        db.compact()
+        write_both(db, 2)
+        write(db, OTHER)
+        last = db.version
+        histories = {key: list(db.history(key)) for key in (KEY, OTHER)}
+        for key in (KEY, OTHER):
+            while alone(key).through < last:
+                cluster.check()
+            assert alone(key).entries == histories[key]
+        stop(cluster, "m1", "m2", *names(cluster, log, 2))
+        one, other = names(cluster, log, 1)
+        for away in (one, other):
+            stop(cluster, away)
+            assert alone(KEY).entries == histories[KEY]
+            in_shared_loop(cluster.begin(away))
+        again = in_shared_loop(logdb.aio.shard_history(cluster.ordering, KEY, placement=PLACEMENT))
+        assert again.entries == histories[KEY]
+        with pytest.raises(logdb.Unavailable, match="user/7' on shard 2"):
+            alone(OTHER, timeout=1)
+        with pytest.raises(ValueError, match="names no shard"):
+            alone(b"elsewhere")
 
 
 def test_an_object_stays_through_remove_and_replace(clusters: Callable[..., Cluster]) -> None:

@@ -56,12 +56,15 @@ class Read(NamedTuple):
 class Subscribe(NamedTuple):
     """Follow the log from `gsn` on, all records or those of these tags. -> int, the subscription; Trimmed.
 
-    `fetch_bytes`: so much is fetched ahead, None: what the client is told; a shard gives 64 KiB at least.
+    `fetch_bytes`: so much is fetched ahead, None: what the client is told; a shard gives 64 KiB at least. `shard`: only
+    the records of this shard; batches then pass over the GSNs of all others, and end at `messages.END` when the shard
+    is finalized and has no more.
     """
 
     gsn: int
     tags: frozenset[int] | None = None
     fetch_bytes: int | None = None
+    shard: int | None = None
 
 
 class Next(NamedTuple):

@@ -20,7 +20,7 @@ from logdb.log.scalog import calls
 from logdb.log.scalog.council import Council
 from logdb.log.scalog.desk import Alarm, Desk, Questions
 from logdb.log.scalog.directory import Directory
-from logdb.log.scalog.messages import Not, NotFound, Pull, Pulled
+from logdb.log.scalog.messages import END, Not, NotFound, Pull, Pulled
 from logdb.log.scalog.records import HEADER_BYTES
 
 LEAST_BYTES = 1 << 16
@@ -44,7 +44,10 @@ class Feed:
 
 
 class Following:
-    """A subscription at `position`. `ready`: (first, end, shard, records, bytes) of what was fetched, a heap."""
+    """A subscription at `position`, of all shards or of one.
+
+    `ready`: (first, end, shard, records, bytes) of what was fetched, a heap.
+    """
 
     def __init__(
         self,
@@ -56,6 +59,7 @@ class Following:
         council: Council,
     ) -> None:
         self.number, self.position = number, request.gsn
+        self._shard = request.shard
         self._tags, self._fetch_bytes = request.tags, request.fetch_bytes or desk.config.fetch_bytes
         self._desk, self._directory, self._questions, self._council = desk, directory, questions, council
         self._feeds: dict[int, Feed] = {}
@@ -91,7 +95,7 @@ class Following:
             return
         shards = self._directory.shards
         for shard in shards:
-            if shard not in self._feeds:
+            if shard not in self._feeds and self._shard in (None, shard):
                 self._feeds[shard] = Feed(shard, self.position, self._desk.rng.randrange(8))
         for feed in self._feeds.values():
             if feed.shard not in shards and not feed.final:
@@ -190,6 +194,8 @@ class Following:
         """What comes next in the log, as much as is there, about a batch at most; None if it is not there yet."""
         if self.position < self._directory.oldest:
             return Trimmed(self.position, self._directory.oldest)
+        if self._shard is not None:
+            return self._of_one_shard(self._shard)
         first, size = self.position, 0
         found: list[LogRecord] = []
         ready = self._ready
@@ -205,6 +211,24 @@ class Following:
             self._puzzles = 0
             return Batch(first, self.position, found)
         return self._explain()
+
+    def _of_one_shard(self, shard: int) -> Batch | Exception | None:
+        """What comes next in this shard, whoever owns the GSNs between its own."""
+        feed = self._feeds.get(shard)
+        if feed is None and not self._directory.has_existed(shard):
+            return None
+        first, size, ready = self.position, 0, self._ready
+        found: list[LogRecord] = []
+        while ready and size < self._desk.config.batch_bytes:
+            _, self.position, _, records, bytes_ = heappop(ready)
+            found += records
+            self._feeds[shard].held -= bytes_
+            size += bytes_
+        if not ready:
+            self.position = END if feed is None or feed.final else feed.at
+        if self.position > first:
+            return Batch(first, self.position, found)
+        return None if feed is None else feed.damage
 
     def _explain(self) -> Exception | None:
         """Why there is nothing at the position: nobody is there yet, or it is damaged, or its shard is not known."""

@@ -1,0 +1,139 @@
+"""What the records of one shard do not say of its objects, told to that shard (PROTOCOL.md, DBS-17), and the history
+of an object made of the records of its shard alone.
+
+A shard's commit records do not say which of them were applied, a commit that writes objects of several shards stands on
+the shard of its first key only, and which PARTs count is decided elsewhere. Mapping servers append SUMMARY records that
+say so. Each states facts that follow from the log, so it does not matter who writes it, nor how often.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final, NamedTuple
+
+from logdb.cluster.cleaning import decode_part
+from logdb.cluster.messages import MapRows
+from logdb.cluster.placement import decode_placement
+from logdb.errors import Unavailable, shown
+from logdb.log.contract import LogRecord
+from logdb.store.records import (
+    COMMIT,
+    PART,
+    SUMMARY,
+    MalformedRecord,
+    Relocated,
+    Value,
+    decode_commit,
+    decode_relocation,
+    encode_relocation,
+)
+
+TOLD: Final = frozenset({COMMIT, PART, SUMMARY})
+"""The kinds of records of a shard that a history is made of."""
+
+_FORMAT: Final = 1
+_SUMMARY: Final = Struct("<BIQQQQII")  # format, the numbers of a Summary, bytes of the placement, aborted
+_GSN: Final = Struct("<Q")
+
+
+class Summary(NamedTuple):
+    """For the objects that `placement`, as stated, puts on `shard`.
+
+    Of the commit records on `shard` with `after` < GSN <= `through`, `aborted` were not applied; what others have
+    written to its objects is in `rows`, of this record or one before it there. `began` not 0: the PARTs on this shard
+    of the compaction that began there are all that it restates of these objects as of `floor`.
+    """
+
+    shard: int
+    placement: bytes
+    began: int = 0
+    floor: int = 0
+    after: int = 0
+    through: int = 0
+    aborted: Sequence[int] = ()
+    rows: Sequence[Relocated] = ()
+
+
+def encode_summary(summary: Summary) -> bytes:
+    """The payload of a SUMMARY record."""
+    shard, placement, began, floor, after, through, aborted, rows = summary
+    head = _SUMMARY.pack(_FORMAT, shard, began, floor, after, through, len(placement), len(aborted))
+    return b"".join((head, placement, *map(_GSN.pack, aborted), encode_relocation(rows)))
+
+
+def decode_summary(payload: bytes) -> Summary:
+    """The inverse. Raises MalformedRecord."""
+    try:
+        form, shard, began, floor, after, through, length, count = _SUMMARY.unpack_from(payload)
+        at = _SUMMARY.size + length
+        placement, end = payload[_SUMMARY.size : at], at + 8 * count
+        aborted = [gsn for (gsn,) in _GSN.iter_unpack(payload[at:end])]
+    except struct.error as error:
+        raise MalformedRecord(f"a summary: {error}") from error
+    if form != _FORMAT or len(aborted) != count:
+        raise MalformedRecord(f"a summary of format {form} and {len(payload)} bytes")
+    return Summary(shard, placement, began, floor, after, through, aborted, decode_relocation(payload[end:]))
+
+
+class ShardHistory:
+    """The history of `key`, of the records of its shard in their order (`take`)."""
+
+    def __init__(self, key: bytes, shard: int) -> None:
+        self._key, self._shard = key, shard
+        self._written: dict[int, Value] = {}
+        self._restated: dict[int, dict[int, Value]] = {}
+        self._summaries: list[Summary] = []
+
+    def take(self, record: LogRecord) -> None:
+        """The next record of the shard. Raises MalformedRecord."""
+        key, (gsn, _, tag, payload) = self._key, record
+        if tag == COMMIT:
+            writes = decode_commit(payload).writes
+            if key in writes:
+                self._written[gsn] = writes[key]
+        elif tag == PART:
+            began, part = decode_part(payload)
+            if isinstance(part, MapRows):
+                restated = self._restated.setdefault(began, {})
+                restated.update({row.version: row.value for row in part.rows if row.key == key})
+        elif tag == SUMMARY:
+            summary = decode_summary(payload)
+            if summary.shard == self._shard:
+                for aborted in summary.aborted:
+                    self._written.pop(aborted, None)
+                self._written.update({row.version: row.value for row in summary.rows if row.key == key})
+                self._summaries.append(summary._replace(aborted=(), rows=()))
+
+    def versions(self, oldest: int) -> tuple[int, list[tuple[int, Value]]]:
+        """(the version up to which it is complete, the versions up to there, newest first). `oldest`: where the log
+        begins. Raises Unavailable if the records of the shard do not say."""
+        placement = self._summaries[-1].placement if self._summaries else b""
+        home = decode_placement(placement)(self._key) if placement else None
+        if placement and home != self._shard:
+            raise Unavailable(f"{shown(self._key)} is stated to live on shard {home}, not {self._shard}")
+        told = [summary for summary in self._summaries if summary.placement == placement]
+        began = floor = 0
+        for summary in told:
+            if summary.began > began:
+                began, floor = summary.began, summary.floor
+        through = max(floor - 1, 0)
+        for summary in told:
+            if summary.after <= through and not summary.began:
+                through = max(through, summary.through)
+        if floor < oldest > 1 or not through:
+            what = f"the log begins with record {oldest}" if oldest > 1 else "it has no summary"
+            raise Unavailable(
+                f"the records of shard {self._shard} do not say what became of {shown(self._key)} ({what}): only a"
+                " mapping server can tell"
+            )
+        found = {version: value for version, value in self._written.items() if version >= floor}
+        found.update(self._restated.get(began, {}))
+        history = []
+        for version in sorted([version for version in found if version <= through], reverse=True):
+            if version > floor or found[version] is not None:
+                history.append((version, found[version]))
+            if version <= floor:
+                break
+        return through, history

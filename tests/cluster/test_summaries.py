@@ -1,0 +1,257 @@
+"""The history of an object, of the records of its shard alone (PROTOCOL.md, DBS-17)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import pytest
+
+import logdb
+from logdb.cluster.messages import Compact
+from logdb.cluster.placement import ByHash, ByPrefix, Placement, encode_placement
+from logdb.cluster.summaries import TOLD, ShardHistory, Summary, decode_summary, encode_summary
+from logdb.errors import Unavailable
+from logdb.log.contract import LogRecord
+from logdb.log.cores import SECOND, ProtocolViolation
+from logdb.store.records import (
+    BEGINNING,
+    COMMIT,
+    PART,
+    PLACEMENT,
+    SUMMARY,
+    VALUE,
+    MalformedRecord,
+    Place,
+    Relocated,
+    Value,
+    digest,
+)
+from tests.cluster.stage import Log, Server, commit
+from tests.cluster.test_compaction import compacted, until
+
+KEYS = [b"a/%d" % number for number in range(4)] + [b"b/%d" % number for number in range(4)]
+PLACEMENT_OF_ALL = ByPrefix({b"a/": 1, b"b/": 2})
+DECIDE = SECOND
+LARGE = b"large " * 1_000
+
+
+def state(log: Log, placement: Placement) -> None:
+    log.add((PLACEMENT, encode_placement(placement) or b""))
+
+
+def write(draw: random.Random, log: Log, number: int, placement: Placement, snapshot: int) -> None:
+    """A transaction of any fate that writes some objects; it stands on the shard of its first key, or, as that of a
+    client which knows no placement, on any."""
+    writes: dict[bytes, Value] = {}
+    for key in draw.sample(KEYS, draw.choice((1, 1, 2, 3))):
+        writes[key] = draw.choice((b"%d" % number, b"%d" % number, None))
+        if draw.random() < 0.2:
+            shard = placement(key) or 1
+            value = LARGE + b"%d" % number
+            writes[key] = Place(log.place(shard, (VALUE, value)), shard, len(value), digest(value))
+    shard = placement(next(iter(writes))) or 1
+    if draw.random() < 0.2:
+        shard = 3 - shard
+    fate = draw.randrange(4)
+    if fate == 0:
+        record = commit(draw.randrange(1, number + 1), writes)
+    elif fate == 1:
+        record = commit(number, writes, reads=KEYS[:3], snapshot=max(snapshot, len(log.records) - draw.randrange(12)))
+    elif fate == 2:
+        record = commit(number, writes, conditions=[logdb.exists(draw.choice(KEYS))])
+    else:
+        record = commit(number, writes)
+    log.place(shard, record)
+
+
+def told(log: Log, key: bytes, shard: int) -> tuple[int, list[tuple[int, Value]]]:
+    """What any replica of the shard alone says of the key."""
+    history = ShardHistory(key, shard)
+    for gsn in range(log.oldest, len(log.records) + 1):
+        tag, payload = log.records[gsn - 1]
+        if log.home(gsn) == shard and tag in TOLD:
+            history.take(LogRecord(gsn, 0, tag, payload))
+    return history.versions(log.oldest)
+
+
+def meant(log: Log, version: int, value: Value) -> Value:
+    """A large value itself."""
+    if not isinstance(value, Place):
+        return value
+    assert value.gsn >= log.oldest, f"DBS-13: version {version} stands in trimmed {value.gsn}"
+    return log.records[value.gsn - 1][1]
+
+
+def check(log: Log, server: Server, placement: Placement) -> int:
+    """Each shard says of its objects what the mapping server says. Returns up to which version."""
+    reached = []
+    replica = server.core.replica
+    for key in KEYS:
+        through, versions = told(log, key, placement(key) or 1)
+        expected = list(replica.map.history(key, through, replica.coordinator.floor))
+        assert [(version, meant(log, version, value)) for version, value in versions] == [
+            (version, meant(log, version, value)) for version, value in expected
+        ]
+        reached.append(through)
+    return min(reached)
+
+
+def rest(log: Log, *servers: Server, looks: int = 3) -> None:
+    for _ in range(looks):
+        for server in servers:
+            server.wait(2 * DECIDE)
+        log.run(*servers)
+
+
+def made(log: Log, name: str, seed: int, *peers: str) -> Server:
+    return Server(on=log, name=name, seed=seed, decide_ns=DECIDE, keep_decisions=50, peers=peers)
+
+
+def play(seed: int) -> Iterator[tuple[Log, Server, Placement]]:
+    """A database with many fates, compactions and summaries at any time."""
+    draw = random.Random(seed)
+    placement: Placement = draw.choice((PLACEMENT_OF_ALL, ByHash((1, 2))))
+    log = Log()
+    log.live = [1, 2]
+    for number in range(draw.randrange(5)):
+        write(draw, log, number + 1, placement, 0)
+    state(log, placement)
+    servers = [made(log, f"m{number}", number) for number in (1, 2)]
+    number = 10
+    for _ in range(6):
+        for _ in range(draw.randrange(8)):
+            number += 1
+            write(draw, log, number, placement, servers[0].core.replica.coordinator.floor)
+        log.run(*servers)
+        if draw.random() < 0.4:
+            compacted(log, *servers, before=max(1, len(log.records) - draw.randrange(8)), number=number)
+        if draw.random() < 0.2:
+            killed = made(log, "m3", number)
+            killed.give("client", Compact(number, len(log.records)))
+            until(draw.choice((BEGINNING, PART, SUMMARY)), log, killed)
+            log.run(*servers)
+        if draw.random() < 0.3:
+            fresh = made(log, "m2", number)
+            assert fresh.core.replica.image() == servers[0].core.replica.image()
+            servers[1] = fresh
+        rest(log, *servers)
+        yield log, servers[0], placement
+
+
+SEEDS = range(20)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_shard_alone_says_what_became_of_its_objects(seed: int) -> None:
+    for log, server, placement in play(seed):
+        last = max([gsn for gsn, (tag, _) in enumerate(log.records, 1) if tag == COMMIT], default=0)
+        if last:
+            assert check(log, server, placement) >= last
+        length = len(log.records)
+        rest(log, server)
+        assert len(log.records) == length, "there is nothing to tell, and it is told"
+
+
+def are_caught() -> bool:
+    """Whether any seed shows that a history is wrong, or cannot be told."""
+    for seed in SEEDS:
+        for log, server, placement in play(seed):
+            try:
+                if any(tag == COMMIT for tag, _ in log.records):
+                    check(log, server, placement)
+            except (AssertionError, Unavailable):
+                return True
+    return False
+
+
+def changed(**fields: Any) -> Any:
+    """The encoder of summaries, which leaves something out."""
+    return mock.patch("logdb.cluster.summarizer.encode_summary", lambda told: encode_summary(told._replace(**fields)))
+
+
+def test_summaries_that_leave_out_what_other_shards_have_written_are_caught() -> None:
+    with changed(rows=()):
+        assert are_caught()
+
+
+def test_summaries_that_leave_out_what_was_not_applied_are_caught() -> None:
+    with changed(aborted=()):
+        assert are_caught()
+
+
+def test_compactions_that_do_not_say_which_parts_count_are_caught() -> None:
+    with mock.patch("logdb.cluster.compactor.named", return_value=[]):
+        assert are_caught()
+
+
+def test_what_was_written_after_the_last_summary_is_not_told() -> None:
+    log = Log()
+    log.live = [1, 2]
+    state(log, PLACEMENT_OF_ALL)
+    log.place(2, commit(1, {b"b/0": b"other", b"a/0": b"first"}))
+    log.place(1, commit(2, {b"a/0": None}), commit(3, {b"a/0": b"no"}, conditions=[logdb.exists(b"b/9")]))
+    server = made(log, "m1", 1)
+    with pytest.raises(Unavailable, match="do not say what became of b'a/0'"):
+        told(log, b"a/0", 1)
+    rest(log, server)
+    log.place(1, commit(4, {b"a/0": b"late"}))
+    assert told(log, b"a/0", 1) == (4, [(3, None), (2, b"first")])
+    rest(log, server)
+    assert told(log, b"a/0", 1)[1][0] == (len(log.records) - 2, b"late")
+    with pytest.raises(Unavailable, match="b'b/0' is stated to live on shard 2, not 1"):
+        told(log, b"b/0", 1)
+
+
+def test_another_placement_is_told_anew_from_the_beginning() -> None:
+    """What was written to an object while it lived elsewhere is told to its new shard."""
+    log = Log()
+    log.live = [1, 2]
+    state(log, PLACEMENT_OF_ALL)
+    log.place(1, commit(1, {b"a/0": b"on 1"}))
+    server = made(log, "m1", 1)
+    rest(log, server)
+    moved = ByPrefix({b"a/": 2, b"b/": 2})
+    state(log, moved)
+    log.place(2, commit(2, {b"a/0": b"on 2"}))
+    rest(log, server)
+    assert [value for _, value in told(log, b"a/0", 2)[1]] == [b"on 2", b"on 1"]
+    assert told(log, b"a/0", 1) == (2, [(2, b"on 1")]), "true, up to where it was told"
+
+
+def test_a_shard_that_is_stood_in_for_is_told_nothing() -> None:
+    log = Log()
+    state(log, PLACEMENT_OF_ALL)
+    log.add(commit(1, {b"a/0": b"1"}))
+    server = made(log, "m1", 1)
+    rest(log, server)
+    shards = [decode_summary(payload).shard for tag, payload in log.records if tag == SUMMARY]
+    assert shards == [1]
+
+
+def test_without_a_placement_nothing_is_told() -> None:
+    log = Log(commit(1, {b"a/0": b"1"}))
+    server = made(log, "m1", 1)
+    rest(log, server)
+    assert len(log.records) == 1
+
+
+def test_a_summary_that_contradicts_a_server_stops_it() -> None:
+    log = Log(commit(1, {b"a/0": b"1"}))
+    log.add((SUMMARY, encode_summary(Summary(1, b"", through=1, aborted=(1,)))))
+    with pytest.raises(ProtocolViolation, match="DBS-17"):
+        made(log, "m1", 1)
+
+
+def test_summaries_survive_their_bytes() -> None:
+    rows = (Relocated(b"k", 3, b"v"), Relocated(b"k", 2, None), Relocated(b"l", 3, Place(1, 2, 3, bytes(16))))
+    summary = Summary(7, b"placement", 6, 5, 8, 9, [8, 9], list(rows))
+    payload = encode_summary(summary)
+    assert decode_summary(payload) == summary
+    for end in range(len(payload)):
+        with pytest.raises(MalformedRecord):
+            decode_summary(payload[:end])
+    with pytest.raises(MalformedRecord):
+        decode_summary(b"\2" + payload[1:])
