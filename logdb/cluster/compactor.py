@@ -290,10 +290,13 @@ class Compactor:
             yield None
         for shard in list(rows):
             yield from part(shard)
-        for complete in named(shard_of):
-            if complete not in elsewhere:
-                summary = Summary(complete, placement, began=began, floor=floor)
-                yield calls.Append((placed(SUMMARY, encode_summary(summary), complete),))
+        summaries = [
+            placed(SUMMARY, encode_summary(Summary(shard, placement, began=began, floor=floor)), shard)
+            for shard in named(shard_of)
+            if shard not in elsewhere
+        ]
+        if summaries:
+            yield calls.Append(tuple(summaries))
 
     def _needed(self, keys: list[bytes], began: int, floor: int) -> Iterator[MapRow]:
         """The versions of these keys that a rebuild cannot take from commit records at or after `floor` (DBS-13).

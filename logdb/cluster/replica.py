@@ -92,10 +92,11 @@ class Replica:
     applied: the last `keep` of them.
 
     `begun`: the BEGINNING of the compaction under way, 0 if there is none; `begun_by`: who appended it, as it says;
-    `begun_with`: the head and the recent decisions just after it; `parts`: so many have come. `ended`: the last
-    compaction that was brought to its end, by the ENDING `ending`. `cleaned`: nothing needs what stands in the log
-    before it (DBS-12). `placement`: what the PLACEMENT records say together, b"" if there was none.
-    `summarized`: by shard, up to where SUMMARY records of this placement have told it what its records do not say.
+    `begun_with`: the head and the recent decisions just after it; `parts`: so many of it, and of its summaries, have
+    come. `ended`: the last compaction that was brought to its end, by the ENDING `ending`. `cleaned`: nothing needs
+    what stands in the log before it (DBS-12). `placement`: what the PLACEMENT records say together, b"" if there was
+    none. `summarized`: by shard, up to where SUMMARY records of this placement have told it what its records do not
+    say.
     """
 
     def __init__(self, key_map: KeyMap | None, keep: int) -> None:
@@ -194,8 +195,11 @@ class Replica:
         applied = [aborted for aborted in summary.aborted if aborted >= floor and not ledger.is_aborted(aborted)]
         if summary.through >= gsn or applied:
             raise ProtocolViolation(f"DBS-17: the summary at {gsn} says {applied} aborted, up to {summary.through}")
+        if summary.began:
+            self.parts += summary.began == self.begun
+            return
         reached = self.summarized_to(summary.shard)
-        if not summary.began and summary.placement == self.placement and summary.after <= reached < summary.through:
+        if summary.placement == self.placement and summary.after <= reached < summary.through:
             self.summarized[summary.shard] = summary.through
 
     # ---- compaction

@@ -10,16 +10,18 @@ from logdb.errors import Corruption
 from logdb.log.contract import Trimmed
 from logdb.log.cores import SECOND, ProtocolViolation
 from logdb.log.scalog import calls
-from logdb.log.scalog.messages import AskView, Not, NotFound, Pull
+from logdb.log.scalog.messages import END, AskView, Not, NotFound, Pull
 from tests.log.scalog.client_stage import FINALIZED, Stage, shard, stretch, view
 
 
 class Reader:
     """A stage with a subscription, and the pulls that are open, by shard."""
 
-    def __init__(self, stage: Stage, gsn: int = 1, tags: frozenset[int] | None = None) -> None:
+    def __init__(
+        self, stage: Stage, gsn: int = 1, tags: frozenset[int] | None = None, shard: int | None = None
+    ) -> None:
         self.stage = stage
-        self.number = stage.ask(calls.Subscribe(gsn, tags))
+        self.number = stage.ask(calls.Subscribe(gsn, tags, shard=shard))
         self.tags = tags
 
     def next(self, deadline: int | None = None) -> int:
@@ -55,6 +57,32 @@ def test_shards_are_merged_by_gsn() -> None:
     assert [record.payload for record in batch.records] == [b"%d" % gsn for gsn in range(1, 11)]
     assert [(record.lsn, record.time) for record in batch.records] == [(gsn, gsn * 10) for gsn in range(1, 11)]
     assert {number: pull.gsn for number, (_, pull) in reader.pulls().items()} == {1: 11, 2: 9}
+
+
+def test_one_shard_is_followed_without_the_others() -> None:
+    reader = Reader(two_shards(), shard=2)
+    call = reader.next()
+    pulls = reader.pulls()
+    assert {number: pull.gsn for number, (_, pull) in pulls.items()} == {2: 1}
+    reader.tell(pulls[2], 9, (3, 2), (7, 1))
+    batch = reader.stage.answers[call]
+    assert (batch.first, batch.end) == (1, 9)
+    assert [record.lsn for record in batch.records] == [3, 4, 7]
+    call = reader.next()
+    (pull,) = reader.pulls().values()
+    assert pull[1].gsn == 9
+    reader.tell(pull, 12)
+    assert reader.stage.answers[call] == (9, 12, [])
+    call = reader.next()
+    (pull,) = reader.pulls().values()
+    reader.tell(pull, 14, (12, 1), final=True)
+    assert reader.stage.answers[call][:2] == (12, END)
+
+
+def test_a_subscription_of_a_shard_that_was_trimmed_away_ends() -> None:
+    stage = Stage(view(1, shard(2), next_shard=3))
+    reader = Reader(stage, shard=1)
+    assert stage.answers[reader.next()] == (1, END, [])
 
 
 def test_a_silent_shard_holds_the_subscription() -> None:

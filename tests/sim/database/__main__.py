@@ -19,6 +19,7 @@ OTHERS = (
     "decision record",
     "transaction twice in the log",
     "checkpoint taken",
+    "told by a shard alone",
 )
 """What must also have happened in enough seeds."""
 

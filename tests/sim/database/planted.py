@@ -18,6 +18,7 @@ from logdb.cluster.mapping_server import MappingServer, Waiting
 from logdb.cluster.messages import Beyond, Consistency, Decided, LedgerRows, MapRows, Section
 from logdb.cluster.reading import Readings
 from logdb.cluster.replica import Replica
+from logdb.cluster.summarizer import Summarizer
 from logdb.cluster.upkeep import Holds
 from logdb.errors import Unavailable
 from logdb.log.contract import Batch
@@ -402,3 +403,16 @@ def restate_too_little(right: Any, compactor: Compactor, keys: list[bytes], bega
 def compact_without_the_map(right: Any, compactor: Compactor, began: int, floor: int) -> Any:
     """What was live at the floor is forgotten."""
     return iter(())
+
+
+@planted(Summarizer, "_tell", seed=11)
+def tell_a_shard_without_the_rows_of_others(right: Any, summarizer: Summarizer, summary: Any) -> Any:
+    """An object's transactions stand on its shard."""
+    summarizer._rows.pop(summary.shard, None)
+    return right(summarizer, summary)
+
+
+@planted(Summarizer, "_tell", seed=11)
+def tell_a_shard_that_all_was_applied(right: Any, summarizer: Summarizer, summary: Any) -> Any:
+    """What was refused is rare."""
+    return right(summarizer, summary._replace(aborted=()))

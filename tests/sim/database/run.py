@@ -10,8 +10,10 @@ from typing import Any
 from logdb.cluster import calls
 from logdb.cluster.compactor import Phase
 from logdb.cluster.messages import Decided
+from logdb.cluster.placement import Placement
 from logdb.cluster.replica import Replica
-from logdb.errors import OutcomeUnknown
+from logdb.cluster.summaries import TOLD, ShardHistory
+from logdb.errors import OutcomeUnknown, Unavailable
 from logdb.log.contract import Batch, LogRecord
 from logdb.log.cores import MILLISECOND
 from logdb.log.scalog import calls as log
@@ -279,7 +281,25 @@ class Simulation(LogSimulation):
         self._count(truth)
         check_decisions(truth, fresh)
         check_verdicts(self.history, truth, replayed)
+        self._check_shards(truth, replayed)
         return replayed
+
+    def _check_shards(self, truth: Truth, replayed: Replayed) -> None:
+        """DBS-17: the records of a shard alone say what became of its objects, if not up to the end."""
+        placement = PLACEMENTS[self.plan.top.placement]
+        for key in KEYS if placement is not None else ():
+            try:
+                through, versions = told_by_shard(truth, key, placement)
+            except Unavailable:
+                self.world.counts["a shard cannot tell"] += 1
+                continue
+            self.world.counts["told by a shard alone"] += 1
+            whole = [entry for entry in replayed.versions.get(key, ()) if entry[0] <= through][::-1]
+            shown, rest = whole[: len(versions)], whole[len(versions) :]
+            floor = replayed.replica.coordinator.floor
+            is_cut = rest and (versions[-1][0] if versions else through + 1) > floor
+            if versions != shown or (is_cut and (rest[0][0] > floor or rest[0][1] is not None)):
+                raise Failure("DBS-17: a shard knows its objects", f"{key!r} to {through} is {versions}, not {whole}")
 
     def _rebuild(self, limit: int) -> None:
         """DBS-12: the trimmed log alone says the same."""
@@ -361,6 +381,25 @@ def check_decisions(truth: Truth, fresh: Replica) -> None:
     told = {gsn for gsn in told if gsn >= fresh.coordinator.floor}  # of what was before that nothing is kept
     if told != aborted:
         raise Failure("DBS-8: decision records say what was decided", f"{told ^ aborted} up to {through}")
+
+
+def told_by_shard(truth: Truth, key: bytes, placement: Placement) -> tuple[int, list[tuple[int, bytes | None]]]:
+    """(up to which version, the versions) as the records of the shard of `key` say. Raises Unavailable."""
+    shard = placement(key) or 0
+    history = ShardHistory(key, shard)
+    for gsn in range(truth.oldest, truth.tail + 1):
+        if truth.owner.get(gsn) == shard and truth.records[gsn][1] in TOLD:
+            history.take(LogRecord(gsn, *truth.records[gsn]))
+    through, versions = history.versions(truth.oldest)
+    found: list[tuple[int, bytes | None]] = []
+    for version, value in versions:
+        if isinstance(value, Place):
+            _, tag, payload = truth.records[value.gsn]
+            if value.gsn < truth.oldest or not value.has(tag, payload):
+                raise Failure("DBS-13: a shard names where its values stand", f"{version} of {key!r} at {value}")
+            value = payload
+        found.append((version, value))
+    return through, found
 
 
 def check_verdicts(history: History, truth: Truth, replayed: Replayed) -> None:
