@@ -91,10 +91,10 @@ def shard_history(
     """The history of a key of a cluster, read from any replica of its shard alone, and the version up to which that is
     complete: for when no mapping server answers.
 
-    `placement`: as for `connect`; the cluster must know it. Mapping servers tell the shard every few seconds what its
-    own records do not say, so what was committed last may be missing: `through` tells. Reads all transactions of the
-    shard. `timeout`: seconds for each answer; the rest as for `connect`. Raises Unavailable if the shard cannot tell,
-    AccessDenied, Corruption, ValueError.
+    `placement`: as for `connect`; the cluster must know it. Mapping servers tell the shard every ten seconds or so what
+    its own records do not say, so what was committed last may be missing: `through` tells. Reads all transactions of
+    the shard. `timeout`: seconds for each answer; the rest as for `connect`. Raises Unavailable if the shard cannot
+    tell, AccessDenied, Corruption, ValueError.
     """
     with cluster_needed():
         from logdb.net.loops import in_shared_loop

@@ -122,11 +122,21 @@ class Summarizer:
                 self._sizes[shard] = self._sizes.get(shard, 0) + _size(key, value)
 
     def _tell(self, summary: Summary) -> Generator[Any, Any, bool]:
-        """Append it with the rows that there are. Returns whether the shard has it: another may stand in for it."""
-        rows = self._rows.pop(summary.shard, [])
-        self._sizes.pop(summary.shard, 0)
-        payload = encode_summary(summary._replace(rows=rows))
-        done = yield calls.Append((placed(SUMMARY, payload, summary.shard),))
+        """Append it, and before it the rows that there are. Returns whether the shard has it: another may stand in."""
+        shard, placement = summary.shard, summary.placement
+        rows, size = list[Relocated](), 0
+        for row in self._rows.pop(shard, ()):
+            rows.append(row)
+            size += _size(row.key, row.value)
+            if size >= ROWS_BYTES:
+                if not (yield from self._append(Summary(shard, placement, rows=rows))):
+                    return False
+                rows, size = [], 0
+        self._sizes.pop(shard, 0)
+        return (yield from self._append(summary._replace(rows=rows)))
+
+    def _append(self, summary: Summary) -> Generator[Any, Any, bool]:
+        done = yield calls.Append((placed(SUMMARY, encode_summary(summary), summary.shard),))
         return bool(done.shards == [summary.shard])
 
 

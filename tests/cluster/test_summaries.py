@@ -13,6 +13,7 @@ import logdb
 from logdb.cluster.messages import Compact
 from logdb.cluster.placement import ByHash, ByPrefix, Placement, encode_placement
 from logdb.cluster.summaries import TOLD, ShardHistory, Summary, decode_summary, encode_summary
+from logdb.cluster.summarizer import ROWS_BYTES
 from logdb.errors import Unavailable
 from logdb.log.contract import LogRecord
 from logdb.log.cores import SECOND, ProtocolViolation
@@ -229,6 +230,18 @@ def test_a_shard_that_is_stood_in_for_is_told_nothing() -> None:
     rest(log, server)
     shards = [decode_summary(payload).shard for tag, payload in log.records if tag == SUMMARY]
     assert shards == [1]
+
+
+def test_a_long_transaction_is_told_in_parts() -> None:
+    log = Log()
+    log.live = [1, 2]
+    state(log, PLACEMENT_OF_ALL)
+    log.place(1, commit(1, {b"a/0": b"1", **{b"b/%d" % number: b"small " * 30 for number in range(2_000)}}))
+    server = made(log, "m1", 1)
+    rest(log, server)
+    longest = max(len(payload) for tag, payload in log.records if tag == SUMMARY)
+    assert longest < 2 * ROWS_BYTES < len(log.records[1][1])
+    assert told(log, b"b/0", 2) == told(log, b"b/1999", 2) == (2, [(2, b"small " * 30)])
 
 
 def test_without_a_placement_nothing_is_told() -> None:
