@@ -37,9 +37,11 @@ async def connect(
     if node is not None:
         nodes = await _nodes(node, timeout_s, credentials)
         return ClusterHost(",".join(endpoints), nodes, timeout_s, placement, session)
+    host = await RemoteHost.connect(endpoints, timeout_s, session, credentials)
     if placement is not None:
+        await host.close()
         raise ValueError(f"{','.join(endpoints)} is one server, so there is no shard on which to place anything")
-    return await RemoteHost.connect(endpoints, timeout_s, session, credentials)
+    return host
 
 
 async def _node_of_cluster(

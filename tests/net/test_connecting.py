@@ -90,6 +90,11 @@ def test_a_wrong_port_is_one_line(web: str) -> None:
     assert f"{web} does not speak gRPC: it is no LogDB server" in refusal(web)
 
 
+def test_a_cluster_that_is_down_is_not_taken_for_one_server() -> None:
+    """For which a placement would be wrong."""
+    assert "127.0.0.1:1 cannot be reached: connection refused" in refusal("127.0.0.1:1", placement=logdb.ByHash((1,)))
+
+
 def test_another_version_is_one_line(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("logdb.net.discovery.VERSION", VERSION + 1)
     address = cluster.ordering[0]
