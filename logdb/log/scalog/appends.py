@@ -64,6 +64,11 @@ class Appending:
                 runs.append((number, 1))
         return AppendId(client, tuple(runs))
 
+    @property
+    def first(self) -> int:
+        """The lowest of its numbers."""
+        return self.sent[0][1]
+
     def result(self, client: int) -> object:
         """What the application is told when nothing is left."""
         lost = self.refused + self.doubtful
@@ -218,9 +223,11 @@ class Appends:
         return append.id(self._desk.client) if append is not None and append.sent else None
 
     def _remember(self, append_id: AppendId, append: Appending) -> None:
+        """Others may ask for it when this client has ended, so it does not have servers forget it."""
         self._unknown[append_id] = append
+        self.numbers.hold(append.first)
         if len(self._unknown) > REMEMBERED_UNKNOWN:
-            del self._unknown[next(iter(self._unknown))]
+            self.numbers.release(self._unknown.pop(next(iter(self._unknown))).first)
 
     def outcome(self, call: int, request: calls.Outcome) -> None:
         """The application asks what became of an append."""
@@ -274,7 +281,7 @@ class Appends:
     def _not_found(self, search: Search) -> None:
         self._searches.remove(search)
         self._desk.dismiss(search.alarm)
-        why = f"{len(search.missing)} of its records are not in the log; only its client knows if they may yet come"
+        why = f"{len(search.missing)} of its records were not found; only its client knows if they may yet come"
         self._desk.answer(search.call, AppendUnknown(why, search.id))
 
     # ---- places
@@ -455,7 +462,10 @@ class Appends:
         append.left -= count
         if not append.left:
             self._end(append)
-        elif not share.open:
+            return
+        if append.sent:  # it may yet end as unknown
+            self.numbers.hold(append.first)
+        if not share.open:
             self._next_part(share)
 
     def _end(self, append: Appending) -> None:
@@ -463,6 +473,8 @@ class Appends:
             result = append.result(self._desk.client)
             if isinstance(result, AppendUnknown):
                 self._remember(result.append_id, append)
+            elif append.sent:
+                self.numbers.release(append.first)
             self._answer(append, result)
         append.records = ()
         if append.asked:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Sequence
 from heapq import heappop, heappush
+from typing import Final
 
 from logdb.log.contract import Record
 from logdb.log.cores import ProtocolViolation
@@ -12,6 +14,8 @@ NEVER = -1
 """In the place of a GSN: the record is not in the segment and never will be."""
 FORGOTTEN = -2
 """In the place of a GSN: the record was ordered, and nobody knows where any more."""
+HELD: Final = 100_000
+"""Numbers that a client has not settled, for others to ask for them; servers remember where they are."""
 
 
 class Piece:
@@ -57,6 +61,7 @@ class Numbers:
         self.next = 1
         self._open: set[int] = set()
         self._heap: list[int] = []
+        self._held: list[int] = []
 
     def take(self, count: int) -> int:
         """Numbers for so many records; they are open under the first."""
@@ -74,12 +79,23 @@ class Numbers:
     def close(self, first: int) -> None:
         self._open.discard(first)
 
+    def hold(self, first: int) -> None:
+        """Settle no number from `first` on, open or not, until it is released or `HELD` more were given."""
+        if first not in self._held:
+            insort(self._held, first)
+
+    def release(self, first: int) -> None:
+        if self._held and first in self._held:
+            self._held.remove(first)
+
     def settled(self) -> int:
         """Every number below it is settled."""
-        heap = self._heap
+        heap, held = self._heap, self._held
         while heap and heap[0] not in self._open:
             heappop(heap)
-        return heap[0] if heap else self.next
+        while held and held[0] + HELD < self.next:
+            del held[0]
+        return min([self.next, *heap[:1], *held[:1]])
 
 
 def merged(runs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

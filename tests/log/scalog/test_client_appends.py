@@ -609,6 +609,49 @@ def test_an_unknown_append_can_be_asked_for_until_its_outcome_is_certain() -> No
     assert stage.answers[stage.call(calls.Outcome(append_id))] == [8, None, None]
 
 
+def test_what_was_unknown_is_not_settled_so_that_other_clients_find_it() -> None:
+    """Also when this client has learned where it is, and goes on."""
+    stage = Stage(view(1, shard(1, servers=1)))
+    stage.call(calls.Append(records(1), deadline=stage.now + SECOND))
+    to, unknown = stage.one(Append)
+    stage.wait(2 * SECOND)
+    stage.acknowledge(to, unknown, 8)
+    for gsn in (9, 10):
+        stage.call(calls.Append(records(1)))
+        to, append = [sent for sent in stage.take(Append) if sent[1].sequence > unknown.sequence][-1]
+        assert append.settled == unknown.sequence
+        stage.acknowledge(to, append, gsn)
+
+
+def test_servers_do_not_remember_for_ever_what_was_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("logdb.log.scalog.batches.HELD", 2)
+    stage = Stage(view(1, shard(1, servers=1)))
+    stage.call(calls.Append(records(1), deadline=stage.now + SECOND))
+    to, unknown = stage.one(Append)
+    stage.wait(2 * SECOND)
+    stage.acknowledge(to, unknown, 8)
+    stage.take(Append)
+    for gsn, settled in ((9, 1), (10, 3)):
+        stage.call(calls.Append(records(1)))
+        to, append = stage.one(Append)
+        assert append.settled == settled
+        stage.acknowledge(to, append, gsn)
+
+
+def test_a_part_of_an_append_is_not_settled_before_the_whole_is() -> None:
+    """Which may end as unknown; other appends of this client tell what it has settled."""
+    stage = Stage(view(1, shard(1, servers=1), shard(2, servers=1)), batch_bytes=50, policy=ByRecord(lambda record: 1))
+    call = stage.call(calls.Append(records(2), deadline=stage.now + 100 * SECOND))
+    to, first = stage.one(Append)
+    stage.acknowledge(to, first, 8)
+    _, second = stage.one(Append)
+    assert second.settled == first.sequence
+    stage.acknowledge(to, second, 9)
+    assert stage.answers[call].gsns == [8, 9]
+    stage.call(calls.Append(records(1)))
+    assert stage.one(Append)[1].settled == second.sequence + 1
+
+
 def test_an_append_of_which_a_part_was_not_sent_tells_that_it_never_will_be() -> None:
     stage = Stage(view(1, shard(1, servers=1)), batch_bytes=50)
     call = stage.call(calls.Append(records(3), deadline=stage.now + SECOND))
