@@ -21,6 +21,7 @@ class Ordering(Protocol):
     order_lock: threading.Lock
 
     def declare(self) -> None: ...
+    def check_running(self) -> None: ...
     def stop(self, why: str) -> None: ...
 
 
@@ -47,6 +48,7 @@ class Checkpointer:
             if self._unfinished is not None:
                 self._finish(progress)
             with host.order_lock:
+                host.check_running()
                 host.declare()
                 if host.coordinator.applied == checkpoint.covers:
                     return checkpoint.covers

@@ -7,8 +7,8 @@ acknowledges. The read path: `version()` is the newest version that is durable, 
 Invariants:
 
 EMB-1  What a caller is told, a committed version or a value read outside a writing transaction, is durable.
-EMB-2  Records are applied in the order of the log, all of them: an interrupt between the two steps of `submit` stops
-       the host.
+EMB-2  Records are applied in the order of the log, all of them: an interrupt or error between the two steps of `submit`
+       stops the host, which writes no checkpoint and tells no outcome any more: the next opening decides.
 EMB-3  Nobody reads before the floor: `compact` waits behind the leases of scans and transactions.
 """
 
@@ -484,7 +484,7 @@ class EmbeddedHost:
     ) -> tuple[int, Verdict]:
         """Order a commit record and decide it: (version, verdict). Neither is durable yet (EMB-1 is up to the caller).
 
-        Raises Unavailable (nothing was ordered), ReadOnly, DatabaseClosed.
+        Raises Unavailable (nothing was ordered), ReadOnly, DatabaseClosed, OutcomeUnknown (ordered and not decided).
         """
         values: Mapping[bytes, Value] = writes
         if label != "":
@@ -517,7 +517,8 @@ class EmbeddedHost:
             except LogFailed as error:
                 raise Unavailable(self._failure_text(error)) from error
             except BaseException as error:
-                self._stop_unless_applied(error)
+                if self._stop_unless_applied(error) and isinstance(error, Exception):
+                    raise OutcomeUnknown(str(TxnId(client, sequence)), f"its decision failed ({error})") from error
                 raise
         if self.coordinator.map.active.size > self.overlay_bytes and self._checkpointer is not None:
             self._checkpointer.relieve()
@@ -651,14 +652,22 @@ class EmbeddedHost:
             raise
         return first
 
-    def _stop_unless_applied(self, error: BaseException) -> None:
-        """EMB-2: a record that is ordered and not applied cannot be made up for."""
-        if self.coordinator.applied + 1 != self.log.end():
-            self.stop(f"it was interrupted in the middle of a commit ({error!r})")
+    def _stop_unless_applied(self, error: BaseException) -> bool:
+        """EMB-2: a record that is ordered and not applied cannot be made up for. Whether there is one."""
+        if self.coordinator.applied + 1 == self.log.end():
+            return False
+        self.stop(f"it was interrupted in the middle of a commit ({error!r})")
+        return True
 
     def stop(self, why: str) -> None:
-        """Take no more writes: what is in memory no longer follows from the log. What is in the log is safe."""
+        """Take no more writes and checkpoints: what is in memory no longer follows from the log. What is in the log is
+        safe."""
         self._stopped = why
+
+    def check_running(self) -> None:
+        """Raises Unavailable after `stop`."""
+        if self._stopped is not None:
+            raise Unavailable(f"{self.path} takes no more writes: {self._stopped}; close it and open it again")
 
     def declare(self, *, always: bool = False) -> None:
         """Append a decision record if commits have aborted since the last one. By who holds `order_lock`."""
@@ -673,7 +682,7 @@ class EmbeddedHost:
             raise DatabaseClosed(self.path, self.forked_from)
         if self.read_only:
             raise ReadOnly(f"{self.path} was opened with read_only=True")
-        raise Unavailable(f"{self.path} takes no more writes: {self._stopped}; close it and open it again")
+        self.check_running()
 
     def _failure_text(self, error: Exception) -> str:
         return f"the log of {self.path} failed ({error}); close it and open it again"
@@ -729,6 +738,7 @@ class EmbeddedHost:
         self.version()
         with self.order_lock:
             outcome = self.coordinator.outcome(txn_id)
+        self.settled(self.log.end() - 1)  # a record whose decision failed is noted, and not decided
         if settle and outcome.status is Status.NOT_FOUND:
             self.acknowledge(self.submit(cast(Any, FENCE), txn_id=txn_id)[0])
             return self.outcome(txn_id)

@@ -74,7 +74,8 @@ _ALL_ONES: Final = (1 << 64) - 1
 
 FORMAT: Final = b"2"
 TABLES: Final = tuple(name + FORMAT for name in (b"newest", b"live", b"large", b"tails", b"older", b"state", b"meta"))
-DAMAGE: Final = (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.CursorFullError)
+DAMAGE: Final = (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.CursorFullError, lmdb.BadTxnError)
+"""The last one: what a transaction says that has said one of the others before."""
 NO_TABLES: Final = (*DAMAGE, lmdb.InvalidError, lmdb.VersionMismatchError, lmdb.IncompatibleError)
 """What says, when tables are opened, that the file is not what was written. All else is the system's refusal."""
 _environments: dict[str, tuple[Any, list[Any], int]] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -242,3 +243,39 @@ def test_a_map_that_the_log_has_outrun_is_rebuilt(tmp_path: Path, caplog: pytest
     with logdb.open(path) as db:
         assert dict(db.scan()) == truth
     assert "the log begins at" in caplog.text
+
+
+def test_damage_that_a_decision_meets_leaves_its_outcome_open(copied: tuple[Path, Contents]) -> None:
+    path, _ = copied
+    tables = path / "map" / "data.mdb"
+    with logdb.open(path) as db:
+        sound = tables.read_bytes()
+        with pytest.raises(logdb.OutcomeUnknown, match="is damaged") as unknown, db.transaction() as txn:
+            txn.get(KEYS[5])
+            txn[b"written"] = b"value"
+            replace(tables, re.sub(KEYS[5] + b"(?s:.){8}", KEYS[5] + b"damaged!", sound))
+        replace(tables, sound)  # a disk that reads wrong may read right the next time
+        for asked in (lambda: db.outcome(unknown.value.txn_id), db.checkpoint, lambda: db.put(b"more", b"value")):
+            with pytest.raises(logdb.Unavailable, match="close it and open it again"):
+                asked()
+        assert b"written" not in db
+    with logdb.open(path) as db:
+        assert db[b"written"] == b"value"
+        assert db.outcome(unknown.value.txn_id).committed
+    assert not verify(path).damage
+
+
+def test_damage_is_named_by_the_next_read_of_a_snapshot_too(copied: tuple[Path, Contents]) -> None:
+    path, _ = copied
+    tables = path / "map" / "data.mdb"
+    with logdb.open(path) as db:
+        sound = tables.read_bytes()
+        leaves = [at for at in range(2 * PAGE, len(sound), PAGE) if b"first of" in sound[at : at + PAGE]]
+        pages = [sound[:PAGE] if at in leaves else sound[at : at + PAGE] for at in range(0, len(sound), PAGE)]
+        replace(tables, b"".join(pages))
+        for key in KEYS[10:20]:
+            with pytest.raises(logdb.Corruption, match="opening the database for writing rebuilds it"):
+                db.get(key)
+        with pytest.raises(logdb.Corruption, match="opening the database for writing rebuilds it"):
+            list(db.scan())
+        replace(tables, sound)
