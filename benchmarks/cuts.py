@@ -45,18 +45,18 @@ class OrderingLayer:
         for address, core in self.cores.items():
             self._perform(address, core.start(self.now))
         for number in range(1, servers + 1):
-            self.receive(LEADER, Register(number, f"server-{number}"))
+            self.receive(LEADER, Register(number, f"server-{number}"), f"server-{number}")
         for number in range(servers // 2):
-            self.receive(LEADER, Change(number + 1, AddShard((2 * number + 1, 2 * number + 2))))
+            self.receive(LEADER, Change(number + 1, AddShard((2 * number + 1, 2 * number + 2))), "operator")
         if aggregators:
             for address in self.cores:
                 self.now += 100 * MILLISECOND
                 if address != LEADER:
                     self._do(address, Timer("aggregator.heartbeat"))
 
-    def receive(self, to: Address, message: object) -> None:
+    def receive(self, to: Address, message: object, sender: Address) -> None:
         """A message from the outside."""
-        self._do(to, Received("outside", message))
+        self._do(to, Received(sender, message))
 
     def _do(self, to: Address, event: Received | Persisted | Timer) -> None:
         handle: Callable[[Any, int], list[Effect]] = self.cores[to].handle

@@ -18,7 +18,7 @@ from logdb_cli.commands import cli
 
 import logdb.log
 from benchmarks.ports import free_addresses, free_ports
-from logdb.directories import holding_process, lock, unlock
+from logdb.directories import holding_process, lock
 from logdb.net.operations.layout import FILE, Layout
 from logdb.net.operations.processes import running
 from tests.cli.test_processes import started
@@ -229,9 +229,9 @@ def test_a_server_that_does_not_end(path: Path) -> None:
 GIVES_UP_ITS_LOCK: Final = """
 import signal, sys
 from pathlib import Path
-from logdb.directories import lock, unlock
+from logdb.directories import lock
 held = lock(Path(sys.argv[1]))
-signal.signal(signal.SIGTERM, lambda *_: unlock(held))
+signal.signal(signal.SIGTERM, lambda *_: held.release())
 print("locked", flush=True)
 while True:
     signal.pause()
@@ -270,7 +270,7 @@ def test_what_cannot_be_done_is_said(path: Path, tmp_path: Path) -> None:
     assert "colour is no key of [cluster]" in call("up", "--dir", path, "--set", "colour=red", "--mapping", 0, code=2)
     held = lock(path)
     assert "another command is changing the cluster" in call("up", "--dir", path, code=3)
-    unlock(held)
+    held.release()
 
 
 def test_another_shape_is_another_cluster(path: Path) -> None:

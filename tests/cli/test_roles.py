@@ -21,7 +21,7 @@ ENDS = {
     "a taken address": (Unavailable("127.0.0.1:7401 cannot be listened on: Address already in use"), 3, "in use"),
     "a taken directory": (DatabaseInUse("data/o1", "process 7"), 3, "data/o1 is open for writing by process 7"),
     "a failed disk": (LogFailed("d/x: Input/output error"), 3, "o1: its disk failed (d/x: Input/output error)"),
-    "a disk that fails early": (OSError(5, "Input/output error", "d/x"), 3, "disk failed (d/x: Input/output error)"),
+    "a disk that fails early": (OSError(5, "Input/output error", "d/x"), 3, "disk failed (d/x: Input/output error; "),
     "damage": (Damaged("data/o1/journals/x is damaged at byte 8: no"), 4, "is damaged at byte 8"),
     "a contradiction": (ProtocolViolation("SCA-3: a link\nthat does not link"), 4, "SCA-3: a link that does not link"),
     "an assertion": (AssertionError(), 4, "ordering o1 has stopped: what it was told cannot be (an assertion)"),
