@@ -62,8 +62,8 @@ def test_what_is_committed_is_read_at_every_server(processes: Processes) -> None
         assert other.call(Get([b"a"], Consistency.SNAPSHOT, first.version)) == Found(
             first.version, ((first.version, b"1"),)
         )
-    assert processes.metric("m1", "logdb_verdicts_total") == 2
-    assert processes.metric("m2", "logdb_reads_total") == 2
+    assert processes.metric("m1", "logdb_verdicts_total") >= 2  # who asks again is told again
+    assert processes.metric("m2", "logdb_reads_total") >= 2
     assert processes.metric("m1", "logdb_applied_gsn") >= lost.version
 
 

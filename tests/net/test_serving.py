@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import signal
 import socket
 import subprocess
@@ -22,6 +23,7 @@ import logdb
 import logdb.aio
 from benchmarks.ports import free_addresses
 from logdb.errors import Advice
+from logdb.log.segments import Disk
 from logdb.net.loops import in_shared_loop
 from logdb.net.proto import database_pb2 as pb
 from logdb.net.service import connection, server, session
@@ -555,3 +557,19 @@ def test_health(served: Served) -> None:
         for service in ("", "logdb.database.Database"):
             answer = ask.Check(health_pb2.HealthCheckRequest(service=service), timeout=10)
             assert answer.status == health_pb2.HealthCheckResponse.SERVING
+
+
+def test_a_disk_that_cannot_be_read_is_the_servers_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen by the nemesis: a feed ended with a raw OSError, so its client took it for a bug and did not go on."""
+    served = Served(tmp_path / "data")
+    try:
+        with logdb.connect(served.address, timeout=30) as db:
+            db.put(b"k", b"v")
+            failing = OSError(errno.EIO, "Input/output error")
+            monkeypatch.setattr(Disk, "map", lambda *_, **__: (_ for _ in ()).throw(failing))
+            with pytest.raises(logdb.Unavailable, match=r"could not read: .*Input/output error"):
+                list(db.watch(since=0, timeout=0))
+            monkeypatch.undo()
+            assert len(list(db.watch(since=0, timeout=0))) == 1
+    finally:
+        served.close()

@@ -25,6 +25,7 @@ from logdb.errors import (
     OutcomeUnknown,
     Unavailable,
 )
+from logdb.log.segments.disk import described
 from logdb.net.answers import Advanced, Answers
 from logdb.net.limits import WireError
 from logdb.net.proto import database_pb2 as pb
@@ -257,6 +258,8 @@ class Session:
             log.error("a request failed: %r", error, exc_info=error)
         if isinstance(error, DatabaseClosed):
             error = Unavailable("the server is stopping")
+        elif isinstance(error, OSError):  # what it was to read; a write that fails says so itself
+            error = Unavailable(f"the server could not read: {described(error)}")
         self._answer(pb.Response(id=request, failure=failure_to(error)))
 
     async def _take(self, batch: pb.Requests) -> None:
