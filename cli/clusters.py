@@ -214,10 +214,9 @@ def down(path: Path, timeout: float, kill: bool, as_json: bool) -> None:
     from logdb.net.operations.layout import changing
 
     layout = _layout(path)
-    servers = list(layout.file.servers.values())
     with changing(path), rendering.progress("stopping servers") as tick:
-        count = len(processes.running(servers))
-        left = processes.end(servers, tick, patience_s=timeout, kill=kill)
+        count = len(processes.running(layout))
+        left = processes.end(layout, tick, patience_s=timeout, kill=kill)
     if left:
         raise Failure(f"still running: {', '.join(left)}; `down --kill` kills what does not end", FAILED)
     document = {"stopped": count, "data": str(path)}

@@ -202,7 +202,7 @@ def own_cluster() -> Iterator[tuple[str, Operator]]:
             operator.bring_up()
             yield layout.endpoints, operator
         finally:
-            processes.end(list(layout.file.servers.values()), lambda done, of: None, kill=True)
+            processes.end(layout, lambda done, of: None, kill=True)
 
 
 def main(arguments: list[str] | None = None) -> None:

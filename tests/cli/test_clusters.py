@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -54,7 +55,7 @@ def path(tmp_path: Path) -> Iterator[Path]:
 
 
 def processes(path: Path) -> dict[str, int]:
-    return running(Layout(path).file.servers.values())
+    return running(Layout(path))
 
 
 def kill(path: Path, name: str) -> None:
@@ -252,6 +253,18 @@ def test_down_waits_for_processes_and_not_for_locks(path: Path) -> None:
             slow.kill()
     assert said == f"error: still running: storage s1 (process {slow.pid}); `down --kill` kills what does not end\n"
     assert call("down", "--dir", path).startswith("stopped 0 servers; ")
+
+
+def test_a_server_whose_directory_was_removed_still_runs(path: Path) -> None:
+    """It holds the address and the lock of a file that has no name any more."""
+    call("up", "--dir", path, "--port", next(PORTS), *SMALL)
+    before = processes(path)
+    shutil.rmtree(path / "data" / "s1")
+    assert processes(path) == before
+    assert "0 of them started now" in call("up", "--dir", path)
+    assert call("down", "--dir", path).startswith("stopped 2 servers; ")
+    assert processes(path) == {}
+    call("up", "--dir", path)
 
 
 def test_what_cannot_be_done_is_said(path: Path, tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ class Operator:
         if self._layout is None:
             return [Known(endpoint, "") for endpoint in self._endpoints]
         servers = self._layout.file.servers.values()
-        processes = running(servers)
+        processes = running(self._layout)
         return [Known(one.address, one.role.value, one.name, processes.get(one.name)) for one in servers]
 
     # ---- the whole
@@ -83,8 +83,8 @@ class Operator:
         server that was started. Returns their names. If that cannot be done, or Ctrl-C comes, they are ended again.
         Raises Unavailable, OSError."""
         assert self._layout is not None
-        servers = list(self._layout.file.servers.values())
-        missing = [server for server in servers if server.name not in running(servers)]
+        up = running(self._layout)
+        missing = [server for server in self._layout.file.servers.values() if server.name not in up]
         started = Started(self._layout, self._credentials)
         try:
             with self._progress("starting servers") as tick:
@@ -209,7 +209,7 @@ class Operator:
         view = _view(log)
         members = {member.address for shard in view.shards for member in shard.holders}
         alive = self._alive(view.spares)
-        up = running(servers)
+        up = running(self._layout)
         idle = [one for one in servers if one.address not in members and one.name not in up]
         wanted = [one.name for one in idle][: max(0, count - len(alive))]
         new = self._layout.add_storage(max(0, count - len(alive) - len(wanted)))

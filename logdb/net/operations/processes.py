@@ -1,7 +1,7 @@
 """The servers of a cluster file that run on this machine: who runs, starting some, ending some.
 
-Who runs is told by the lock of a server's directory, which names its process and goes with it; nothing is noted down
-that could be out of date.
+Who runs is told by the lock of a server's directory, which names its process and goes with it, and by the system's list
+of processes, for a server whose directory was removed under it; nothing is noted down that could be out of date.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
@@ -35,10 +35,27 @@ Tick = Callable[[int, int], None]
 """(done, of how many)"""
 
 
-def running(servers: Iterable[AnyServerConfig]) -> dict[str, int]:
-    """The processes of those that run here, by name."""
-    found = {server.name: holding_process(server.data) for server in servers}
-    return {name: process for name, process in found.items() if process is not None}
+def running(layout: Layout) -> dict[str, int]:
+    """The processes of the servers that run here, by name: those that hold the lock of their directory, and those that
+    `Started` has started, whatever has become of it."""
+    found = dict(_started(layout.file.path.absolute()))
+    for server in layout.file.servers.values():
+        if (process := holding_process(server.data)) is not None:
+            found[server.name] = process
+    return found
+
+
+def _command(config: Path, role: str, name: str) -> list[str]:
+    return [sys.executable, "-P", "-m", "logdb_cli", "serve", role, "--config", str(config), "--name", name]
+
+
+def _started(config: Path) -> Iterator[tuple[str, int]]:
+    """(name, process) of each server that was started from this file, as the system shows its arguments."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it has ended meanwhile
+            arguments = os.fsdecode(path.read_bytes()).split("\0")[:-1]
+            if len(arguments) > 5 and arguments[1:] == _command(config, arguments[5], arguments[-1])[1:]:
+                yield arguments[-1], int(path.parent.name)
 
 
 class Started:
@@ -56,8 +73,7 @@ class Started:
         in_shared_loop(self._wait(servers, tick))
 
     def _spawn(self, server: AnyServerConfig) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-P", "-m", "logdb_cli", "serve", server.role.value]
-        command += ["--config", str(self._layout.file.path.absolute()), "--name", server.name]
+        command = _command(self._layout.file.path.absolute(), server.role.value, server.name)
         with self._log_of(server).open("ab") as log:
             return subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", start_new_session=True
@@ -110,13 +126,13 @@ def _title(server: AnyServerConfig) -> str:
     return f"{server.role.value} {server.name}"
 
 
-def end(servers: Sequence[AnyServerConfig], tick: Tick, *, patience_s: float = STOP_S, kill: bool = False) -> list[str]:
+def end(layout: Layout, tick: Tick, *, patience_s: float = STOP_S, kill: bool = False) -> list[str]:
     """Have those that run here end cleanly (SIGTERM), or be killed if they do not end within `patience_s`.
 
     A server gives up its lock before its process ends, so processes are waited for, not locks. Returns what still runs.
     """
     with ExitStack() as descriptors:
-        ending = _Ending(servers, descriptors)
+        ending = _Ending(layout, descriptors)
         left = ending.wait(signal.SIGTERM, tick, patience_s)
         if left and kill:
             left = ending.wait(signal.SIGKILL, tick, patience_s)
@@ -126,8 +142,8 @@ def end(servers: Sequence[AnyServerConfig], tick: Tick, *, patience_s: float = S
 class _Ending:
     """The servers of this machine while they end."""
 
-    def __init__(self, servers: Sequence[AnyServerConfig], descriptors: ExitStack) -> None:
-        self._servers = servers
+    def __init__(self, layout: Layout, descriptors: ExitStack) -> None:
+        self._layout, self._servers = layout, tuple(layout.file.servers.values())
         self._descriptors = descriptors
         self._found: dict[tuple[str, int], int] = {}  # (server, process) -> its descriptor
 
@@ -148,14 +164,14 @@ class _Ending:
             time.sleep(POLL_S)
 
     def _look(self) -> set[str]:
-        """Find the processes that hold a lock. Returns the servers whose lock is held."""
+        """Find the processes. Returns the servers whose lock is held."""
         locked = {server.name for server in self._servers if is_locked(server.data)}
-        for name, process in running(self._servers).items():
+        for name, process in running(self._layout).items():
             if (name, process) not in self._found:
                 with suppress(ProcessLookupError):
                     descriptor = os.pidfd_open(process)
                     self._descriptors.callback(os.close, descriptor)
-                    if running(self._servers).get(name) == process:  # its number was not given to another meanwhile
+                    if running(self._layout).get(name) == process:  # its number was not given to another meanwhile
                         self._found[name, process] = descriptor
         return locked
 
