@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+import logdb.net  # noqa: F401 - before gRPC is imported: it turns off what gRPC does at a fork
+
 settings.register_profile("logdb", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("logdb")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import select
@@ -24,6 +25,7 @@ class Child:
         self.pid = os.fork()
         if self.pid == 0:
             try:
+                gc.freeze()  # what the parent left, gRPC's objects among it, is not the child's to collect
                 os.close(self._answers)
                 try:
                     answer = pickle.dumps((body(), None))

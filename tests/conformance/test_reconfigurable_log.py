@@ -151,7 +151,7 @@ def test_an_append_that_ended_as_unknown_can_be_asked_for(log: Reconfigurable) -
     found = {record.lsn: record.payload for record in follow(log, 1, log.tail())}
     assert {payload: [gsn for gsn, it in found.items() if it == payload] for payload in gsns} == gsns
     foreign = AppendId(1, ((1, 1),))
-    with pytest.raises(AppendUnknown, match="1 of its records are not in the log"):
+    with pytest.raises(AppendUnknown, match="1 of its records were not found"):
         log.outcome(foreign, 0.05)
 
 
