@@ -1,11 +1,22 @@
 """Where servers that are started for a while listen."""
 
 import itertools
+import os
 import random
 import socket
 from collections.abc import Iterator
 
-_PORTS = itertools.cycle(random.sample(range(20_000, 32_000), 12_000))
+SHARE = 1_500
+
+
+def _mine() -> range:
+    """The ports of this process. Workers of tests share none: a server that was killed finds its port free."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    first = 20_000 + worker % 8 * SHARE
+    return range(first, first + SHARE)
+
+
+_PORTS = itertools.cycle(random.sample(_mine(), SHARE))
 """None of those that the system gives to whoever opens a connection: between the choice of such a port and its use,
 anybody may get it. In another order in each process, and none again before all have been used."""
 

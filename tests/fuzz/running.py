@@ -24,6 +24,8 @@ from tests.net.raw import Raw
 
 SEND_S: Final = 5.0
 """A stream that takes nothing for so long is given up: its answers were not read."""
+ANSWER_S: Final = 60.0
+"""A server that answers nothing for so long has been brought to a halt."""
 NOT_SENT: Final = {m.Change, mapping.Compact}
 """An administrator may change the cluster."""
 Progress = Callable[[int], None]
@@ -97,7 +99,10 @@ async def fuzz_node(
             async with grpc.aio.insecure_channel(address, options=OPTIONS) as channel:
                 call: Any = channel.stream_stream(EXCHANGE)()
                 try:
-                    await shake_hands(hello, call)
+                    async with asyncio.timeout(ANSWER_S):
+                        await shake_hands(hello, call)
+                except TimeoutError:
+                    raise AssertionError(f"{address} no longer answers after {sent} messages") from None
                 except (*BROKEN, LogDBError):
                     alive()
                     sent += 1
