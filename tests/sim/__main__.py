@@ -20,6 +20,7 @@ OTHERS = (
     "unreadable record met",
     "start refused: damaged",
     "core stopped by itself",
+    "outcome of an ended client's append",
 )
 """What must also have happened in enough seeds, though nobody decides when."""
 

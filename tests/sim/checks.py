@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from logdb.errors import Unavailable
-from logdb.log.contract import LogRecord, NotOfThisShard, Record, Trimmed
+from logdb.log.contract import AppendId, AppendUnknown, LogRecord, NotOfThisShard, Record, Trimmed
 from logdb.log.scalog import calls, messages
 from tests.sim.history import KILLED, SCATTERED, History, Operation
 from tests.sim.world import Failure
@@ -142,6 +142,23 @@ def outcomes(history: History) -> list[tuple[Operation, list[tuple[int | None, R
         for operation in history.operations
         if type(operation.request) is calls.Outcome and isinstance(operation.result, list)
     ]
+
+
+def in_the_log(history: History, truth: Truth) -> list[tuple[AppendId, list[int | None]]]:
+    """Unknown appends of which every record that was sent is in the log: the id, and the GSN of each record (None if it
+    was not sent)."""
+    places = {payload: gsn for gsn, (_, _, payload) in truth.records.items()}
+    found = []
+    for operation in history.operations:
+        if type(operation.request) is not calls.Append or not isinstance(operation.result, AppendUnknown):
+            continue
+        append_id = operation.result.append_id
+        assert append_id is not None
+        sent = [first > 0 for first, count in append_id.numbers for _ in range(count)]
+        gsns = [places.get(payload) for _, payload in operation.request.records]
+        if sent == [gsn is not None for gsn in gsns]:
+            found.append((append_id, gsns))
+    return found
 
 
 def check_acknowledged(history: History, truth: Truth) -> None:

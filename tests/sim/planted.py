@@ -26,6 +26,7 @@ CAUGHT_BY = {
     "client: conclude from silence": 1,
     "client: credit a part to the beginning": 9,
     "client: go back to an older view": 23,
+    "client: have servers forget what was unknown": 10,
     "client: number anew what is sent again": 2,
     "client: place all parts at once": 2,
     "client: remember the tail": 2,

@@ -161,3 +161,8 @@ def begin_again_with_the_same_numbers(right: Callable[..., None], desk: Desk, co
     right(desk, config, rng)
     desk._serial = 0
     desk.client = 1 + sum(config.address.encode())
+
+
+@planted(Numbers, "hold")
+def have_servers_forget_what_was_unknown(right: Callable[..., None], numbers: Numbers, first: int) -> None:
+    """This client has learned where it is."""

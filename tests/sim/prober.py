@@ -21,6 +21,8 @@ BYTES = 1 << 16
 class Prober:
     """Stands in the network as a process does. One question for each request number, asked until it is answered."""
 
+    kind = ADDRESS
+
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.answers: dict[int, Any] = {}

@@ -10,7 +10,7 @@ from typing import Any
 from logdb.log.cores import MILLISECOND
 from logdb.log.scalog import calls, messages
 from logdb.log.scalog.commands import FailurePolicy
-from tests.sim.checks import Copy, check_all, check_answered, truth_of
+from tests.sim.checks import Copy, Truth, check_all, check_answered, in_the_log, truth_of
 from tests.sim.cluster import Cluster, NotAnswered, Shape
 from tests.sim.faults import AT_CLIENTS, Faults, Trouble, trouble_of
 from tests.sim.history import History
@@ -145,6 +145,27 @@ class Simulation:
         truth = truth_of(self.copies, view.oldest, tail)
         self.records = tail
         check_all(history, truth)
+        self._look_for_unknown(truth, limit)
+
+    def _look_for_unknown(self, truth: Truth, limit: int) -> None:
+        """Once the clients have ended, another client finds the appends that ended as unknown and are in the log.
+
+        Those with a record that was trimmed, or that never came, are not asked for: no client can tell what that was.
+        """
+        for process in self.cluster.clients:
+            process.kill()
+        found = []
+        deadline = self.cluster.operator.process.now + PATIENCE // 8 * self.plan.shape.heartbeat_ns
+        for append_id, expected in in_the_log(self.history, truth):
+            results: list[Any] = []
+            found.append((append_id, expected, results))
+            self.cluster.operator.call(calls.Outcome(append_id, deadline), results.append)
+        self._wait(limit, lambda: all(results for _, _, results in found), "outcomes are told", [found])
+        for append_id, expected, results in found:
+            self.world.counts["outcome of an ended client's append"] += 1
+            if results != [expected]:
+                what = f"{append_id} is at {expected}, another client is told {results}"
+                raise Failure("what an ended client has appended is found", what)
 
     def _append_afresh(self, application: Application, limit: int) -> None:
         """It must succeed; not necessarily the first time, if its segment is trimmed away with its fate."""
