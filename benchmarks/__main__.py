@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from benchmarks import fresh, mixed, report, scalog
+from benchmarks import fresh, long_load, map_designs, mixed, report, scalog
 from benchmarks.rounds import FULL, QUICK, interleaved
 from benchmarks.telling import telling
 from benchmarks.workloads import WORKLOADS, Stage
@@ -103,6 +103,65 @@ def scalog_run(quick: bool, as_json: bool, to: Path | None) -> None:
         Console().print(costs.table())
     if to is not None:
         scalog.write(costs, to)
+
+
+@main.command("long-load")
+@click.option(
+    "--keys",
+    "sizes",
+    multiple=True,
+    type=click.IntRange(min=1_000),
+    default=(1_000_000, 5_000_000),
+    show_default=True,
+    help="How many (can be repeated).",
+)
+@click.option("--order", "orders", multiple=True, type=click.Choice(long_load.ORDERS), default=long_load.ORDERS)
+@click.option("--engine", "engines", multiple=True, type=click.Choice(long_load.ENGINES), default=long_load.ENGINES)
+@click.option("--passes", type=click.IntRange(min=1), default=3, show_default=True, help="Times all is overwritten.")
+@click.option("--quick", is_flag=True, help="5,000 keys: to see that it runs. The figures mean nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
+@click.option("--dir", "scratch", type=click.Path(path_type=Path), help="Where to put the databases (on a real disk).")
+@click.option("--to", type=click.Path(path_type=Path), help="Where to write long-load.json, .md and the plots.")
+def long_load_run(
+    sizes: tuple[int, ...],
+    orders: tuple[str, ...],
+    engines: tuple[str, ...],
+    passes: int,
+    quick: bool,
+    as_json: bool,
+    scratch: Path | None,
+    to: Path | None,
+) -> None:
+    """Load, overwrite, kill, open, delete half and compact: stalls, bytes written, space and memory of each engine."""
+    with tempfile.TemporaryDirectory(dir=scratch) as directory, telling(Console(stderr=True)) as tell:
+        loads = long_load.measure(Path(directory), (5_000,) if quick else sizes, orders, engines, passes, tell)
+    if as_json:
+        click.echo(json.dumps(long_load.as_json(loads, passes)))
+    else:
+        Console().print(*long_load.tables(loads))
+        for aim in long_load.aims(loads):
+            click.echo(str(aim))
+    if to is not None:
+        long_load.write(loads, passes, to)
+
+
+@main.command("map-designs")
+@click.option("--keys", type=click.IntRange(min=100), default=1_000_000, show_default=True)
+@click.option("--passes", type=click.IntRange(min=1), default=3, show_default=True, help="Times all is overwritten.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@click.option("--dir", "scratch", type=click.Path(path_type=Path), help="Where to put the files (on a real disk).")
+@click.option("--to", type=click.Path(path_type=Path), help="Where to write map-designs.json and .md.")
+def map_designs_run(keys: int, passes: int, as_json: bool, scratch: Path | None, to: Path | None) -> None:
+    """What designs for the map on disk write, take and read: LMDB in place, places in the log, sorted runs."""
+    with tempfile.TemporaryDirectory(dir=scratch) as directory, telling(Console(stderr=True)) as tell:
+        trials = map_designs.measure(Path(directory), keys, passes, tell)
+    if as_json:
+        click.echo(json.dumps([trial._asdict() for trial in trials]))
+    else:
+        terminal = Console()
+        terminal.print(map_designs.table(trials), width=terminal.width if terminal.is_terminal else 160)
+    if to is not None:
+        map_designs.write(trials, keys, passes, to)
 
 
 @main.command("served")

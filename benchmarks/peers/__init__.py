@@ -23,6 +23,9 @@ class Session(Protocol):
     def multi_put(self, items: Items) -> object:
         """Write all of the items, atomically."""
 
+    def multi_delete(self, keys: Sequence[bytes]) -> object:
+        """Remove all of the keys, atomically."""
+
     def increment(self, key: bytes) -> object:
         """Add 1 to the counter at the head of the value (see `incremented`), in a transaction."""
 
@@ -43,7 +46,7 @@ class Session(Protocol):
 
 
 class Peer(Protocol):
-    """An opened database in a directory of its own."""
+    """An opened database in a directory of its own, which is made if it does not exist."""
 
     name: ClassVar[str]
 
@@ -54,6 +57,9 @@ class Peer(Protocol):
 
     def reopen(self) -> None:
         """Leave nothing in memory that a restart would have to find on disk, close, and open again."""
+
+    def compact(self) -> None:
+        """Give back the space of what was overwritten and removed. No session may be open."""
 
     def session(self) -> Session:
         """A session for one more thread."""

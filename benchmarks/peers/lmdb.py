@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
@@ -10,6 +12,8 @@ from typing import Any, ClassVar
 import lmdb
 
 from benchmarks.peers import Items, incremented
+
+MAP_BYTES = 64 << 30
 
 
 class LMDB:
@@ -27,6 +31,18 @@ class LMDB:
         self._env.close()
         self._env = self._open()
 
+    def compact(self) -> None:
+        copy = self._path.with_name(self._path.name + ".compact")
+        copy.mkdir()
+        self._env.copy(str(copy), compact=True)
+        fd = os.open(copy / "data.mdb", os.O_RDWR)
+        os.fsync(fd)
+        os.close(fd)
+        self._env.close()
+        (copy / "data.mdb").replace(self._path / "data.mdb")
+        shutil.rmtree(copy)
+        self._env = self._open()
+
     def session(self) -> LMDBSession:
         return LMDBSession(self._env)
 
@@ -34,7 +50,7 @@ class LMDB:
         self._env.close()
 
     def _open(self) -> Any:
-        return lmdb.open(str(self._path), map_size=8 << 30, sync=True, metasync=True, max_readers=256)
+        return lmdb.open(str(self._path), map_size=MAP_BYTES, sync=True, metasync=True, max_readers=256)
 
 
 class LMDBSession:
@@ -49,6 +65,11 @@ class LMDBSession:
         with self._env.begin(write=True) as txn:
             for key, value in items.items():
                 txn.put(key, value)
+
+    def multi_delete(self, keys: Sequence[bytes]) -> None:
+        with self._env.begin(write=True) as txn:
+            for key in keys:
+                txn.delete(key)
 
     def increment(self, key: bytes) -> None:
         with self._env.begin(write=True) as txn:

@@ -33,6 +33,9 @@ class LogDB:
         self._db.close()
         self._db = logdb.open(self._path)
 
+    def compact(self) -> None:
+        self._db.compact()
+
     def session(self) -> LogDBSession:
         return LogDBSession(self._db)
 
@@ -44,6 +47,9 @@ class LogDBSession:
     def __init__(self, db: logdb.Database) -> None:
         self._db = db
         self.put, self.multi_put = db.put, db.multi_put
+
+    def multi_delete(self, keys: Sequence[bytes]) -> None:
+        self._db.multi_put(dict.fromkeys(keys))
 
     def increment(self, key: bytes) -> None:
         self._db.run(increment, key)

@@ -28,10 +28,13 @@ class RocksDB:
         write(self._db, items)
 
     def reopen(self) -> None:
-        self._db.flush()
-        self._db.compact_range(None, None)
+        self.compact()
         self._db.close()
         self._db = self._open()
+
+    def compact(self) -> None:
+        self._db.flush()
+        self._db.compact_range(None, None)
 
     def session(self) -> RocksDBSession:
         return RocksDBSession(self._db)
@@ -60,6 +63,12 @@ class RocksDBSession:
 
     def multi_put(self, items: Items) -> None:
         write(self._db, items)
+
+    def multi_delete(self, keys: Sequence[bytes]) -> None:
+        batch = WriteBatch(raw_mode=True)
+        for key in keys:
+            batch.delete(key)
+        self._db.write(batch)
 
     def increment(self, key: bytes) -> None:
         raise NotImplementedError("rocksdict does not offer OptimisticTransactionDB")

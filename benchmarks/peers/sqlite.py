@@ -15,6 +15,7 @@ from typing import ClassVar
 from benchmarks.peers import Items, incremented
 
 BUSY_TIMEOUT_S = 60.0
+TABLE = "CREATE TABLE IF NOT EXISTS pairs (key BLOB PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID"
 READ = "SELECT value FROM pairs WHERE key = ?"
 WRITE = "INSERT INTO pairs VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 
@@ -23,11 +24,11 @@ class SQLite:
     name: ClassVar[str] = "SQLite"
 
     def __init__(self, path: Path) -> None:
-        path.mkdir()
+        path.mkdir(exist_ok=True)
         self._file = path / "pairs.sqlite"
         self._writing = threading.Lock()
         self._connection = connect(self._file)
-        self._connection.execute("CREATE TABLE pairs (key BLOB PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID")
+        self._connection.execute(TABLE)
 
     def load(self, items: Items) -> None:
         self._connection.execute("BEGIN IMMEDIATE")
@@ -37,6 +38,10 @@ class SQLite:
     def reopen(self) -> None:
         self._connection.close()
         self._connection = connect(self._file)
+
+    def compact(self) -> None:
+        self._connection.execute("VACUUM")
+        self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 
     def session(self) -> SQLiteSession:
         return SQLiteSession(connect(self._file), self._writing)
@@ -68,6 +73,13 @@ class SQLiteSession:
         with self._writing:
             connection.execute("BEGIN IMMEDIATE")
             connection.executemany(WRITE, items.items())
+            connection.execute("COMMIT")
+
+    def multi_delete(self, keys: Sequence[bytes]) -> None:
+        connection = self._connection
+        with self._writing:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.executemany("DELETE FROM pairs WHERE key = ?", [(key,) for key in keys])
             connection.execute("COMMIT")
 
     def increment(self, key: bytes) -> None:
