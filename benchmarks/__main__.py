@@ -64,28 +64,28 @@ def main(
 
 
 @main.command("mixed")
-@click.option("--minutes", type=click.FloatRange(min=0, min_open=True), default=10.0, show_default=True)
+@click.option("--minutes", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True)
+@click.option("--where", type=click.Choice(mixed.WHERE), default="embedded", show_default=True)
 @click.option("--keys", type=click.IntRange(min=100), default=FULL.keys, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.option("--dir", "scratch", type=click.Path(path_type=Path), help="Where to put the database (on a real disk).")
-@click.option("--to", type=click.Path(path_type=Path), help="Where to write mixed.json and mixed.png.")
-def mixed_run(minutes: float, keys: int, as_json: bool, scratch: Path | None, to: Path | None) -> None:
-    """Run a mixture of everything for minutes; the exit code is 1 if the memory grows."""
+@click.option("--to", type=click.Path(path_type=Path), help="Where to write mixed-WHERE.json and .png.")
+def mixed_run(minutes: float, where: str, keys: int, as_json: bool, scratch: Path | None, to: Path | None) -> None:
+    """Run a mixture of everything for an hour; the exit code is 1 if memory, disk or latency grow."""
     with tempfile.TemporaryDirectory(dir=scratch) as directory, telling(Console(stderr=True)) as tell:
-        found = mixed.run(Path(directory, "mixed"), keys, minutes, tell)
-    result = {**found._asdict(), "grows": found.grows}
+        found = mixed.run(where, Path(directory, "mixed"), keys, minutes, tell)
     if as_json:
-        click.echo(json.dumps(result))
+        click.echo(json.dumps(found.as_json()))
     else:
-        peak = max(mib for _, mib in found.samples)
         click.echo(f"{sum(found.operations.values()):,} operations in {minutes:g} minutes: {found.operations}")
-        click.echo(f"memory: peak {peak:.0f} MiB; last third / middle third: {found.growth:.2f}")
+        for trend in found.trends:
+            click.echo(str(trend))
     if to is not None:
         to.mkdir(parents=True, exist_ok=True)
-        (to / "mixed.json").write_text(json.dumps(result) + "\n")
-        report.plot_mixed(found, to / "mixed.png")
-    if found.grows:
-        raise click.ClickException(f"the memory grows: its peaks rose by a factor of {found.growth:.2f}")
+        (to / f"mixed-{where}.json").write_text(json.dumps(found.as_json()) + "\n")
+        report.plot_mixed(found, to / f"mixed-{where}.png")
+    if growing := [str(trend) for trend in found.trends if trend.grows]:
+        raise click.ClickException("\n".join(growing))
 
 
 @main.command("scalog")

@@ -111,8 +111,7 @@ class Values:
 
     def scan(self, start: bytes, most: int) -> list[tuple[bytes, bytes]]:
         with self._env.begin() as txn, txn.cursor() as cursor:
-            cursor.set_range(start)
-            return list(islice(cursor, most))
+            return list(islice(cursor, most)) if cursor.set_range(start) else []
 
     def _stored(self, key: bytes, value: bytes, place: bytes) -> tuple[bytes, bytes]:
         return key, value
@@ -156,8 +155,7 @@ class Run:
     def cursor(self, start: bytes) -> Iterator[tuple[bytes, bytes]]:
         """The rows from a key on."""
         cursor = self._txn.cursor()
-        cursor.set_range(start)
-        return iter(cursor)
+        return iter(cursor if cursor.set_range(start) else ())
 
     def remove(self) -> None:
         self._txn.abort()

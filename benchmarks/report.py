@@ -204,18 +204,32 @@ def plot(rows: Sequence[Row], file: Path) -> None:
 
 
 def plot_mixed(mixed: Mixed, file: Path) -> None:
-    """Memory over the minutes of the mixed run."""
+    """Memory, disk and latency over the minutes of the mixed run."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(9, 3.5))
-    axes.plot([when / 60 for when, _ in mixed.samples], [mib for _, mib in mixed.samples])
-    axes.set_ylim(bottom=0)
-    axes.set_xlabel("minutes")
-    axes.set_ylabel("anonymous memory, MiB")
-    figure.savefig(file, dpi=110, bbox_inches="tight")
+    figure, (held, disk, latency) = plt.subplots(3, 1, figsize=(9, 9), sharex=True, constrained_layout=True)
+    minutes = [sample.at / 60 for sample in mixed.samples]
+    held.plot(minutes, [sample.anonymous for sample in mixed.samples], label="anonymous")
+    held.plot(minutes, [sample.resident for sample in mixed.samples], label="all resident", linestyle=":")
+    held.set_ylabel("memory, MiB")
+    held.legend()
+    disk.plot(minutes, [sample.disk for sample in mixed.samples])
+    disk.set_ylabel("disk, MiB")
+    for kind in mixed.operations:
+        points = [(sample.at / 60, sample.latency[kind][0]) for sample in mixed.samples if kind in sample.latency]
+        if points:
+            latency.plot(*zip(*points, strict=True), label=kind, linewidth=0.7)
+    latency.set_ylabel("p99, ms")
+    latency.set_yscale("log")
+    latency.legend(fontsize=8, ncols=4)
+    latency.set_xlabel("minutes")
+    for axes in (held, disk):
+        axes.set_ylim(bottom=0)
+    figure.suptitle(mixed.where)
+    figure.savefig(file, dpi=110)
     plt.close(figure)
 
 

@@ -104,8 +104,7 @@ class LMDBSession:
         for start in starts:
             rows = 0
             with begin() as txn, txn.cursor() as cursor:
-                cursor.set_range(start)
-                for _key, _value in islice(cursor, limit):
+                for _key, _value in islice(cursor if cursor.set_range(start) else (), limit):
                     rows += 1
         return rows
 

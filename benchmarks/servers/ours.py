@@ -13,6 +13,13 @@ from benchmarks.ports import free_addresses
 from benchmarks.servers import Items, answering, ended, incremented, launched
 
 
+def launch(directory: Path) -> tuple[subprocess.Popen[bytes], str]:
+    """A server of the directory, which may not answer yet, and its address."""
+    address = next(free_addresses())
+    command = [sys.executable, "-P", "-m", "logdb_cli", "serve", "--db", str(directory), "--listen", address]
+    return launched(command), address
+
+
 class LogDB:
     """See `Server`. It is its own client: what is ready goes together, whichever coroutine it is of."""
 
@@ -21,9 +28,7 @@ class LogDB:
     _process: subprocess.Popen[bytes]
 
     async def start(self, directory: Path) -> None:
-        address = next(free_addresses())
-        command = [sys.executable, "-P", "-m", "logdb_cli", "serve", "--db", str(directory), "--listen", address]
-        self._process = launched(command)
+        self._process, address = launch(directory)
 
         async def probe() -> None:
             self._db = await logdb.aio.connect(address)

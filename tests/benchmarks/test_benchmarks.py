@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import mixed, report
+from benchmarks import report
 from benchmarks.__main__ import NAMES, main
 from benchmarks.fresh import Figure
 from benchmarks.peers import Peer, counter
@@ -96,8 +96,19 @@ def test_a_peer_does_what_it_is_asked(kind: type[Peer], tmp_path: Path) -> None:
     assert session.scan() == len(ITEMS) + 1
     assert session.scan_each([b"key-010", b"key-099"], 3) == 2
     assert session.scan_each([b"key-010"], 3) == 3
+    session.multi_delete([b"new", b"key-000"])
+    session.close()
+    peer.compact()
+    session = peer.session()
+    assert session.get_each([b"key-002"]) == b"2"
+    assert session.scan() == len(ITEMS) - 1
     session.close()
     peer.close()
+    again = kind(tmp_path / "peer")
+    session = again.session()
+    assert session.scan() == len(ITEMS) - 1
+    session.close()
+    again.close()
 
 
 def test_coroutines_put_every_pair_once(tmp_path: Path) -> None:
@@ -169,28 +180,6 @@ def test_a_target_may_be_a_ceiling() -> None:
     assert report.row_of(figure).met is True
     assert report.row_of(figure._replace(values=[2.0])).met is False
     assert report.row_of(figure._replace(at_most=False)).met is False
-
-
-def test_the_mixed_run_ends_and_tells_its_memory(tmp_path: Path) -> None:
-    done = CliRunner().invoke(
-        main,
-        ["mixed", "--minutes", "0.02", "--keys", "200", "--json", "--dir", str(tmp_path), "--to", str(tmp_path / "to")],
-    )
-    result = json.loads(done.stdout.splitlines()[0])
-    assert result["operations"]["compaction"] > 0
-    assert result["operations"]["transaction"] > 0
-    assert len(result["samples"]) > 1
-    assert result["growth"] > 0
-    assert (done.exit_code == 1) == result["grows"]
-    assert (tmp_path / "to/mixed.png").exists()
-
-
-def test_growth_compares_the_peaks_after_the_warming_up() -> None:
-    sawtooth = [(float(second), 50.0 + second % 7) for second in range(90)]
-    assert mixed.growth(sawtooth, 90) == 1.0
-    leaking = [(when, mib + when) for when, mib in sawtooth]
-    assert mixed.growth(leaking, 90) > mixed.MOST_GROWTH
-    assert mixed.growth([(when, mib + 100 * (when < 30)) for when, mib in sawtooth], 90) == 1.0
 
 
 def test_what_the_scalog_engine_costs(tmp_path: Path) -> None:
