@@ -33,6 +33,7 @@ TAKES: Final[dict[Role, frozenset[type]]] = {
             paxos.Said,
             paxos.Welcome,
             m.Ask,
+            m.AskReport,
             m.AskTail,
             m.AskView,
             m.CaughtUp,
@@ -52,6 +53,7 @@ TAKES: Final[dict[Role, frozenset[type]]] = {
             m.Append,
             m.AskFate,
             m.AskPlacements,
+            m.AskReport,
             m.AskSessions,
             m.AskTime,
             m.Held,
@@ -73,7 +75,17 @@ TAKES: Final[dict[Role, frozenset[type]]] = {
 }
 
 _ONLY: Final[dict[Role, tuple[type, ...]]] = {
-    Role.ORDERING: (paxos.Knock, paxos.Said, paxos.Welcome, m.You, m.ViewIs, m.TailIs, m.Changed, m.NotLeader),
+    Role.ORDERING: (
+        paxos.Knock,
+        paxos.Said,
+        paxos.Welcome,
+        m.AskReport,
+        m.You,
+        m.ViewIs,
+        m.TailIs,
+        m.Changed,
+        m.NotLeader,
+    ),
     Role.STORAGE: (
         m.Replicate,
         m.Held,

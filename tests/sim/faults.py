@@ -230,8 +230,16 @@ class Faults:
         return self._partition([process.address], others, self.draw.random() < 0.3)
 
     def cut_off_client(self) -> bool:
-        """A client reaches no storage server, or none reaches it, for long; the ordering layer it does."""
-        process = self._someone("client")
+        return self._cut_off_from_storage(self._someone("client"))
+
+    def cut_off_aggregator(self) -> bool:
+        return self._cut_off_from_storage(self._someone("aggregator"))
+
+    def cut_off_leader(self) -> bool:
+        return len(self.cluster.ordering) > 1 and self._cut_off_from_storage(self._leader())
+
+    def _cut_off_from_storage(self, process: Process | None) -> bool:
+        """It reaches no storage server, or none reaches it, for long; the ordering layer it does."""
         if process is None:
             return False
         servers = [other.address for other in self.cluster.storage]
@@ -510,6 +518,8 @@ FAULTS: dict[str, Callable[[Faults], bool]] = {
     "isolate": Faults.isolate,
     "cut off client": Faults.cut_off_client,
     "forging client": Faults.forging_client,
+    "cut off aggregator": Faults.cut_off_aggregator,
+    "cut off leader": Faults.cut_off_leader,
     "lossy network": Faults.lossy_network,
     "doubling network": Faults.doubling_network,
     "reordering network": Faults.reordering_network,
@@ -554,17 +564,17 @@ AT_THE_ORDERING_LAYER = (
     "reordering network",
     "slow disk",
 )
-AT_CLIENTS = ("kill client", "cut off client", "forging client")
-"""What no server can be blamed for."""
+AT_OTHERS = ("kill client", "cut off client", "forging client", "cut off aggregator", "cut off leader")
+"""What no storage server can be blamed for."""
 
 
 def trouble_of(draw: random.Random) -> Trouble:
-    """The trouble of a seed. One in eight has none, one in twelve its faults at clients, one in eight of the others no
-    faults or no operations, one in four has its faults at the ordering layer."""
+    """The trouble of a seed. One in eight has none, one in twelve faults that are no storage server's, one in eight of
+    the others no faults or no operations, one in four has its faults at the ordering layer."""
     if draw.random() < 1 / 8:
         return Trouble((), ())
     if draw.random() < 1 / 12:
-        return Trouble(AT_CLIENTS, (), every_ns=draw.choice((15, 40, 100)) * MILLISECOND)
+        return Trouble(AT_OTHERS, (), every_ns=draw.choice((15, 40, 100)) * MILLISECOND)
     share = draw.choice((0.15, 0.4, 0.8))
     kinds = AT_THE_ORDERING_LAYER if draw.random() < 1 / 4 else tuple(FAULTS)
     faults = tuple(name for name in kinds if draw.random() < share)

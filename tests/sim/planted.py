@@ -46,6 +46,8 @@ CAUGHT_BY = {
     "ordering: a server without its disk is taken for the old one": 19,
     "ordering: a snapshot forgets how far segments are ordered": 5,
     "ordering: a snapshot forgets which changes were carried out": 5,
+    "ordering: an aggregator that hears no server is believed": 27,
+    "ordering: a leader that hears no server believes itself": 27,
     "ordering: an update without links tells the newest gsn to all": 3,
     "ordering: any replica tells the tail": 2,
     "ordering: finalizing does not fold": 1,

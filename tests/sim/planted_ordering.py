@@ -215,6 +215,22 @@ def a_replaced_server_goes_at_once(patch: pytest.MonkeyPatch) -> None:
 
 
 @plant
+def an_aggregator_that_hears_no_server_is_believed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(leading.Leader, "hear", leading.Leader._judge)
+
+
+@plant
+def a_leader_that_hears_no_server_believes_itself(patch: pytest.MonkeyPatch) -> None:
+    right = leading.Leader._ask
+
+    def ask(self: leading.Leader, shard: int, server: int) -> None:
+        if self.state.shards[shard].reports_to:
+            right(self, shard, server)
+
+    patch.setattr(leading.Leader, "_ask", ask)
+
+
+@plant
 def a_client_that_reaches_no_server_is_believed(patch: pytest.MonkeyPatch) -> None:
     def believe(self: ordering.OrderingReplica, hint: Unreachable, sender: str, now: int) -> None:
         known = self.state.servers.get(hint.server)

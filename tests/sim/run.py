@@ -12,7 +12,7 @@ from logdb.log.scalog import calls, messages
 from logdb.log.scalog.commands import FailurePolicy
 from tests.sim.checks import Copy, Truth, check_all, check_answered, in_the_log, truth_of
 from tests.sim.cluster import Cluster, NotAnswered, Shape
-from tests.sim.faults import AT_CLIENTS, Faults, Trouble, trouble_of
+from tests.sim.faults import AT_OTHERS, Faults, Trouble, trouble_of
 from tests.sim.history import History
 from tests.sim.network import weather_of
 from tests.sim.prober import Prober
@@ -95,7 +95,7 @@ class Simulation:
             for application in applications.values():
                 application.stopping = True
             self._recover(list(applications.values()))
-            if not plan.trouble.operations and set(plan.trouble.faults) <= set(AT_CLIENTS):
+            if not plan.trouble.operations and set(plan.trouble.faults) <= set(AT_OTHERS):
                 self._check_unchanged(before)
         except NotAnswered as error:
             raise Failure("liveness: calls are answered", str(error)) from None

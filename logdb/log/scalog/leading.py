@@ -18,8 +18,19 @@ from dataclasses import dataclass, field
 
 from logdb.log import paxos
 from logdb.log.cores import MILLISECOND, SECOND, Address, CancelTimer, Effect, Send, SetTimer, Stop
-from logdb.log.scalog.commands import Command, Cut, Failed, FailurePolicy, Replenish, Returned, SetPolicy, encode
+from logdb.log.scalog.commands import (
+    AggregatorFailed,
+    Command,
+    Cut,
+    Failed,
+    FailurePolicy,
+    Replenish,
+    Returned,
+    SetPolicy,
+    encode,
+)
 from logdb.log.scalog.messages import (
+    AskReport,
     Placed,
     Recovered,
     Report,
@@ -37,6 +48,8 @@ from logdb.log.scalog.tree import ROOT
 from logdb.log.stamps import is_beyond_any_pause
 
 CUT, HEARTBEAT = "ordering.cut", "ordering.heartbeat"
+LOOKS = 4
+"""A leader looks at its members so often in `suspect_after_ns`."""
 HINT_PERIODS = 10
 """What a client says of a server counts for so many times `suspect_after_ns`."""
 
@@ -76,10 +89,19 @@ class OrderingConfig:
             raise ValueError(f"f is the number of failures that a shard survives, not {self.f}")
 
 
+def pass_on(question: AskReport, state: OrderingState, out: list[Effect]) -> None:
+    """Ask the member, if it is one."""
+    shard = state.shards.get(question.shard)
+    member = shard.member(question.server) if shard is not None else None
+    if member is not None:
+        out.append(Send(member.address, question))
+
+
 class Leader:
     """A leader's soft state. It puts effects into `out`, and what it wants chosen into `wanted`.
 
-    `unreachable`: when clients last said of members that they do not answer.
+    `unreachable`: when clients last said of members that they do not answer. `_accused`: suspicions of silent members,
+    and whether the member has let a look of the leader pass without a report.
 
     `flight`: the cut that is proposed and not chosen yet. `fresh`: what was applied since the last updates, which went
     out when `told_cut` was the newest cut and `told_version` the view's version.
@@ -101,6 +123,7 @@ class Leader:
         self._cut_timer = 0
         self._spare_heard: dict[int, int] = {}
         self.unreachable: dict[int, int] = {}
+        self._accused: dict[Suspect, bool] = {}
         self._asked: dict[Hashable, bytes] = {}
         self._asked_by_value: dict[bytes, Hashable] = {}
         self._direct: list[tuple[Shard, tuple[Address, ...]]] = []
@@ -145,12 +168,54 @@ class Leader:
         if known is not None and known.shard:
             self.unreachable[server] = now
 
-    def judge(self, verdict: Suspect | Recovered, now: int) -> None:
-        """A leaf says so: have the log's policy carried out, if it can do anything about it."""
+    def hear(self, verdict: Suspect | Recovered, now: int) -> None:
+        """An aggregator says so. That it has not heard a member may be its own fault: the member itself is asked."""
+        if not isinstance(verdict, Suspect) or not verdict.silent:
+            self._judge(verdict, now)
+        elif verdict not in self._accused:
+            self._accused[verdict] = False
+            self._ask(verdict.shard, verdict.server)
+
+    def alive(self, server: int) -> None:
+        """This member has reported to the ordering layer: an aggregator that has not heard it is of no use to it."""
+        for suspicion in [one for one in self._accused if one.server == server]:
+            del self._accused[suspicion]
+            shard = self.state.shards.get(suspicion.shard)
+            if shard is not None and shard.epoch == suspicion.epoch:
+                self.drop_aggregator(shard.reports_to)
+
+    def drop_aggregator(self, address: Address) -> None:
+        """Have its children report to its parent, if it is in the tree. It may come back."""
+        if address in self.state.tree.parents:
+            self.want(("aggregator", address), AggregatorFailed(address, self.state.version))
+
+    def _ask(self, shard: int, server: int) -> None:
+        """Directly, and by the other replicas, which may reach it where this one does not."""
+        question = AskReport(shard, server)
+        self.out += [Send(replica, question) for replica in self.config.replicas if replica != self.config.address]
+        pass_on(question, self.state, self.out)
+
+    def _look(self, now: int) -> None:
+        for suspicion, was_asked_again in list(self._accused.items()):
+            if was_asked_again:
+                del self._accused[suspicion]
+                self._judge(suspicion, now)
+            else:
+                self._accused[suspicion] = True
+                self._ask(suspicion.shard, suspicion.server)
+        mine = [shard.config() for shard in self.state.shards.values() if shard.reports_to == ROOT]
+        for verdict in self.watch.watch(mine, now):
+            self._judge(verdict, now)
+        for config in mine:
+            for server, heard in self.watch.cuts[config.shard].heard.items():
+                if config.state is not ShardState.FINALIZED and now - heard >= self.config.suspect_after_ns // 2:
+                    self._ask(config.shard, server)
+
+    def _judge(self, verdict: Suspect | Recovered, now: int) -> None:
         if isinstance(verdict, Suspect):
-            failed = Failed(*verdict, self.live_spares(now))
+            failed = Failed(verdict.shard, verdict.epoch, verdict.server, self.live_spares(now))
             if self.state.helps(failed):
-                self.want(("failed", *verdict), failed)
+                self.want(("failed", *verdict[:3]), failed)
         elif self.state.policy is FailurePolicy.MASK:
             self.want(("returned", *verdict), Returned(*verdict))
 
@@ -263,10 +328,8 @@ class Leader:
             self._tell_all()
         since = now - HINT_PERIODS * self.config.suspect_after_ns
         self.unreachable = {one: at for one, at in self.unreachable.items() if at > since and one in self.state.servers}
-        if now - self.watch.looked >= self.config.suspect_after_ns // 4:
-            watched = (shard.config() for shard in self.state.shards.values() if shard.reports_to == ROOT)
-            for verdict in self.watch.watch(watched, now):
-                self.judge(verdict, now)
+        if now - self.watch.looked >= self.config.suspect_after_ns // LOOKS:
+            self._look(now)
         if self.state.owed and len(live := self.live_spares(now)) >= self.state.members_per_shard:
             self.want("replenish", Replenish(live))
         shards = self.state.shards.values()

@@ -14,6 +14,7 @@ from logdb.log.scalog.copies import Copy, journal_of
 from logdb.log.scalog.messages import (
     Ask,
     AskPlacements,
+    AskReport,
     CaughtUp,
     Placed,
     Placements,
@@ -295,6 +296,15 @@ class Membership:
 
     # ---- reporting
 
+    def on_ask_report(self, message: AskReport, sender: Address) -> None:
+        """A leader asks whether this server is well. It may hear what goes by other replicas only."""
+        shard = self._shard
+        if message == (shard.number, shard.server) and not self._is_disk_stuck():
+            self._report()
+            if self._reported is not None:
+                for address in shard.settings.ordering:
+                    shard.out.append(Send(address, self._reported))
+
     def _report(self) -> None:
         """Report what is durable (SCA-1) to whoever collects it, and past an aggregator that is silent."""
         shard, config = self._shard, self._shard.config
@@ -366,9 +376,7 @@ class Membership:
             return False
         ends = shard.chain.ends
         has_links = self._meta.placed >= self._joined_at_head and self._meta.durable >= self._learned_at
-        return has_links and all(
-            copy.whole and copy.durable >= ends.get(copy.id, 1) for copy in shard.copies.values()
-        )
+        return has_links and all(copy.whole and copy.durable >= ends.get(copy.id, 1) for copy in shard.copies.values())
 
     def check(self) -> None:
         """SCA-1."""

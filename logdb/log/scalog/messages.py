@@ -431,10 +431,19 @@ class Tally(NamedTuple):
 
 
 class Suspect(NamedTuple):
-    """Aggregator to the ordering layer: `server` of `shard` seems to have failed, or to lag too far."""
+    """Aggregator to the ordering layer: `server` of `shard` has reported nothing for long (`silent`), or lags far."""
 
     shard: int
     epoch: int
+    server: int
+    silent: bool = True
+
+
+class AskReport(NamedTuple):
+    """Leader to a member that its leaf has not heard for long, directly and by the other replicas: report to all
+    replicas of the ordering layer. A member whose disk is stuck does not."""
+
+    shard: int
     server: int
 
 

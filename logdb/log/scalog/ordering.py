@@ -12,10 +12,11 @@ from typing import Any
 
 from logdb.log import paxos
 from logdb.log.cores import Address, Effect, Event, Journal, Received, Send, Timer
-from logdb.log.scalog.commands import AggregatorFailed, Changing, Joined, decode
-from logdb.log.scalog.leading import Leader, OrderingConfig
+from logdb.log.scalog.commands import Changing, Joined, decode
+from logdb.log.scalog.leading import Leader, OrderingConfig, pass_on
 from logdb.log.scalog.messages import (
     Ask,
+    AskReport,
     AskTail,
     AskView,
     CaughtUp,
@@ -180,6 +181,8 @@ class OrderingReplica:
 
     def _report(self, report: Report, sender: Address, now: int) -> None:
         shard = self.state.shards.get(report.shard)
+        if self.leader is not None:
+            self.leader.alive(report.server)
         if shard is not None and report.epoch < shard.epoch:
             member = shard.member(report.server)
             if member is not None:  # who has left asks, and is told so
@@ -208,7 +211,11 @@ class OrderingReplica:
         if self.leader is None:
             self._forward(verdict, sender)
         else:
-            self.leader.judge(verdict, now)
+            self.leader.hear(verdict, now)
+
+    def _ask_report(self, question: AskReport, sender: Address, now: int) -> None:
+        if sender in self.config.replicas:
+            pass_on(question, self.state, self._out)
 
     def _unreachable(self, hint: Unreachable, sender: Address, now: int) -> None:
         if self.leader is None:
@@ -228,9 +235,8 @@ class OrderingReplica:
             return
         if self.leader is None:
             self._forward(suspicion, sender)
-        elif suspicion.address in self.state.tree.parents:
-            failed = AggregatorFailed(suspicion.address, self.state.version)
-            self.leader.want(("aggregator", suspicion.address), failed)
+        else:
+            self.leader.drop_aggregator(suspicion.address)
 
     def _is_below(self, child: Address, aggregator: Address) -> bool:
         """Only who reports to an aggregator can suspect it; so a suspicion that comes late does nothing."""
@@ -318,6 +324,7 @@ _ANSWER: dict[type, Any] = {
     RegisterAggregator: OrderingReplica._register_aggregator,
     Register: OrderingReplica._register,
     Ask: OrderingReplica._ask,
+    AskReport: OrderingReplica._ask_report,
     AskView: OrderingReplica._ask_view,
     AskTail: OrderingReplica._ask_tail,
     Change: OrderingReplica._change,

@@ -26,6 +26,7 @@ from logdb.log.scalog.messages import (
     Append,
     AskFate,
     AskPlacements,
+    AskReport,
     AskSessions,
     AskTime,
     Held,
@@ -45,7 +46,7 @@ from logdb.log.scalog.replication import Replication
 from logdb.log.scalog.shard import Shard
 
 _OF_HOLDERS = frozenset({Replicate, Held, AskSessions, SessionsAre, AskPlacements, Placements})
-_FROM_ABOVE = frozenset({You, Update, Updates})
+_FROM_ABOVE = frozenset({You, Update, Updates, AskReport})
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +113,7 @@ class StorageServer:
             Update: member.on_update,
             Updates: member.on_updates,
             AskPlacements: member.on_ask_placements,
+            AskReport: member.on_ask_report,
             Placements: member.on_placements,
         }
 

@@ -9,7 +9,7 @@ nothing. All of it holds for one epoch (SCA-7): with other members or segments e
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from logdb.log.scalog.messages import Recovered, Report, ShardConfig, ShardState, ShardTally, Suspect
 
@@ -92,7 +92,7 @@ class LocalCuts:
             fresh = set()
         ill = {server for server, heard in self.heard.items() if now - heard >= suspect_after}
         name = self.config.shard, self.config.epoch
-        verdicts: list[Suspect | Recovered] = [Suspect(*name, server) for server in sorted(ill | fresh)]
+        verdicts: list[Suspect | Recovered] = [Suspect(*name, server, server in ill) for server in sorted(ill | fresh)]
         return verdicts + [Recovered(*name, server) for server in self._recovered(now, ill, suspect_after)]
 
     def _recovered(self, now: int, ill: set[int], suspect_after: int) -> list[int]:
@@ -109,13 +109,15 @@ class LeafWatch:
     """Collects the reports of many shards, and watches those that have nobody else to watch them.
 
     A watcher that was itself away (paused, or its clock jumped) has heard nothing, which says nothing about others:
-    when it looks later than it should, everybody begins anew.
+    when it looks later than it should, everybody begins anew. So do the members of a shard that it did not watch when
+    it looked last: `_watched` are those that it did.
     """
 
     suspect_after_ns: int
     straggle_after_ns: int
     cuts: dict[int, LocalCuts]
     looked: int
+    _watched: set[int] = field(default_factory=set)
 
     def collect(self, config: ShardConfig, report: Report, now: int) -> bool:
         """Take a report that is of the epoch of `config`. Returns whether more is durable somewhere."""
@@ -133,13 +135,15 @@ class LeafWatch:
         """What is to be said about the members of these shards."""
         late = now - self.looked >= self.suspect_after_ns
         self.looked = now
+        watched, self._watched = self._watched, set()
         verdicts: list[Suspect | Recovered] = []
         for config in configs:
             cuts = self.cuts.get(config.shard)
             if cuts is None or cuts.config.epoch != config.epoch:
                 cuts = self.begin(config, now)
-            if late:
+            if late or config.shard not in watched:
                 cuts.forgive(now)
+            self._watched.add(config.shard)
             verdicts += cuts.watch(now, self.suspect_after_ns, self.straggle_after_ns)
         return verdicts
 

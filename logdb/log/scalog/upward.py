@@ -12,7 +12,8 @@ from logdb.log.scalog.shard import Shard
 
 
 class Upward:
-    """Who was heard when. The leader of the ordering layer is who was heard last; when it is silent all are told."""
+    """Who was heard when. The leader of the ordering layer is who was heard last. When it is silent all are told, early
+    enough that a leader which is cut off hears by the others before it suspects this server."""
 
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
@@ -47,7 +48,7 @@ class Upward:
     def tell(self, *messages: object) -> None:
         """Send messages to the leader, or to all replicas of the ordering layer if it has not been heard of late."""
         shard = self._shard
-        known = self._leader and shard.now < self._leader_heard + shard.settings.suspect_after_ns
+        known = self._leader and shard.now < self._leader_heard + shard.settings.suspect_after_ns // 2
         for address in (self._leader,) if known else shard.settings.ordering:
             for message in messages:
                 shard.out.append(Send(address, message))

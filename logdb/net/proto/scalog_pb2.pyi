@@ -422,14 +422,24 @@ class Tally(_message.Message):
     def __init__(self, address: _Optional[str] = ..., shards: _Optional[_Iterable[_Union[ShardTally, _Mapping]]] = ...) -> None: ...
 
 class Suspect(_message.Message):
-    __slots__ = ("shard", "epoch", "server")
+    __slots__ = ("shard", "epoch", "server", "silent")
     SHARD_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     SERVER_FIELD_NUMBER: _ClassVar[int]
+    SILENT_FIELD_NUMBER: _ClassVar[int]
     shard: int
     epoch: int
     server: int
-    def __init__(self, shard: _Optional[int] = ..., epoch: _Optional[int] = ..., server: _Optional[int] = ...) -> None: ...
+    silent: bool
+    def __init__(self, shard: _Optional[int] = ..., epoch: _Optional[int] = ..., server: _Optional[int] = ..., silent: _Optional[bool] = ...) -> None: ...
+
+class AskReport(_message.Message):
+    __slots__ = ("shard", "server")
+    SHARD_FIELD_NUMBER: _ClassVar[int]
+    SERVER_FIELD_NUMBER: _ClassVar[int]
+    shard: int
+    server: int
+    def __init__(self, shard: _Optional[int] = ..., server: _Optional[int] = ...) -> None: ...
 
 class Unreachable(_message.Message):
     __slots__ = ("server",)

@@ -7,6 +7,7 @@ from typing import Any
 from logdb.log.cores import SECOND, Received, Send
 from logdb.log.scalog.aggregator import Aggregator
 from logdb.log.scalog.messages import (
+    AskReport,
     Report,
     SealSegment,
     SetParent,
@@ -157,6 +158,43 @@ def test_a_leaf_suspects_its_silent_members() -> None:
         layer.run(100)
     assert layer.config(1).state is ShardState.FINALIZED
     assert [member.address for member in layer.config(2).members] == ["s-3", "s-4"]
+
+
+def well(layer: Layer, shard: int, address: str) -> None:
+    """This member has answered what the leader has asked meanwhile."""
+    config = layer.config(shard)
+    (server,) = [server for server, name in config.members if name == address]
+    if layer.sent(AskReport, address):
+        layer.send(layer.leader.config.address, Report(shard, config.epoch, server, 0, ()), address)
+
+
+def test_a_leaf_that_is_cut_off_from_members_that_are_well_is_gone_around() -> None:
+    layer = layer_of(1, suspect_after_ns=SECOND)
+    before = layer.config(1)
+    assert before.reports_to == "aggregator-1"
+    for _ in range(40):  # the aggregator hears neither, and both answer the leader
+        layer.run(100)
+        for address in ("s-1", "s-2"):
+            well(layer, 1, address)
+        layer.outside.clear()
+        layer.register("s-3", "s-4")
+    after = layer.config(1)
+    assert (after.state, after.members, after.segments) == (before.state, before.members, before.segments)
+    assert after.reports_to == ""
+    for _ in range(20):  # one has failed
+        layer.run(100)
+        well(layer, 1, "s-1")
+        layer.outside.clear()
+        layer.register("s-3", "s-4")
+    assert layer.config(1).state is ShardState.FINALIZED
+
+
+def test_a_leaf_is_believed_of_who_lags_for_it_has_heard_that() -> None:
+    layer = layer_of(1, suspect_after_ns=SECOND)
+    for _ in range(2):
+        layer.register("s-3", "s-4")
+    layer.send("ordering-1", Suspect(1, layer.config(1).epoch, 2, False), "aggregator-1")
+    assert layer.config(1).state is ShardState.FINALIZED
 
 
 def test_a_silent_parent_is_suspected_and_gone_around() -> None:

@@ -194,7 +194,7 @@ def test_suspicions_of_leaves_are_carried_out_once() -> None:
     layer.run(100)
     for address in layer.replicas:
         for _ in range(3):
-            layer.send(address, Suspect(shard.shard, shard.epoch, 1), shard.reports_to)
+            layer.send(address, Suspect(shard.shard, shard.epoch, 1, False), shard.reports_to)
     assert len(layer.state.shards) == 2
 
 

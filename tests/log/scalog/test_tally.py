@@ -117,7 +117,7 @@ def test_a_member_lags_that_is_behind_where_others_were_long_ago() -> None:
         cuts.take(report(1, 2 + now, 1), now)
         cuts.take(report(2, 1_202, 1), now)
         verdicts += cuts.watch(now, SUSPECT, STRAGGLE)
-    assert set(verdicts) == {Suspect(1, 1, 2)}
+    assert set(verdicts) == {Suspect(1, 1, 2, False)}
 
 
 def test_a_joining_member_may_lag() -> None:
@@ -151,6 +151,20 @@ def test_another_epoch_begins_with_no_ends_but_knows_who_is_alive() -> None:
     cuts = LocalCuts(shard(epoch=2), 90, before)
     assert cuts.tally() == ShardTally(1, 2, 0, ((11, 1), (12, 1)))
     assert cuts.watch(120, SUSPECT, STRAGGLE) == [Suspect(1, 2, 2)]
+
+
+def test_a_shard_that_comes_back_to_its_watcher_begins_anew() -> None:
+    watch = LeafWatch(SUSPECT, STRAGGLE, {}, 0)
+    config = shard()
+    for now in range(0, 100, 25):
+        for server, _ in config.members:
+            watch.collect(config, report(server, 1, 1), now)
+        assert watch.watch([config], now) == []
+    for now in range(100, 1_000, 25):  # an aggregator watches it
+        assert watch.watch([], now) == []
+    back = config._replace(epoch=config.epoch + 2)
+    assert watch.watch([back], 1_000) == []
+    assert watch.watch([back], 1_000 + SUSPECT // 2) == []
 
 
 def test_a_watcher_that_was_away_suspects_nobody() -> None:
