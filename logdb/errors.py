@@ -58,7 +58,8 @@ class ConflictError(LogDBError):
 
     Attributes: `key` (the key that changed), `version` (the version that won), `winner` (the label of the
     transaction that wrote it, "" if it had none), `snapshot` (the version that the loser had read). Where a server was
-    killed before what the transaction had read was durable, `key` is empty and `version` 0.
+    killed before what the transaction had read was durable, or its snapshot was compacted away while the connection to
+    the servers was lost, `key` is empty and `version` 0.
     """
 
     advice = Advice.RETRY
@@ -79,6 +80,16 @@ class ConflictError(LogDBError):
         error.args = (
             f"aborted: its server was restarted, and may have lost what this transaction has read, since its snapshot"
             f" {snapshot} was not durable yet; run the transaction again",
+        )
+        return error
+
+    @classmethod
+    def compacted(cls, snapshot: int) -> ConflictError:
+        """For a transaction whose snapshot was not held while nothing reached the servers; no key has won."""
+        error = cls(b"", 0, "", snapshot, in_range=False)
+        error.args = (
+            f"aborted: its snapshot {snapshot} was compacted away while the servers did not know that it was in use:"
+            " the connection was lost, or a server had restarted; run the transaction again",
         )
         return error
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
+from logdb.errors import ConflictError, VersionTrimmed
 from logdb.hosts import AsyncReader
 from logdb.store.mapping import Rows
 from logdb.txn.speculation import WRONG, Belief, Misspeculated, Speculation
@@ -25,10 +27,13 @@ class Beginning(AsyncReader, Protocol):
     def end(self, holder: object) -> None:
         """Let go of a snapshot."""
 
+    def check_held(self, holder: object) -> None:
+        """Raises ConflictError if a snapshot is lost."""
+
 
 class FirstReader:
     """What a transaction reads with. Versions given are ignored: its first read takes the snapshot, unless what it
-    reads is believed (`txn/speculation.py`). Raises Misspeculated."""
+    reads is believed (`txn/speculation.py`). Raises Misspeculated; ConflictError where its snapshot is lost."""
 
     def __init__(self, host: Beginning, work: Workspace) -> None:
         self._host, self._work = host, work
@@ -77,12 +82,14 @@ class FirstReader:
 
     async def get(self, key: bytes, at: int | None = None) -> bytes | None:
         """The value of `key`."""
-        return await self.begin(key)
+        with self._checked():
+            return await self.begin(key)
 
     async def multi_get(self, keys: list[bytes], at: int | None = None) -> tuple[int, list[tuple[bytes, bytes]]]:
         """(the version read, those of `keys` that exist)."""
-        await self.begin(None)
-        return await self._host.multi_get(keys, self._work.snapshot)
+        with self._checked():
+            await self.begin(None)
+            return await self._host.multi_get(keys, self._work.snapshot)
 
     async def scan(
         self,
@@ -94,6 +101,21 @@ class FirstReader:
         limit: int | None = None,
     ) -> AsyncIterator[Rows]:
         """Batches of (key, value)."""
-        await self.begin(None)
-        async for batch in self._host.scan(start, end, self._work.snapshot, reverse=reverse, limit=limit):
-            yield batch
+        with self._checked():
+            await self.begin(None)
+            async for batch in self._host.scan(start, end, self._work.snapshot, reverse=reverse, limit=limit):
+                self._host.check_held(self._work)
+                yield batch
+
+    @contextmanager
+    def _checked(self) -> Iterator[None]:
+        """An answer that came after the snapshot was lost is none."""
+        try:
+            yield
+        except VersionTrimmed:
+            self._host.check_held(self._work)
+            raise ConflictError.compacted(self._work.snapshot) from None
+        except Exception:
+            self._host.check_held(self._work)
+            raise
+        self._host.check_held(self._work)

@@ -12,8 +12,10 @@ import pytest
 
 import logdb
 import logdb.aio
+from logdb.net.database.client import ClusterHost
 from logdb.net.loops import in_shared_loop
 from logdb.net.proto import database_pb2 as pb
+from tests.net.clusters import Cluster
 from tests.net.server_process import ServerProcess
 from tests.net.serving import Served
 
@@ -188,3 +190,103 @@ def test_a_commit_that_is_sent_to_another_incarnation_again(served: Served) -> N
             with pytest.raises(logdb.ConflictError, match="its server was restarted"):
                 sent(sequence=sequence, writes=copy)
         assert db.version == newest
+
+
+async def write_what_was_read(txn: Transaction) -> None:
+    txn[b"copy"] = b"of an old value"
+
+
+def restart_and_compact(process: ServerProcess) -> None:
+    """Restart the server, and compact all it has. Clients that were connected reach it only when that is done."""
+    process.kill()
+    known, process.address = process.address, "127.0.0.1:0"
+    process.start()
+    with logdb.connect(process.address) as db:
+        for value in (b"new", b"newest"):
+            db.multi_put({b"k": value, b"other": value})
+        db.compact(before=db.version)
+    process.kill()
+    process.address = known
+    process.start()
+
+
+@pytest.mark.parametrize("goes_on", [write_what_was_read, get, multi_get, scan])
+def test_a_snapshot_that_was_compacted_while_its_server_was_away_is_a_conflict(
+    process: ServerProcess, goes_on: Callable[[Transaction], Awaitable[None]]
+) -> None:
+    async def main() -> None:
+        async with await logdb.aio.connect(process.address) as db:
+            await db.multi_put({b"k": b"old", b"other": b"old"})
+            context = db.transaction()
+            txn = await context.__aenter__()
+            assert await txn.get(b"k") == b"old"
+            await asyncio.to_thread(restart_and_compact, process)
+            with pytest.raises(logdb.ConflictError, match="was compacted away") as caught:
+                await goes_on(txn)
+                await context.__aexit__(None)
+            assert (caught.value.key, caught.value.snapshot) == (b"", txn.snapshot)
+            assert await db.get(b"copy") is None
+
+    asyncio.run(main())
+
+
+def test_run_runs_again_what_was_compacted_while_its_server_was_away(process: ServerProcess) -> None:
+    with logdb.connect(process.address) as db:
+        db.multi_put({b"k": b"old", b"other": b"old"})
+        seen = []
+
+        def copy(txn: logdb.Transaction) -> None:
+            seen.append(value := txn[b"k"])
+            if len(seen) == 1:
+                restart_and_compact(process)
+            txn[b"copy"] = value + txn[b"other"]
+
+        db.run(copy)
+        assert seen == [b"old", b"newest"]
+        assert db[b"copy"] == b"newest" * 2
+
+
+def test_a_commit_that_was_applied_before_its_snapshot_was_compacted_away(process: ServerProcess) -> None:
+    """Its answer was lost with the server: it is told as it was decided, and is not applied again."""
+    with logdb.connect(process.address) as db:
+        db.put(b"k", b"old")
+        connection = db._host._host.connection
+        commit = pb.Commit(
+            snapshot=1, incarnation=0, sequence=1_000, reads=[b"k"], writes=pb.Writes(keys=[b"k"], values=[b"mine"])
+        )
+
+        async def sent() -> pb.Response:
+            return await connection.call(pb.Request(commit=commit))
+
+        assert in_shared_loop(sent()).version == 2
+        restart_and_compact(process)
+        with pytest.raises(logdb.OutcomeUnknown, match="compacted away"):
+            in_shared_loop(sent())
+        assert db[b"k"] == b"newest"
+
+
+def test_run_runs_again_what_a_cluster_has_compacted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers hear late, or never, that a snapshot is in use."""
+    monkeypatch.setattr(ClusterHost, "hold", lambda host, holder, version: None)
+    cluster = Cluster(tmp_path, mapping=1)
+    cluster.start(1)
+    try:
+        with logdb.connect(cluster.ordering[0]) as db, logdb.connect(cluster.ordering[0]) as other:
+            db.multi_put({b"k": b"old", b"other": b"old"})
+            seen: list[bytes] = []
+            for reads in (False, True):
+
+                def copy(txn: logdb.Transaction, reads: bool) -> None:
+                    seen.append(value := txn[b"k"])
+                    if value == b"old":
+                        other.multi_put({b"k": b"new", b"other": b"new"})
+                        other.compact(before=other.put(b"newest", b"1"))
+                    txn[b"copy"] = value + (txn[b"other"] if reads else b"")
+
+                db.multi_put({b"k": b"old", b"other": b"old"})
+                db.run(copy, reads)
+                assert db[b"copy"] == b"new" * (1 + reads)
+            assert seen == [b"old", b"new"] * 2
+    finally:
+        cluster.check()
+        cluster.close()

@@ -235,7 +235,7 @@ def a_client_that_reaches_no_server_is_believed(patch: pytest.MonkeyPatch) -> No
     def believe(self: ordering.OrderingReplica, hint: Unreachable, sender: str, now: int) -> None:
         known = self.state.servers.get(hint.server)
         if known is not None and known.shard:
-            self._verdict(Suspect(known.shard, self.state.shards[known.shard].epoch, known.id), sender, now)
+            self._verdict(Suspect(known.shard, self.state.shards[known.shard].epoch, known.id, False), sender, now)
 
     patch.setitem(ordering._ANSWER, Unreachable, believe)
 

@@ -24,7 +24,6 @@ from logdb.errors import (
     LimitExceeded,
     LogDBError,
     Unavailable,
-    VersionTrimmed,
 )
 from logdb.forking import own
 from logdb.hosts import Progress
@@ -297,6 +296,9 @@ class ClusterHost:
         """Ask the servers to keep a version readable until `end`. It is a courtesy, and they hear of it in a while."""
         self.put(calls.Hold(holder, max(version, 1)), None)
 
+    def check_held(self, holder: object) -> None:
+        """No server takes a version along: what was read is ordered, and every server has it."""
+
     def end(self, holder: object) -> None:
         """Let go of a snapshot."""
         if not self.closed:
@@ -331,7 +333,7 @@ class ClusterHost:
                 key, version = verdict.key, verdict.version
                 raise ConflictError(key, version, committed.winner, work.snapshot, in_range=verdict.in_range)
             if verdict.reason is Reason.TOO_OLD:
-                raise VersionTrimmed(work.snapshot, await self.oldest())
+                raise ConflictError.compacted(work.snapshot)
             if not verdict.committed:
                 raise Unavailable(SETTLED)
         return committed.version
@@ -444,14 +446,15 @@ class ClusterReader(FirstReader):
         self._cluster = host
 
     async def _read(self, request: Any, _: int | None) -> Any:
-        if not self._begun:
-            async with self._one_begin:
-                if not self._begun:
-                    answer = await self._cluster.first_read(self._work, request)
-                    self._begun = True
-                    return answer
-        await self.begin(None)
-        return await self._cluster.read(request, self._work.snapshot)
+        with self._checked():
+            if not self._begun:
+                async with self._one_begin:
+                    if not self._begun:
+                        answer = await self._cluster.first_read(self._work, request)
+                        self._begun = True
+                        return answer
+            await self.begin(None)
+            return await self._cluster.read(request, self._work.snapshot)
 
     async def multi_get(self, keys: list[bytes], at: int | None = None) -> tuple[int, list[tuple[bytes, bytes]]]:
         """(the version read, those of `keys` that exist)."""

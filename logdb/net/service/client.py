@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import math
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from typing import Final, TypeVar
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from typing import Final
 
 from logdb.embedded.compactor import Compacted
 from logdb.embedded.feed import Change
-from logdb.errors import ConflictError, DatabaseClosed, FutureVersion, LimitExceeded
+from logdb.errors import ConflictError, DatabaseClosed, FutureVersion, LimitExceeded, VersionTrimmed
 from logdb.hosts import Progress
 from logdb.net.first_reads import FirstReader
 from logdb.net.limits import MAX_POSITION, WireError
@@ -39,8 +39,6 @@ WATCH_S: Final = 5.0
 """A watch is asked for again so often."""
 BATCH_ROWS: Final = 256
 """A page is handed on in parts: the later ones see what their transaction has written meanwhile."""
-
-T = TypeVar("T")
 
 
 class Held:
@@ -238,9 +236,9 @@ class RemoteHost:
             return response.version, Verdict(Reason.CONDITION, failed=failed)
         return response.version, COMMITTED
 
-    async def begin_work(self, work: Workspace) -> ServerReader:
+    async def begin_work(self, work: Workspace) -> FirstReader:
         """A transaction, which takes its snapshot with its first read."""
-        reader = ServerReader(self, work)
+        reader = FirstReader(self, work)
         if self.closed:
             raise DatabaseClosed(self.path, self.forked_from)
         if work.guard_writes:
@@ -296,7 +294,10 @@ class RemoteHost:
         if ranges := work.read_set.ranges:
             commit.ranges.extend(pb.Range(start=start, end=end) for start, end in ranges)
         with self.speculation.committing(work.writes, work.read_set.keys, work.since):
-            return (await self.connection.call(request, txn_id)).version
+            try:
+                return (await self.connection.call(request, txn_id)).version
+            except VersionTrimmed:  # said only of a commit that was not applied
+                raise ConflictError.compacted(work.snapshot) from None
 
     async def _commit_believing(self, work: Workspace, belief: Belief) -> int:
         """Commit if what was read is still as it was believed to be. Raises Misspeculated."""
@@ -421,45 +422,6 @@ class RemoteHost:
         held = self._held.get(holder)
         if held is not None and held.is_lost:
             raise ConflictError.restarted(held.version)
-
-
-class ServerReader(FirstReader):
-    """What a transaction reads with. An answer that came after its snapshot was lost is none. Raises ConflictError."""
-
-    def __init__(self, host: RemoteHost, work: Workspace) -> None:
-        super().__init__(host, work)
-        self._server = host
-
-    async def get(self, key: bytes, at: int | None = None) -> bytes | None:
-        """The value of `key`."""
-        return await self._checked(super().get(key, at))
-
-    async def multi_get(self, keys: list[bytes], at: int | None = None) -> tuple[int, list[tuple[bytes, bytes]]]:
-        """(the version read, those of `keys` that exist)."""
-        return await self._checked(super().multi_get(keys, at))
-
-    async def scan(
-        self,
-        start: bytes | None,
-        end: bytes | None,
-        at: int | None = None,
-        *,
-        reverse: bool = False,
-        limit: int | None = None,
-    ) -> AsyncIterator[Rows]:
-        """Batches of (key, value)."""
-        batches = super().scan(start, end, at, reverse=reverse, limit=limit)
-        while (batch := await self._checked(anext(batches, None))) is not None:
-            yield batch
-
-    async def _checked(self, read: Awaitable[T]) -> T:
-        try:
-            found = await read
-        except Exception:
-            self._server.check_held(self._work)
-            raise
-        self._server.check_held(self._work)
-        return found
 
 
 class RemoteFeed:
