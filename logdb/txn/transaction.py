@@ -5,10 +5,13 @@ The bookkeeping (`Workspace`, `RangeRead`) is apart from the reading, which a co
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
+from itertools import chain, islice
+from operator import itemgetter
 from typing import Protocol
+
+from sortedcontainers import SortedList
 
 from logdb.errors import LogDBError, ReadOnly
 from logdb.store.arguments import check_items, listed
@@ -19,6 +22,9 @@ from logdb.store.records import Range, TxnId
 from logdb.txn.speculation import Belief
 
 LEAST_MORE_ROWS = 8
+FIRST_WRITES, MOST_WRITES = 16, 4_096
+"""A scan takes so many own writes at a time, few at first: many scans end soon."""
+KEY_OF = itemgetter(0)
 
 
 class Namer(Protocol):
@@ -102,7 +108,7 @@ class Workspace:
         self.writes: dict[bytes, bytes | None] = {}
         self.is_over = False
         self._namer = namer
-        self._written: list[bytes] = []
+        self._ordered: SortedList | None = None
         self._size = 0
         self._id: TxnId | None = None
 
@@ -150,19 +156,17 @@ class Workspace:
         self.read_set.keys.update(left)
         return left
 
-    def overlaid(
-        self, rows: dict[bytes, bytes], low: bytes | None, high: bytes | None, reverse: bool
-    ) -> list[tuple[bytes, bytes]]:
-        """The rows of [low, high) with the own writes over them, in order."""
-        first = 0 if low is None else bisect_left(self._written, low)
-        last = len(self._written) if high is None else bisect_left(self._written, high)
-        for key in self._written[first:last]:
-            value = self.writes[key]
-            if value is None:
-                rows.pop(key, None)
-            else:
-                rows[key] = value
-        return sorted(rows.items(), reverse=reverse)
+    def written(self, low: bytes | None, high: bytes | None, reverse: bool, most: int) -> list[bytes]:
+        """Up to `most` of the own keys in [low, high), from the first, or from the last when `reverse`.
+
+        They are put in order when a scan asks: those that came since the last one are the last ones of `writes`.
+        """
+        ordered = self._ordered
+        if ordered is None:
+            ordered = self._ordered = SortedList()
+        if new := len(self.writes) - len(ordered):
+            ordered.update(islice(reversed(self.writes), new))
+        return list(islice(ordered.irange(low, high, inclusive=(True, False), reverse=reverse), most))
 
     # ---- writing
 
@@ -202,8 +206,6 @@ class Workspace:
             size += len(key)
         check_size(size)
         self._size = size
-        if key not in self.writes:
-            insort(self._written, key)
         self.writes[key] = value
 
     # ---- the end
@@ -248,18 +250,18 @@ class RangeRead:
         """Whether `limit` rows have been handed on."""
         return self._passed == self._limit
 
-    def merged(self, batch: Rows | None) -> list[tuple[bytes, bytes]]:
+    def merged(self, batch: Rows | None) -> Iterator[tuple[bytes, bytes]]:
         """The rows to hand on for the snapshot's next batch; None: there is none after the last one asked for."""
         if batch is None:
             if self._asked is not None and self._got >= self._asked:
-                return []
+                return iter(())
             self.is_over = True
-            return self._work.overlaid({}, self._left_start, self._left_end, self._reverse)
-        rows = dict(batch)
+            return self._overlaid([], self._left_start, self._left_end)
+        rows = list(batch)
         if not rows:
-            return []
+            return iter(())
         self._got += len(rows)
-        stop = next(reversed(rows))
+        stop = rows[-1][0]
         low: bytes | None
         high: bytes | None
         if self._reverse:
@@ -267,7 +269,32 @@ class RangeRead:
         else:
             low, high = self._left_start, stop + b"\0"
             self._left_start = stop + b"\0"
-        return self._work.overlaid(rows, low, high, self._reverse)
+        return self._overlaid(rows, low, high)
+
+    def _overlaid(
+        self, rows: list[tuple[bytes, bytes]], low: bytes | None, high: bytes | None
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """The rows of [low, high) with the own writes over them, in order."""
+        work, reverse, most = self._work, self._reverse, FIRST_WRITES
+        while work.writes:
+            keys = work.written(low, high, reverse, most)
+            if not keys:
+                break
+            now = rows
+            if len(keys) == most:
+                low, high, passed = _after(rows, keys[-1], low, high, reverse)
+                now, rows = rows[:passed], rows[passed:]
+            merged: dict[bytes, bytes | None] = dict(now)
+            for key in keys:
+                merged[key] = work.writes[key]
+            for key in sorted(merged, reverse=reverse):
+                value = merged[key]
+                if value is not None:
+                    yield key, value
+            if len(keys) < most:
+                return
+            most = min(4 * most, MOST_WRITES)
+        yield from rows
 
     def pass_by(self, key: bytes) -> None:
         """The row is about to be handed on: what has been passed is read, also if the caller goes no further."""
@@ -286,6 +313,15 @@ class RangeRead:
     def finish(self) -> None:
         """All of the range was read."""
         self._work.read_set.open_span(self._start or b"", self._end)
+
+
+def _after(
+    rows: list[tuple[bytes, bytes]], stop: bytes, low: bytes | None, high: bytes | None, reverse: bool
+) -> tuple[bytes | None, bytes | None, int]:
+    """(low, high) of what follows the key `stop`, and how many of the rows do not."""
+    if reverse:
+        return low, stop, bisect_right(rows, False, key=lambda row: row[0] < stop)
+    return stop + b"\0", high, bisect_right(rows, stop, key=KEY_OF)
 
 
 class Transaction(Workspace):
