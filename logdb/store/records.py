@@ -14,7 +14,8 @@ import hashlib
 import re
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from io import BytesIO
+from itertools import islice, pairwise
 from struct import Struct
 from typing import Final, NamedTuple, NoReturn
 
@@ -36,6 +37,7 @@ SUMMARY: Final = 11
 # The names without an underscore are for who decodes many records at once (spark_export/decoding.py).
 FORMAT: Final = 1
 HAS_READS: Final = 1
+ITEMS_AT_ONCE: Final = 4_096
 
 COMMIT_HEAD: Final = Struct("<BBQQI")  # format, flags, client, sequence, writes
 COMMIT_MORE: Final = Struct("<QHIII")  # snapshot, label bytes, keys read, ranges read, conditions
@@ -151,25 +153,40 @@ def encode_commit(commit: Commit) -> bytes:
                 head = _HEAD_AND_ITEM.pack(FORMAT, 0, client, sequence, 1, len(key), len(value))
                 return b"".join((head, key, value))
         parts = [COMMIT_HEAD.pack(FORMAT, 0, client, sequence, len(writes))]
-        _write_items(parts, writes.items())
-        return b"".join(parts)
+        return _encoded(parts, writes)
     name = label.encode()
     parts = [
         COMMIT_HEAD.pack(FORMAT, HAS_READS, client, sequence, len(writes)),
         COMMIT_MORE.pack(snapshot, len(name), len(reads), len(ranges), len(conditions)),
         name,
     ]
-    _write_items(parts, writes.items())
+    rest: list[bytes] = []
     for key in reads:
-        parts.append(_LENGTH.pack(len(key)))
-        parts.append(key)
+        rest.append(_LENGTH.pack(len(key)))
+        rest.append(key)
     for start, end in ranges:
-        parts += (_RANGE.pack(len(start), _UNBOUNDED if end is None else len(end)), start, end or b"")
+        rest += (_RANGE.pack(len(start), _UNBOUNDED if end is None else len(end)), start, end or b"")
     for operator, key, operand in conditions:
-        parts.append(_OPERATOR.pack(operator))
+        rest.append(_OPERATOR.pack(operator))
         told = _U64.pack(operand) if isinstance(operand, int) else operand
-        _write_items(parts, ((key, told),))
-    return b"".join(parts)
+        _write_items(rest, ((key, told),))
+    return _encoded(parts, writes, rest)
+
+
+def _encoded(parts: list[bytes], writes: Mapping[bytes, Value], rest: Sequence[bytes] = ()) -> bytes:
+    """`parts`, the writes, and `rest`. Many writes are joined a few at a time: as three million parts, a million of them would
+    take three times their memory, and to join and free them at once would keep all other threads waiting."""
+    if len(writes) <= ITEMS_AT_ONCE:
+        _write_items(parts, writes.items())
+        parts += rest
+        return b"".join(parts)
+    done, items = BytesIO(), iter(writes.items())
+    while parts:
+        done.write(b"".join(parts))
+        parts.clear()
+        _write_items(parts, islice(items, ITEMS_AT_ONCE))
+    done.write(b"".join(rest))
+    return done.getvalue()
 
 
 def decode_commit(payload: bytes) -> Commit:

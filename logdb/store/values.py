@@ -49,7 +49,8 @@ class Values:
         raise MisplacedValue(f"record {gsn} does not hold version {version} of key {key!r}")
 
     def writes(self, gsn: int) -> Writes:
-        """What a commit or relocation record holds, by key and version. The last ones of `KEPT_BYTES` are kept."""
+        """What a commit or relocation record holds, by key and version. The last ones of `KEPT_BYTES` are kept, and the
+        very last one whatever its size: a scan of old versions may ask it for a million keys, one after the other."""
         if (kept := self._recent.get(gsn)) is not None:
             return kept[1]
         record, writes = self._read_record(gsn, 0), Writes()
@@ -57,14 +58,13 @@ class Values:
             writes = {(key, gsn): value for key, value in decode_commit(record.payload).writes.items()}
         elif record.tag == RELOCATION:
             writes = {(key, version): value for key, version, value in decode_relocation(record.payload)}
-        if (size := len(record.payload)) <= KEPT_BYTES:
-            recent = {**self._recent, gsn: (size, writes)}
-            size = sum(of for of, _ in recent.values())
-            for oldest in list(recent):
-                if size <= KEPT_BYTES:
-                    break
-                size -= recent.pop(oldest)[0]
-            self._recent = recent  # at once, as threads read it
+        recent = {**self._recent, gsn: (len(record.payload), writes)}
+        size = sum(of for of, _ in recent.values())
+        for oldest in list(recent)[:-1]:
+            if size <= KEPT_BYTES:
+                break
+            size -= recent.pop(oldest)[0]
+        self._recent = recent  # at once, as threads read it
         return writes
 
 

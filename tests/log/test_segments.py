@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import tracemalloc
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -325,4 +326,21 @@ def test_a_file_that_is_cut_before_it_is_mapped_is_followed_all_the_same(tmp_pat
     assert disk.lies == 0
     assert follower.read_record(2, 0).payload == b"second"
     follower.close()
+    log.close()
+
+
+def test_a_large_record_is_written_without_a_copy(tmp_path: Path) -> None:
+    payload = b"v" * (8 << 20)
+    log = LocalLog(tmp_path / "log", b"i" * 16)
+    around = [(TAG, b"before"), (TAG, payload), (TAG, b"after"), (TAG, payload)]
+    tracemalloc.start()
+    try:
+        log.append(around)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 1 << 20
+    log.close()
+    log = LocalLog(tmp_path / "log", b"i" * 16)
+    assert [(record.tag, record.payload) for record in log.scan(1, 5)] == around
     log.close()

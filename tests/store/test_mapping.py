@@ -18,7 +18,7 @@ from logdb.store import checkpoint
 from logdb.store.checkpoint import Checkpoint
 from logdb.store.mapping import KeyMap
 from logdb.store.overlay import Overlay
-from logdb.store.records import COMMIT, Commit, encode_commit
+from logdb.store.records import COMMIT, Commit, decode_commit, encode_commit
 from logdb.store.values import Values
 
 LOG_ID = b"i" * 16
@@ -203,3 +203,23 @@ def test_a_checkpoint_that_cannot_be_opened_holds_nothing_back(tmp_path: Path, m
         Checkpoint(tmp_path / "map", LOG_ID)
     assert closed
     assert str((tmp_path / "map").resolve()) not in checkpoint._environments
+
+
+def test_old_versions_of_a_large_transaction_are_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is larger than what is kept of decoded records was decoded again for each of its keys."""
+    monkeypatch.setattr("logdb.store.values.KEPT_BYTES", 1_000)
+    keys = [b"%03d" % key for key in range(300)]
+    with logdb.open(tmp_path / "db") as db:
+        old = db.multi_put(dict.fromkeys(keys, b"old value"))
+        db.multi_put(dict.fromkeys(keys, b"new"))
+        db.checkpoint()
+    with logdb.open(tmp_path / "db") as db:
+        decoded: list[bytes] = []
+
+        def decode(payload: bytes) -> Commit:
+            decoded.append(payload)
+            return decode_commit(payload)
+
+        monkeypatch.setattr("logdb.store.values.decode_commit", decode)
+        assert list(db.at(old).scan()) == [(key, b"old value") for key in keys]
+        assert len(decoded) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
+import tracemalloc
 from collections.abc import Callable
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from logdb.store import conditions
 from logdb.store.records import (
+    ITEMS_AT_ONCE,
     Commit,
     Compaction,
     Condition,
@@ -141,3 +143,23 @@ def test_decoders_meet_anything(decode: Callable[[bytes], object], data: st.Data
 @given(st.integers(0, (1 << 64) - 1), st.integers(0, (1 << 63) - 1))
 def test_txn_id(client: int, sequence: int) -> None:
     assert TxnId.parse(str(TxnId(client, sequence))) == (client, sequence)
+
+
+@pytest.mark.parametrize("reads", [[], [b"r"]])
+@pytest.mark.parametrize("count", [ITEMS_AT_ONCE - 1, ITEMS_AT_ONCE, ITEMS_AT_ONCE + 1, 3 * ITEMS_AT_ONCE])
+def test_a_commit_of_many_writes(count: int, reads: list[bytes]) -> None:
+    kinds = (b"value", None, Place(1, 2, 3, b"d" * 16))
+    commit = Commit(1, 2, {b"%d" % key: kinds[key % 3] for key in range(count)}, 7 * len(reads), reads=reads)
+    decoded = decode_commit(encode_commit(commit))
+    assert (decoded.writes, decoded.snapshot, list(decoded.reads)) == (commit.writes, commit.snapshot, reads)
+
+
+def test_a_commit_of_many_writes_takes_little_more_than_its_payload() -> None:
+    """It took three times as much, as parts."""
+    commit = Commit(1, 2, {b"%09d" % key: b"v" * 20 for key in range(50 * ITEMS_AT_ONCE)})
+    tracemalloc.start()
+    try:
+        payload = encode_commit(commit)
+        assert tracemalloc.get_traced_memory()[1] < 1.5 * len(payload)
+    finally:
+        tracemalloc.stop()

@@ -37,6 +37,8 @@ from logdb.log.segments.format import (
 STORE_SUFFIX = ".log"
 INDEX_SUFFIX = ".idx"
 ALLOCATE_BYTES = 16 << 20
+WRITE_BYTES = 1 << 20
+"""What is longer is written as it is, not copied to be written together with what is before and after it."""
 
 
 class SegmentClosed(Exception):
@@ -122,9 +124,11 @@ class Segment:
             self._disk.allocate(self._fd, self.allocated, grow)
             self.allocated += grow
 
-    def write(self, data: bytes, offset: int) -> None:
-        """Write frames at `offset` and return when they are on the medium."""
-        self._disk.write(self._fd, data, offset)
+    def write(self, frames: list[bytes], offset: int) -> None:
+        """Write frames, or parts of them, at `offset` and return when they are on the medium."""
+        for data in _pieces(frames):
+            self._disk.write(self._fd, data, offset)
+            offset += len(data)
         self._disk.sync(self._fd)
 
     def seal(self) -> None:
@@ -308,6 +312,19 @@ class Segment:
             self.offsets.byteswap()
         self.length = store_bytes
         self.indexed = count
+
+
+def _pieces(frames: list[bytes]) -> Iterator[bytes]:
+    """The same bytes in fewer pieces."""
+    start = 0
+    for position, part in enumerate(frames):
+        if len(part) > WRITE_BYTES:
+            if start < position:
+                yield b"".join(frames[start:position])
+            yield part
+            start = position + 1
+    if start < len(frames):
+        yield b"".join(frames[start:])
 
 
 def _little_endian(offsets: array[int]) -> bytes:

@@ -169,7 +169,7 @@ class SegmentStore:
             raise LogFailed(described(self.failure)) from self.failure
         try:
             for segment, offset, frames in runs:
-                segment.write(b"".join(frames), offset)
+                segment.write(frames, offset)
                 if segment is not self._segments[-1]:
                     segment.seal()
         except OSError as error:
