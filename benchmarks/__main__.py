@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from benchmarks import fresh, long_load, map_designs, mixed, report, scalog
+from benchmarks import fresh, large_transactions, long_load, map_designs, mixed, report, scalog
 from benchmarks.rounds import FULL, QUICK, interleaved
 from benchmarks.telling import telling
 from benchmarks.workloads import WORKLOADS, Stage
@@ -86,6 +86,22 @@ def mixed_run(minutes: float, where: str, keys: int, as_json: bool, scratch: Pat
         report.plot_mixed(found, to / f"mixed-{where}.png")
     if growing := [str(trend) for trend in found.trends if trend.grows]:
         raise click.ClickException("\n".join(growing))
+
+
+@main.command("large-transactions")
+@click.option("--keys", type=click.IntRange(min=100), default=FULL.keys, show_default=True)
+@click.option("--rounds", type=click.IntRange(min=1), default=large_transactions.ROUNDS, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print the seconds of each round as JSON.")
+@click.option("--dir", "scratch", type=click.Path(path_type=Path), help="Where to put the databases (on a real disk).")
+def large_transactions_run(keys: int, rounds: int, as_json: bool, scratch: Path | None) -> None:
+    """One transaction of many puts, in the order of the keys and in random order, against SQLite, LMDB and RocksDB."""
+    with tempfile.TemporaryDirectory(dir=scratch) as directory, telling(Console(stderr=True)) as tell:
+        found = large_transactions.measure(Path(directory), keys, rounds, tell)
+    if as_json:
+        click.echo(json.dumps(large_transactions.as_json(found, keys)))
+    else:
+        terminal = Console()
+        terminal.print(large_transactions.table(found, keys), width=terminal.width if terminal.is_terminal else 120)
 
 
 @main.command("scalog")

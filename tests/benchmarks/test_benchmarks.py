@@ -204,3 +204,18 @@ def test_what_the_shared_log_costs_in_processes(tmp_path: Path) -> None:
         assert result["appends_per_s"] > 1
         assert 0 < result["median_ms"] <= result["p99_ms"]
         assert set(result["cpu_us"]) == {"ordering", "storage", "client"}
+
+
+def test_large_transactions_are_measured_with_every_peer() -> None:
+    done = CliRunner().invoke(
+        main, ["large-transactions", "--keys", "100", "--rounds", "1", "--json"], catch_exceptions=False
+    )
+    assert done.exit_code == 0, done.output
+    seconds = json.loads(done.stdout)["seconds"]
+    assert set(seconds) == {"LogDB", "SQLite", "py-lmdb", "rocksdict"}
+    for name, measured in seconds.items():
+        assert {order: len(times) for order, times in measured.items()} == {
+            "sequential": 1,
+            "random": 1,
+            "scanning": int(name != "rocksdict"),
+        }
