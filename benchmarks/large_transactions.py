@@ -1,4 +1,4 @@
-"""One transaction of many puts: in the order of the keys and in random order, and with a scan of ten rows after each put."""
+"""One transaction of many puts: in order, in random order, and with a scan of ten rows after each put."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SCANNED: Final = 10
 ROUNDS: Final = 7
 VALUE: Final = bytes(100)
 Putting = Callable[[Path, Sequence[bytes], bool], None]
-"""Writes the keys in one durable transaction of a new database, and scans from each key on after its put if asked to."""
+"""Writes the keys in one durable transaction of a new database, and scans from each key on after its put if asked."""
 
 
 def with_logdb(path: Path, keys: Sequence[bytes], scans: bool) -> None:

@@ -174,8 +174,8 @@ def encode_commit(commit: Commit) -> bytes:
 
 
 def _encoded(parts: list[bytes], writes: Mapping[bytes, Value], rest: Sequence[bytes] = ()) -> bytes:
-    """`parts`, the writes, and `rest`. Many writes are joined a few at a time: as three million parts, a million of them would
-    take three times their memory, and to join and free them at once would keep all other threads waiting."""
+    """`parts`, the writes, and `rest`. Many writes are joined a few at a time: as three million parts, a million of
+    them would take three times their memory, and to join and free them at once would stop all other threads."""
     if len(writes) <= ITEMS_AT_ONCE:
         _write_items(parts, writes.items())
         parts += rest
