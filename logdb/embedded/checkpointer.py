@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
+from logdb.embedded.pacing import Pacer
 from logdb.log.contract import OrderedLog
 from logdb.store.checkpoint import Checkpoint
 from logdb.store.overlay import Overlay
 from logdb.txn.coordinator import Coordinator
 from logdb.txn.ledger import StateRow
+
+SUFFIX_RECORDS: Final = 150_000
+SUFFIX_BYTES: Final = 512 << 20
+"""A checkpoint is due when the log has grown by more than this since the last one: an opening replays it."""
+RETRY_S: Final = 1.0
+"""A checkpoint that failed is tried again after so long."""
+
+
+logger = logging.getLogger("logdb")
 
 
 class Ordering(Protocol):
@@ -26,17 +38,21 @@ class Ordering(Protocol):
 
 
 class Checkpointer:
-    """Writes checkpoints, one at a time; in a thread of its own when the overlay has grown past `overlay_bytes`.
+    """Writes checkpoints, one at a time; in a thread of its own when the overlay has grown past `overlay_bytes`, or the
+    log by what takes long to replay.
 
     A checkpoint that failed (a full disk) leaves the overlay where it was, readable, and is finished first next time.
+    `pacer`: how long commits wait for it.
     """
 
     def __init__(self, host: Ordering, checkpoint: Checkpoint, overlay_bytes: int) -> None:
         self._host, self._checkpoint, self.overlay_bytes = host, checkpoint, overlay_bytes
-        self._one_at_a_time = threading.Lock()
+        self.pacer = Pacer(overlay_bytes)
+        self._one_at_a_time, self._starting = threading.Lock(), threading.Lock()
         self._unfinished: tuple[int, Overlay, list[StateRow]] | None = None
         self._thread: threading.Thread | None = None
-        self.failure: BaseException | None = None
+        self._begun = checkpoint.covers
+        self._is_failing, self._failed_at = False, -RETRY_S
 
     def run(self, progress: Callable[[int], None] | None = None) -> int:
         """Write a checkpoint of all that is applied; returns the GSN that it covers. `progress` hears of keys written.
@@ -55,25 +71,33 @@ class Checkpointer:
                 target = host.coordinator.applied
                 try:
                     self._unfinished = target, host.coordinator.map.freeze(), host.coordinator.unsaved()
+                    self._begun = target
                 except BaseException as error:
                     host.stop(f"it was interrupted at the beginning of a checkpoint ({error!r})")
                     raise
             self._finish(progress)
             return target
 
-    def relieve(self) -> None:
-        """Called after a commit: when the overlay is too large, have a checkpoint written."""
-        if self._host.coordinator.map.active.size < self.overlay_bytes:
-            return
-        thread = self._thread
-        if thread is None or not thread.is_alive():
-            self._thread = thread = threading.Thread(target=self._run_aside, name="logdb-checkpoint", daemon=True)
-            thread.start()
+    def is_due(self) -> bool:
+        """Whether the overlay, or what an opening would have to replay, has grown large."""
+        coordinator, begun = self._host.coordinator, self._begun
+        return (
+            coordinator.map.active.size > self.overlay_bytes
+            or coordinator.applied - begun > SUFFIX_RECORDS
+            or self._host.log.size(begun + 1) > SUFFIX_BYTES
+        )
 
-    @property
-    def is_behind(self) -> bool:
-        """Whether the overlay has grown far past its size while checkpoints can be written."""
-        return self._host.coordinator.map.active.size > 2 * self.overlay_bytes and self.failure is None
+    def relieve(self) -> None:
+        """Called after a commit: have a checkpoint written if one is due."""
+        if not self.is_due():
+            return
+        with self._starting:
+            thread = self._thread
+            if thread is None or not thread.is_alive():
+                if time.monotonic() < self._failed_at + RETRY_S:
+                    return
+                self._thread = thread = threading.Thread(target=self._run_aside, name="logdb-checkpoint", daemon=True)
+                thread.start()
 
     def join(self) -> None:
         """Wait for the checkpoint under way, if there is one."""
@@ -83,19 +107,29 @@ class Checkpointer:
 
     def _run_aside(self) -> None:
         try:
-            self.run()
-            self.failure = None
+            while self.is_due():
+                self.run()
         except Exception as error:
-            self.failure = error
+            if not self._is_failing:
+                logger.warning("checkpoint failed; it is tried again: %s", error)
+            self._is_failing, self._failed_at = True, time.monotonic()
+        else:
+            self._is_failing = False
 
     def _finish(self, progress: Callable[[int], None] | None) -> None:
         assert self._unfinished is not None
         target, frozen, state = self._unfinished
-        self._host.log.wait_durable(target)
-        self._checkpoint.begin(target)
-        for count in self._checkpoint.write(frozen):
-            if progress is not None:
-                progress(count)
-        self._checkpoint.finish(target, state)
+        keys = max(len(frozen.newest), 1)
+        self.pacer.begin(frozen.size)
+        try:
+            self._host.log.wait_durable(target)
+            self._checkpoint.begin(target)
+            for count in self._checkpoint.write(frozen):
+                self.pacer.took(frozen.size * count / keys)
+                if progress is not None:
+                    progress(count)
+            self._checkpoint.finish(target, state)
+        finally:
+            self.pacer.end()
         self._host.coordinator.map.thaw()
         self._unfinished = None

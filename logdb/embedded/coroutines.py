@@ -37,6 +37,9 @@ HANDOVER_S: Final = 0.0005
 """A sync that takes no longer costs the loop hardly more than to hand it to the thread and back."""
 
 
+DELAY_S: Final = 0.002
+"""So often it is seen, at the end, whether all have been told who had to wait."""
+
 TURN_KEYS: Final = 1_000
 """After reading so many keys (or as many KiB), which takes about a millisecond, the others have their turn."""
 BATCH_KEYS: Final = 100
@@ -63,7 +66,8 @@ class Acknowledgements:
 
     def __init__(self, host: EmbeddedHost, *, in_loop: bool) -> None:
         self._host, self._in_loop = host, in_loop
-        self._waiting: list[tuple[int, Told]] = []
+        self._waiting: list[tuple[int, int, Told]] = []
+        self._delayed = 0
         self._syncing = False
         self._took_s = math.inf
         self._jobs: SimpleQueue[tuple[asyncio.AbstractEventLoop, int] | None] = SimpleQueue()
@@ -89,12 +93,12 @@ class Acknowledgements:
         self.tell(gsn, told)
         return future
 
-    def tell(self, gsn: int, told: Told) -> None:
-        """Call `told` when `gsn` is durable."""
+    def tell(self, gsn: int, told: Told, first: int = 0) -> None:
+        """Call `told` when `gsn` is durable, and what the caller has committed since `first` may be acknowledged."""
         if self._host.log.durable >= gsn:
-            told(None)
+            self._acknowledge(first or gsn, gsn, told)
             return
-        self._waiting.append((gsn, told))
+        self._waiting.append((first or gsn, gsn, told))
         if not self._syncing:
             # Not before the coroutines that are ready now have had their turn: their commits ride along.
             self._syncing = True
@@ -104,14 +108,16 @@ class Acknowledgements:
     async def close(self) -> None:
         """End the thread. What waits is answered first."""
         while self._waiting:
-            await asyncio.gather(self.wait(self._waiting[-1][0], None), return_exceptions=True)
+            await asyncio.gather(self.wait(self._waiting[-1][1], None), return_exceptions=True)
+        while self._delayed:
+            await asyncio.sleep(DELAY_S)
         if self._thread is not None:
             self._jobs.put(None)
             self._thread.join()
 
     def _sync(self, loop: asyncio.AbstractEventLoop) -> None:
-        last = max([gsn for gsn, _ in self._waiting])
-        if self._in_loop and self._took_s < HANDOVER_S and not self._host.overloaded:
+        last = max([gsn for _, gsn, _ in self._waiting])
+        if self._in_loop and self._took_s < HANDOVER_S:
             self._answer(loop, self._flush(last))
             return
         if self._thread is None:
@@ -131,7 +137,6 @@ class Acknowledgements:
         begun = time.perf_counter()
         try:
             self._host.log.wait_durable(last)
-            self._host.relieve()
         except BaseException as error:
             return error
         finally:
@@ -141,16 +146,32 @@ class Acknowledgements:
     def _answer(self, loop: asyncio.AbstractEventLoop, failure: BaseException | None) -> None:
         durable = self._host.log.durable
         waiting, self._waiting = self._waiting, []
-        for gsn, told in waiting:
+        for first, gsn, told in waiting:
             if gsn <= durable:
-                told(None)
+                self._acknowledge(first, gsn, told)
             elif failure is None:
-                self._waiting.append((gsn, told))
+                self._waiting.append((first, gsn, told))
             else:
                 told(self._host.outcome_unknown(gsn, failure) if isinstance(failure, LogFailed) else failure)
         self._syncing = bool(self._waiting)
         if self._syncing:
             self._sync(loop)
+
+
+    def _acknowledge(self, first: int, gsn: int, told: Told) -> None:
+        """Tell of what is durable, as soon as the pacer lets it."""
+        pacer = self._host.pacer
+        if pacer is None or not (left := pacer.owed(first, gsn)):
+            told(None)
+            return
+
+        def paid() -> None:
+            self._delayed -= 1
+            pacer.paid(gsn)
+            told(None)
+
+        self._delayed += 1
+        asyncio.get_running_loop().call_later(left, paid)
 
 
 class CoroutineFeed:

@@ -32,6 +32,7 @@ from logdb.embedded.directory import Directory
 from logdb.embedded.feed import Feed
 from logdb.embedded.follower import follow
 from logdb.embedded.holds import held
+from logdb.embedded.pacing import Pacer
 from logdb.errors import (
     ConflictError,
     Corruption,
@@ -51,6 +52,7 @@ from logdb.log.segments.disk import described
 from logdb.store.checkpoint import Checkpoint, check_tables, is_open
 from logdb.store.limits import INLINE_VALUE_BYTES, MAX_TRANSACTION_BYTES, check_label
 from logdb.store.mapping import KeyMap, Rows
+from logdb.store.overlay import ENTRY_BYTES
 from logdb.store.records import (
     COMMIT,
     DECISION,
@@ -78,10 +80,13 @@ T = TypeVar("T")
 logger = logging.getLogger("logdb")
 
 OVERLAY_BYTES = 128 << 20
-REPLAY_BYTES = 4 * OVERLAY_BYTES
-"""A replay has the process to itself, and is done sooner without checkpoints in between."""
+REPLAY_OVERLAYS = 3
+"""A replay has the process to itself: it takes a checkpoint when it has filled so many overlays, which the suffix that
+a kill leaves does not."""
 REPLAY_STRETCH = 50_000
 """A checkpoint may be taken after so many records of the replay at the opening."""
+LOOK_EVERY = 1_024
+"""After so many records it is seen whether the log has grown by so much that a checkpoint is due."""
 SHORT_ROWS = 256
 """A scan of no more rows is read at once."""
 NO_LARGE: Sequence[bytes] = ()
@@ -226,10 +231,12 @@ class EmbeddedHost:
             stop = min(end, coordinator.applied + REPLAY_STRETCH + 1)
             with self.order_lock:
                 coordinator.replay(log.scan(coordinator.applied + 1, stop))
-            if coordinator.map.active.size > REPLAY_BYTES:
+            if coordinator.map.active.size > REPLAY_OVERLAYS * self.overlay_bytes:
                 self.checkpoint()
             if progress is not None:
                 progress(stop - first, end - first)
+        if self._checkpointer is not None:
+            self._checkpointer.relieve()
 
     @property
     def log_id(self) -> bytes:
@@ -520,8 +527,12 @@ class EmbeddedHost:
                 if self._stop_unless_applied(error) and isinstance(error, Exception):
                     raise OutcomeUnknown(str(TxnId(client, sequence)), f"its decision failed ({error})") from error
                 raise
-        if self.coordinator.map.active.size > self.overlay_bytes and self._checkpointer is not None:
-            self._checkpointer.relieve()
+            checkpointer, active = self._checkpointer, self.coordinator.map.active.size
+            if checkpointer is not None and checkpointer.pacer.is_pressed:
+                size = len(payload) + ENTRY_BYTES * len(writes)
+                checkpointer.pacer.charge(gsn, size, active, self.log.sync_s)
+        if checkpointer is not None and (active > self.overlay_bytes or large or not gsn % LOOK_EVERY):
+            checkpointer.relieve()
         return gsn, verdict
 
     def _append_values(
@@ -543,8 +554,8 @@ class EmbeddedHost:
             self.log.wait_durable(gsn)
         except LogFailed as error:
             raise self.outcome_unknown(gsn, error) from error
-        if self.overloaded:
-            self.relieve()
+        if self._checkpointer is not None:
+            self._checkpointer.pacer.wait(gsn)
 
     def settle(self, gsn: int) -> None:
         """As `acknowledge`, for what is no commit. Raises Unavailable."""
@@ -788,17 +799,17 @@ class EmbeddedHost:
         except Exception as error:
             raise self._explained(error, self.coordinator.applied) from error
 
-    def relieve(self) -> None:
-        """Have a checkpoint written if the overlay has grown large, and wait for it if it has grown far too large."""
-        if self._checkpointer is not None:
-            self._checkpointer.relieve()
-            if self.overloaded:
-                self._checkpointer.join()
-
     @property
-    def overloaded(self) -> bool:
-        """Whether writers should wait for the checkpoint under way (`relieve` does), lest memory runs out."""
-        return self._checkpointer is not None and self._checkpointer.is_behind
+    def pacer(self) -> Pacer | None:
+        """What commits wait for beside the disk."""
+        return None if self._checkpointer is None else self._checkpointer.pacer
+
+    def relieve(self) -> None:
+        """Have a checkpoint written if the overlay has grown large, and wait for it: for who has time."""
+        checkpointer = self._checkpointer
+        if checkpointer is not None and checkpointer.is_due():
+            checkpointer.relieve()
+            checkpointer.join()
 
     def compact(self, before: int | None, progress: Callable[[int], None] | None = None) -> Compacted:
         """Drop what only reads before `before` (None: the newest version) could see, as far as pins, readers of this

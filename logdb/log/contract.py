@@ -231,6 +231,9 @@ class OrderedLog(Log, Protocol):
     durable: int
     """The last GSN that is durable, with all before it."""
 
+    sync_s: float
+    """How long a sync takes: a running median, in seconds."""
+
     def order(self, records: Sequence[Record]) -> int:
         """Give the records consecutive GSNs and return the first. Raises Unavailable, LogFailed."""
 
@@ -248,6 +251,15 @@ class OrderedLog(Log, Protocol):
 
     def end(self) -> int:
         """The GSN that the next record will get."""
+
+    def size(self, first: int = 0) -> int:
+        """The bytes of the log's files, from the one that holds record `first` on."""
+
+    def begin_file(self) -> int:
+        """Let the next record begin a file, so that `trim` can remove all before it; returns its GSN.
+
+        Raises Unavailable, LogFailed.
+        """
 
     def left_by_trim(self, gsn: int) -> int:
         """The oldest GSN that `trim(gsn)` would leave on the medium: it removes whole files."""

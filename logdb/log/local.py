@@ -30,6 +30,9 @@ from logdb.log.segments.store import SEGMENT_BYTES
 from logdb.log.stamps import Stamps
 
 FOLLOW_INTERVAL_S = 0.002
+LEAST_BYTES = 1 << 20
+"""A file begins with so much room, and gets as much again when that is full: a small log stays small."""
+MEDIAN_STEP = 1.05
 
 
 class LocalLog:
@@ -47,7 +50,13 @@ class LocalLog:
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
         self.store = SegmentStore(
-            directory, log_id, writable=writable, follow=follow, segment_bytes=segment_bytes, disk=disk
+            directory,
+            log_id,
+            writable=writable,
+            follow=follow,
+            segment_bytes=segment_bytes,
+            least_bytes=LEAST_BYTES,
+            disk=disk,
         )
         # Who only reads also follows a writer that comes later.
         self._follow, self._writable = not writable, writable
@@ -59,6 +68,7 @@ class LocalLog:
         self._refusal = None if writable else "the log is open for reading only"
         self._closed = False
         self.durable = self.store.durable_end - 1
+        self.sync_s = 0.001
         self._stamps = Stamps(self.store.time(self.durable) if self.durable >= self.store.base else 0, clock)
         own(self)
 
@@ -122,8 +132,11 @@ class LocalLog:
         """Sync all that is ordered."""
         with self._lock:
             taken = self.store.take()
+        begun = time.perf_counter()
         self.store.flush(taken)
         self.durable = self.store.durable_end - 1
+        # One step up or down for each sync ends where as many are longer as are shorter.
+        self.sync_s *= MEDIAN_STEP if time.perf_counter() - begun > self.sync_s else 1 / MEDIAN_STEP
 
     def _leave(self, caller: _Caller) -> None:
         """Leave the queue; a leader wakes those whose records it synced, and one who waits for more leads next.
@@ -219,6 +232,20 @@ class LocalLog:
 
     def end(self) -> int:
         return self.store.end
+
+    def size(self, first: int = 0) -> int:
+        return self.store.size(first)
+
+    def begin_file(self) -> int:
+        with self._lock:
+            if self._refusal is not None:
+                raise LogFailed(self._refusal)
+            try:
+                self.store.begin_file()
+            except LogFailed:
+                self._advanced.notify_all()
+                raise
+            return self.store.end
 
     def left_by_trim(self, gsn: int) -> int:
         return self.store.left_by_trim(gsn)

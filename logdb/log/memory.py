@@ -31,6 +31,7 @@ class MemoryLog:
         self._advanced = threading.Condition()
         self._closed = False
         self.durable = 0
+        self.sync_s = 0.0
 
     def order(self, records: Sequence[Record]) -> int:
         with self._advanced:
@@ -91,6 +92,12 @@ class MemoryLog:
 
     def end(self) -> int:
         return len(self._records) + 1
+
+    def size(self, first: int = 0) -> int:
+        return sum([len(record.payload) for record in self._records[max(first, 1) - 1 :] if record is not None])
+
+    def begin_file(self) -> int:
+        return self.end()
 
     def left_by_trim(self, gsn: int) -> int:
         return gsn

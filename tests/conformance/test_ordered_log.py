@@ -107,6 +107,19 @@ def test_trimming(log: OrderedLog) -> None:
     assert log.read_record(11, 0).payload == b"0"
 
 
+def test_a_trim_takes_all_before_a_file_that_was_begun(log: OrderedLog) -> None:
+    log.append([(1, b"x" * 1_000)] * 3)
+    full = log.size()
+    assert full >= 3_000
+    assert log.begin_file() == log.begin_file() == 4
+    log.append([(1, b"y")])
+    assert log.size(4) < 1_000 < log.size(1)
+    log.trim(4)
+    assert log.left_by_trim(4) == log.oldest() == 4
+    assert log.size() < full / 2
+    assert log.read_record(4, 0).payload == b"y"
+
+
 def test_a_scan_that_a_trim_overtakes(log: OrderedLog) -> None:
     """All that it gives is right; it goes on to the end or says Trimmed, and never leaves a record out."""
     for _ in range(20):

@@ -194,7 +194,6 @@ def test_a_checkpoint_during_the_replay_hides_nothing(tmp_path: Path, monkeypatc
         expected = dict(db.scan())
         shutil.copytree(tmp_path, tmp_path / "copy", ignore=shutil.ignore_patterns("map", "copy"))
     monkeypatch.setattr(host, "REPLAY_STRETCH", 100)
-    monkeypatch.setattr(host, "REPLAY_BYTES", 1)
     with open_database(tmp_path / "copy", overlay_bytes=1) as replayed:
         assert dict(replayed.scan()) == expected
         assert replayed.version >= 601
@@ -378,7 +377,6 @@ def test_a_rebuild_of_a_trimmed_log_that_was_killed_goes_on(tmp_path: Path, monk
         assert dict(db.scan()) == expected
         version = db._host.coordinator.compacted_at
     monkeypatch.setattr(host, "REPLAY_STRETCH", 10)
-    monkeypatch.setattr(host, "REPLAY_BYTES", 1)
     shutil.rmtree(tmp_path / "db" / "map")
 
     class KilledError(Exception):

@@ -179,10 +179,18 @@ class SegmentStore:
         self.durable_end = end
         self._taken = []
 
-    def _room_for(self, segment: Segment, size: int) -> Segment:
-        """The segment that takes `size` more bytes: this one with more blocks, or the next."""
+    def begin_file(self) -> None:
+        """Let the next record begin a segment. Serialized with `append`. Raises Unavailable, LogFailed."""
+        if self.failure is not None:
+            raise LogFailed(described(self.failure)) from self.failure
+        segment = self._segments[-1]
+        if segment.offsets:
+            self._room_for(segment, 0, begin=True)
+
+    def _room_for(self, segment: Segment, size: int, *, begin: bool = False) -> Segment:
+        """The segment that takes `size` more bytes: this one with more blocks, or the next, which `begin` demands."""
         try:
-            if segment.length + size <= self._segment_bytes or not segment.offsets:
+            if not begin and (segment.length + size <= self._segment_bytes or not segment.offsets):
                 segment.make_room(size)
                 return segment
             new = self._new_segment(self.end, size)
@@ -270,6 +278,10 @@ class SegmentStore:
                 if end > self.durable_end and not self._closed:
                     self._follow_to(end)
         return self.durable_end
+
+    def size(self, first: int) -> int:
+        """The bytes of the files, from the one that holds record `first` on."""
+        return sum([segment.length for segment in self._segments if segment.end > first])
 
     def left_by_trim(self, lsn: int) -> int:
         """The oldest record that the files would still have after `trim(lsn)`."""

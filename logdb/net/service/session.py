@@ -576,7 +576,9 @@ class Session:
         """Have what was submitted made durable, all of it together, and answer then."""
         unsynced, self._unsynced = self._unsynced, []
         self._syncs += 1
-        self._coroutines.acknowledgements.tell(unsynced[-1].gsn, functools.partial(self._synced, unsynced))
+        self._coroutines.acknowledgements.tell(
+            unsynced[-1].gsn, functools.partial(self._synced, unsynced), unsynced[0].gsn
+        )
 
     def _synced(self, unsynced: list[Written], failure: BaseException | None) -> None:
         self._syncs -= 1

@@ -1,0 +1,266 @@
+"""Writers beside a checkpoint: slowed early and in proportion, never stopped, whatever face they use."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import logdb
+from logdb.embedded import EmbeddedHost, checkpointer
+from logdb.embedded.pacing import MOST_SYNCS, ROOM, Pacer
+from logdb.store.checkpoint import Checkpoint
+from logdb.store.overlay import Overlay
+from tests.embedded.opening import on_coroutines, open_database
+from tests.net.serving import Served
+
+OVERLAY = 100_000
+SYNC_S = 0.002
+
+
+class Held:
+    """Checkpoints begin and get no further until `release`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun, self._released = threading.Event(), threading.Event()
+        write = Checkpoint.write
+
+        def held(checkpoint: Checkpoint, overlay: Overlay) -> Iterator[int]:
+            self.begun.set()
+            self._released.wait()
+            yield from write(checkpoint, overlay)
+
+        monkeypatch.setattr(Checkpoint, "write", held)
+
+    def release(self) -> None:
+        self._released.set()
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
+    held = Held(monkeypatch)
+    yield held
+    held.release()
+
+
+def batches(count: int) -> list[dict[bytes, bytes]]:
+    """Each fills a tenth of an overlay."""
+    return [{b"%05d %02d" % (number, place): b"v" * 150 for place in range(25)} for number in range(count)]
+
+
+def within_a_minute(work: Callable[[], None]) -> bool:
+    done = threading.Event()
+
+    def run() -> None:
+        work()
+        done.set()
+
+    threading.Thread(target=run, daemon=True).start()
+    return done.wait(60)
+
+
+def test_a_thread_writes_on_while_a_checkpoint_hangs(tmp_path: Path, held: Held) -> None:
+    """It had waited for the end of the checkpoint, 23 s long, when twice the overlay was in memory."""
+    with open_database(tmp_path, overlay_bytes=OVERLAY) as db:
+
+        def write() -> None:
+            for batch in batches(35):
+                db.multi_put(batch)
+
+        assert within_a_minute(write)
+        assert held.begun.is_set()
+        held.release()
+
+
+def test_coroutines_write_on_while_a_checkpoint_hangs(tmp_path: Path, held: Held) -> None:
+    with open_database(tmp_path, overlay_bytes=OVERLAY) as db:
+
+        async def write() -> None:
+            aio = on_coroutines(db)
+            for batch in batches(35):
+                await asyncio.gather(*[aio.put(key, value) for key, value in batch.items()])
+
+        assert within_a_minute(lambda: asyncio.run(write()))
+        assert held.begun.is_set()
+        held.release()
+
+
+def test_clients_write_on_while_a_checkpoint_hangs(
+    tmp_path: Path, held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = EmbeddedHost.open
+    monkeypatch.setattr(EmbeddedHost, "open", lambda path, **options: opened(path, **options, overlay_bytes=OVERLAY))
+    served = Served(tmp_path)
+    try:
+        with logdb.connect(served.address) as db:
+
+            def write() -> None:
+                for batch in batches(35):
+                    db.multi_put(batch)
+
+            assert within_a_minute(write)
+            assert held.begun.is_set()
+    finally:
+        held.release()
+        served.close()
+
+
+def test_what_waits_for_the_checkpoint_is_acknowledged_at_the_end(tmp_path: Path, held: Held) -> None:
+    async def write(db: logdb.Database) -> list[int]:
+        aio = on_coroutines(db)
+        pending = [asyncio.ensure_future(aio.multi_put(batch)) for batch in batches(30)]
+        await asyncio.sleep(0)
+        held.release()
+        await aio.close()
+        return await asyncio.gather(*pending)
+
+    with open_database(tmp_path, overlay_bytes=OVERLAY) as db:
+        versions = asyncio.run(write(db))
+        assert versions == sorted(versions)
+        assert len(versions) == 30
+
+
+def test_a_checkpoint_is_due_when_the_log_has_grown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the overlay counted: large values made a suffix of any length, and so did commits that aborted."""
+    monkeypatch.setattr(checkpointer, "SUFFIX_RECORDS", 2_000)
+    monkeypatch.setattr(checkpointer, "SUFFIX_BYTES", 1 << 20)
+
+    def covers(db: logdb.Database) -> int:
+        host = db._host
+        assert isinstance(host, EmbeddedHost)
+        assert host._checkpointer is not None
+        host._checkpointer.join()
+        assert host.coordinator.map.checkpoint is not None
+        return host.coordinator.map.checkpoint.covers
+
+    with open_database(tmp_path / "large", overlay_bytes=1 << 30, segment_bytes=100_000) as db:
+        for _ in range(20):
+            db.put(b"large", b"l" * 100_000)
+        assert covers(db) > 0
+    with open_database(tmp_path / "aborted", overlay_bytes=1 << 30, segment_bytes=100_000) as db:
+        for _ in range(5_000):
+            db._host.submit({b"never": b"1"}, conditions=[logdb.exists(b"never")])
+        assert covers(db) > 2_000
+
+
+# ---- the pacer by itself, in a time of its own
+
+
+class Time:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def time() -> Time:
+    return Time()
+
+
+@pytest.fixture
+def pacer(time: Time) -> Pacer:
+    return Pacer(OVERLAY, time)
+
+
+def waited(pacer: Pacer, time: Time, size: int, active: int) -> float:
+    pacer.charge(1, size, active, SYNC_S)
+    left = pacer.owed(1, 1)
+    time.now += left
+    pacer.paid(1)
+    return left
+
+
+def test_without_a_checkpoint_nothing_waits(pacer: Pacer, time: Time) -> None:
+    assert waited(pacer, time, 50_000, 10 * OVERLAY) == 0
+    pacer.begin(OVERLAY)
+    assert waited(pacer, time, 50_000, 0) > 0
+    pacer.end()
+    assert waited(pacer, time, 50_000, 0) == 0
+
+
+def test_who_writes_more_waits_longer_and_the_fuller_the_longer(pacer: Pacer, time: Time) -> None:
+    pacer.begin(OVERLAY)
+    waits = []
+    for active in (0, OVERLAY // 2, OVERLAY, int(1.25 * OVERLAY)):
+        waits += [waited(pacer, time, 10, active), waited(pacer, time, 100, active)]
+    small, large = waits[::2], waits[1::2]
+    assert small == sorted(small)
+    assert len(set(small)) == len(small)
+    assert [wait / 10 for wait in large] == pytest.approx(small, rel=1e-6)
+
+
+def test_no_call_waits_longer_than_ten_syncs(pacer: Pacer, time: Time) -> None:
+    pacer.begin(OVERLAY)
+    for _ in range(50):
+        pacer.charge(1, 10 * OVERLAY, int(ROOM * OVERLAY), SYNC_S)
+        assert pacer.owed(1, 1) <= MOST_SYNCS * SYNC_S + 1e-9
+
+
+def test_a_small_commit_does_not_wait_for_a_large_one(pacer: Pacer) -> None:
+    pacer.begin(OVERLAY)
+    pacer.charge(1, 500, 0, 1.0)
+    pacer.charge(2, 5, 0, 1.0)
+    large, small = pacer.owed(1, 1), pacer.owed(2, 2)
+    assert 0 < small < large / 10
+
+
+def test_the_time_that_a_commit_took_counts(pacer: Pacer, time: Time) -> None:
+    pacer.begin(OVERLAY)
+    pacer.charge(1, 100, 0, 1.0)
+    time.now += 1.0
+    assert pacer.owed(1, 1) == 0
+
+
+def test_merging_that_is_behind_slows_writers_too(pacer: Pacer, time: Time) -> None:
+    pacer.merged(0.4)
+    assert not pacer.is_pressed
+    pacer.merged(1.0)
+    assert pacer.is_pressed
+    slow = waited(pacer, time, 100, 0)
+    pacer.merged(2.0)
+    assert waited(pacer, time, 100, 0) == pytest.approx(2 * slow)
+    pacer.merged(0.0)
+    assert not pacer.is_pressed
+
+
+@pytest.mark.parametrize("drain", [10_000, 50_000, 400_000, 5_000_000], ids=lambda drain: f"{drain} bytes/s")
+@pytest.mark.parametrize("writers", [1, 8])
+def test_memory_is_bounded_and_writers_go_as_fast_as_checkpoints(drain: int, writers: int) -> None:
+    """Writers that could bring 1.25 MB a second, and checkpoints of any speed."""
+    time = Time()
+    pacer = Pacer(OVERLAY, time)
+    size, syncing = 2_500 // writers, [time.now] * writers
+    active = frozen = written = gsn = 0
+    waits: dict[int, int] = {}
+    most = 0.0
+    begun = time.now
+    while time.now < begun + 120:
+        time.now += 0.001
+        if frozen > 0:
+            frozen -= drain // 1_000
+            pacer.took(drain // 1_000)
+            if frozen <= 0:
+                pacer.end()
+        if frozen <= 0 and active > OVERLAY:
+            frozen, active = active, 0
+            pacer.begin(frozen)
+        for number in range(writers):
+            if syncing[number] <= time.now:
+                pacer.paid(waits.pop(number, 0))
+                gsn += 1
+                active += size
+                written += size
+                left = 0.0
+                if pacer.is_pressed:
+                    pacer.charge(gsn, size, active, SYNC_S)
+                    left = pacer.owed(gsn, gsn)
+                    waits[number] = gsn
+                syncing[number] = time.now + max(left, SYNC_S)
+        most = max(most, (active + max(frozen, 0)) / OVERLAY)
+    assert most < 5
+    assert written / 120 > 0.8 * min(drain, 1_250_000)
