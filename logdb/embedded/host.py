@@ -124,6 +124,7 @@ class EmbeddedHost:
         self._one_compaction = threading.Lock()
         self._one_close = threading.Lock()
         self._stopped: str | None = None
+        self.on_stop: Callable[[], object] = list
         self.forked_from = 0
         own(self)
 
@@ -522,6 +523,7 @@ class EmbeddedHost:
             except (Unavailable, ReadOnly, DatabaseClosed, TransactionTooLarge):
                 raise
             except LogFailed as error:
+                self.stop(f"its log failed ({error})")
                 raise Unavailable(self._failure_text(error)) from error
             except BaseException as error:
                 if self._stop_unless_applied(error) and isinstance(error, Exception):
@@ -562,12 +564,12 @@ class EmbeddedHost:
         try:
             self.log.wait_durable(gsn)
         except LogFailed as error:
-            self._stopped = f"its log failed ({error})"
+            self.stop(f"its log failed ({error})")
             raise Unavailable(self._failure_text(error)) from error
 
     def outcome_unknown(self, gsn: int, error: Exception) -> OutcomeUnknown:
         """The error for a commit record at `gsn` that did not become durable."""
-        self._stopped = f"its log failed ({error})"
+        self.stop(f"its log failed ({error})")
         with self.order_lock:
             found = self.coordinator.ledger.id_at(gsn)
         return OutcomeUnknown("" if found is None else str(TxnId(*found)), self._failure_text(error))
@@ -657,6 +659,7 @@ class EmbeddedHost:
         except Unavailable:
             raise
         except LogFailed as error:
+            self.stop(f"its log failed ({error})")
             raise Unavailable(self._failure_text(error)) from error
         except BaseException as error:
             self._stop_unless_applied(error)
@@ -672,8 +675,15 @@ class EmbeddedHost:
 
     def stop(self, why: str) -> None:
         """Take no more writes and checkpoints: what is in memory no longer follows from the log. What is in the log is
-        safe."""
-        self._stopped = why
+        safe. `on_stop` is called, by whichever thread this is."""
+        if self._stopped is None:
+            self._stopped = why
+            self.on_stop()
+
+    @property
+    def why_stopped(self) -> str | None:
+        """Why no more writes are taken, if the database must be opened again for that."""
+        return self._stopped
 
     def check_running(self) -> None:
         """Raises Unavailable after `stop`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -117,6 +118,54 @@ def test_a_server_starts_and_stops(tmp_path: Path, number: int) -> None:
     rest, told = server.communicate(timeout=60)
     assert (server.returncode, rest, told) == (0, "", "")
     assert ask("get", "--db", tmp_path / "db", "a") == "1\n"
+
+
+UNDECIDED = """
+from logdb.txn.coordinator import Coordinator
+from logdb_cli import main
+
+def deliver(self, gsn, commit, right=Coordinator.deliver):
+    if b"bad" in commit.writes:
+        raise MemoryError("planted")
+    return right(self, gsn, commit)
+
+Coordinator.deliver = deliver
+main()
+"""
+
+
+@pytest.mark.parametrize("cause", ["the log fails", "a decision fails"])
+def test_a_server_that_can_take_no_more_writes_ends(tmp_path: Path, cause: str) -> None:
+    """A supervisor starts it again, and that mends it."""
+    db = tmp_path / "db"
+    run = ["-c", UNDECIDED] if cause == "a decision fails" else ["-m", "logdb_cli"]
+    server = subprocess.Popen(
+        [sys.executable, *run, "serve", "--db", db, "--listen", "127.0.0.1:0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert server.stdout is not None
+    endpoint = server.stdout.readline().split()[-1]
+    assert ask("put", "--endpoints", endpoint, "a", "1") == "version 1\n"
+    if cause == "the log fails":
+        resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (0, 0))
+    assert "outcome" in ask("put", "--endpoints", endpoint, "bad", "1", code=3)
+    _, told = server.communicate(timeout=60)
+    assert server.returncode == 3
+    assert told.splitlines()[-1].startswith(f"error: the server has ended since {db} takes no more writes: ")
+    assert "start the server again" in told
+    server = serving(db, "--listen", endpoint)
+    assert server.stdout is not None
+    assert server.stdout.readline().startswith("ready: ")
+    try:
+        assert ask("get", "--endpoints", endpoint, "a") == "1\n"
+        if cause == "a decision fails":
+            assert ask("get", "--endpoints", endpoint, "bad") == "1\n"
+        assert ask("put", "--endpoints", endpoint, "b", "2").startswith("version ")
+    finally:
+        server.terminate()
+        server.communicate(timeout=60)
 
 
 def test_where_a_server_does_not_listen(tmp_path: Path, endpoint: str) -> None:

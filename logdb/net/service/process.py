@@ -12,6 +12,7 @@ from pathlib import Path
 
 from logdb.embedded import EmbeddedHost
 from logdb.embedded.coroutines import CoroutineHost
+from logdb.errors import OutcomeUnknown, Unavailable
 from logdb.net.connections import raise_open_files
 from logdb.net.security.gate import Gate, Security
 from logdb.net.service.addresses import parsed
@@ -36,7 +37,7 @@ def serve(
 ) -> None:
     """Serve the database in a directory until SIGTERM or SIGINT. `ready` hears the address, `progress` of the replay.
 
-    Raises as `logdb.open`, Unavailable.
+    Raises as `logdb.open`; Unavailable, also when the database takes no more writes until it is opened again.
     """
     asyncio.run(_serve(path, listen, gate, ready, progress))
 
@@ -47,7 +48,9 @@ async def _serve(
     raise_open_files()
     with _told_to_stop() as told:
         opening = functools.partial(EmbeddedHost.open, path, read_only=False, create=True, progress=progress)
-        host = CoroutineHost(await asyncio.to_thread(opening), sync_in_loop=True)
+        database = await asyncio.to_thread(opening)
+        host = CoroutineHost(database, sync_in_loop=True)
+        database.on_stop = functools.partial(asyncio.get_running_loop().call_soon_threadsafe, told.set)
         try:
             server = Server(host, gate)
             port = await server.start(listen)
@@ -58,7 +61,13 @@ async def _serve(
             log.info("stopping: answering what was taken")
             await server.stop()
         finally:
-            await host.close()
+            with contextlib.suppress(*(() if database.why_stopped is None else (OutcomeUnknown,))):
+                await host.close()
+        if database.why_stopped is not None:
+            raise Unavailable(
+                f"the server has ended since {path} takes no more writes: {database.why_stopped}; what was acknowledged"
+                " is safe: start the server again, which rebuilds the rest, and see to the disk if it ends again"
+            )
         log.info("stopped")
 
 
