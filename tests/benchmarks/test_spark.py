@@ -36,9 +36,19 @@ def test_it_measures_everything_and_writes_the_results(tmp_path: Path) -> None:
 )
 def test_a_goal_is_met_or_missed_by_the_median_of_its_ratios(seconds: tuple[float, ...], said: str) -> None:
     others = {goal.name for goal in spark.GOALS} | {goal.than for goal in spark.GOALS}
-    figures = [spark.Figure(name, name, (3.0, 3.0), 1, 0, 0) for name in others - {"scan"}]
+    few = {goal.name + spark.FEW for goal in spark.GOALS} | {goal.than + spark.FEW for goal in spark.GOALS}
+    figures = [spark.Figure(name, name, (3.0, 3.0), 1, 0, 0) for name in others - {"scan"} | few]
     verdict = spark.verdicts([*figures, spark.Figure("scan", "scan", seconds, 1, 0, 0)])[0]
     assert said in str(verdict)
+
+
+def test_the_fixed_start_of_a_stream_is_left_out() -> None:
+    seconds = {"feed": 3.0, "feed-stream": 9.0, "feed-few": 1.0, "feed-stream-few": 5.0}
+    others = {goal.name for goal in spark.GOALS} | {goal.than for goal in spark.GOALS}
+    figures = [spark.Figure(name, name, (seconds.get(name, 1.0),), 1, 0, 0) for name in others | set(seconds)]
+    verdict = next(verdict for verdict in spark.verdicts(figures) if verdict.goal.name == "feed-stream")
+    assert verdict.ratio == (9 - 5) / (3 - 1)
+    assert verdict.title.endswith("for each row more")
 
 
 def newest(folder: Path) -> list[dict[str, Any]]:
