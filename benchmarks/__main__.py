@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 from pathlib import Path
 
@@ -174,8 +175,7 @@ def map_designs_run(keys: int, passes: int, as_json: bool, scratch: Path | None,
     if as_json:
         click.echo(json.dumps([trial._asdict() for trial in trials]))
     else:
-        terminal = Console()
-        terminal.print(map_designs.table(trials), width=terminal.width if terminal.is_terminal else 160)
+        Console(width=None if sys.stdout.isatty() else 160).print(map_designs.table(trials))
     if to is not None:
         map_designs.write(trials, keys, passes, to)
 
