@@ -43,12 +43,12 @@ from logdb.store.arguments import (
 )
 from logdb.store.limits import check_key, check_pin, check_value
 from logdb.store.mapping import Rows
-from logdb.store.ranges import key_range
+from logdb.store.ranges import key_range, scan_ranges
 from logdb.store.records import Condition, TxnId
 from logdb.txn.coordinator import Outcome
 from logdb.txn.retry import ATTEMPTS, nested, pauses
 from logdb.txn.speculation import Misspeculated
-from logdb.txn.transaction import RangeRead, Workspace
+from logdb.txn.transaction import RangeRead, RangeReads, Workspace
 
 D = TypeVar("D")
 P = ParamSpec("P")
@@ -165,6 +165,17 @@ class Snapshot:
         low, high = key_range(start, end, prefix, limit, reverse)
         return _rows(self._host.scan(low, high, self.version, reverse=reverse, limit=limit), limit)
 
+    async def multi_scan(
+        self,
+        ranges: Iterable[tuple[bytes | None, bytes | None]],
+        *,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> list[list[tuple[bytes, bytes]]]:
+        """The rows of several ranges: see `logdb.Snapshot.multi_scan`."""
+        self._check_open()
+        return await self._host.multi_scan(scan_ranges(ranges, limit, reverse), self.version, reverse=reverse)
+
     def history(self, key: bytes) -> AsyncIterator[HistoryEntry]:
         """The versions of `key` up to this one, newest first."""
         check_key(key)
@@ -205,6 +216,19 @@ class Transaction(Workspace):
         low, high = key_range(start, end, prefix, limit, reverse)
         reading = RangeRead(self, low, high, reverse, limit)
         return _rows(self._batches(reading, reverse), limit, reading)
+
+    async def multi_scan(
+        self,
+        ranges: Iterable[tuple[bytes | None, bytes | None]],
+        *,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> list[list[tuple[bytes, bytes]]]:
+        """The rows of several ranges, read together: see `logdb.Transaction.multi_scan`."""
+        reads = RangeReads(self, scan_ranges(ranges, limit, reverse), reverse)
+        while asked := reads.ask():
+            reads.take(await self.reader.multi_scan(asked, self.snapshot, reverse=reverse))
+        return reads.rows
 
     async def _batches(self, reading: RangeRead, reverse: bool) -> AsyncIterator[Rows | None]:
         while not reading.is_over:
@@ -275,6 +299,16 @@ class Database:
         """(key, value) in key order of one snapshot: see `logdb.Database.scan`."""
         low, high = key_range(start, end, prefix, limit, reverse)
         return _rows(self._host.scan(low, high, reverse=reverse, limit=limit), limit)
+
+    async def multi_scan(
+        self,
+        ranges: Iterable[tuple[bytes | None, bytes | None]],
+        *,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> list[list[tuple[bytes, bytes]]]:
+        """The rows of several ranges of one snapshot: see `logdb.Database.multi_scan`."""
+        return await self._host.multi_scan(scan_ranges(ranges, limit, reverse), reverse=reverse)
 
     def history(self, key: bytes) -> AsyncIterator[HistoryEntry]:
         """The versions of `key`, newest first."""

@@ -24,7 +24,7 @@ from logdb.store.arguments import (
 )
 from logdb.store.limits import check_key, check_pin, check_value
 from logdb.store.mapping import Rows
-from logdb.store.ranges import key_range
+from logdb.store.ranges import key_range, scan_ranges
 from logdb.store.records import Condition, TxnId
 from logdb.txn.coordinator import Outcome
 from logdb.txn.retry import run
@@ -119,6 +119,17 @@ class Snapshot:
         low, high = key_range(start, end, prefix, limit, reverse)
         return rows_of(self._host.scan(low, high, self.version, reverse=reverse, limit=limit), limit)
 
+    def multi_scan(
+        self,
+        ranges: Iterable[tuple[bytes | None, bytes | None]],
+        *,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> list[list[tuple[bytes, bytes]]]:
+        """The rows of each of `ranges`: see `Database.multi_scan`."""
+        self._check_open()
+        return self._host.multi_scan(scan_ranges(ranges, limit, reverse), self.version, reverse=reverse)
+
     def history(self, key: bytes) -> Iterator[HistoryEntry]:
         """The versions of `key` up to this one, newest first, back to the oldest that is retained."""
         check_key(key)
@@ -177,6 +188,19 @@ class Database:
         """
         low, high = key_range(start, end, prefix, limit, reverse)
         return rows_of(self._host.scan(low, high, reverse=reverse, limit=limit), limit)
+
+    def multi_scan(
+        self,
+        ranges: Iterable[tuple[bytes | None, bytes | None]],
+        *,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> list[list[tuple[bytes, bytes]]]:
+        """The rows of each of `ranges`, pairs (start, end) as of `scan`, in order: `limit` rows of each at most.
+
+        All are of one snapshot, and behind endpoints read in one journey.
+        """
+        return self._host.multi_scan(scan_ranges(ranges, limit, reverse), reverse=reverse)
 
     def history(self, key: bytes) -> Iterator[HistoryEntry]:
         """The versions of `key`, newest first, back to the oldest that is retained."""

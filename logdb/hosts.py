@@ -16,6 +16,7 @@ from typing import Protocol
 from logdb.embedded.compactor import Compacted
 from logdb.embedded.feed import Change
 from logdb.store.mapping import Rows
+from logdb.store.ranges import ScanRange
 from logdb.store.records import Condition, TxnId
 from logdb.txn.coordinator import Outcome
 from logdb.txn.transaction import Reader, Workspace
@@ -95,6 +96,11 @@ class Host(Protocol):
         `limit`: more rows than that will not be asked for.
         """
 
+    def multi_scan(
+        self, ranges: Sequence[ScanRange], at: int | None = None, *, reverse: bool = False
+    ) -> list[list[tuple[bytes, bytes]]]:
+        """The rows of each range, in order, all of one snapshot."""
+
     def history(self, key: bytes, at: int | None = None) -> Iterator[tuple[int, bytes | None]]:
         """(version, value) of `key` from a version back to the oldest that is left, newest first."""
 
@@ -170,6 +176,9 @@ class AsyncReader(Protocol):
         reverse: bool = False,
         limit: int | None = None,
     ) -> AsyncIterator[Rows]: ...
+    async def multi_scan(
+        self, ranges: Sequence[ScanRange], at: int | None = None, *, reverse: bool = False
+    ) -> list[list[tuple[bytes, bytes]]]: ...
 
 
 class AsyncHost(Protocol):
@@ -201,6 +210,9 @@ class AsyncHost(Protocol):
         reverse: bool = False,
         limit: int | None = None,
     ) -> AsyncIterator[Rows]: ...
+    async def multi_scan(
+        self, ranges: Sequence[ScanRange], at: int | None = None, *, reverse: bool = False
+    ) -> list[list[tuple[bytes, bytes]]]: ...
     def history(self, key: bytes, at: int | None = None) -> AsyncIterator[tuple[int, bytes | None]]: ...
     def new_txn_id(self) -> TxnId: ...
     def write(

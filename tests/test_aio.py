@@ -334,6 +334,11 @@ async def scans(db: logdb.aio.Database) -> None:
         assert [key async for key, _ in db.scan(prefix=b"k1")]
 
 
+async def multi_scans(db: logdb.aio.Database) -> None:
+    for _ in range(50):
+        assert len(await db.multi_scan([(b"k1", b"k2"), (b"k3", b"k4"), (b"k5", None), (b"x", None)])) == 4
+
+
 async def histories(db: logdb.aio.Database) -> None:
     for _ in range(20_000):
         assert [entry.version async for entry in db.history(b"k1")] == [3]
@@ -345,7 +350,7 @@ async def changes(db: logdb.aio.Database) -> None:
             break
 
 
-READS = [gets, large_gets, multi_gets, transactions, snapshots, scans, histories, changes]
+READS = [gets, large_gets, multi_gets, transactions, snapshots, scans, multi_scans, histories, changes]
 
 
 @pytest.mark.parametrize("reads", READS, ids=[reads.__name__ for reads in READS])

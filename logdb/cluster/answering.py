@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from logdb.cluster.messages import (
+    MAX_RANGES,
     Aborted,
     Below,
     Entries,
@@ -12,6 +13,8 @@ from logdb.cluster.messages import (
     Get,
     History,
     Itself,
+    MultiRows,
+    MultiScan,
     NotApplied,
     Oldest,
     Outcome,
@@ -38,6 +41,8 @@ def answer(replica: Replica, question: Question, at: int, most_bytes: int) -> Re
         return Entries(tuple([(0, None) if entry is None else entry[:2] for entry in found]))
     if isinstance(question, Scan):
         return _rows(replica, question, at, most_bytes)
+    if isinstance(question, MultiScan):
+        return _multi_rows(replica, question, at, most_bytes)
     if isinstance(question, History):
         return _versions(replica, question, at, most_bytes)
     if isinstance(question, Outcome):
@@ -65,6 +70,16 @@ def _rows(replica: Replica, scan: Scan, at: int, most_bytes: int) -> Rows:
     return Rows(tuple(rows), False)
 
 
+def _multi_rows(replica: Replica, asked: MultiScan, at: int, most_bytes: int) -> MultiRows:
+    ranges: list[Rows] = []
+    for scan in asked.scans[:MAX_RANGES]:
+        if most_bytes <= 0:
+            break
+        ranges.append(_rows(replica, scan, at, most_bytes))
+        most_bytes -= bytes_of(ranges[-1])
+    return MultiRows(tuple(ranges))
+
+
 def _versions(replica: Replica, history: History, at: int, most_bytes: int) -> Versions:
     found: list[tuple[int, Value]] = []
     size = 0
@@ -82,6 +97,8 @@ def bytes_of(result: Result) -> int:
         return 32 + sum([_inline(value) for _, value in result.entries])
     if isinstance(result, Rows):
         return 32 + sum([len(key) + _inline(value) for key, value in result.rows])
+    if isinstance(result, MultiRows):
+        return 32 + sum([bytes_of(rows) for rows in result.ranges])
     if isinstance(result, Versions):
         return 32 + sum([_inline(value) for _, value in result.versions])
     if isinstance(result, NotApplied):

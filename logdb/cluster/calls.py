@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import NamedTuple
 
+from logdb.cluster import messages
 from logdb.cluster.messages import Consistency
 from logdb.log.cores import Address
 from logdb.log.scalog import calls as log
@@ -57,6 +58,22 @@ class Page(NamedTuple):
     version: int
     rows: tuple[tuple[bytes, bytes], ...]
     more: bool
+
+
+class MultiScan(NamedTuple):
+    """Pages of several ranges, all of one version. -> Pages. Raises as Get. Go on with SNAPSHOT at their version."""
+
+    scans: tuple[messages.Scan, ...]
+    consistency: Consistency = LINEARIZABLE
+    version: int = 0
+    deadline: int | None = None
+
+
+class Pages(NamedTuple):
+    """Of the first of the ranges, at `version`."""
+
+    version: int
+    pages: tuple[Page, ...]
 
 
 class History(NamedTuple):

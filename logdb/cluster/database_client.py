@@ -77,6 +77,7 @@ class DatabaseClient:
         self._calls: dict[type, Callable[[int, Any], None]] = {
             calls.Get: readings.get,
             calls.Scan: readings.scan,
+            calls.MultiScan: readings.multi_scan,
             calls.History: readings.history,
             calls.Version: readings.version,
             calls.Oldest: readings.oldest,

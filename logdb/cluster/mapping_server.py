@@ -37,6 +37,7 @@ from logdb.cluster.messages import (
     History,
     Hold,
     MapRows,
+    MultiScan,
     Nothing,
     Outcome,
     Part,
@@ -90,7 +91,7 @@ MAX_DUE = 64
 """So many pages for one client may be due; it is told to ask again for others."""
 MAX_WAITING = 10_000
 """So many reads may wait: beyond that a client that has more than a quarter of them is told to ask again."""
-PAGES = frozenset({Aborted, History, Scan})
+PAGES = frozenset({Aborted, History, MultiScan, Scan})
 """Questions with long answers."""
 
 

@@ -7,7 +7,7 @@ answer to an earlier client at its address answers nothing.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from logdb.store.records import Value
 from logdb.txn import coordinator
@@ -41,6 +41,16 @@ class Scan(NamedTuple):
     end: bytes | None
     reverse: bool
     rows: int
+
+
+MAX_RANGES: Final = 500
+"""Of a multi-scan, in one answer."""
+
+
+class MultiScan(NamedTuple):
+    """Several ranges of one version. -> MultiRows."""
+
+    scans: tuple[Scan, ...]
 
 
 class History(NamedTuple):
@@ -83,7 +93,7 @@ class Aborted(NamedTuple):
     after: int
 
 
-Question = Get | Scan | History | AtTime | Version | Pins | Outcome | Aborted | Oldest
+Question = Get | Scan | MultiScan | History | AtTime | Version | Pins | Outcome | Aborted | Oldest
 
 
 class Read(NamedTuple):
@@ -120,6 +130,12 @@ class Rows(NamedTuple):
 
     rows: tuple[tuple[bytes, Value], ...]
     more: bool
+
+
+class MultiRows(NamedTuple):
+    """The rows of the first of the ranges asked for: of one at least, if there are any."""
+
+    ranges: tuple[Rows, ...]
 
 
 class Versions(NamedTuple):
@@ -175,7 +191,9 @@ class Beyond(NamedTuple):
     newest: int
 
 
-Result = Entries | Rows | Versions | Itself | Pinned | NotApplied | coordinator.Outcome | Floor | Below | Beyond
+Result = (
+    Entries | Rows | MultiRows | Versions | Itself | Pinned | NotApplied | coordinator.Outcome | Floor | Below | Beyond
+)
 
 
 class Answered(NamedTuple):

@@ -100,6 +100,25 @@ class Readings:
         question = messages.Scan(request.start, request.end, request.reverse, request.rows)
         self._ask(reading, question, request.consistency, request.version, told)
 
+    def multi_scan(self, call: int, request: calls.MultiScan) -> None:
+        self._multi_scan(self._open(call, request.deadline), request)
+
+    def _multi_scan(self, reading: Reading, request: calls.MultiScan) -> None:
+        def told(version: int, found: messages.MultiRows) -> None:
+            def whole(values: list[bytes | None]) -> None:
+                rest = iter(values)
+                pages = [
+                    calls.Page(version, tuple([(key, next(rest)) for key, _ in rows.rows]), rows.more)  # type: ignore[misc]
+                    for rows in found.ranges
+                ]
+                self._desk.answer(reading.call, calls.Pages(version, tuple(pages)))
+
+            again = request._replace(consistency=calls.SNAPSHOT, version=version)
+            values = [value for rows in found.ranges for _, value in rows.rows]
+            self._fetch(reading, version, values, whole, lambda: self._multi_scan(reading, again))
+
+        self._ask(reading, messages.MultiScan(request.scans), request.consistency, request.version, told)
+
     def history(self, call: int, request: calls.History) -> None:
         self._history(self._open(call, request.deadline), request)
 

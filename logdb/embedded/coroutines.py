@@ -23,6 +23,7 @@ from logdb.errors import OutcomeUnknown, Unavailable
 from logdb.forking import own
 from logdb.log.contract import LogFailed
 from logdb.store.mapping import Rows
+from logdb.store.ranges import ScanRange
 from logdb.store.records import Condition, TxnId
 from logdb.txn.transaction import Workspace
 from logdb.txn.validation import Verdict
@@ -300,6 +301,22 @@ class CoroutineHost:
     ) -> AsyncIterator[Rows]:
         """See `EmbeddedHost.scan`."""
         return self._each(self.host.scan(start, end, at, reverse=reverse, limit=limit), BATCH_KEYS)
+
+    async def multi_scan(
+        self, ranges: Sequence[ScanRange], at: int | None = None, *, reverse: bool = False
+    ) -> list[list[tuple[bytes, bytes]]]:
+        """See `EmbeddedHost.multi_scan`."""
+        holder, found = object(), []
+        version = self.host.begin(holder, read_only=True) if at is None else at
+        try:
+            for start, end, limit in ranges:
+                rows: list[tuple[bytes, bytes]] = []
+                async for batch in self.scan(start, end, version, reverse=reverse, limit=limit):
+                    rows += batch
+                found.append(rows[:limit])
+        finally:
+            self.host.end(holder)
+        return found
 
     def history(self, key: bytes, at: int | None = None) -> AsyncIterator[tuple[int, bytes | None]]:
         """See `EmbeddedHost.history`."""

@@ -22,6 +22,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -53,6 +54,7 @@ from logdb.store.checkpoint import Checkpoint, check_tables, is_open
 from logdb.store.limits import INLINE_VALUE_BYTES, MAX_TRANSACTION_BYTES, check_label
 from logdb.store.mapping import KeyMap, Rows
 from logdb.store.overlay import ENTRY_BYTES
+from logdb.store.ranges import ScanRange
 from logdb.store.records import (
     COMMIT,
     DECISION,
@@ -387,6 +389,20 @@ class EmbeddedHost:
         if limit is None or limit > SHORT_ROWS:
             return self._range(start, end, at, reverse, limit, or_newer)
         return self._short_range(start, end, at, reverse, limit, or_newer)
+
+    def multi_scan(
+        self, ranges: Sequence[ScanRange], at: int | None = None, *, reverse: bool = False
+    ) -> list[list[tuple[bytes, bytes]]]:
+        """The rows of each range at a version (None: the newest now), in order. Raises as `get`."""
+        holder = object()
+        version = self.begin(holder, read_only=True) if at is None else at
+        try:
+            return [
+                list(islice(chain.from_iterable(self.scan(start, end, version, reverse=reverse, limit=limit)), limit))
+                for start, end, limit in ranges
+            ]
+        finally:
+            self.end(holder)
 
     def _short_range(
         self, start: bytes | None, end: bytes | None, at: int, reverse: bool, limit: int, or_newer: bool

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from logdb.embedded.feed import Change
@@ -12,6 +12,7 @@ from logdb.forking import own
 from logdb.hosts import AsyncChangeFeed, AsyncHost, AsyncReader
 from logdb.net.loops import begin_in_shared_loop, in_shared_loop, shared_loop
 from logdb.store.mapping import Rows
+from logdb.store.ranges import ScanRange
 from logdb.store.records import TxnId
 from logdb.txn.transaction import Workspace
 
@@ -72,6 +73,7 @@ class BlockingHost:
     time_of = _blocking(AsyncHost.time_of)
     get = _blocking(AsyncHost.get)
     multi_get = _blocking(AsyncHost.multi_get)
+    multi_scan = _blocking(AsyncHost.multi_scan)
     write = _blocking(AsyncHost.write)
     commit = _blocking(AsyncHost.commit)
     outcome = _blocking(AsyncHost.outcome)
@@ -171,6 +173,12 @@ class BlockingReader:
     ) -> Iterator[Rows]:
         """Batches of (key, value)."""
         return self._host.begun(self._reader.scan(start, end, at, reverse=reverse, limit=limit))
+
+    def multi_scan(
+        self, ranges: Sequence[ScanRange], at: int | None = None, *, reverse: bool = False
+    ) -> list[list[tuple[bytes, bytes]]]:
+        """The rows of each range."""
+        return in_shared_loop(self._reader.multi_scan(ranges, at, reverse=reverse))
 
 
 class BlockingFeed:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
 from logdb.errors import ConflictError, VersionTrimmed
 from logdb.hosts import AsyncReader
 from logdb.store.mapping import Rows
+from logdb.store.ranges import ScanRange
 from logdb.txn.speculation import WRONG, Belief, Misspeculated, Speculation
 from logdb.txn.transaction import Workspace
 
@@ -90,6 +91,14 @@ class FirstReader:
         with self._checked():
             await self.begin(None)
             return await self._host.multi_get(keys, self._work.snapshot)
+
+    async def multi_scan(
+        self, ranges: Sequence[ScanRange], at: int | None = None, *, reverse: bool = False
+    ) -> list[list[tuple[bytes, bytes]]]:
+        """The rows of each range."""
+        with self._checked():
+            await self.begin(None)
+            return await self._host.multi_scan(ranges, self._work.snapshot, reverse=reverse)
 
     async def scan(
         self,

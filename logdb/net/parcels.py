@@ -23,7 +23,7 @@ from logdb.net.proto import peers_pb2
 from logdb.net.security.access import Right
 from logdb.net.splitting import split
 
-VERSION: Final = 6
+VERSION: Final = 7
 """Of the schema and of what its messages mean. Nodes of different versions do not talk to each other."""
 
 _SERVICE: Final = peers_pb2.DESCRIPTOR.services_by_name["Peers"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from logdb.cluster.messages import Get, History, Reads, Scan
+from logdb.cluster.messages import Get, History, MultiScan, Reads, Scan
 from logdb.net.limits import WireError
 from logdb.store.limits import MAX_KEY_BYTES
 from logdb.store.ranges import MAX_BOUND_BYTES
@@ -28,11 +28,18 @@ def _check_reads(reads: Reads) -> None:
         elif question.__class__ is History:
             _check_key(question.key)
         elif question.__class__ is Scan:
-            if question.rows < 1:
-                raise WireError("a scan for no rows")
-            for bound in (question.start, question.end):
-                if bound is not None and len(bound) > MAX_BOUND_BYTES:
-                    raise WireError(f"a scan bounded by {len(bound):,} bytes, the limit is {MAX_BOUND_BYTES:,}")
+            _check_scan(question)
+        elif question.__class__ is MultiScan:
+            for scan in question.scans:
+                _check_scan(scan)
+
+
+def _check_scan(scan: Scan) -> None:
+    if scan.rows < 1:
+        raise WireError("a scan for no rows")
+    for bound in (scan.start, scan.end):
+        if bound is not None and len(bound) > MAX_BOUND_BYTES:
+            raise WireError(f"a scan bounded by {len(bound):,} bytes, the limit is {MAX_BOUND_BYTES:,}")
 
 
 def _check_key(key: bytes) -> None:

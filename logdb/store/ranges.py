@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
 
 from logdb.errors import KeyTooLarge
-from logdb.store.arguments import check_flag
+from logdb.store.arguments import check_flag, listed
 from logdb.store.limits import MAX_KEY_BYTES, check_key
 
 MAX_BOUND_BYTES: Final = MAX_KEY_BYTES + 1
@@ -35,6 +36,33 @@ def key_range(
         return None, None
     check_key(prefix)
     return prefix, after_prefix(prefix)
+
+
+class ScanRange(NamedTuple):
+    """[start, end), and how many of its rows are wanted; None: no bound."""
+
+    start: bytes | None
+    end: bytes | None
+    limit: int | None
+
+
+def scan_ranges(
+    ranges: Iterable[tuple[bytes | None, bytes | None]], limit: int | None, reverse: bool
+) -> list[ScanRange]:
+    """The ranges of a multi-scan, `limit` rows of each. Raises as `key_range`."""
+    key_range(None, None, None, limit, reverse)
+    wanted = []
+    for each in listed(ranges, "ranges"):
+        start, end = _pair(each)
+        key_range(start, end, None, None)
+        wanted.append(ScanRange(start, end, limit))
+    return wanted
+
+
+def _pair(bounds: Any) -> tuple[Any, Any]:
+    if not isinstance(bounds, tuple | list) or len(bounds) != 2:
+        raise TypeError(f"each of the ranges must be a pair (start, end), not {bounds!r:.100}")
+    return bounds[0], bounds[1]
 
 
 def after_prefix(prefix: bytes) -> bytes | None:

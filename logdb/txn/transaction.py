@@ -6,7 +6,7 @@ The bookkeeping (`Workspace`, `RangeRead`) is apart from the reading, which a co
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from operator import itemgetter
 from typing import Protocol
@@ -17,7 +17,7 @@ from logdb.errors import LogDBError, ReadOnly
 from logdb.store.arguments import check_items, listed
 from logdb.store.limits import check_key, check_label, check_size, check_value
 from logdb.store.mapping import Rows
-from logdb.store.ranges import key_range
+from logdb.store.ranges import ScanRange, key_range, scan_ranges
 from logdb.store.records import Range, TxnId
 from logdb.txn.speculation import Belief
 
@@ -47,6 +47,9 @@ class Reader(Protocol):
         reverse: bool = False,
         limit: int | None = None,
     ) -> Iterator[Rows]: ...
+    def multi_scan(
+        self, ranges: Sequence[ScanRange], at: int | None = None, *, reverse: bool = False
+    ) -> list[list[tuple[bytes, bytes]]]: ...
 
 
 class TransactionOver(LogDBError):
@@ -310,6 +313,17 @@ class RangeRead:
                 span = self._span = self._work.read_set.open_span(self._start or b"", key)
             span[1] = key + b"\0"
 
+    def handed_on(self, batch: Rows) -> Iterator[tuple[bytes, bytes]]:
+        """The rows to hand on, noted as read, for all that the snapshot has of what was asked for last."""
+        for part in (batch, None):
+            for row in () if self.is_full else self.merged(part):
+                self.pass_by(row[0])
+                yield row
+                if self.is_full:
+                    return
+        if self.is_over:
+            self.finish()
+
     def finish(self) -> None:
         """All of the range was read."""
         self._work.read_set.open_span(self._start or b"", self._end)
@@ -322,6 +336,26 @@ def _after(
     if reverse:
         return low, stop, bisect_right(rows, False, key=lambda row: row[0] < stop)
     return stop + b"\0", high, bisect_right(rows, stop, key=KEY_OF)
+
+
+class RangeReads:
+    """One multi-scan of a transaction, in rounds: of each range what a scan of it would read. `rows`: of each."""
+
+    def __init__(self, work: Workspace, ranges: Sequence[ScanRange], reverse: bool) -> None:
+        work._check_open()
+        self.rows: list[list[tuple[bytes, bytes]]] = [[] for _ in ranges]
+        readings = [RangeRead(work, start, end, reverse, limit) for start, end, limit in ranges]
+        self._left = list(zip(readings, self.rows, strict=True))
+
+    def ask(self) -> list[ScanRange]:
+        """What is to be read of the snapshot next; nothing when all is read."""
+        self._left = [(reading, rows) for reading, rows in self._left if not (reading.is_over or reading.is_full)]
+        return [ScanRange(*reading.ask()) for reading, _ in self._left]
+
+    def take(self, found: Iterable[Rows]) -> None:
+        """All that the snapshot has of what was asked for."""
+        for (reading, rows), batch in zip(self._left, found, strict=True):
+            rows += reading.handed_on(batch)
 
 
 class Transaction(Workspace):
@@ -372,6 +406,19 @@ class Transaction(Workspace):
         """(key, value) in key order, own writes included. As far as it is consumed it is read: no phantoms."""
         start, end = key_range(start, end, prefix, limit, reverse)
         return self._scan(start, end, reverse, limit)
+
+    def multi_scan(
+        self,
+        ranges: Iterable[tuple[bytes | None, bytes | None]],
+        *,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> list[list[tuple[bytes, bytes]]]:
+        """The rows of several ranges [start, end), read together: as a list of `scan` of each, `limit` rows of each."""
+        reads = RangeReads(self, scan_ranges(ranges, limit, reverse), reverse)
+        while asked := reads.ask():
+            reads.take(self.reader.multi_scan(asked, self.snapshot, reverse=reverse))
+        return reads.rows
 
     def _scan(
         self, start: bytes | None, end: bytes | None, reverse: bool, limit: int | None

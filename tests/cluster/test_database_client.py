@@ -23,6 +23,8 @@ from logdb.cluster.messages import (
     Entries,
     Get,
     Hold,
+    MultiRows,
+    MultiScan,
     Pin,
     Pinned,
     Reads,
@@ -521,6 +523,25 @@ def test_large_values_are_read_where_they_stand() -> None:
     assert client.asks_log(log.Read) == [log.Read(4, 2)]
     client.log_answers(log.Read, LogRecord(4, 40, VALUE, LARGE))
     assert client.answers[call] == calls.Page(6, ((b"a", b"1"), (b"b", LARGE)), True)
+
+
+def test_large_values_of_several_ranges_are_put_where_they_belong() -> None:
+    client = Client()
+    scans = (messages.Scan(b"a", b"b", False, 9), messages.Scan(b"b", None, False, 9))
+    call = client.call(calls.MultiScan(scans))
+    ((_, read),) = client.reads()
+    assert read.question == MultiScan(scans)
+    second = Rows(((b"b", PLACE), (b"c", b"2")), True)
+    client.answer(read.number, 6, MultiRows((Rows(((b"a", b"1"),), False), second)))
+    client.log_answers(log.Read, Trimmed(4, 7))
+    client.log_answers(log.Tail, 9)
+    ((_, read),) = client.reads()
+    assert (read.consistency, read.version, read.applied) == (Consistency.SNAPSHOT, 6, 9)
+    moved = second._replace(rows=((b"b", PLACE._replace(gsn=8)), (b"c", b"2")))
+    client.answer(read.number, 6, MultiRows((Rows(((b"a", b"1"),), False), moved)))
+    client.log_answers(log.Read, LogRecord(8, 40, VALUE, LARGE))
+    pages = calls.Page(6, ((b"a", b"1"),), False), calls.Page(6, ((b"b", LARGE), (b"c", b"2")), True)
+    assert client.answers[call] == calls.Pages(6, pages)
 
 
 def test_a_value_that_is_not_what_its_place_says_is_damage() -> None:

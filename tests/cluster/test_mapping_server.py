@@ -9,6 +9,7 @@ import pytest
 
 import logdb
 from logdb.cluster.messages import (
+    MAX_RANGES,
     Aborted,
     AskSlice,
     AtTime,
@@ -21,6 +22,8 @@ from logdb.cluster.messages import (
     Get,
     History,
     Itself,
+    MultiRows,
+    MultiScan,
     NotApplied,
     Nothing,
     Oldest,
@@ -207,6 +210,22 @@ def test_pages_of_ranges_and_histories_end_where_they_should() -> None:
     assert server.ask(Scan(b"21", None, False, 9)) == Rows(((b"3", b"w"),), False)
     assert server.ask(History(b"2", 1)) == Versions(((4, place),), True)
     assert server.ask(History(b"2", 1), SNAPSHOT, 3) == Versions(((2, b"v"),), True)
+
+
+def test_the_ranges_of_a_multi_scan_end_where_they_should() -> None:
+    place = Place(3, 7, len(LARGE), digest(LARGE))
+    records: list[Record] = [commit(number, {b"%d" % number: b"v"}) for number in (1, 2)]
+    server = Server(*records, (VALUE, LARGE), commit(4, {b"2": place}), commit(5, {b"3": b"w"}), answer_bytes=2_000)
+    several = MultiScan((Scan(None, b"2", False, 9), Scan(b"5", None, False, 9), Scan(None, b"4", True, 1)))
+    ends = Rows(((b"1", b"v"),), False), Rows((), False)
+    assert server.ask(several) == MultiRows((*ends, Rows(((b"3", b"w"),), True)))
+    assert server.ask(several, SNAPSHOT, 2) == MultiRows((*ends, Rows(((b"2", b"v"),), True)))
+    large, small = Scan(b"2", None, False, 9), Scan(b"1", b"2", False, 9)
+    assert server.ask(MultiScan((large, small))) == MultiRows((Rows(((b"2", place),), True), ends[0]))
+    assert server.ask(MultiScan(())) == MultiRows(())
+    assert len(server.ask(MultiScan((small,) * 600)).ranges) < 100, "an answer ends after its bytes"
+    roomy = Server(*records, answer_bytes=1 << 20)
+    assert len(roomy.ask(MultiScan((small,) * 600)).ranges) == MAX_RANGES
 
 
 def test_the_log_answers_for_times_and_the_version_is_told_when_it_is_applied() -> None:

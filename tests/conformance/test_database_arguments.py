@@ -41,6 +41,7 @@ NO_CONDITIONS: list[Any] = [[None], [b"k"], [(1, b"k", b"v")], {"k": 1}]
 NO_ATTEMPTS: list[Any] = [None, "1", 1.0, True, 0, -1]
 NO_PINS: list[Any] = [None, b"p", 1, True, [], {}, "", "p" * 401, "\ud800"]
 NO_IDS: list[Any] = [None, 1, b"", [], "", "x", "00000000000000aa", "00000000000000aa-" + "9" * 20, "\ud800"]
+NO_PAIRS: list[Any] = [None, b"ab", "ab", 1, (), (b"a",), (b"a", b"b", b"c"), {b"a": b"b"}]
 NO_BOUNDS: list[Any] = ["k", 1, True, bytearray(b"k"), [b"k"], bytes(8_194)]
 
 Call = Callable[[Any, Any], Any]
@@ -78,6 +79,12 @@ READS: list[tuple[str, str, Call, Sequence[Any]]] = [
     ("scan", "prefix", lambda db, start: some(db.scan(start, prefix=b"k")), [b"a", b""]),
     ("scan", "limit", lambda db, limit: some(db.scan(limit=limit)), NO_LIMITS),
     ("scan", "reverse", lambda db, flag: some(db.scan(reverse=flag)), NO_FLAGS),
+    ("multi_scan", "ranges", lambda db, ranges: db.multi_scan(ranges), NO_ITERABLES),
+    ("multi_scan", "ranges", lambda db, bounds: db.multi_scan([(b"a", b"b"), bounds]), NO_PAIRS),
+    ("multi_scan", "start", lambda db, start: db.multi_scan([(start, None)]), NO_BOUNDS),
+    ("multi_scan", "end", lambda db, end: db.multi_scan([(b"a", b"b"), (None, end)]), NO_BOUNDS),
+    ("multi_scan", "limit", lambda db, limit: db.multi_scan([], limit=limit), NO_LIMITS),
+    ("multi_scan", "reverse", lambda db, flag: db.multi_scan([], reverse=flag), NO_FLAGS),
 ]
 """(verb, what its error speaks of, how it is called, what it does not take), for databases, snapshots, transactions."""
 CASES: list[tuple[str, str, Call, Sequence[Any]]] = [

@@ -120,6 +120,50 @@ def test_empty_ranges_and_limits(world: World) -> None:
     assert list(db.scan(prefix=b"", limit=1)) == [(b"a", b"1")]
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+def test_several_ranges_are_read_as_scans_of_each(world: World, reverse: bool) -> None:
+    world.db.multi_put({b"%04d" % number: b"v%d" % number for number in range(0, 2_000, 2)})
+    world.db.multi_put(dict.fromkeys([b"0006", b"0900"]))
+    db = world.settle()
+    db.multi_put({b"0007": b"new", b"0008": b"x" * 5_000, b"0010": None})
+    ranges = [(b"0003", b"0013"), (None, b"0004"), (b"1990", None), (b"5", b"6"), (b"b", b"a"), (None, None)]
+    ranges.append(ranges[0])
+    for limit in (None, 0, 1, 3, 700):
+        each = [list(db.scan(*bounds, reverse=reverse, limit=limit)) for bounds in ranges]
+        assert db.multi_scan(ranges, reverse=reverse, limit=limit) == each
+        assert db.at().multi_scan(iter(ranges), reverse=reverse, limit=limit) == each
+        for read_only in (False, True):
+            with db.transaction(read_only=read_only) as txn:
+                assert txn.multi_scan(ranges, reverse=reverse, limit=limit) == each
+    assert db.multi_scan([]) == []
+    snapshot = db.at()
+    db.multi_put({b"0007": None, b"0009": b"later"})
+    assert snapshot.multi_scan([(b"0005", b"0012")]) == [[(b"0007", b"new"), (b"0008", b"x" * 5_000)]]
+
+
+def test_more_ranges_and_rows_than_a_page_takes(world: World) -> None:
+    world.db.multi_put({b"%04d" % number: b"%d" % number * 2_000 for number in range(1_100)})
+    db = world.settle()
+    rows = list(db.scan())
+    ranges: list[tuple[bytes | None, bytes | None]] = [(key, key + b"\0") for key, _ in rows]
+    assert db.multi_scan([*ranges, (b"0400", b"0600"), (None, None)]) == [*([row] for row in rows), rows[400:600], rows]
+    assert db.multi_scan([(None, None), (b"05", b"06")], limit=600, reverse=True) == [rows[:-601:-1], rows[599:499:-1]]
+    with db.transaction() as txn:
+        assert txn.multi_scan([(None, b"0900"), *ranges]) == [rows[:900], *([row] for row in rows)]
+
+
+def test_several_ranges_of_a_version_that_is_gone(world: World) -> None:
+    old = world.db.put(b"k", b"1")
+    snapshot = world.db.at(old)
+    newest = world.db.put(b"k", b"2")
+    world.db.compact()
+    with pytest.raises(logdb.VersionTrimmed):
+        snapshot.multi_scan([(None, None)])
+    db = world.settle()
+    assert db.multi_scan([(b"k", b"l"), (b"l", None)]) == [[(b"k", b"2")], []]
+    assert db.at(newest).multi_scan([(None, None)]) == [[(b"k", b"2")]]
+
+
 def test_a_scan_sees_one_snapshot_whatever_is_written_meanwhile(world: World) -> None:
     world.db.multi_put({b"%04d" % number: b"old" for number in range(2_500)})
     db = world.settle()

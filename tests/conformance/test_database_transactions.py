@@ -100,7 +100,11 @@ def test_a_transaction_that_is_over(db: logdb.Database) -> None:
         rows = txn.scan()
         txn[b"k"] = b"2"
     assert txn.version == db.version
-    for use in (lambda: txn.get(b"k"), lambda: txn.put(b"k", b"3"), lambda: txn.delete(b"k"), lambda: next(rows)):
+    again = [(b"k", None)]
+    for use in (
+        *(lambda: txn.get(b"k"), lambda: txn.put(b"k", b"3"), lambda: txn.delete(b"k")),
+        *(lambda: next(rows), lambda: txn.multi_scan(again), lambda: txn.multi_scan([])),
+    ):
         with pytest.raises(logdb.LogDBError, match="the transaction is over"):
             use()
     assert db[b"k"] == b"2"
@@ -121,6 +125,14 @@ def taking(count: int, **bounds: object) -> Callable[[logdb.Transaction], Rows]:
 
 def listing(**bounds: object) -> Callable[[logdb.Transaction], Rows]:
     return lambda txn: list(txn.scan(**bounds))  # type: ignore[arg-type]
+
+
+def several(*ranges: tuple[bytes | None, bytes | None], **options: Any) -> Callable[[logdb.Transaction], Rows]:
+    return lambda txn: [row for rows in txn.multi_scan(ranges, **options) for row in rows]
+
+
+def backwards(*ranges: tuple[bytes | None, bytes | None]) -> Callable[[logdb.Transaction], Rows]:
+    return several(*ranges, limit=1, reverse=True)
 
 
 ROWS = {b"b": b"1", b"d": b"1", b"f": b"1", b"h": b"1"}
@@ -156,6 +168,16 @@ PHANTOMS: list[tuple[str, Callable[[logdb.Transaction], Rows], dict[bytes, bytes
     ("consumed in part, reverse: beyond", taking(2, reverse=True), {b"d": b"2"}, None),
     ("prefix: inside", listing(prefix=b"d"), {b"dd": b"2"}, b"dd"),
     ("prefix: after", listing(prefix=b"d"), {b"e": b"2"}, None),
+    ("several: inside the first", several((b"a", b"c"), (b"f", b"g")), {b"bb": b"2"}, b"bb"),
+    ("several: inside the second", several((b"a", b"c"), (b"f", b"g")), {b"f": None}, b"f"),
+    ("several: between them", several((b"a", b"c"), (b"f", b"g")), {b"c": b"2", b"d": None}, None),
+    ("several: in an empty one", several((b"a", b"c"), (b"m", None)), {b"z": b"2"}, b"z"),
+    ("several, limit: inside", several((b"a", b"c"), (b"c", None), limit=1), {b"cc": b"2"}, b"cc"),
+    ("several, limit: after the last row", several((b"a", b"c"), (b"c", None), limit=1), {b"e": b"2"}, None),
+    ("several, limit not reached", several((b"a", b"c"), (b"c", None), limit=2), {b"bb": b"2"}, b"bb"),
+    ("several, limit 0", several((b"a", b"c"), (b"c", None), limit=0), {b"b": b"2"}, None),
+    ("several, reverse: before the last row", backwards((None, b"e"), (b"g", None)), {b"b": b"2"}, None),
+    ("several, reverse: after the last", backwards((None, b"e"), (b"g", None)), {b"z": b"2"}, b"z"),
     ("prefix of 0xff: inside", listing(prefix=b"\xff"), {b"\xff\xff": b"2"}, b"\xff\xff"),
 ]
 
@@ -397,6 +419,8 @@ def test_limited_scans_beside_own_writes(world: World, reverse: bool) -> None:
                 low, high = sorted(rng.sample(keys, 2))
                 inside = [row for row in rows if low <= row[0] < high]
                 assert list(txn.scan(low, high, reverse=reverse, limit=limit)) == inside[:limit]
+                ranges = [(None, None), (low, high), (high, low)]
+                assert txn.multi_scan(ranges, reverse=reverse, limit=limit) == [rows[:limit], inside[:limit], []]
             txn.close()
 
 
@@ -423,8 +447,10 @@ def test_a_limit_reaches_the_map(world: World, monkeypatch: pytest.MonkeyPatch) 
     assert rows_read(lambda: list(db.scan(limit=1))) == 1
     assert rows_read(lambda: list(db.scan(limit=10, reverse=True))) == 10
     assert rows_read(lambda: list(db.at().scan(b"0500", limit=2))) == 2
+    assert rows_read(lambda: db.multi_scan([(None, None), (b"05", None)], limit=3)) == 6
     with db.transaction(read_only=True) as txn:
         assert rows_read(lambda: list(txn.scan(limit=3))) == 3
+        assert rows_read(lambda: txn.multi_scan([(None, None), (b"05", None)], limit=3)) == 6
     with db.transaction() as txn:
         assert rows_read(lambda: list(txn.scan(limit=1))) == 1
         assert rows_read(lambda: list(txn.scan(b"0500", limit=10))) == 10

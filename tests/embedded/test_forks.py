@@ -64,6 +64,7 @@ def test_a_child_is_refused_whatever_it_does_with_its_parents_database(db: logdb
             lambda: db.get(b"k1000"),
             lambda: db.multi_get([b"k1000"]),
             lambda: list(db.scan()),
+            lambda: db.multi_scan([(None, b"k0000")]),
             lambda: list(db.history(b"k0000")),
             lambda: list(rows),
             lambda: list(feed),

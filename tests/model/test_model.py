@@ -222,6 +222,15 @@ class DatabaseMachine(RuleBasedStateMachine):
         expected = rows_of(self.state, low, high, reverse)[:limit]
         assert list(self.db.scan(low, high, reverse=reverse, limit=limit)) == expected
 
+    @rule(
+        spans=st.lists(st.tuples(bounds, bounds), max_size=3),
+        reverse=st.booleans(),
+        limit=st.one_of(st.none(), st.integers(0, 4)),
+    )
+    def multi_scan(self, spans: list[tuple[bytes | None, bytes | None]], reverse: bool, limit: int | None) -> None:
+        expected = [rows_of(self.state, low, high, reverse)[:limit] for low, high in spans]
+        assert self.db.multi_scan(spans, reverse=reverse, limit=limit) == expected
+
     @rule(part=parts, key=keys)
     def travel(self, part: float, key: bytes) -> None:
         version = self.version_at(part)

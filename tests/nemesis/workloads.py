@@ -281,9 +281,10 @@ class Doing:
         return self.draw.choice((ACCOUNTS, ACCOUNTS, CELLS, [self.client.list_name() for _ in range(2)]))
 
     def _read(self) -> tuple[Ops, Callable[[], Awaitable[None]]]:
-        """All accounts, mostly: as a multi-get or as a read-only transaction."""
+        """All accounts, mostly: as a multi-get, as ranges, or as a read-only transaction."""
         keys = sorted(set(self._some_keys()))
-        in_transaction = self.draw.random() < 0.3
+        how = self.draw.random()
+        in_transaction, as_ranges = how < 0.3, how > 0.7
 
         async def body() -> None:
             names = [key.encode() for key in keys]
@@ -291,6 +292,9 @@ class Doing:
                 async with self.db.transaction(read_only=True) as txn:
                     found = await txn.multi_get(names)
                     self.told["version"] = txn.snapshot
+            elif as_ranges:
+                ranges = await self.db.multi_scan([(name, name + b"\0") for name in names])
+                found = dict(row for rows in ranges for row in rows)
             else:
                 answer = await self.db.multi_get(names)
                 found, self.told["version"] = answer, answer.version

@@ -92,6 +92,7 @@ DATABASE = """
             lambda: db.get(b"k1"),
             lambda: db.multi_get([b"k1"]),
             lambda: list(db.scan()),
+            lambda: db.multi_scan([(None, b"k1")]),
             lambda: list(rows),
             lambda: list(feed),
             lambda: list(db.history(b"k1")),

@@ -81,8 +81,12 @@ async def scan(txn: Transaction) -> None:
     [row async for row in txn.scan()]
 
 
+async def multi_scan(txn: Transaction) -> None:
+    await txn.multi_scan([(b"a", b"k"), (b"other", None)])
+
+
 @pytest.mark.parametrize("others", [0, 5], ids=["nobody else writes", "others write"])
-@pytest.mark.parametrize("goes_on", [no_more, write, get, multi_get, scan])
+@pytest.mark.parametrize("goes_on", [no_more, write, get, multi_get, scan, multi_scan])
 def test_what_a_kill_has_destroyed_is_a_conflict(
     process: ServerProcess, goes_on: Callable[[Transaction], Awaitable[None]], others: int
 ) -> None:

@@ -105,13 +105,14 @@ def test_answers_are_made_as_the_client_takes_them(served: Served) -> None:
     run(test())
 
 
-@pytest.mark.parametrize("verb", ["watch", "frames", "scan", "history", "multi_get"])
+@pytest.mark.parametrize("verb", ["watch", "frames", "scan", "history", "multi_get", "multi_scan"])
 def test_pages_are_made_as_the_client_takes_them(served: Served, verb: str) -> None:
     asked = {
         "watch": pb.Request(watch=pb.Watch(since=0)),
         "frames": pb.Request(frames=pb.Frames(first=1, end=9)),
         "scan": pb.Request(scan=pb.Scan()),
         "history": pb.Request(history=pb.History(key=b"0")),
+        "multi_scan": pb.Request(multi_scan=pb.MultiScan(ranges=[pb.ScanRange(), pb.ScanRange(start=b"3")])),
         "multi_get": pb.Request(multi_get=pb.MultiGet(keys=[b"%d" % number for number in range(8)])),
     }
 

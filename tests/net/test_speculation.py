@@ -368,7 +368,7 @@ def test_all_that_was_believed_is_verified(place: Served | Cluster, changed: byt
     with_clients(place, 2, test)
 
 
-@pytest.mark.parametrize("reads", ["get", "multi_get", "scan"])
+@pytest.mark.parametrize("reads", ["get", "multi_get", "scan", "multi_scan"])
 @pytest.mark.parametrize("changed", [b"n", b"m"])
 def test_who_has_verified_its_belief_still_conflicts(place: Served | Cluster, changed: bytes, reads: str) -> None:
     async def test(one: Database, other: Database) -> None:
@@ -382,8 +382,10 @@ def test_who_has_verified_its_belief_still_conflicts(place: Served | Cluster, ch
                 more = await txn.get(b"m") or b""
             elif reads == "multi_get":
                 more = (await txn.multi_get([b"m"]))[b"m"]
-            else:
+            elif reads == "scan":
                 ((_, more),) = [row async for row in txn.scan(b"m", b"m\0")]
+            else:
+                _, ((_, more),) = await txn.multi_scan([(b"a", b"b"), (b"m", b"m\0")])
             if runs == 1:
                 await other.put(changed, b"100")
             txn[b"seen"] = b"%d" % (value + int(more))

@@ -12,9 +12,9 @@ from functools import partial
 from random import Random
 from typing import Any, Final, NamedTuple
 
-from logdb.cluster import calls
+from logdb.cluster import calls, messages
 from logdb.cluster.database_client import DatabaseClient, DatabaseConfig
-from logdb.cluster.messages import Floor
+from logdb.cluster.messages import MAX_RANGES, Floor
 from logdb.cluster.placement import Placement
 from logdb.embedded.compactor import Compacted
 from logdb.errors import (
@@ -37,10 +37,12 @@ from logdb.net.first_reads import FirstReader
 from logdb.net.host import Build
 from logdb.net.hosted_client import HostedClient, given, settle
 from logdb.net.limits import MAX_POSITION, MAX_RECORD_BYTES
+from logdb.net.multi_scans import RangePages
 from logdb.net.security.access import Right
 from logdb.net.security.credentials import NONE, Credentials
 from logdb.store.limits import check_label
 from logdb.store.mapping import Rows
+from logdb.store.ranges import ScanRange
 from logdb.store.records import Condition, TxnId
 from logdb.txn.coordinator import Outcome, Status
 from logdb.txn.speculation import Belief, Misspeculated, Speculation
@@ -229,6 +231,23 @@ class ClusterHost:
         try:
             async for batch in scan(ask, start, end, at, reverse=reverse, limit=limit):
                 yield batch
+        finally:
+            self.end(holder)
+
+    async def multi_scan(
+        self, ranges: Sequence[ScanRange], at: int | None = None, *, reverse: bool = False
+    ) -> list[list[tuple[bytes, bytes]]]:
+        """The rows of each range; the version is held where one question is not enough."""
+        holder = object()
+
+        async def ask(request: calls.MultiScan, at: int | None) -> calls.Pages:
+            pages: calls.Pages = await self.read(request, at)
+            if len(pages.pages) < len(request.scans) or any(page.more for page in pages.pages):
+                self.hold(holder, pages.version)
+            return pages
+
+        try:
+            return await multi_scan(ask, ranges, at, reverse=reverse)
         finally:
             self.end(holder)
 
@@ -472,6 +491,12 @@ class ClusterReader(FirstReader):
         """Batches of (key, value)."""
         return scan(self._read, start, end, at, reverse=reverse, limit=limit)
 
+    async def multi_scan(
+        self, ranges: Sequence[ScanRange], at: int | None = None, *, reverse: bool = False
+    ) -> list[list[tuple[bytes, bytes]]]:
+        """The rows of each range."""
+        return await multi_scan(self._read, ranges, at, reverse=reverse)
+
 
 async def get(ask: Ask, key: bytes, at: int | None) -> bytes | None:
     """The value of `key`."""
@@ -505,6 +530,23 @@ async def scan(
             start = last + b"\0"
         if limit is not None:
             limit -= len(page.rows)
+
+
+async def multi_scan(
+    ask: Ask, ranges: Sequence[ScanRange], at: int | None, *, reverse: bool
+) -> list[list[tuple[bytes, bytes]]]:
+    """The rows of each range, all of the version of the first page."""
+    pages = RangePages(ranges, reverse)
+    while True:
+        scans = [
+            messages.Scan(start, end, reverse, MOST_ROWS if limit is None else min(limit, MOST_ROWS))
+            for start, end, limit in pages.left(MAX_RANGES)
+        ]
+        found: calls.Pages = await ask(calls.MultiScan(tuple(scans)), at)
+        at = found.version
+        pages.take((page.rows, page.more) for page in found.pages)
+        if not pages.left(1):
+            return pages.rows
 
 
 def check_shard(shard: object) -> None:

@@ -57,7 +57,7 @@ class Welcome(_message.Message):
     def __init__(self, protocol: _Optional[int] = ..., release: _Optional[str] = ..., database: _Optional[bytes] = ..., refusal: _Optional[str] = ..., denied: _Optional[str] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
 class Request(_message.Message):
-    __slots__ = ("id", "get", "write", "multi_get", "begin", "commit", "end", "scan", "history", "at", "outcome", "watch", "pin", "unpin", "facts", "compact", "checkpoint", "layout", "frames", "aborted")
+    __slots__ = ("id", "get", "write", "multi_get", "begin", "commit", "end", "scan", "history", "at", "outcome", "watch", "pin", "unpin", "facts", "compact", "checkpoint", "layout", "frames", "aborted", "multi_scan")
     ID_FIELD_NUMBER: _ClassVar[int]
     GET_FIELD_NUMBER: _ClassVar[int]
     WRITE_FIELD_NUMBER: _ClassVar[int]
@@ -78,6 +78,7 @@ class Request(_message.Message):
     LAYOUT_FIELD_NUMBER: _ClassVar[int]
     FRAMES_FIELD_NUMBER: _ClassVar[int]
     ABORTED_FIELD_NUMBER: _ClassVar[int]
+    MULTI_SCAN_FIELD_NUMBER: _ClassVar[int]
     id: int
     get: Get
     write: Write
@@ -98,7 +99,8 @@ class Request(_message.Message):
     layout: Layout
     frames: Frames
     aborted: Aborted
-    def __init__(self, id: _Optional[int] = ..., get: _Optional[_Union[Get, _Mapping]] = ..., write: _Optional[_Union[Write, _Mapping]] = ..., multi_get: _Optional[_Union[MultiGet, _Mapping]] = ..., begin: _Optional[_Union[Begin, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., end: _Optional[_Union[End, _Mapping]] = ..., scan: _Optional[_Union[Scan, _Mapping]] = ..., history: _Optional[_Union[History, _Mapping]] = ..., at: _Optional[_Union[At, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., watch: _Optional[_Union[Watch, _Mapping]] = ..., pin: _Optional[_Union[Pin, _Mapping]] = ..., unpin: _Optional[_Union[Unpin, _Mapping]] = ..., facts: _Optional[_Union[Facts, _Mapping]] = ..., compact: _Optional[_Union[Compact, _Mapping]] = ..., checkpoint: _Optional[_Union[Checkpoint, _Mapping]] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ..., frames: _Optional[_Union[Frames, _Mapping]] = ..., aborted: _Optional[_Union[Aborted, _Mapping]] = ...) -> None: ...
+    multi_scan: MultiScan
+    def __init__(self, id: _Optional[int] = ..., get: _Optional[_Union[Get, _Mapping]] = ..., write: _Optional[_Union[Write, _Mapping]] = ..., multi_get: _Optional[_Union[MultiGet, _Mapping]] = ..., begin: _Optional[_Union[Begin, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., end: _Optional[_Union[End, _Mapping]] = ..., scan: _Optional[_Union[Scan, _Mapping]] = ..., history: _Optional[_Union[History, _Mapping]] = ..., at: _Optional[_Union[At, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., watch: _Optional[_Union[Watch, _Mapping]] = ..., pin: _Optional[_Union[Pin, _Mapping]] = ..., unpin: _Optional[_Union[Unpin, _Mapping]] = ..., facts: _Optional[_Union[Facts, _Mapping]] = ..., compact: _Optional[_Union[Compact, _Mapping]] = ..., checkpoint: _Optional[_Union[Checkpoint, _Mapping]] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ..., frames: _Optional[_Union[Frames, _Mapping]] = ..., aborted: _Optional[_Union[Aborted, _Mapping]] = ..., multi_scan: _Optional[_Union[MultiScan, _Mapping]] = ...) -> None: ...
 
 class Get(_message.Message):
     __slots__ = ("key", "at")
@@ -133,6 +135,28 @@ class Scan(_message.Message):
     limit: int
     lease: int
     def __init__(self, start: _Optional[bytes] = ..., end: _Optional[bytes] = ..., at: _Optional[int] = ..., reverse: _Optional[bool] = ..., limit: _Optional[int] = ..., lease: _Optional[int] = ...) -> None: ...
+
+class ScanRange(_message.Message):
+    __slots__ = ("start", "end", "limit")
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    start: bytes
+    end: bytes
+    limit: int
+    def __init__(self, start: _Optional[bytes] = ..., end: _Optional[bytes] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class MultiScan(_message.Message):
+    __slots__ = ("ranges", "at", "reverse", "lease")
+    RANGES_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    REVERSE_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    ranges: _containers.RepeatedCompositeFieldContainer[ScanRange]
+    at: int
+    reverse: bool
+    lease: int
+    def __init__(self, ranges: _Optional[_Iterable[_Union[ScanRange, _Mapping]]] = ..., at: _Optional[int] = ..., reverse: _Optional[bool] = ..., lease: _Optional[int] = ...) -> None: ...
 
 class History(_message.Message):
     __slots__ = ("key", "at", "lease")
@@ -319,7 +343,7 @@ class Aborted(_message.Message):
     def __init__(self, first: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
 
 class Response(_message.Message):
-    __slots__ = ("id", "version", "value", "wanted", "failure", "values", "rows", "entries", "undone", "ended", "changes", "facts", "compacted", "progress", "laid", "page", "not_applied")
+    __slots__ = ("id", "version", "value", "wanted", "failure", "values", "rows", "entries", "undone", "ended", "changes", "facts", "compacted", "progress", "laid", "page", "not_applied", "multi_rows")
     ID_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -337,6 +361,7 @@ class Response(_message.Message):
     LAID_FIELD_NUMBER: _ClassVar[int]
     PAGE_FIELD_NUMBER: _ClassVar[int]
     NOT_APPLIED_FIELD_NUMBER: _ClassVar[int]
+    MULTI_ROWS_FIELD_NUMBER: _ClassVar[int]
     id: int
     version: int
     value: bytes
@@ -354,7 +379,8 @@ class Response(_message.Message):
     laid: Laid
     page: Page
     not_applied: NotApplied
-    def __init__(self, id: _Optional[int] = ..., version: _Optional[int] = ..., value: _Optional[bytes] = ..., wanted: _Optional[bool] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., values: _Optional[_Union[Values, _Mapping]] = ..., rows: _Optional[_Union[Rows, _Mapping]] = ..., entries: _Optional[_Union[Entries, _Mapping]] = ..., undone: _Optional[_Union[Undone, _Mapping]] = ..., ended: _Optional[_Union[Ended, _Mapping]] = ..., changes: _Optional[_Union[Changes, _Mapping]] = ..., facts: _Optional[_Union[Known, _Mapping]] = ..., compacted: _Optional[_Union[Compacted, _Mapping]] = ..., progress: _Optional[int] = ..., laid: _Optional[_Union[Laid, _Mapping]] = ..., page: _Optional[_Union[Page, _Mapping]] = ..., not_applied: _Optional[_Union[NotApplied, _Mapping]] = ...) -> None: ...
+    multi_rows: MultiRows
+    def __init__(self, id: _Optional[int] = ..., version: _Optional[int] = ..., value: _Optional[bytes] = ..., wanted: _Optional[bool] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., values: _Optional[_Union[Values, _Mapping]] = ..., rows: _Optional[_Union[Rows, _Mapping]] = ..., entries: _Optional[_Union[Entries, _Mapping]] = ..., undone: _Optional[_Union[Undone, _Mapping]] = ..., ended: _Optional[_Union[Ended, _Mapping]] = ..., changes: _Optional[_Union[Changes, _Mapping]] = ..., facts: _Optional[_Union[Known, _Mapping]] = ..., compacted: _Optional[_Union[Compacted, _Mapping]] = ..., progress: _Optional[int] = ..., laid: _Optional[_Union[Laid, _Mapping]] = ..., page: _Optional[_Union[Page, _Mapping]] = ..., not_applied: _Optional[_Union[NotApplied, _Mapping]] = ..., multi_rows: _Optional[_Union[MultiRows, _Mapping]] = ...) -> None: ...
 
 class Values(_message.Message):
     __slots__ = ("values", "missing")
@@ -373,6 +399,12 @@ class Rows(_message.Message):
     values: _containers.RepeatedScalarFieldContainer[bytes]
     more: bool
     def __init__(self, keys: _Optional[_Iterable[bytes]] = ..., values: _Optional[_Iterable[bytes]] = ..., more: _Optional[bool] = ...) -> None: ...
+
+class MultiRows(_message.Message):
+    __slots__ = ("ranges",)
+    RANGES_FIELD_NUMBER: _ClassVar[int]
+    ranges: _containers.RepeatedCompositeFieldContainer[Rows]
+    def __init__(self, ranges: _Optional[_Iterable[_Union[Rows, _Mapping]]] = ...) -> None: ...
 
 class Entries(_message.Message):
     __slots__ = ("versions", "values", "deleted", "more")

@@ -57,6 +57,12 @@ class Scan(_message.Message):
     rows: int
     def __init__(self, start: _Optional[bytes] = ..., end: _Optional[bytes] = ..., reverse: _Optional[bool] = ..., rows: _Optional[int] = ...) -> None: ...
 
+class MultiScan(_message.Message):
+    __slots__ = ("scans",)
+    SCANS_FIELD_NUMBER: _ClassVar[int]
+    scans: _containers.RepeatedCompositeFieldContainer[Scan]
+    def __init__(self, scans: _Optional[_Iterable[_Union[Scan, _Mapping]]] = ...) -> None: ...
+
 class History(_message.Message):
     __slots__ = ("key", "rows")
     KEY_FIELD_NUMBER: _ClassVar[int]
@@ -98,7 +104,7 @@ class Aborted(_message.Message):
     def __init__(self, after: _Optional[int] = ...) -> None: ...
 
 class Question(_message.Message):
-    __slots__ = ("get", "scan", "history", "at_time", "version", "pins", "outcome", "aborted", "oldest")
+    __slots__ = ("get", "scan", "history", "at_time", "version", "pins", "outcome", "aborted", "oldest", "multi_scan")
     GET_FIELD_NUMBER: _ClassVar[int]
     SCAN_FIELD_NUMBER: _ClassVar[int]
     HISTORY_FIELD_NUMBER: _ClassVar[int]
@@ -108,6 +114,7 @@ class Question(_message.Message):
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     ABORTED_FIELD_NUMBER: _ClassVar[int]
     OLDEST_FIELD_NUMBER: _ClassVar[int]
+    MULTI_SCAN_FIELD_NUMBER: _ClassVar[int]
     get: Get
     scan: Scan
     history: History
@@ -117,7 +124,8 @@ class Question(_message.Message):
     outcome: AskOutcome
     aborted: Aborted
     oldest: Oldest
-    def __init__(self, get: _Optional[_Union[Get, _Mapping]] = ..., scan: _Optional[_Union[Scan, _Mapping]] = ..., history: _Optional[_Union[History, _Mapping]] = ..., at_time: _Optional[_Union[AtTime, _Mapping]] = ..., version: _Optional[_Union[Version, _Mapping]] = ..., pins: _Optional[_Union[Pins, _Mapping]] = ..., outcome: _Optional[_Union[AskOutcome, _Mapping]] = ..., aborted: _Optional[_Union[Aborted, _Mapping]] = ..., oldest: _Optional[_Union[Oldest, _Mapping]] = ...) -> None: ...
+    multi_scan: MultiScan
+    def __init__(self, get: _Optional[_Union[Get, _Mapping]] = ..., scan: _Optional[_Union[Scan, _Mapping]] = ..., history: _Optional[_Union[History, _Mapping]] = ..., at_time: _Optional[_Union[AtTime, _Mapping]] = ..., version: _Optional[_Union[Version, _Mapping]] = ..., pins: _Optional[_Union[Pins, _Mapping]] = ..., outcome: _Optional[_Union[AskOutcome, _Mapping]] = ..., aborted: _Optional[_Union[Aborted, _Mapping]] = ..., oldest: _Optional[_Union[Oldest, _Mapping]] = ..., multi_scan: _Optional[_Union[MultiScan, _Mapping]] = ...) -> None: ...
 
 class Read(_message.Message):
     __slots__ = ("number", "consistency", "version", "question", "applied")
@@ -162,6 +170,12 @@ class Rows(_message.Message):
     rows: KeyedValues
     more: bool
     def __init__(self, rows: _Optional[_Union[KeyedValues, _Mapping]] = ..., more: _Optional[bool] = ...) -> None: ...
+
+class MultiRows(_message.Message):
+    __slots__ = ("ranges",)
+    RANGES_FIELD_NUMBER: _ClassVar[int]
+    ranges: _containers.RepeatedCompositeFieldContainer[Rows]
+    def __init__(self, ranges: _Optional[_Iterable[_Union[Rows, _Mapping]]] = ...) -> None: ...
 
 class Versions(_message.Message):
     __slots__ = ("versions", "more")
@@ -240,7 +254,7 @@ class Beyond(_message.Message):
     def __init__(self, newest: _Optional[int] = ...) -> None: ...
 
 class Result(_message.Message):
-    __slots__ = ("entries", "rows", "versions", "itself", "pinned", "not_applied", "outcome", "below", "beyond", "floor")
+    __slots__ = ("entries", "rows", "versions", "itself", "pinned", "not_applied", "outcome", "below", "beyond", "floor", "multi_rows")
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     VERSIONS_FIELD_NUMBER: _ClassVar[int]
@@ -251,6 +265,7 @@ class Result(_message.Message):
     BELOW_FIELD_NUMBER: _ClassVar[int]
     BEYOND_FIELD_NUMBER: _ClassVar[int]
     FLOOR_FIELD_NUMBER: _ClassVar[int]
+    MULTI_ROWS_FIELD_NUMBER: _ClassVar[int]
     entries: Entries
     rows: Rows
     versions: Versions
@@ -261,7 +276,8 @@ class Result(_message.Message):
     below: Below
     beyond: Beyond
     floor: Floor
-    def __init__(self, entries: _Optional[_Union[Entries, _Mapping]] = ..., rows: _Optional[_Union[Rows, _Mapping]] = ..., versions: _Optional[_Union[Versions, _Mapping]] = ..., itself: _Optional[_Union[Itself, _Mapping]] = ..., pinned: _Optional[_Union[Pinned, _Mapping]] = ..., not_applied: _Optional[_Union[NotApplied, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., below: _Optional[_Union[Below, _Mapping]] = ..., beyond: _Optional[_Union[Beyond, _Mapping]] = ..., floor: _Optional[_Union[Floor, _Mapping]] = ...) -> None: ...
+    multi_rows: MultiRows
+    def __init__(self, entries: _Optional[_Union[Entries, _Mapping]] = ..., rows: _Optional[_Union[Rows, _Mapping]] = ..., versions: _Optional[_Union[Versions, _Mapping]] = ..., itself: _Optional[_Union[Itself, _Mapping]] = ..., pinned: _Optional[_Union[Pinned, _Mapping]] = ..., not_applied: _Optional[_Union[NotApplied, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., below: _Optional[_Union[Below, _Mapping]] = ..., beyond: _Optional[_Union[Beyond, _Mapping]] = ..., floor: _Optional[_Union[Floor, _Mapping]] = ..., multi_rows: _Optional[_Union[MultiRows, _Mapping]] = ...) -> None: ...
 
 class Answered(_message.Message):
     __slots__ = ("number", "version", "result")

@@ -14,19 +14,23 @@ from logdb.errors import ConflictError, DatabaseClosed, FutureVersion, LimitExce
 from logdb.hosts import Progress
 from logdb.net.first_reads import FirstReader
 from logdb.net.limits import MAX_POSITION, WireError
+from logdb.net.multi_scans import RangePages
 from logdb.net.proto import database_pb2 as pb
 from logdb.net.security.credentials import NONE, Credentials
 from logdb.net.service.codec import (
     PAGE_KEYS,
+    PAGE_RANGES,
     change_from,
     conditions_to,
     entries_from,
     fill_writes,
+    ranges_to,
     values_from,
 )
 from logdb.net.service.connection import Connection
 from logdb.store.limits import check_label
 from logdb.store.mapping import Rows
+from logdb.store.ranges import ScanRange
 from logdb.store.records import Condition, TxnId
 from logdb.txn.coordinator import Outcome, Status
 from logdb.txn.speculation import Belief, Misspeculated, Speculation
@@ -192,6 +196,28 @@ class RemoteHost:
                     limit -= len(batch)
         finally:
             if more:
+                self.connection.tell(pb.Request(end=pb.End(lease=lease)))
+
+    async def multi_scan(
+        self, ranges: Sequence[ScanRange], at: int | None = None, *, reverse: bool = False
+    ) -> list[list[tuple[bytes, bytes]]]:
+        """The rows of each range."""
+        pages = RangePages(ranges, reverse)
+        lease = self._new_lease()
+        left = pages.left(PAGE_RANGES)
+        try:
+            while True:
+                asked = pb.MultiScan(ranges=ranges_to(left), at=at, reverse=reverse, lease=lease)
+                response = await self.connection.call(pb.Request(multi_scan=asked))
+                at = response.version
+                pages.take(
+                    (list(zip(rows.keys, rows.values, strict=True)), rows.more) for rows in response.multi_rows.ranges
+                )
+                left = pages.left(PAGE_RANGES)
+                if not left:
+                    return pages.rows
+        finally:
+            if left or len(ranges) > PAGE_RANGES:
                 self.connection.tell(pb.Request(end=pb.End(lease=lease)))
 
     async def history(self, key: bytes, at: int | None = None) -> AsyncIterator[tuple[int, bytes | None]]:

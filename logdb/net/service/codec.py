@@ -17,11 +17,11 @@ from logdb.net.limits import MAX_POSITION, WireError
 from logdb.net.proto import database_pb2 as pb
 from logdb.store.conditions import check as check_condition
 from logdb.store.limits import MAX_KEY_BYTES, MAX_TRANSACTION_BYTES, MAX_VALUE_BYTES, check_key, check_size, check_value
-from logdb.store.ranges import MAX_BOUND_BYTES
+from logdb.store.ranges import MAX_BOUND_BYTES, ScanRange
 from logdb.store.records import Condition, Place, Range
 from logdb.txn.transaction import TransactionOver
 
-PROTOCOL: Final = 3
+PROTOCOL: Final = 4
 RELEASE: Final = metadata.version("logdb")
 METHOD: Final = f"/{pb.DESCRIPTOR.services_by_name['Database'].full_name}/Calls"
 
@@ -33,6 +33,8 @@ PAGE_BYTES: Final = 1 << 20
 """A page of a long answer ends after the item that reaches this."""
 PAGE_KEYS: Final = 16_384
 """Of one request for many keys: the client asks for the others next."""
+PAGE_RANGES: Final = 1_000
+"""Of one request for many ranges, which take longer than keys."""
 MAX_REQUESTS: Final = 4_096
 """Of one message: an empty request takes two bytes in it and a hundred in memory."""
 MAX_MESSAGE_BYTES: Final = MAX_TRANSACTION_BYTES + (64 << 20)
@@ -193,6 +195,11 @@ def conditions_from(conditions: Iterable[pb.Condition]) -> list[Condition]:
 
 
 # ---- answers
+
+
+def ranges_to(ranges: Iterable[ScanRange]) -> list[pb.ScanRange]:
+    """The ranges of a multi-scan."""
+    return [pb.ScanRange(start=start, end=end, limit=limit) for start, end, limit in ranges]
 
 
 def values_to(keys: Sequence[bytes], found: Mapping[bytes, bytes]) -> pb.Values:

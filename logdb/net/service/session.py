@@ -37,6 +37,7 @@ from logdb.net.service.codec import (
     BATCH_CALLS,
     PAGE_BYTES,
     PAGE_KEYS,
+    PAGE_RANGES,
     change_to,
     check_numbers,
     checked_writes,
@@ -49,7 +50,7 @@ from logdb.net.service.codec import (
 from logdb.net.service.rights import NEEDS
 from logdb.net.service.turns import Turns
 from logdb.store.limits import check_key, check_label, check_pin
-from logdb.store.ranges import key_range
+from logdb.store.ranges import ScanRange, key_range
 from logdb.store.records import TxnId
 from logdb.txn.validation import Verdict
 
@@ -129,6 +130,7 @@ class Session:
             "get": self._get,
             "write": self._write,
             "multi_get": self._multi_get,
+            "multi_scan": self._multi_scan,
             "begin": self._begin,
             "commit": self._commit,
             "end": self._end,
@@ -403,26 +405,44 @@ class Session:
             self._release(lease)
 
     def _scan(self, _: pb.Request, scan: pb.Scan) -> pb.Response:
-        start = scan.start if scan.HasField("start") else None
-        end = scan.end if scan.HasField("end") else None
-        limit = scan.limit if scan.HasField("limit") else None
-        key_range(start, end, None, limit)
+        wanted = _range_of(scan)
         version, holder = self._page_of(scan.lease, scan.at if scan.HasField("at") else None)
         rows = pb.Rows()
         try:
-            size = 0
-            batches = self._host.scan(start, end, version, reverse=scan.reverse, limit=limit)
-            for key, value in islice((row for batch in batches for row in batch), limit):
-                if size >= PAGE_BYTES:
-                    rows.more = True
-                    break
-                rows.keys.append(key)
-                rows.values.append(value)
-                size += len(key) + len(value) + ROW_BYTES
-            batches.close()  # type: ignore[attr-defined]
+            self._read_range(rows, wanted, version, scan.reverse, PAGE_BYTES)
         finally:
             self._keep(scan.lease, holder, rows.more)
         return pb.Response(version=version, rows=rows)
+
+    def _multi_scan(self, _: pb.Request, asked: pb.MultiScan) -> pb.Response:
+        wanted = [_range_of(each) for each in asked.ranges[:PAGE_RANGES]]
+        version, holder = self._page_of(asked.lease, asked.at if asked.HasField("at") else None)
+        found, left, more = pb.MultiRows(), PAGE_BYTES, True
+        try:
+            for each in wanted:
+                if left <= 0:
+                    break
+                rows = found.ranges.add()
+                left -= ROW_BYTES + self._read_range(rows, each, version, asked.reverse, left)
+            more = len(found.ranges) < len(asked.ranges) or any(rows.more for rows in found.ranges)
+        finally:
+            self._keep(asked.lease, holder, more)
+        return pb.Response(version=version, multi_rows=found)
+
+    def _read_range(self, rows: pb.Rows, wanted: ScanRange, version: int, reverse: bool, most_bytes: int) -> int:
+        """Put the rows of a range into a page; returns how many bytes they take there."""
+        start, end, limit = wanted
+        size = 0
+        batches = self._host.scan(start, end, version, reverse=reverse, limit=limit)
+        for key, value in islice((row for batch in batches for row in batch), limit):
+            if size >= most_bytes:
+                rows.more = True
+                break
+            rows.keys.append(key)
+            rows.values.append(value)
+            size += len(key) + len(value) + ROW_BYTES
+        batches.close()  # type: ignore[attr-defined]
+        return size
 
     def _history(self, _: pb.Request, history: pb.History) -> pb.Response:
         check_key(history.key)
@@ -705,3 +725,12 @@ class Session:
                 return await asyncio.to_thread(make, *arguments)
 
         self._later(request, answer())
+
+
+def _range_of(asked: pb.Scan | pb.ScanRange) -> ScanRange:
+    """Raises ValueError, KeyTooLarge."""
+    start = asked.start if asked.HasField("start") else None
+    end = asked.end if asked.HasField("end") else None
+    limit = asked.limit if asked.HasField("limit") else None
+    key_range(start, end, None, limit)
+    return ScanRange(start, end, limit)

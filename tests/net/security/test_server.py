@@ -209,6 +209,7 @@ READS: dict[str, Callable[[logdb.Database], Any]] = {
     "get": lambda db: db.get(b"k"),
     "multi_get": lambda db: db.multi_get([b"k"]),
     "scan": lambda db: list(db.scan()),
+    "multi_scan": lambda db: db.multi_scan([(b"a", b"b"), (b"k", None)]),
     "history": lambda db: list(db.history(b"k")),
     "version": lambda db: db.version,
     "oldest": lambda db: db.oldest_version,
@@ -261,7 +262,8 @@ def test_every_verb_of_the_wire_has_a_right() -> None:
     from logdb.net.service.rights import NEEDS
 
     names = {Right.NONE: "end", Right.WRITE: "write pin unpin", Right.ADMIN: "compact checkpoint"}
-    names[Right.READ] = "get multi_get begin commit scan history at outcome watch facts layout frames aborted"
+    reads = "get multi_get begin commit scan multi_scan history at outcome watch facts layout frames aborted"
+    names[Right.READ] = reads
     assert {name: right for right, text in names.items() for name in text.split()} == NEEDS
 
 

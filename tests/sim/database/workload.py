@@ -14,15 +14,17 @@ from __future__ import annotations
 
 import random
 from asyncio import Future
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import logdb
-from logdb.cluster import calls
+from logdb.cluster import calls, messages
 from logdb.cluster.messages import Consistency
 from logdb.errors import FutureVersion, OutcomeUnknown, Unavailable, VersionTrimmed
 from logdb.log.cores import MILLISECOND, Answer
+from logdb.net.multi_scans import RangePages
+from logdb.store.ranges import ScanRange
 from logdb.store.records import Range, TxnId
 from logdb.txn.coordinator import Outcome, Status
 from logdb.txn.validation import Reason
@@ -482,8 +484,25 @@ class Application:
     def _scan(self, op: Op) -> Steps:
         span = self.draw.choice(((b"account ", b"account:"), (b"", None), (b"list 1", b"list 3")))
         op.is_linearizable = True
-        op.version = yield from self._pages(op, span, LINEARIZABLE)
+        if self.draw.random() < 0.5:
+            op.version = yield from self._pages(op, span, LINEARIZABLE)
+        else:
+            op.version = yield from self._several(op, (span, (b"cell ", b"cell:"), (b"list 2", None)))
         self.end(op, "ok")
+
+    def _several(self, op: Op, spans: Sequence[Range]) -> Generator[Any, Any, int]:
+        """All of several ranges, in pages of some of them. Returns the version that was read."""
+        reverse = self.draw.random() < 0.5
+        pages = RangePages([ScanRange(start, end, None) for start, end in spans], reverse)
+        consistency, version = LINEARIZABLE, 0
+        while left := pages.left(self.draw.choice((1, 2, 9))):
+            rows = self.draw.choice((2, 1_000))
+            scans = tuple([messages.Scan(start, end, reverse, rows) for start, end, _ in left])
+            found = self._must(op, (yield calls.MultiScan(scans, consistency, version)), calls.Pages)
+            pages.take((page.rows, page.more) for page in found.pages)
+            consistency, version = SNAPSHOT, found.version
+        op.scans.update(zip(spans, map(dict, pages.rows), strict=True))
+        return version
 
     # ---- ends
 
