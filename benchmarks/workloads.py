@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import count, cycle, islice
+from itertools import accumulate, count, cycle, islice
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.peers import COUNTER_BYTES, Peer, Session
+from benchmarks.peers import COUNTER_BYTES, Operation, Peer, Session
 from benchmarks.peers.disk import Disk, record_of_put
 from benchmarks.peers.lmdb import LMDB
 from benchmarks.peers.ours import LogDB, LogDBCoroutines
@@ -21,6 +21,14 @@ VALUE_BYTES = 100
 HOT_KEYS = 10
 GROUP_KEYS = 10
 COROUTINES = 64
+SCANNERS = 16
+RECORD_BYTES = 1_000
+"""YCSB's record: 10 fields of 100 bytes."""
+LONGEST_SCAN = 100
+INSERTS = 0.05
+SKEW = 0.99
+"""The exponent of YCSB's zipfian distribution."""
+BURST = 200
 
 
 class LogDBGets(LogDB):
@@ -46,6 +54,24 @@ class Stage(contextlib.ExitStack):
         random_bytes = self._random.randbytes
         peer.load({key: bytes(COUNTER_BYTES) + random_bytes(VALUE_BYTES - COUNTER_BYTES) for key in self.keys})
         return peer
+
+    def records(self, record_bytes: int) -> dict[bytes, bytes]:
+        """As many of YCSB's as there are keys, in no order of their keys."""
+        return {record_key(number): self._random.randbytes(record_bytes) for number in range(len(self.keys))}
+
+    def operations(self, record_bytes: int) -> Iterator[list[Operation]]:
+        """Those of workload E, in bursts, for ever: scans from keys that are not equally popular, and inserts."""
+        draw, fresh = random.Random(20100610), count(len(self.keys))
+        popular = [record_key(number) for number in draw.sample(range(len(self.keys)), len(self.keys))]
+        weights = list(accumulate(1 / rank**SKEW for rank in range(1, len(popular) + 1)))
+        while True:
+            starts = draw.choices(popular, cum_weights=weights, k=BURST)
+            yield [
+                (record_key(next(fresh)), draw.randbytes(record_bytes))
+                if draw.random() < INSERTS
+                else (start, draw.randint(1, LONGEST_SCAN))
+                for start in starts
+            ]
 
     def session(self, peer: Peer) -> Session:
         """A session that is closed before its peer."""
@@ -178,6 +204,50 @@ def put_in_coroutines(stage: Stage) -> list[Step]:
     return [step]
 
 
+def workload_e(kind: type[Peer], record_bytes: int) -> Contestant:
+    """One thread of the peer, restarted after it was loaded."""
+
+    def contestant(stage: Stage) -> list[Step]:
+        peer = kind(stage.root / kind.name)
+        stage.callback(peer.close)
+        peer.load(stage.records(record_bytes))
+        peer.reopen()
+        session, bursts = stage.session(peer), stage.operations(record_bytes)
+
+        def step() -> int:
+            session.do_each(next(bursts))
+            return BURST
+
+        return [step]
+
+    return contestant
+
+
+def workload_e_in_coroutines(record_bytes: int) -> Contestant:
+    def contestant(stage: Stage) -> list[Step]:
+        peer = LogDBCoroutines(stage.root / "LogDB")
+        stage.callback(peer.close)
+        peer.load(stage.records(record_bytes))
+        peer.reopen()
+        bursts = stage.operations(record_bytes)
+
+        def step() -> int:
+            peer.do_each(next(bursts), SCANNERS)
+            return BURST
+
+        return [step]
+
+    return contestant
+
+
+def record_key(number: int) -> bytes:
+    """YCSB's: its numbers, mixed by FNV-1a, so that what is inserted goes anywhere."""
+    mixed = 0xCBF29CE484222325
+    for octet in number.to_bytes(8, "little"):
+        mixed = ((mixed ^ octet) * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF
+    return b"user%020d" % mixed
+
+
 def write_bare(stage: Stage) -> list[Step]:
     disk = Disk(stage.root / "disk")
     stage.callback(disk.close)
@@ -266,5 +336,25 @@ WORKLOADS = (
             {LogDBGets.name: 1 / gets},
         )
         for limit, gets in ((1, 3), (10, 5))
+    ),
+    *(
+        Workload(
+            f"workload-e-{record_bytes}",
+            f"YCSB's workload E, records of {record_bytes:,} bytes, 1 thread",
+            "operations/s",
+            {kind.name: workload_e(kind, record_bytes) for kind in PEERS},
+            {LMDB.name: 0.7},
+        )
+        for record_bytes in (RECORD_BYTES, VALUE_BYTES)
+    ),
+    *(
+        Workload(
+            f"workload-e-{record_bytes}-coroutines",
+            f"YCSB's workload E, records of {record_bytes:,} bytes, {SCANNERS} coroutines (LMDB: 1 thread, its best)",
+            "operations/s",
+            {LogDB.name: workload_e_in_coroutines(record_bytes), LMDB.name: workload_e(LMDB, record_bytes)},
+            {LMDB.name: 0.5},
+        )
+        for record_bytes in (RECORD_BYTES, VALUE_BYTES)
     ),
 )

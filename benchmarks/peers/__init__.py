@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import ClassVar, Protocol
 
 Items = Mapping[bytes, bytes]
+Operation = tuple[bytes, int | bytes]
+"""(a key, how many rows to read from there on into a list; or the value to write under it, durably)."""
 COUNTER_BYTES = 8
 
 
@@ -40,6 +42,9 @@ class Session(Protocol):
 
     def scan_each(self, starts: Sequence[bytes], limit: int) -> int:
         """Read `limit` rows from each key on, in key order; returns the number of rows of the last."""
+
+    def do_each(self, operations: Sequence[Operation]) -> int:
+        """Do them one after another; returns the number of rows of the last that read."""
 
     def close(self) -> None:
         """Release what the thread holds."""

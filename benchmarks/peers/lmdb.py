@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import lmdb
 
-from benchmarks.peers import Items, incremented
+from benchmarks.peers import Items, Operation, incremented
 
 MAP_BYTES = 64 << 30
 
@@ -107,6 +107,18 @@ class LMDBSession:
                 for _key, _value in islice(cursor if cursor.set_range(start) else (), limit):
                     rows += 1
         return rows
+
+    def do_each(self, operations: Sequence[Operation]) -> int:
+        begin = self._env.begin
+        rows: list[tuple[bytes, bytes]] = []
+        for key, what in operations:
+            if isinstance(what, int):
+                with begin() as txn, txn.cursor() as cursor:
+                    rows = list(islice(cursor, what)) if cursor.set_range(key) else []
+            else:
+                with begin(write=True) as txn:
+                    txn.put(key, what)
+        return len(rows)
 
     def close(self) -> None:
         """The environment outlives its sessions."""

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import logdb
 import logdb.aio
-from benchmarks.peers import Items, incremented
+from benchmarks.peers import Items, Operation, incremented
 
 LOAD_BATCH = 1_000
 
@@ -83,6 +83,16 @@ class LogDBSession:
                 rows += 1
         return rows
 
+    def do_each(self, operations: Sequence[Operation]) -> int:
+        scan, put = self._db.scan, self._db.put
+        rows: list[tuple[bytes, bytes]] = []
+        for key, what in operations:
+            if isinstance(what, int):
+                rows = list(scan(key, limit=what))
+            else:
+                put(key, what)
+        return len(rows)
+
     def close(self) -> None:
         """The database outlives its sessions."""
 
@@ -91,7 +101,7 @@ class LogDBCoroutines:
     """`logdb.aio.Database` on an event loop of its own."""
 
     def __init__(self, path: Path) -> None:
-        self._runner = asyncio.Runner()
+        self._runner, self._path = asyncio.Runner(), path
         self._db = self._runner.run(logdb.aio.open(path))
 
     def load(self, items: Items) -> None:
@@ -104,6 +114,34 @@ class LogDBCoroutines:
     def close(self) -> None:
         self._runner.run(self._db.close())
         self._runner.close()
+
+    def reopen(self) -> None:
+        """See `Peer.reopen`."""
+        self._runner.run(self._reopen())
+
+    def do_each(self, operations: Sequence[Operation], coroutines: int) -> int:
+        """As `Session.do_each`, shared out among so many coroutines."""
+        return self._runner.run(self._do_each(iter(operations), coroutines))
+
+    async def _reopen(self) -> None:
+        await self._db.checkpoint()
+        await self._db.close()
+        self._db = await logdb.aio.open(self._path)
+
+    async def _do_each(self, operations: Iterator[Operation], coroutines: int) -> int:
+        scan, put = self._db.scan, self._db.put
+        rows: list[tuple[bytes, bytes]] = []
+
+        async def client() -> None:
+            nonlocal rows
+            for key, what in operations:
+                if isinstance(what, int):
+                    rows = [row async for row in scan(key, limit=what)]
+                else:
+                    await put(key, what)
+
+        await asyncio.gather(*[client() for _ in range(coroutines)])
+        return len(rows)
 
     async def _multi_put_each(self, items: Items) -> None:
         for batch in batches(items):

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from rocksdict import BlockBasedOptions, Cache, DBCompressionType, Options, Rdict, WriteBatch, WriteOptions
 
-from benchmarks.peers import Items
+from benchmarks.peers import Items, Operation
 
 BLOCK_CACHE_BYTES = 256 << 20
 
@@ -101,6 +101,16 @@ class RocksDBSession:
             for _key, _value in islice(items(from_key=start), limit):
                 rows += 1
         return rows
+
+    def do_each(self, operations: Sequence[Operation]) -> int:
+        items, put = self._db.items, self._db.put
+        rows: list[tuple[object, object]] = []
+        for key, what in operations:
+            if isinstance(what, int):
+                rows = list(islice(items(from_key=key), what))
+            else:
+                put(key, what)
+        return len(rows)
 
     def close(self) -> None:
         """The database outlives its sessions."""

@@ -12,11 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from benchmarks.peers import Items, incremented
+from benchmarks.peers import Items, Operation, incremented
 
 BUSY_TIMEOUT_S = 60.0
 TABLE = "CREATE TABLE IF NOT EXISTS pairs (key BLOB PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID"
 READ = "SELECT value FROM pairs WHERE key = ?"
+RANGE = "SELECT key, value FROM pairs WHERE key >= ? ORDER BY key LIMIT ?"
 WRITE = "INSERT INTO pairs VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 
 
@@ -113,12 +114,22 @@ class SQLiteSession:
 
     def scan_each(self, starts: Sequence[bytes], limit: int) -> int:
         execute, rows = self._connection.execute, 0
-        read = "SELECT key, value FROM pairs WHERE key >= ? ORDER BY key LIMIT ?"
         for start in starts:
             rows = 0
-            for _key, _value in execute(read, (start, limit)):
+            for _key, _value in execute(RANGE, (start, limit)):
                 rows += 1
         return rows
+
+    def do_each(self, operations: Sequence[Operation]) -> int:
+        execute = self._connection.execute
+        rows: list[tuple[bytes, bytes]] = []
+        for key, what in operations:
+            if isinstance(what, int):
+                rows = execute(RANGE, (key, what)).fetchall()
+            else:
+                with self._writing:
+                    execute(WRITE, (key, what))
+        return len(rows)
 
     def close(self) -> None:
         self._connection.close()

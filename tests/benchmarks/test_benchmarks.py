@@ -37,6 +37,8 @@ TARGETS: dict[tuple[str, str | None], float] = {
     **{("scan-" + state, "rocksdict"): 1.0 for state in STATES},
     ("scan-of-1", "LogDB, gets"): 1 / 3,
     ("scan-of-10", "LogDB, gets"): 1 / 5,
+    **{(f"workload-e-{size}", "py-lmdb"): 0.7 for size in (1_000, 100)},
+    **{(f"workload-e-{size}-coroutines", "py-lmdb"): 0.5 for size in (1_000, 100)},
     ("Open", None): 1.0,
     ("Replay from nothing", None): 150_000,
     ("Memory", None): 250,
@@ -96,17 +98,19 @@ def test_a_peer_does_what_it_is_asked(kind: type[Peer], tmp_path: Path) -> None:
     assert session.scan() == len(ITEMS) + 1
     assert session.scan_each([b"key-010", b"key-099"], 3) == 2
     assert session.scan_each([b"key-010"], 3) == 3
+    assert session.do_each([(b"key-0985", b"4"), (b"key-098", 9)]) == 4
+    assert session.do_each([(b"zzz", 9)]) == 0
     session.multi_delete([b"new", b"key-000"])
     session.close()
     peer.compact()
     session = peer.session()
     assert session.get_each([b"key-002"]) == b"2"
-    assert session.scan() == len(ITEMS) - 1
+    assert session.scan() == len(ITEMS)
     session.close()
     peer.close()
     again = kind(tmp_path / "peer")
     session = again.session()
-    assert session.scan() == len(ITEMS) - 1
+    assert session.scan() == len(ITEMS)
     session.close()
     again.close()
 
