@@ -1,4 +1,4 @@
-"""The answers that clients have not taken yet: how many bytes of them a server keeps for one stream and for all."""
+"""The answers that clients have not taken yet: how many bytes of them a server keeps."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ STREAM_BYTES: Final = 8 << 20
 """A stream whose client has not taken so much gets no further answer: its next request waits."""
 ALL_BYTES: Final = 256 << 20
 """The same for all streams together; one whose client has taken everything may have an answer up to twice this."""
+USER_STREAMS: Final = 8
+"""All streams of one user may have as much as so many streams: bytes, requests that wait, snapshots, turns as one."""
+TURN_S: Final = 0.002
+"""Other users have their turn when the requests of one have taken so long."""
 STALLED_S: Final = 5.0
 """While others wait for room, a stream whose client takes nothing for this long is ended."""
 
@@ -33,6 +37,27 @@ class Advanced:
             self._future = None
 
 
+class User:
+    """What the streams of one user have together: `bytes` that wait to be taken, `waiting` requests, `leases`."""
+
+    def __init__(self) -> None:
+        self.bytes = self.waiting = self.leases = self.streams = 0
+        self._spent_s = 0.0
+        self._line = asyncio.Lock()
+
+    def has_spent(self, seconds: float) -> bool:
+        """Whether it is the turn of other users, after work that took so long."""
+        self._spent_s += seconds
+        return self._spent_s > TURN_S
+
+    async def let_others(self) -> None:
+        """Give others their turn. The streams of a user stand in line for the next of theirs."""
+        async with self._line:
+            if self._spent_s > TURN_S:
+                await asyncio.sleep(0)
+                self._spent_s = 0.0
+
+
 class Answers:
     """Of all streams of a server. `bytes`: what waits to be taken."""
 
@@ -40,12 +65,26 @@ class Answers:
         self.bytes = 0
         self._freed = Advanced()
         self._shares: set[Share] = set()
+        self._users: dict[str, User] = {}
 
-    def share(self, end: Callable[[], None]) -> Share:
-        """The part of one stream. `end` ends it."""
-        share = Share(self, end)
+    def share(self, end: Callable[[], None], user: str) -> Share:
+        """The part of one stream, which is this user's. `end` ends it."""
+        share = Share(self, end, user, self.enter(user))
         self._shares.add(share)
         return share
+
+    def enter(self, user: str) -> User:
+        """One more stream is this user's."""
+        entered = self._users.setdefault(user, User())
+        entered.streams += 1
+        return entered
+
+    def leave(self, user: str) -> None:
+        """One less."""
+        left = self._users[user]
+        left.streams -= 1
+        if not left.streams:
+            del self._users[user]
 
     def change(self, size: int) -> None:
         """So many bytes more wait, or less."""
@@ -60,45 +99,59 @@ class Answers:
     async def wait(self) -> None:
         """Return when a client has taken answers, or when it is time to look for clients that take none."""
         done, _ = await asyncio.wait((self._freed.future(),), timeout=STALLED_S)
-        if not done and self.bytes > ALL_BYTES:
+        if not done:
             too_late = asyncio.get_running_loop().time() - STALLED_S
             for share in list(self._shares):
-                if share.bytes and share.moved_at <= too_late:
+                full = self.bytes > ALL_BYTES or share.user.bytes > USER_STREAMS * STREAM_BYTES
+                if full and share.bytes and share.moved_at <= too_late:
                     share.end()
 
 
 class Share:
     """The answers of one stream. `moved_at`: when its client last took one, or had none to take."""
 
-    def __init__(self, answers: Answers, end: Callable[[], None]) -> None:
-        self._answers, self.end = answers, end
+    def __init__(self, answers: Answers, end: Callable[[], None], name: str, user: User) -> None:
+        self._answers, self.end, self._name, self.user = answers, end, name, user
         self._time = asyncio.get_running_loop().time
         self.bytes = 0
         self.moved_at = self._time()
+
+    def move(self, name: str) -> None:
+        """The stream is this user's from now on."""
+        entered = self._answers.enter(name)
+        self.user.bytes -= self.bytes
+        entered.bytes += self.bytes
+        self._answers.leave(self._name)
+        self._name, self.user = name, entered
 
     def add(self, size: int) -> None:
         """An answer waits to be taken."""
         if not self.bytes:
             self.moved_at = self._time()
         self.bytes += size
+        self.user.bytes += size
         self._answers.bytes += size
 
     def remove(self, size: int) -> None:
         """The client has taken it."""
         self.bytes -= size
+        self.user.bytes -= size
         self._answers.change(-size)
         self.moved_at = self._time()
 
     def give_up(self) -> None:
         """The stream has ended: its answers are dropped."""
+        self.user.bytes -= self.bytes
         self._answers.change(-self.bytes)
         self.bytes = 0
         self._answers.end(self)
+        self._answers.leave(self._name)
 
     def has_room(self) -> bool:
         """Whether one more answer may be made."""
-        total = self._answers.bytes
-        return (self.bytes < STREAM_BYTES and total < ALL_BYTES) or (not self.bytes and total < 2 * ALL_BYTES)
+        times = 1 if self.bytes else 2
+        user_has_room = self.user.bytes < times * USER_STREAMS * STREAM_BYTES
+        return self.bytes < STREAM_BYTES and user_has_room and self._answers.bytes < times * ALL_BYTES
 
     async def until_room(self) -> None:
         """Wait until one more answer may be made."""

@@ -35,7 +35,7 @@ from logdb.net.refusals import Refusals
 from logdb.net.security.access import Right
 from logdb.net.security.credentials import NONE, Credentials
 from logdb.net.security.explaining import NO_GRPC, why_no_tls
-from logdb.net.security.gate import Gate, Grant
+from logdb.net.security.gate import Gate, Grant, user_of
 from logdb.net.security.needs import BRINGS, NEEDS
 from logdb.net.security.nodes import NodeGate
 from logdb.net.sense import check_sense
@@ -49,8 +49,6 @@ Write = Callable[[bytes], Awaitable[Any]]
 
 QUEUE_BYTES: Final = 64 << 20
 """So much may wait for one peer."""
-TURN_S: Final = 0.002
-"""The other streams have their turn when the messages of one client have taken so long."""
 HANDSHAKE_S: Final = 3.0
 GRACE_S: Final = 1.0
 """Streams are told that they end, and have so long to do so."""
@@ -217,7 +215,7 @@ class Peers:
         peer = self._peers.get(address)
         if peer is None:
             answers = self._to_servers if ":" in address else self._to_clients
-            share = answers.share(lambda: self._end_stalled(address))
+            share = answers.share(lambda: self._end_stalled(address), address)
             peer = self._peers[address] = _Peer(address, share)
         return peer
 
@@ -287,16 +285,18 @@ class Peers:
 
     async def _hand_over(self, peer: _Peer, messages: Sequence[Any], grant: Grant) -> None:
         """What a client asks reaches the core as fast as the client takes the answers, and in turns with others."""
-        time = asyncio.get_running_loop().time
-        turn_ends = time() + TURN_S
+        time, user = asyncio.get_running_loop().time, peer.share.user
+        since = time()
         for message in messages:
             for part in portions(message):
-                if time() > turn_ends or not peer.share.has_room():
-                    await asyncio.sleep(0)
+                before, since = since, time()
+                if user.has_spent(since - before) or not peer.share.has_room():
+                    await user.let_others()
                     await peer.share.until_room()
                     _check_rights(peer.address, grant, (part,))
-                    turn_ends = time() + TURN_S
+                    since = time()
                 self.receive(peer.address, (part,))
+        user.has_spent(time() - since)
 
     async def _talk(
         self,
@@ -489,6 +489,8 @@ class Peers:
             peer.incoming.cancel()
         peer.who = grant.who
         client = grant if theirs.role is Role.CLIENT else None
+        if client is not None:
+            peer.share.move(user_of(grant, context.peer()))
         try:
             await self._talk(peer, theirs, context.read, context.write, founding, incoming=True, grant=client)
         except BROKEN:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import logdb
 from logdb.net import answers
 from logdb.net.limits import WireError
 from logdb.net.proto import database_pb2 as pb
+from logdb.net.security.access import Right, add
+from logdb.net.security.gate import Gate, Security
 from logdb.net.service import session
 from logdb.net.service.codec import MAX_REQUESTS, NUMBERS, PAGE_KEYS, requests_of
 from logdb.net.service.connection import Connection
@@ -170,7 +173,7 @@ def test_one_client_does_not_keep_others_waiting(served: Served, monkeypatch: py
     def slow_scan(self: session.Session, *arguments: Any) -> Any:
         nonlocal busy
         busy = True
-        time.sleep(session.TURN_S)
+        time.sleep(answers.TURN_S)
         return scan(self, *arguments)
 
     def seen_write(self: session.Session, *arguments: Any) -> None:
@@ -240,3 +243,130 @@ def test_many_keys_are_asked_for_in_pages(served: Served, monkeypatch: pytest.Mo
         assert db.multi_get(keys) == {key: key for key in keys[::2]}
         assert db.at(db.version).multi_get(keys) == {key: key for key in keys[::2]}
     assert asked == 2 * [PAGE_KEYS, PAGE_KEYS, 5]
+
+
+# ---- of one user
+
+
+@pytest.fixture
+def users(tmp_path: Path) -> Iterator[tuple[Served, str, str]]:
+    """A server, and the tokens of two users."""
+    tokens = [add(tmp_path / "tokens.toml", name, Right.WRITE) for name in ("ada", "bob")]
+    served = Served(tmp_path / "db", Gate(Security(tokens=tmp_path / "tokens.toml")))
+    yield served, tokens[0], tokens[1]
+    served.close()
+
+
+@asynccontextmanager
+async def streams(served: Served, token: str, count: int, first: int = 100) -> AsyncIterator[list[Raw]]:
+    async with AsyncExitStack() as stack:
+        yield [await stack.enter_async_context(Raw(served.address, token, first + number)) for number in range(count)]
+
+
+def test_answers_for_many_streams_of_one_user(
+    users: tuple[Served, str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They have room for so many streams together, however many there are; another user has its own."""
+    served, ada, bob = users
+    monkeypatch.setattr(answers, "STREAM_BYTES", 2 << 20)
+
+    async def test() -> None:
+        async with Raw(served.address, bob) as other, streams(served, ada, 40) as greedy:
+            await other.ask(put(b"k", VALUE, 1))
+            for raw in greedy:
+                await raw.send(*[get(b"k") for _ in range(100)])
+            most, room = 0, answers.USER_STREAMS * answers.STREAM_BYTES
+            while most < room:
+                await other.ask(get(b"other"))
+                most = served.server._answers.bytes
+            for _ in range(20):
+                await other.ask(get(b"k"))
+                most = max(most, served.server._answers.bytes)
+            assert most <= 2 * room + 2 * len(VALUE)
+            await other.send(*[get(b"k") for _ in range(100)])
+            assert len(await other.answers(100)) == 100
+
+    run(test())
+
+
+def test_streams_of_one_user_have_turns_as_one(
+    users: tuple[Served, str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served, ada, bob = users
+    scan, write = session.Session._scan, session.Session._write
+    scans: list[int] = [0]
+
+    def slow_scan(self: session.Session, *arguments: Any) -> Any:
+        scans[-1] += 1
+        time.sleep(answers.TURN_S)
+        return scan(self, *arguments)
+
+    def seen_write(self: session.Session, *arguments: Any) -> None:
+        scans.append(0)
+        write(self, *arguments)
+
+    monkeypatch.setattr(session.Session, "_scan", slow_scan)
+    monkeypatch.setattr(session.Session, "_write", seen_write)
+
+    async def test() -> None:
+        async with Raw(served.address, bob) as other, streams(served, ada, 30) as greedy:
+            for raw in greedy:
+                await raw.send(*[pb.Request(scan=pb.Scan()) for _ in range(50)])
+            while not scans[0]:
+                await asyncio.sleep(0.001)
+            for number in range(10):
+                await other.send(*[put(b"k", b"v", 10 * number + each) for each in range(1, 4)])
+                await other.answers(3)
+
+    run(test())
+    assert sum(scans) < 30 * 50, "the scans were done before the others had ended"
+    assert max(scans[2:]) <= 30, "a write waited for a turn of each stream of another user"
+
+
+def test_requests_and_snapshots_of_many_streams_of_one_user(
+    users: tuple[Served, str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served, ada, bob = users
+    monkeypatch.setattr(session, "MAX_WAITING", 2)
+    monkeypatch.setattr(session, "MAX_LEASES", 2)
+    times = answers.USER_STREAMS
+
+    async def test() -> None:
+        async with Raw(served.address, bob) as other, streams(served, ada, times + 1) as many:
+            for raw in many[:-1]:
+                begun = await raw.ask(*[pb.Request(begin=pb.Begin(lease=number)) for number in (1, 2)])
+                assert [answer.failure.kind for answer in begun] == ["", ""]
+                await raw.send(*[pb.Request(watch=pb.Watch(wait_ms=60_000)) for _ in range(2)])
+                await raw.ask(pb.Request(id=9, get=get(b"k").get))  # they wait now
+            for refused in (pb.Request(begin=pb.Begin(lease=1)), pb.Request(watch=pb.Watch(wait_ms=60_000))):
+                (answer,) = await many[-1].ask(refused)
+                assert answer.failure.kind == "Unavailable"
+                assert f"{2 * times}" in answer.failure.message
+            (answer,) = await other.ask(pb.Request(begin=pb.Begin(lease=1)))
+            assert not answer.HasField("failure")
+            await other.ask(put(b"k", b"v", 1))  # which the watches have waited for
+            for raw in many[:-1]:
+                await raw.answers(2)
+            await many[0].send(pb.Request(id=20, end=pb.End(lease=1)))
+            await many[0].ask(get(b"k"))
+            (answer,) = await many[-1].ask(pb.Request(begin=pb.Begin(lease=1)))
+            assert not answer.HasField("failure")
+        while served.server._sessions:
+            await asyncio.sleep(0.01)
+        assert not served.server._answers._users
+
+    run(test())
+
+
+def test_a_snapshot_that_is_held_twice_is_let_go_of_once(served: Served) -> None:
+    """A page that holds the number of another snapshot takes its place."""
+
+    async def test() -> None:
+        async with Raw(served.address) as raw:
+            await raw.ask(put(b"k", b"v", 1))
+            keys = [b"%d" % number for number in range(PAGE_KEYS + 1)]
+            for _ in range(3):
+                await raw.ask(pb.Request(multi_get=pb.MultiGet(keys=keys, lease=1)))
+            assert len(served.host.host._leases) == 1
+
+    run(test())

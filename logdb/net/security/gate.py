@@ -110,14 +110,14 @@ class Gate:
     def admit(self, context: Any) -> Grant:
         """Who opens this stream. Raises AccessDenied."""
         token = _token(context.invocation_metadata())
+        names = common_names(context.auth_context())
         if self._access is None:
-            return Grant("", None)
+            return Grant(names[0] if names else "", None)
         if token:
             holder = self._access.holder(token)
             if holder is None:
                 raise AccessDenied("the token is not known here: it is wrong, was withdrawn, or is for another server")
             return Grant(holder, self._access, hashed(token))
-        names = common_names(context.auth_context())
         if not names:
             raise AccessDenied("a token is needed here, and none came: give one (token, --token-file, LOGDB_TOKEN)")
         grant = Grant(names[0], self._access)
@@ -125,6 +125,11 @@ class Gate:
             what = "give a token as well, or have the tokens file name it"
             raise AccessDenied(f"the certificate of {names[0]!r} gives no right here: {what}")
         return grant
+
+
+def user_of(grant: Grant, peer: str) -> str:
+    """Whose limits hold for a stream: a name's, else an address's. `peer`: as gRPC has it."""
+    return f"name {grant.who}" if grant.who else peer.rpartition(":")[0]
 
 
 def _token(metadata: Sequence[tuple[str, Any]] | None) -> str:

@@ -18,7 +18,7 @@ from logdb.net.connections import connection_options
 from logdb.net.forked import claim_grpc
 from logdb.net.limits import WireError
 from logdb.net.proto import database_pb2 as pb
-from logdb.net.security.gate import Gate
+from logdb.net.security.gate import Gate, user_of
 from logdb.net.service.addresses import parsed
 from logdb.net.service.codec import MESSAGE_OPTIONS, METHOD, PROTOCOL, RELEASE, requests_of
 from logdb.net.service.session import Session
@@ -132,7 +132,7 @@ class Server:
             return None
         log.info("%s is here (LogDB %s) %s", context.peer(), hello.release, grant.who)
         shared = self._host, self._advanced, self._turns, self._answers
-        return Session(*shared, context, hello.client, hello.timeout_ms / 1000, grant)
+        return Session(*shared, context, hello.client, hello.timeout_ms / 1000, grant, user_of(grant, context.peer()))
 
     async def _turn_away(self, context: grpc.aio.ServicerContext[Any, Any], why: AccessDenied) -> None:
         """Tell why, and nothing else. Nothing is read of a stranger, who could send a message of the largest size; and

@@ -26,7 +26,7 @@ from logdb.errors import (
     Unavailable,
 )
 from logdb.log.segments.disk import described
-from logdb.net.answers import Advanced, Answers
+from logdb.net.answers import USER_STREAMS, Advanced, Answers
 from logdb.net.limits import WireError
 from logdb.net.proto import database_pb2 as pb
 from logdb.net.security.access import Right
@@ -56,12 +56,11 @@ from logdb.txn.validation import Verdict
 
 log = logging.getLogger(__name__)
 
-TURN_S: Final = 0.002
-"""The other streams have their turn when the requests of one have taken so long."""
 MAX_WAITING: Final = 1_000
-"""So many requests of a stream may wait at once for what answers them: a sync, a commit to watch, a page."""
+"""So many requests of a stream may wait at once for what answers them: a sync, a commit to watch, a page. Of all
+streams of a user `USER_STREAMS` times as many."""
 MAX_LEASES: Final = 10_000
-"""So many snapshots may be held by a stream."""
+"""So many snapshots may be held by a stream, and by all of a user `USER_STREAMS` times as many."""
 LONGEST_WATCH_S: Final = 30.0
 PAUSE_S: Final = 0.002
 ROW_BYTES: Final = 32
@@ -97,7 +96,7 @@ then. The acknowledgement of a write tells nothing, and the write was done."""
 
 class Session:
     """`client`: whose transactions come over the stream; `timeout_s`: how long it waits for an answer; `grant`: what it
-    may do."""
+    may do; `user`: whose limits hold for it."""
 
     def __init__(
         self,
@@ -109,6 +108,7 @@ class Session:
         client: int,
         timeout_s: float,
         grant: Grant,
+        user: str,
     ) -> None:
         self._coroutines, self._host, self._advanced, self._stream = host, host.host, advanced, stream
         self._turns = turns
@@ -116,7 +116,8 @@ class Session:
         self._leases: dict[int, object] = {}
         self._in_line: set[int] = set()
         self._ready: list[Ready] = []
-        self._share = answers.share(self._end_stalled)
+        self._share = answers.share(self._end_stalled, user)
+        self._user = self._share.user
         self._stalled = asyncio.Event()
         self._page = asyncio.Lock()
         self._unsynced: list[Written] = []
@@ -270,12 +271,13 @@ class Session:
         if batch.seen > self._host.version():
             await self._readable(batch.seen)
         behind = batch.seen > self._host.version()
-        time = asyncio.get_running_loop().time
-        turn_ends = time() + TURN_S
+        time, user = asyncio.get_running_loop().time, self._user
+        since = time()
         for request in batch.requests:
-            if time() > turn_ends or not self._share.has_room():
+            before, since = since, time()
+            if user.has_spent(since - before) or not self._share.has_room():
                 await self._let_others()
-                turn_ends = time() + TURN_S
+                since = time()
             name = request.WhichOneof("verb")
             if name is None:
                 raise WireError(f"request {request.id} asks for nothing that this server knows")
@@ -292,14 +294,15 @@ class Session:
                 if response is not None:
                     response.id = request.id
                     self._answer(response)
+        user.has_spent(time() - since)
         if self._unsynced:
             self._sync()
 
     async def _let_others(self) -> None:
-        """Let other streams have their turn, and wait until the client has taken enough of its answers."""
+        """Let other users have their turn, and wait until the client has taken enough of its answers."""
         if self._unsynced:
             self._sync()
-        await asyncio.sleep(0)
+        await self._user.let_others()
         await self._share.until_room()
         self._look_at_right()
 
@@ -311,9 +314,10 @@ class Session:
             await asyncio.wait((self._advanced.future(),), timeout=min(left, 0.05))
 
     def _later(self, request: pb.Request, answer: Coroutine[Any, Any, pb.Response], *, reads: bool = True) -> None:
-        if len(self._tasks) >= MAX_WAITING:
+        if len(self._tasks) >= MAX_WAITING or self._user.waiting >= USER_STREAMS * MAX_WAITING:
             answer.close()
-            raise Unavailable(f"{MAX_WAITING:,} requests of this client wait already; ask again when some are answered")
+            many = f"{len(self._tasks):,} requests of this client wait already, and {self._user.waiting:,} of its user"
+            raise Unavailable(f"{many}; ask again when some are answered")
 
         async def answered() -> None:
             try:
@@ -327,7 +331,12 @@ class Session:
         task = asyncio.create_task(answered())
         task.add_done_callback(lambda _: answer.close())  # it never began if the stream has ended at once
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._user.waiting += 1
+        task.add_done_callback(self._answered)
+
+    def _answered(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._user.waiting -= 1
 
     @contextlib.asynccontextmanager
     async def _producing(self) -> AsyncIterator[None]:
@@ -367,7 +376,8 @@ class Session:
                         break
             if done < len(asked.keys) and asked.lease and holder is not None:
                 self._check_leases()
-                self._leases[asked.lease], holder = holder, None
+                self._lease(asked.lease, holder)
+                holder = None
         finally:
             if holder is not None:
                 host.end(holder)
@@ -380,8 +390,17 @@ class Session:
         return at
 
     def _check_leases(self) -> None:
-        if len(self._leases) >= MAX_LEASES:
-            raise Unavailable(f"this client holds {MAX_LEASES:,} snapshots already; end some of them")
+        if not self._may_lease():
+            many = f"this client holds {len(self._leases):,} snapshots already, and its user {self._user.leases:,}"
+            raise Unavailable(f"{many}; end some of them")
+
+    def _may_lease(self) -> bool:
+        return len(self._leases) < MAX_LEASES and self._user.leases < USER_STREAMS * MAX_LEASES
+
+    def _lease(self, lease: int, holder: object) -> None:
+        self._release(lease)
+        self._leases[lease] = holder
+        self._user.leases += 1
 
     def _page_of(self, lease: int, at: int | None, floor: int | None = None) -> tuple[int, object | None]:
         """(the version for the first page of a long answer, who holds it or None if somebody does already)."""
@@ -397,8 +416,8 @@ class Session:
 
     def _keep(self, lease: int, holder: object | None, more: bool) -> None:
         """After a page: the snapshot stays held if there are more."""
-        if holder is not None and more and lease and len(self._leases) < MAX_LEASES:
-            self._leases[lease] = holder
+        if holder is not None and more and lease and self._may_lease():
+            self._lease(lease, holder)
         elif holder is not None:
             self._host.end(holder)
         if not more and lease:
@@ -511,11 +530,11 @@ class Session:
         if begin.HasField("at"):
             at = self._host.at(begin.at) if begin.read_only else self._at_version(begin.at)
             self._host.hold(holder, at)
-            self._leases[begin.lease] = holder
+            self._lease(begin.lease, holder)
             return pb.Response(version=begin.at)
         if begin.HasField("key"):
             check_key(begin.key)
-        self._leases[begin.lease] = holder
+        self._lease(begin.lease, holder)
         if begin.HasField("key") and not begin.read_only:
             in_turn = functools.partial(self._begin_in_turn, request.id, begin, holder)
             if not self._turns.enter(begin.key, holder, in_turn):
@@ -548,6 +567,7 @@ class Session:
     def _release(self, lease: int) -> None:
         holder = self._leases.pop(lease, None)
         if holder is not None:
+            self._user.leases -= 1
             self._in_line.discard(lease)
             self._host.end(holder)
             self._turns.leave(holder)
@@ -654,15 +674,16 @@ class Session:
             while True:
                 told = self._advanced.future()
                 async with self._producing():
-                    turn_ends = time() + TURN_S
+                    since = time()
                     while size < PAGE_BYTES and (feed.has_ready or feed.read(0)):
                         if feed.has_ready:
                             encoded = change_to(feed.take())
                             found.changes.append(encoded)
                             size += encoded.ByteSize()
-                        if time() > turn_ends:
-                            await asyncio.sleep(0)
-                            turn_ends = time() + TURN_S
+                        before, since = since, time()
+                        if self._user.has_spent(since - before):
+                            await self._user.let_others()
+                            since = time()
                 left = deadline - time()
                 if found.changes or left <= 0 or self.draining.is_set():
                     return pb.Response(version=feed.since, changes=found)
