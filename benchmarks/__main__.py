@@ -151,15 +151,17 @@ def long_load_run(
 ) -> None:
     """Load, overwrite, kill, open, delete half and compact: stalls, bytes written, space and memory of each engine."""
     with tempfile.TemporaryDirectory(dir=scratch) as directory, telling(Console(stderr=True)) as tell:
-        loads = long_load.measure(Path(directory), (5_000,) if quick else sizes, orders, engines, passes, tell)
+        loads: list[long_load.Load] = []
+        for load in long_load.measure(Path(directory), (5_000,) if quick else sizes, orders, engines, passes, tell):
+            loads.append(load)
+            if to is not None:  # after each: it takes long
+                long_load.write(loads, passes, to)
     if as_json:
         click.echo(json.dumps(long_load.as_json(loads, passes)))
     else:
         Console().print(*long_load.tables(loads))
         for aim in long_load.aims(loads):
             click.echo(str(aim))
-    if to is not None:
-        long_load.write(loads, passes, to)
 
 
 @main.command("map-designs")

@@ -199,14 +199,12 @@ def measure(
     engines: Sequence[str],
     passes: int,
     progress: Callable[[str], None],
-) -> list[Load]:
+) -> Iterator[Load]:
     """Every engine with every number of keys in every order."""
-    return [
-        load(root / f"{number}-{order}-{name}", name, keys, order, passes, progress)
-        for number, keys in enumerate(sizes)
-        for order in orders
-        for name in engines
-    ]
+    for keys in sizes:
+        for order in orders:
+            for name in engines:
+                yield load(root / "load", name, keys, order, passes, progress)
 
 
 def load(root: Path, engine: str, keys: int, order: str, passes: int, progress: Callable[[str], None]) -> Load:
