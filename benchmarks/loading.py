@@ -42,12 +42,12 @@ PR_SET_PDEATHSIG: Final = 1
 class Phase:
     """Batches of writes with reads between them, and what they took. `choose` draws a key that exists."""
 
-    def __init__(self, name: str, rows: int, session: Session, choose: Callable[[], int]) -> None:
-        self._name, self._rows, self._session, self._choose = name, rows, session, choose
+    def __init__(self, name: str, rows: int, path: Path, session: Session, choose: Callable[[], int]) -> None:
+        self._name, self._rows, self._path, self._session, self._choose = name, rows, path, session, choose
         self._reads_s = [0.0, 0.0]
         self._rounds = 0
         self.batches: list[tuple[float, float]] = []
-        self._written, self._begun = written_bytes(), time.perf_counter()
+        self._written, self._begun = written_bytes(path), time.perf_counter()
         self._told = -TELL_S
 
     def wrote(self, begun: float) -> None:
@@ -81,7 +81,7 @@ class Phase:
             name=self._name,
             rows=self._rows,
             seconds=seconds,
-            written=written_bytes() - self._written,
+            written=written_bytes(self._path) - self._written,
             gets=self._rounds * GETS / gets_s if gets_s else 0.0,
             scans=self._rounds * SCANS / scans_s if scans_s else 0.0,
             batches=self.batches,
@@ -89,32 +89,32 @@ class Phase:
         )
 
 
-def write(peer: Peer, keys: int, in_order: bool, passes: int) -> None:
+def write(peer: Peer, path: Path, keys: int, in_order: bool, passes: int) -> None:
     """Load and overwrite until killed."""
     session, draw = peer.session(), random.Random(3)
     loaded: list[int] = []
-    phase = Phase("load", keys, session, lambda: draw.choice(loaded))
+    phase = Phase("load", keys, path, session, lambda: draw.choice(loaded))
     put_all(phase, session, range(keys) if in_order else shuffled(keys, 1), loaded)
     phase.end()
-    phase = Phase("overwrite", keys * passes, session, lambda: draw.randrange(keys))
+    phase = Phase("overwrite", keys * passes, path, session, lambda: draw.randrange(keys))
     for _ in range(passes):
         put_all(phase, session, range(keys) if in_order else (draw.randrange(keys) for _ in range(keys)))
     phase.end()
     rows = BATCHES_BEFORE_THE_KILL * BATCH_ROWS
-    phase = Phase("until killed", rows, session, lambda: draw.randrange(keys))
+    phase = Phase("until killed", rows, path, session, lambda: draw.randrange(keys))
     while True:
         put_all(phase, session, (draw.randrange(keys) for _ in range(rows)))
         tell("kill")
 
 
-def shrink(peer: Peer, keys: int, in_order: bool) -> None:
+def shrink(peer: Peer, path: Path, keys: int, in_order: bool) -> None:
     """Delete the keys with odd numbers, compact, and read those with even ones."""
     session, draw, half = peer.session(), random.Random(4), keys // 2
 
     def choose() -> int:
         return 2 * draw.randrange(half)
 
-    phase = Phase("delete", half, session, choose)
+    phase = Phase("delete", half, path, session, choose)
     numbers = iter(range(half) if in_order else shuffled(half, 2))
     while batch := [key_of(2 * number + 1) for number in islice(numbers, BATCH_ROWS)]:
         begun = time.perf_counter()
@@ -122,11 +122,11 @@ def shrink(peer: Peer, keys: int, in_order: bool) -> None:
         phase.wrote(begun)
     phase.end()
     session.close()
-    phase = Phase("compact", 0, session, choose)
+    phase = Phase("compact", 0, path, session, choose)
     peer.compact()
     phase.end()
     session = peer.session()
-    phase = Phase("after", 0, session, choose)
+    phase = Phase("after", 0, path, session, choose)
     for _ in range(LAST_READS):
         phase.read()
     left = session.scan()
@@ -177,23 +177,23 @@ def die_with_the_parent() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def main(engine: str, path: str, keys: int, order: str, passes: int, stage: str) -> None:
+def main(engine: str, path: Path, keys: int, order: str, passes: int, stage: str) -> None:
     die_with_the_parent()
     kind = next(kind for kind in PEERS if kind.name == engine)
     begun = time.perf_counter()
-    peer = kind(Path(path))
+    peer = kind(path)
     if stage == "write":
-        write(peer, keys, order == "sequential", passes)
+        write(peer, path, keys, order == "sequential", passes)
     session = peer.session()
     session.get_each([key_of(0)])
     tell("opened", seconds=time.perf_counter() - begun)
     session.close()
     if stage == "shrink":
-        shrink(peer, keys, order == "sequential")
+        shrink(peer, path, keys, order == "sequential")
     begun = time.perf_counter()
     peer.close()
     tell("closed", seconds=time.perf_counter() - begun)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4], int(sys.argv[5]), sys.argv[6])
+    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4], int(sys.argv[5]), sys.argv[6])

@@ -1,8 +1,8 @@
 """Long load: each engine is loaded, overwritten, killed, opened, halved and compacted, with gets and scans meanwhile.
 
 Each engine works in processes of its own (`loading.py`), one engine after the other on the same disk, all with batches
-of 1,000 rows that are durable when they return. What is written, the memory and the size on disk are the system's own
-figures, looked at from outside every `SAMPLE_S` seconds.
+of 1,000 rows that are durable when they return. What is written is the disk's own count: measure on a file system that
+nothing else uses. Memory and size on disk are looked at from outside every `SAMPLE_S` seconds.
 """
 
 from __future__ import annotations
@@ -364,9 +364,10 @@ def write(loads: Sequence[Load], passes: int, directory: Path) -> None:
         f"`python -m benchmarks long-load`: keys of {len(key_of(0))} and values of {VALUE_BYTES} bytes, loaded,",
         f"overwritten {passes} times over, killed with SIGKILL while it goes on, opened, closed, opened, half of the",
         "keys deleted, compacted; in batches of 1,000 rows that are synced before they return, after each ten of them",
-        "100 gets and 10 scans of 100 rows. Data are keys and values, written bytes the system's count of the process,",
-        "worst and p99.9 batches those of load, overwrite and delete, memory its peak (anonymous: what the process",
-        "allocated; all: with the pages of files that it has mapped, which the system takes back when it needs them).",
+        "100 gets and 10 scans of 100 rows. Data are keys and values; written bytes are the disk's count, journal and",
+        "all, on a file system of its own; worst and p99.9 batches are those of load, overwrite and delete; memory is",
+        "the peak (anonymous: what the process allocated; all: with the pages of mapped files, which the system takes",
+        "back when it needs them).",
         "Rates are without the time of the reads. *after*: when it has been compacted.",
         "",
         f"Machine: {', '.join(f'{name} {value}' for name, value in machine().items())}.",

@@ -298,11 +298,11 @@ def run(path: Path, design: str, keys: int, passes: int) -> Trial:
             for first in range(0, count, COMMIT_ROWS):
                 for row in log.append([(key_of(each), value(draw)) for each in numbers[first : first + COMMIT_ROWS]]):
                     batch[row[0]] = row
-            before, begun, cpu = written_bytes(), time.perf_counter(), time.process_time()
+            before, begun, cpu = written_bytes(path), time.perf_counter(), time.process_time()
             tables.write(sorted(batch.values()))
             took.append(time.perf_counter() - begun)
             cpu_s += time.process_time() - cpu
-            written[stage] += written_bytes() - before
+            written[stage] += written_bytes(path) - before
     mib = memory().anonymous
     data = keys * ROW_BYTES
     return Trial(
@@ -351,7 +351,7 @@ def write(trials: list[Trial], keys: int, passes: int, directory: Path) -> None:
         "",
         f"`python -m benchmarks map-designs`: {keys:,} keys, values of {VALUE_BYTES} bytes, loaded in random order and",
         f"overwritten at random {passes} times over, in sorted batches of {BATCH_ROWS:,} rows. Written bytes are the",
-        "system's count of what the map had written, without the log, which is the same for all of them and adds 1.0",
+        "disk's count while the map was written, without the log, which is the same for all of them and adds 1.0",
         "or a little more; data are keys and values. Seconds are those of writing the map: where other load ran beside",
         "it, the CPU seconds say more. With *places* the log must keep every live value, so space is that of the map",
         "and of a log that is at least as large as the data.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -15,8 +16,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import long_load, map_designs
+from benchmarks import counters, long_load, map_designs
 from benchmarks.__main__ import main
+from benchmarks.counters import MIB
 from benchmarks.fresh import CHECKOUT, key_of
 from benchmarks.loading import shuffled, value_of
 from benchmarks.long_load import Load, Phase
@@ -38,8 +40,8 @@ def test_a_quick_run_measures_every_engine(tmp_path: Path) -> None:
     ]
     done = CliRunner().invoke(main, arguments, catch_exceptions=False)
     assert done.exit_code == 0, done.output
-    results = json.loads(done.stdout)
-    assert results == json.loads((tmp_path / "to/long-load.json").read_text())
+    results, written = json.loads(done.stdout), json.loads((tmp_path / "to/long-load.json").read_text())
+    assert (results["loads"], results["aims"]) == (written["loads"], written["aims"])
     assert [load["engine"] for load in results["loads"]] == list(long_load.ENGINES)
     for load in results["loads"]:
         assert set(load["phases"]) == set(PHASES), load["engine"]
@@ -172,3 +174,34 @@ def test_a_design_answers_as_a_dictionary_does(design: str, tmp_path: Path) -> N
     rows = sorted(truth.items())
     for begin in (0, 17, 48, 50):
         assert tables.scan(key_of(begin), 5) == rows[begin : begin + 5]
+
+
+# ---- what the system counts
+
+
+def test_what_is_written_is_counted_once(tmp_path: Path) -> None:
+    """With large folios, `/proc/self/io` counts 2 MiB for each of these pages."""
+    if counters.disk_statistics(tmp_path) is None:
+        return
+    file, pages = tmp_path / "file", 64
+    file.write_bytes(random.randbytes(64 * MIB))
+    least = min(overwritten(file, pages) for _ in range(5))  # others may write to the same disk meanwhile
+    assert pages * 4096 <= least < 16 * pages * 4096
+
+
+def overwritten(file: Path, pages: int) -> int:
+    """Bytes written for so many pages of 4 KiB all over the file."""
+    before = counters.written_bytes(file.parent)
+    fd = os.open(file, os.O_RDWR)
+    for number in range(pages):
+        os.pwrite(fd, random.randbytes(4096), number * MIB)
+    os.close(fd)
+    return counters.written_bytes(file.parent) - before
+
+
+def test_disk_and_memory_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder/file").write_bytes(random.randbytes(MIB))
+    assert MIB <= counters.disk_bytes(tmp_path) < 2 * MIB
+    held = counters.memory(os.getpid())
+    assert 1 < held.anonymous < held.all
