@@ -105,6 +105,7 @@ def lose_power(scene: Scene, who: Process) -> Fault:
     """Killed, and what it had not synced is lost."""
     disk = scene.servers.disks[who.name]
     assert disk is not None
+    who.freeze()
     disk.cut_power()
     who.kill()
     yield scene.while_()
@@ -116,6 +117,8 @@ def black_out(scene: Scene, who: Process) -> Fault:
     """All servers of a role, or all of all, lose their power at the same moment: what was acknowledged is on disks."""
     everybody = scene.draw.random() < 0.5
     dark = [p for p in scene.servers.processes.values() if p.running and (everybody or p.role == who.role)]
+    for process in dark:
+        process.freeze()
     for process in dark:
         disk = scene.servers.disks.get(process.name)
         if disk is not None:
@@ -135,7 +138,7 @@ def fail_disk(scene: Scene, who: Process) -> Fault:
     """Its disk fails under it: writes and syncs end with EIO. It must end itself, and may start when the disk works."""
     disk = scene.servers.disks[who.name]
     assert disk is not None
-    disk.cut_power()
+    disk.fail()
     yield scene.while_() + 1.0
     if who.running:
         who.kill()  # it had nothing to write

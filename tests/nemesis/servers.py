@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -146,6 +147,14 @@ class Process:
         self._process.send_signal(signal.SIGSTOP)
         self.paused = True
 
+    def freeze(self) -> None:
+        """As when the machine's power goes: no thread goes on, whatever the kernel still does for it."""
+        self.pause()
+        assert self._process is not None
+        threads = Path(f"/proc/{self._process.pid}/task")
+        while any(map(_is_running, threads.glob("*/stat"))):
+            time.sleep(0.001)
+
     def resume(self) -> None:
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
@@ -173,6 +182,14 @@ class Process:
         assert self._process is not None
         self._process.wait()
         self._process, self.paused = None, False
+
+
+def _is_running(stat: Path) -> bool:
+    """Whether a thread runs, by its file in /proc."""
+    try:
+        return stat.read_text().rpartition(")")[2].split()[0] == "R"
+    except OSError:  # it has ended
+        return False
 
 
 class Servers:
