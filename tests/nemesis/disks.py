@@ -1,10 +1,10 @@
 """A disk that fails: ext4 in a file, mounted for one server.
 
-Both shut the file system down (EXT4_IOC_SHUTDOWN): whoever still writes or syncs is told EIO. `cut_power` flushes nothing,
-so what was not synced is gone: a power loss, for processes that are frozen before and killed after. A sync that is under
-way then may succeed although what it synced is lost: ext4 could not mark the extents as written, and does not tell (once
-in 60 cuts of a file that is synced all the time, without LogDB). A process that goes on would acknowledge that, so `fail`,
-the disk that fails under it, lets syncs that are under way end first.
+Both shut the file system down (EXT4_IOC_SHUTDOWN): whoever still writes or syncs is told EIO. `cut_power` flushes
+nothing, so what was not synced is gone: a power loss, for processes that are frozen before and killed after. A sync
+that is under way then may succeed although what it synced is lost: ext4 could not mark the extents as written, and
+does not tell (once in 60 cuts of a file that is synced all the time, without LogDB). A process that goes on would
+acknowledge that, so `fail`, the disk that fails under it, lets syncs that are under way end first.
 """
 
 from __future__ import annotations
