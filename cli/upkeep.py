@@ -30,7 +30,8 @@ def compact(session: Session, before: int | None, as_json: bool) -> None:
         as_json,
         done._asdict(),
         f"the oldest version left is {done.floor}; {done.relocated:,} live values were moved, the log begins at record "
-        f"{done.oldest_after} (before: {done.oldest_before})",
+        f"{done.oldest_after} (before: {done.oldest_before}); {done.read_bytes / 1e6:,.1f} MB were read, "
+        f"{done.written_bytes / 1e6:,.1f} MB written and {done.freed_bytes / 1e6:,.1f} MB freed",
     )
 
 

@@ -215,12 +215,15 @@ class Compact(NamedTuple):
 
 class Compacted(NamedTuple):
     """What a compaction did: the oldest version left, the versions copied, the oldest record in the log before and
-    after."""
+    after; bytes of what was looked at, of what was appended, and of the records that are needed no more."""
 
     floor: int
     copied: int
     oldest_before: int
     oldest_after: int
+    read_bytes: int = 0
+    written_bytes: int = 0
+    freed_bytes: int = 0
 
 
 class Use(NamedTuple):

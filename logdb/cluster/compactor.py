@@ -66,7 +66,7 @@ class Compactor:
     def __init__(self, config: MappingConfig, desk: Desk, line: LogLine, replica: Replica) -> None:
         self._config, self._desk, self._line, self._replica = config, desk, line, replica
         self.phase = Phase.IDLE
-        self.copied = 0
+        self.copied = self._read = self._written = 0
         self._wanted: dict[tuple[Address, int], int] = {}
         self._holds: dict[Address, tuple[int, int]] = {}
         self._target = self._oldest_before = self._trimmed = 0
@@ -130,7 +130,7 @@ class Compactor:
 
     def _gather(self) -> None:
         self._enter(Phase.GATHERING)
-        self.copied = 0
+        self.copied = self._read = self._written = 0
         self._target = max(self._wanted.values(), default=self._replica.coordinator.floor)
         self._call(calls.Oldest(), self._wait)
 
@@ -178,7 +178,7 @@ class Compactor:
 
     def _copy(self, began: int) -> None:
         self._enter(Phase.COPYING)
-        self.copied = 0
+        self.copied = self._read = self._written = 0
         self._began = began
         self._steps = self._parts(began, self._replica.coordinator.floor)
         self._step(None)
@@ -219,7 +219,8 @@ class Compactor:
         for (address, request), before in list(self._wanted.items()):
             if before <= self._target or why:
                 del self._wanted[address, request]
-                told = Compacted(request, floor, self.copied, self._oldest_before, oldest, why)
+                moved = self._read, self._written, self._replica.freed if self._written else 0
+                told = Compacted(request, floor, self.copied, self._oldest_before, oldest, why, *moved)
                 self._desk.send(address, told)
         if self._wanted:
             self._gather()
@@ -252,7 +253,9 @@ class Compactor:
         yield calls.Append(((ENDING, encode_ending(began)),))
 
     def _part(self, part: Part, shard: int | None = None) -> calls.Append:
-        return calls.Append((placed(PART, encode_part(self._began, part), shard),))
+        payload = encode_part(self._began, part)
+        self._written += len(payload)
+        return calls.Append((placed(PART, payload, shard),))
 
     def _map_parts(self, began: int, floor: int) -> Steps:
         """Each row goes to the shard of its object. A part is written when it is large enough, or due: other servers
@@ -276,6 +279,8 @@ class Compactor:
                 value = row.value
                 if isinstance(value, Place) and value.gsn < floor:
                     record = yield calls.Read(value.gsn, value.shard)
+                    self._read += len(record.payload)
+                    self._written += len(record.payload)
                     done = yield calls.Append((placed(VALUE, record.payload, value.shard),))
                     row = row._replace(value=value._replace(gsn=done.gsns[0], shard=done.shards[0]))
                 shard = shard_of(row.key)
@@ -307,6 +312,7 @@ class Compactor:
         """
         for key in keys:
             for version, value, _ in self._replica.map.versions(key, began):
+                self._read += len(key) + (len(value) if isinstance(value, bytes) else 0)
                 if isinstance(value, Place) and value.gsn < self._replica.cleaned:
                     raise ProtocolViolation(f"DBS-13: version {version} of {shown(key)} stands in trimmed {value.gsn}")
                 is_elsewhere = isinstance(value, Place) and not floor <= value.gsn < version

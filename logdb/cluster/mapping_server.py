@@ -95,6 +95,10 @@ PAGES = frozenset({Aborted, History, MultiScan, Scan})
 """Questions with long answers."""
 
 
+def _no_pause() -> int:
+    return 0
+
+
 class Waiting(NamedTuple):
     """A read that cannot be answered yet. `since`: when it came."""
 
@@ -105,6 +109,8 @@ class Waiting(NamedTuple):
 
 class MappingServer:
     """A core. `key_map`: with a checkpoint on disk, if the host has one; else all is in memory.
+
+    `pause_ns`: says how long to wait before the next records of the log; the host sets it, lest memory runs out.
 
     For whoever looks: `tail`, the newest GSN of the log that it has heard of; `answered` and `told`, how many reads
     were answered and how many verdicts pushed; `followed`: records of the log that it was given.
@@ -141,6 +147,8 @@ class MappingServer:
         self._tidy = Alarm(self._forget_old)
         self._decide = Alarm(self._look_round)
         self._is_declaring = False
+        self.pause_ns: Callable[[], int] = _no_pause
+        self._read_on = Alarm(self._next)
         # What goes out at the end of the event, by whom it is for.
         self._answers: dict[Address, list[Answered]] = {}
         self._verdicts: dict[Address, list[Decided]] = {}
@@ -248,7 +256,10 @@ class MappingServer:
                 self._tell(txn)
         self._compactor.look()
         self._serve_waiting()
-        self._next()
+        if pause_ns := self.pause_ns():
+            self._desk.set(self._read_on, self._desk.now + pause_ns)
+        else:
+            self._next()
 
     def _fell_behind(self, why: Any) -> None:
         """The log cannot be followed from here: what comes next was trimmed, or cannot be read by anybody."""

@@ -284,8 +284,9 @@ class Compacting(NamedTuple):
 
 
 class Compacted(NamedTuple):
-    """Server to client: the oldest version left, how many were copied, the oldest record of the log before and after.
-    `why`: what kept it from being done, "" if nothing did."""
+    """Server to client: the oldest version left, how many were copied, the oldest record of the log before and after,
+    and the bytes of what was looked at, of what was appended, and of the records that are needed no more. `why`: what
+    kept it from being done, "" if nothing did."""
 
     request: int
     floor: int
@@ -293,6 +294,9 @@ class Compacted(NamedTuple):
     oldest_before: int
     oldest_after: int
     why: str
+    read_bytes: int
+    written_bytes: int
+    freed_bytes: int
 
 
 # ---- checkpoints from server to server

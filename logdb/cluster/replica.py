@@ -56,10 +56,12 @@ VERSIONS_COMPARED: Final = 4
 """So many keys, and so many versions of each, are compared at a time."""
 
 CLEANING_ROW: Final = b"b"
+LOGGED_ROW: Final = b"l"
 PLACEMENT_ROW: Final = b"o"
 RECENT_ROWS: Final = b"r"
 SUMMARY_ROW: Final = b"h"
 _CLEANING: Final = Struct("<QQQQQ")
+_LOGGED: Final = Struct("<QQ")
 _COMPARED: Final = Struct("<QIi")
 _GSN: Final = Struct("<Q")
 _SUMMARIZED: Final = Struct("<IQ")
@@ -93,10 +95,11 @@ class Replica:
 
     `begun`: the BEGINNING of the compaction under way, 0 if there is none; `begun_by`: who appended it, as it says;
     `begun_with`: the head and the recent decisions just after it; `parts`: so many of it, and of its summaries, have
-    come. `ended`: the last compaction that was brought to its end, by the ENDING `ending`. `cleaned`: nothing needs
-    what stands in the log before it (DBS-12). `placement`: what the PLACEMENT records say together, b"" if there was
-    none. `summarized`: by shard, up to where SUMMARY records of this placement have told it what its records do not
-    say.
+    come. `logged`: the bytes of the log's records, large values included, since the last compaction began, and
+    `logged_before`: of those before the one under way; `freed`: what the last one made needless. `ended`: the last
+    compaction that was brought to its end, by the ENDING `ending`. `cleaned`: nothing needs what stands in the log
+    before it (DBS-12). `placement`: what the PLACEMENT records say together, b"" if there was none. `summarized`: by
+    shard, up to where SUMMARY records of this placement have told it what its records do not say.
     """
 
     def __init__(self, key_map: KeyMap | None, keep: int) -> None:
@@ -104,6 +107,7 @@ class Replica:
         self.map = self.coordinator.map
         self.recent: OrderedDict[int, tuple[str, Verdict | None]] = OrderedDict()
         self.begun = self.begun_by = self.parts = self.ended = self.ending = self.cleaned = 0
+        self.logged = self.logged_before = self.freed = 0
         self.placement = b""
         self.summarized: dict[int, int] = {}
         self.begun_with: tuple[StateRows, list[RecentRow]] = [], []
@@ -130,8 +134,12 @@ class Replica:
         try:
             for record in batch.records:
                 gsn, _, tag, payload = record
+                self.logged += len(payload)
                 if tag == COMMIT:
                     commit = decode_commit(payload)
+                    for value in commit.writes.values():
+                        if value.__class__ is Place:
+                            self.logged += value.length
                     verdict = coordinator.deliver(gsn, commit)
                     if verdict is COMMITTED:
                         if commit.label:
@@ -218,6 +226,7 @@ class Replica:
                         self.map.replace(key, version, value)
         elif decode_ending(payload) == self.begun:
             self.begun, self.ended, self.ending, self.cleaned = 0, self.begun, gsn, self.coordinator.floor
+            self.freed, self.logged, self.logged_before = self.logged_before, self.logged - self.logged_before, 0
             if self.map.checkpoint is None:
                 self.map.active.prune(self.cleaned)
 
@@ -229,7 +238,7 @@ class Replica:
         if floor > coordinator.floor:
             coordinator.floor = coordinator.reach = floor
             coordinator.ledger.trim(floor, coordinator.ledger.used_before(floor))
-        self.begun, self.begun_by, self.parts = gsn, by, 0
+        self.begun, self.begun_by, self.parts, self.logged_before = gsn, by, 0, self.logged
         coordinator.pass_to(gsn)
         self.begun_with = self.head(), [RecentRow(at, *what) for at, what in self.recent.items()]
 
@@ -240,7 +249,8 @@ class Replica:
         if self.placement:
             summarized = b"".join([_SUMMARIZED.pack(*entry) for entry in sorted(self.summarized.items())])
             placement = [(PLACEMENT_ROW, self.placement), (SUMMARY_ROW, summarized)]
-        return [*self.coordinator.head(), *placement, (CLEANING_ROW, cleaning)]
+        logged = _LOGGED.pack(self.logged, self.logged_before)
+        return [*self.coordinator.head(), *placement, (LOGGED_ROW, logged), (CLEANING_ROW, cleaning)]
 
     def _restore(self, covers: int, state: Callable[[bytes], StateRows]) -> None:
         self.coordinator.restore(covers, state)
@@ -252,6 +262,8 @@ class Replica:
             self.summarized = dict(_SUMMARIZED.iter_unpack(raw))
         for _, raw in state(CLEANING_ROW):
             self.begun, self.coordinator.reach, self.cleaned, self.ended, self.ending = _CLEANING.unpack(raw)
+        for _, raw in state(LOGGED_ROW):
+            self.logged, self.logged_before = _LOGGED.unpack(raw)
 
     # ---- transactions
 
@@ -271,7 +283,7 @@ class Replica:
 
     def unsaved(self) -> list[StateRow]:
         """All that is not of the map and has changed since the last call, as rows for a checkpoint; None: remove."""
-        rows: list[StateRow] = [*self._unsaved_state, *self.coordinator.unsaved(), *self.head()[-3:]]
+        rows: list[StateRow] = [*self._unsaved_state, *self.coordinator.unsaved(), *self.head()[-4:]]
         self._unsaved_state = []
         for gsn, is_there in self._unsaved_recent.items():
             key = RECENT_ROWS + gsn.to_bytes(8)

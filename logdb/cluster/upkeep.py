@@ -99,7 +99,7 @@ class Compactions:
                 if request.progress is not None:
                     request.progress(message.copied)
                 return desk.config.answer_timeout_ns
-            result: Any = calls.Compacted(*message[1:5])
+            result: Any = calls.Compacted(*message[1:5], *message[6:])
             if message.why:
                 result = Unavailable(f"the compaction has failed: {message.why}")
             desk.answer(call, result)

@@ -26,18 +26,25 @@ from logdb.txn.coordinator import Coordinator
 
 BATCH_BYTES = 64 << 10
 """Of a relocation record. Who looks one version up in it decodes it whole, so it must not be large."""
+SYNC_BYTES = 1 << 20
+"""After so many bytes the copies are synced: commits that come meanwhile wait for no more than that."""
 
 
 class Compacted(NamedTuple):
     """What a compaction did:
 
-    the oldest version left, the versions copied, the oldest record in the log before and after.
+    `floor`: the oldest version left. `relocated`: the versions copied. `oldest_before`, `oldest_after`: the oldest
+    record in the log before and after. `read_bytes`: of what was looked at, `written_bytes`: of copies and of the map
+    that was written anew, `freed_bytes`: of the files that were removed.
     """
 
     floor: int
     relocated: int
     oldest_before: int
     oldest_after: int
+    read_bytes: int = 0
+    written_bytes: int = 0
+    freed_bytes: int = 0
 
 
 class Compacting(Protocol):
@@ -55,28 +62,45 @@ class Compacting(Protocol):
     def relieve(self) -> None: ...
 
 
+def begin_anew(host: Compacting) -> int:
+    """Let the log go on in a new file, so that all before it can be removed. Returns the version at its beginning."""
+    with host.order_lock:
+        host.log.begin_file()
+        host.declare(always=True)
+        version = host.coordinator.applied
+    host.settle(version)
+    return version
+
+
 def compact(host: Compacting, floor: int, progress: Callable[[int], None] | None) -> Compacted:
-    """Drop what only reads before `floor` could see. The host has seen to it that nobody reads there."""
-    log, key_map = host.log, host.coordinator.map
+    """Drop what only reads before `floor` could see. The host has seen to it that nobody reads there.
+
+    What a compaction that was interrupted has copied already stays where it is.
+    """
+    log, coordinator, key_map = host.log, host.coordinator, host.coordinator.map
     before = log.left_by_trim(log.oldest())
     host.checkpoint()
-    reach = _reach(log, floor)
-    relocated = _relocate(host, floor, reach, progress)
+    reach = _reach(log, min(floor, coordinator.relocated_from or floor))
+    relocated, read, written = _relocate(host, floor, reach, progress)
     with host.order_lock:
         host.declare(always=True)
-        ending = Compaction(floor, host.coordinator.ledger.used_before(floor), host.coordinator.pins)
+        ending = Compaction(floor, coordinator.ledger.used_before(floor), coordinator.pins)
         gsn = host.append_locked([(COMPACTION, encode_compaction(ending))])
     host.settle(gsn)
     host.checkpoint()
-    if key_map.checkpoint is None:
+    checkpoint, freed = key_map.checkpoint, 0
+    if checkpoint is None:
         with host.order_lock:
             key_map.active.prune(floor)
     else:
-        for count in key_map.checkpoint.prune(floor):
+        was = checkpoint.size()
+        for count in checkpoint.prune(floor):
             if progress is not None:
                 progress(count)
+        freed = max(was - checkpoint.size(), 0)
+    was = log.size()
     log.trim(reach)
-    return Compacted(floor, relocated, before, log.left_by_trim(reach))
+    return Compacted(floor, relocated, before, log.left_by_trim(reach), read, written, freed + max(was - log.size(), 0))
 
 
 def _reach(log: OrderedLog, floor: int) -> int:
@@ -91,32 +115,62 @@ def _reach(log: OrderedLog, floor: int) -> int:
     return log.left_by_trim(reach)
 
 
-def _relocate(host: Compacting, floor: int, reach: int, progress: Callable[[int], None] | None) -> int:
-    """Copy to the log's end what is live at `floor` and stands before `reach`. Returns the number of versions."""
-    batch: list[Relocated] = []
-    relocated = size = 0
+def _relocate(host: Compacting, floor: int, reach: int, progress: Callable[[int], None] | None) -> tuple[int, int, int]:
+    """Copy to the log's end what is live at `floor` and stands before `reach`.
 
-    def flush() -> None:
-        nonlocal size
-        if batch:
-            host.append([(RELOCATION, encode_relocation(batch))])
-            host.relieve()
-            if progress is not None:
-                progress(len(batch))
-            batch.clear()
-            size = 0
-
+    Returns (versions copied, bytes read, bytes written).
+    """
+    copier = _Copier(host, progress)
+    values = host.coordinator.map.values
     for key, version, value, place in host.coordinator.map.survivors(floor, host.coordinator.compacted_at, reach):
-        if isinstance(value, Place) and value.gsn < reach:
-            content = host.coordinator.map.values.load(value)
-            assert content is not None
-            value = value._replace(gsn=host.append([(VALUE, content)]))
-        elif place >= reach:
-            continue
-        batch.append(Relocated(key, version, value))
-        relocated += 1
-        size += len(key) + (len(value) if isinstance(value, bytes) else 64)
-        if size >= BATCH_BYTES:
-            flush()
-    flush()
-    return relocated
+        if isinstance(value, Place):
+            copier.read += len(key)
+            if value.gsn < reach:
+                content = values.load(value)
+                assert content is not None
+                copier.read += len(content)
+                value = value._replace(gsn=copier.append(VALUE, content))
+            elif place >= reach:
+                continue
+        else:
+            copier.read += len(key) + (len(value) if value is not None else 0)
+            if place >= reach:
+                continue
+        copier.copy(Relocated(key, version, value))
+    copier.flush()
+    return copier.relocated, copier.read, copier.written
+
+
+class _Copier:
+    """Appends copies, many at once, and syncs them now and then."""
+
+    def __init__(self, host: Compacting, progress: Callable[[int], None] | None) -> None:
+        self._host, self._progress = host, progress
+        self.relocated = self.read = self.written = 0
+        self._batch: list[Relocated] = []
+        self._size = self._unsynced = 0
+
+    def copy(self, entry: Relocated) -> None:
+        self._batch.append(entry)
+        self._size += len(entry.key) + (len(entry.value) if isinstance(entry.value, bytes) else 64)
+        if self._size >= BATCH_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        batch = self._batch
+        if batch:
+            self.append(RELOCATION, encode_relocation(batch))
+            self._host.relieve()
+            self.relocated += len(batch)
+            if self._progress is not None:
+                self._progress(len(batch))
+            self._batch, self._size = [], 0
+
+    def append(self, tag: int, payload: bytes) -> int:
+        gsn = self._host.append([(tag, payload)])
+        self.written += len(payload)
+        self._unsynced += len(payload)
+        if self._unsynced >= SYNC_BYTES:
+            self._host.settle(gsn)
+            self._unsynced = 0
+        return gsn

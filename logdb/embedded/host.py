@@ -28,7 +28,7 @@ from typing import Any, TypeVar, cast
 
 from logdb.embedded.aside import begin_at_oldest
 from logdb.embedded.checkpointer import Checkpointer
-from logdb.embedded.compactor import Compacted, compact
+from logdb.embedded.compactor import Compacted, begin_anew, compact
 from logdb.embedded.directory import Directory
 from logdb.embedded.feed import Feed
 from logdb.embedded.follower import follow
@@ -123,6 +123,8 @@ class EmbeddedHost:
         self._sequence = 0
         self._leases: dict[object, int] = {}
         self._compacting_to = 0
+        # Up to here all that could be compacted away was.
+        self._compacted_whole = 0
         self._one_compaction = threading.Lock()
         self._one_close = threading.Lock()
         self._stopped: str | None = None
@@ -842,25 +844,34 @@ class EmbeddedHost:
         process and what other processes hold let it.
         """
         newest = self.version()
-        before = newest if before is None else before
         if self.read_only:
             self._refuse_write()
         with self._one_compaction:
-            self.at(before)
-            self._compacting_to = floor = before
+            floor = self.at(newest if before is None else before)
             try:
                 with self._held_elsewhere() as others:
-                    needed = self.coordinator.oldest_needed(before)
-                    floor = min([needed, *list(self._leases.values()), *others])
-                    self._compacting_to = floor
-                    if floor <= self.coordinator.floor:
+                    is_whole = False
+                    if before is None and newest > self._compacted_whole:
+                        is_whole = min([*self._needed(newest), *others]) >= newest
+                        if is_whole:
+                            floor = begin_anew(self)
+                    self._compacting_to = cut = floor
+                    self._compacting_to = floor = min([*self._needed(cut), *others])
+                    if floor <= self.coordinator.floor or floor <= self._compacted_whole:
                         left = self.log.left_by_trim(self.log.oldest())
                         return Compacted(self.coordinator.floor, 0, left, left)
-                    return compact(self, floor, progress)
+                    done = compact(self, floor, progress)
+                    if is_whole and floor == cut:
+                        self._compacted_whole = self.coordinator.compacted_at
+                    return done
             except Exception as error:
                 raise self._explained(error, floor) from error
             finally:
                 self._compacting_to = 0
+
+    def _needed(self, newest: int) -> list[int]:
+        """The versions that pins and readers of this process need, none newer than `newest`."""
+        return [self.coordinator.oldest_needed(newest), *list(self._leases.values())]
 
     def _held_elsewhere(self) -> contextlib.AbstractContextManager[list[int]]:
         return contextlib.nullcontext([]) if self.directory is None else held(self.directory.path)

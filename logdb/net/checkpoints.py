@@ -22,7 +22,9 @@ import lmdb
 
 from logdb.cluster.mapping_server import MappingServer
 from logdb.cluster.replica import Places, Replica
+from logdb.embedded.pacing import Pacer
 from logdb.errors import Corruption, Unavailable
+from logdb.log.cores import SECOND
 from logdb.store.checkpoint import Checkpoint, check_tables
 from logdb.store.mapping import KeyMap
 from logdb.store.overlay import Overlay
@@ -34,6 +36,9 @@ Damaged = Callable[[BaseException], None]
 
 LOOK_S: Final = 0.5
 """So often it is seen whether a checkpoint is due."""
+SYNC_S: Final = 0.002
+"""A server pauses in the log for ten times this at most, as long as memory allows: as long as commits of the embedded
+database wait for a checkpoint where a sync takes so long."""
 TELL_S: Final = 5.0
 """While a server has no state, it says so often how much of it has come."""
 RETRY_S: Final = 2.0
@@ -66,6 +71,8 @@ class Checkpoints:
         self._thread: ThreadPoolExecutor | None = None
         self._stopping = threading.Event()
         self._task: asyncio.Task[None] | None = None
+        self._pacer: Pacer | None = None
+        self._size = 0
 
     @property
     def covers(self) -> int:
@@ -76,9 +83,23 @@ class Checkpoints:
         """Look after the map of this server."""
         loop = asyncio.get_running_loop()
         self._cleaned, self._last = core.replica.cleaned, loop.time()
+        self._pacer = Pacer(self._overlay_bytes, loop.time)
+        core.pause_ns = self._pause_ns
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="logdb-checkpoint")
         self._task = loop.create_task(self._look_after(core))
         self._task.add_done_callback(self._over)
+
+    def _pause_ns(self) -> int:
+        """How long the server has to wait before it reads on in the log: the verdicts that its clients wait for come
+        later then, so they write no faster than checkpoints take it in."""
+        pacer, size = self._pacer, self.map.active.size
+        brought, self._size = max(size - self._size, 0), size
+        if pacer is None or not pacer.is_pressed:
+            return 0
+        pacer.charge(0, brought, size, SYNC_S)
+        wait_s = pacer.owed(0, 0)
+        pacer.paid(0)
+        return int(wait_s * SECOND)
 
     def _over(self, task: asyncio.Task[None]) -> None:
         failure = None if task.cancelled() else task.exception()
@@ -126,12 +147,19 @@ class Checkpoints:
 
     def _move(self) -> None:
         assert self._under_way is not None
+        assert self._pacer is not None
         target, _, frozen, state = self._under_way
-        self._checkpoint.begin(max(target, frozen.last))
-        for _ in self._checkpoint.write(frozen):
-            self._check_stopping()
-        if target:
-            self._checkpoint.finish(target, state)
+        keys = max(len(frozen.newest), 1)
+        self._pacer.begin(frozen.size)
+        try:
+            self._checkpoint.begin(max(target, frozen.last))
+            for count in self._checkpoint.write(frozen):
+                self._pacer.took(frozen.size * count / keys)
+                self._check_stopping()
+            if target:
+                self._checkpoint.finish(target, state)
+        finally:
+            self._pacer.end()
 
     def _prune(self) -> None:
         for _ in self._checkpoint.prune(self._cleaned):

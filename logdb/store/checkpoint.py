@@ -139,6 +139,10 @@ class Checkpoint:
         """The error for tables that are not what they should be."""
         return damaged(self._path, what)
 
+    def size(self) -> int:
+        """The bytes of its files."""
+        return os.path.getsize(os.path.join(self._path, checking.DATA))
+
     def covered_by(self, snapshot: Any) -> int:
         """What the tables covered when the snapshot was taken."""
         return self._number(snapshot, b"covers")

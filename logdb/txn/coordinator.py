@@ -42,7 +42,7 @@ from logdb.txn.ledger import Ledger, StateRow
 from logdb.txn.validation import COMMITTED, Reason, Verdict, validate
 
 _U64 = Struct("<Q")
-_PIN_ROWS, _FLOOR_ROW, _DECIDED_ROW, _COMPACTED_ROW = b"p", b"f", b"d", b"c"
+_PIN_ROWS, _FLOOR_ROW, _DECIDED_ROW, _COMPACTED_ROW, _RELOCATED_ROW = b"p", b"f", b"d", b"c", b"m"
 
 
 class Status(Enum):
@@ -83,8 +83,8 @@ class UnknownRecord(ValueError):
 
 class Coordinator:
     """Decides over `key_map`. `applied` is the GSN of the last record delivered. `floor`: the oldest version that can
-    be read. `reach`: a value that stands before it may be gone, so nothing that refers to one commits any more (in a
-    cluster)."""
+    be read. `relocated_from`: the first copy of a compaction that has not ended, 0 if there is none. `reach`: a value
+    that stands before it may be gone, so nothing that refers to one commits any more (in a cluster)."""
 
     def __init__(self, key_map: KeyMap) -> None:
         self.map = key_map
@@ -92,7 +92,7 @@ class Coordinator:
         self.applied = 0
         self.floor = 0
         self.reach = 0
-        self.compacted_at = 0
+        self.compacted_at = self.relocated_from = 0
         self.decided_through = 0
         self.pins: dict[str, int] = {}
         self._saved_pins: set[str] = set()
@@ -133,10 +133,11 @@ class Coordinator:
             self.decided_through = max(self.decided_through, decode_decision(payload).through)
         elif tag == RELOCATION:
             self.map.relocate(gsn, decode_relocation(payload))
+            self.relocated_from = self.relocated_from or gsn
         elif tag == COMPACTION:
             floor, sessions, pins = decode_compaction(payload)
             assert floor >= self.floor, f"TXN-4: floor {floor} after {self.floor}"
-            self.floor, self.pins, self.compacted_at = floor, dict(pins), gsn
+            self.floor, self.pins, self.compacted_at, self.relocated_from = floor, dict(pins), gsn, 0
             self.ledger.trim(floor, sessions)
         elif tag == PIN:
             name, version = decode_pin(payload)
@@ -205,7 +206,7 @@ class Coordinator:
         saved_pins = self._saved_pins - self.pins.keys()
         rows += [(_PIN_ROWS + name.encode(), None) for name in saved_pins]
         self._saved_pins = set(self.pins)
-        return rows + self.head()
+        return [*rows, *self.head(), (_RELOCATED_ROW, _U64.pack(self.relocated_from))]
 
     def head(self) -> list[tuple[bytes, bytes]]:
         """All that is not the ledger's, as rows for a checkpoint."""
@@ -221,9 +222,9 @@ class Coordinator:
         self.ledger.restore(state)
         self.pins = {key.decode(): _U64.unpack(raw)[0] for key, raw in state(_PIN_ROWS)}
         self._saved_pins = set(self.pins)
-        self.floor, self.decided_through, self.compacted_at = (
+        self.floor, self.decided_through, self.compacted_at, self.relocated_from = (
             next((int(_U64.unpack(raw)[0]) for _, raw in state(row)), 0)
-            for row in (_FLOOR_ROW, _DECIDED_ROW, _COMPACTED_ROW)
+            for row in (_FLOOR_ROW, _DECIDED_ROW, _COMPACTED_ROW, _RELOCATED_ROW)
         )
         self.applied = covers
 

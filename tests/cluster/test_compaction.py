@@ -134,7 +134,11 @@ def test_what_is_live_at_the_floor_stays_and_what_only_older_reads_could_see_goe
         commit(4, {b"later": b"4"}),
     )
     server = Server(on=log)
-    assert compacted(log, server, before=3) == Compacted(1, 3, 2, 1, 3, "")
+    told = compacted(log, server, before=3)
+    assert told[:6] == (1, 3, 2, 1, 3, "")
+    assert told.read_bytes > 0
+    assert told.written_bytes == sum(len(payload) for tag, payload in log.records if tag == PART)
+    assert told.freed_bytes == sum(len(payload) for _, payload in log.records[: kinds(log).index(BEGINNING) + 1])
     assert log.trims == [3]
     assert kinds(log)[4:] == [BEGINNING, PART, PART, PART, ENDING]
     keys = (b"kept", b"changed", b"deleted", b"later")
@@ -314,7 +318,7 @@ def test_nothing_to_drop_is_nothing_to_write() -> None:
     server = Server(on=log)
     compacted(log, server, before=3)
     length = len(log.records)
-    assert compacted(log, server, before=2, number=2) == Compacted(2, 3, 0, 3, 3, "")
+    assert compacted(log, server, before=2, number=2) == Compacted(2, 3, 0, 3, 3, "", 0, 0, 0)
     assert len(log.records) == length
 
 
@@ -633,8 +637,8 @@ def test_a_client_asks_until_it_is_done() -> None:
         assert ("m1", asked) in client.take(Compact), "a server that answers is asked again"
     client.wait(SECOND)
     assert "m2" in [to for to, _ in client.take(Compact)], "one that is silent is not"
-    client.give("m2", Compacted(asked.request, 8, 3, 1, 8, ""))
-    assert client.answers[call] == calls.Compacted(8, 3, 1, 8)
+    client.give("m2", Compacted(asked.request, 8, 3, 1, 8, "", 10, 20, 30))
+    assert client.answers[call] == calls.Compacted(8, 3, 1, 8, 10, 20, 30)
     assert set(told) == {1}
 
 

@@ -88,9 +88,7 @@ def test_coroutines_write_on_while_a_checkpoint_hangs(tmp_path: Path, held: Held
         held.release()
 
 
-def test_clients_write_on_while_a_checkpoint_hangs(
-    tmp_path: Path, held: Held, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_clients_write_on_while_a_checkpoint_hangs(tmp_path: Path, held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = EmbeddedHost.open
     monkeypatch.setattr(EmbeddedHost, "open", lambda path, **options: opened(path, **options, overlay_bytes=OVERLAY))
     served = Served(tmp_path)

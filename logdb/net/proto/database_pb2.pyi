@@ -464,16 +464,22 @@ class Known(_message.Message):
     def __init__(self, oldest: _Optional[int] = ..., pins: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class Compacted(_message.Message):
-    __slots__ = ("floor", "relocated", "oldest_before", "oldest_after")
+    __slots__ = ("floor", "relocated", "oldest_before", "oldest_after", "read_bytes", "written_bytes", "freed_bytes")
     FLOOR_FIELD_NUMBER: _ClassVar[int]
     RELOCATED_FIELD_NUMBER: _ClassVar[int]
     OLDEST_BEFORE_FIELD_NUMBER: _ClassVar[int]
     OLDEST_AFTER_FIELD_NUMBER: _ClassVar[int]
+    READ_BYTES_FIELD_NUMBER: _ClassVar[int]
+    WRITTEN_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FREED_BYTES_FIELD_NUMBER: _ClassVar[int]
     floor: int
     relocated: int
     oldest_before: int
     oldest_after: int
-    def __init__(self, floor: _Optional[int] = ..., relocated: _Optional[int] = ..., oldest_before: _Optional[int] = ..., oldest_after: _Optional[int] = ...) -> None: ...
+    read_bytes: int
+    written_bytes: int
+    freed_bytes: int
+    def __init__(self, floor: _Optional[int] = ..., relocated: _Optional[int] = ..., oldest_before: _Optional[int] = ..., oldest_after: _Optional[int] = ..., read_bytes: _Optional[int] = ..., written_bytes: _Optional[int] = ..., freed_bytes: _Optional[int] = ...) -> None: ...
 
 class Laid(_message.Message):
     __slots__ = ("firsts", "sizes", "end", "sample")

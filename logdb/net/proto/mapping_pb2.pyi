@@ -392,20 +392,26 @@ class Compacting(_message.Message):
     def __init__(self, request: _Optional[int] = ..., copied: _Optional[int] = ...) -> None: ...
 
 class Compacted(_message.Message):
-    __slots__ = ("request", "floor", "copied", "oldest_before", "oldest_after", "why")
+    __slots__ = ("request", "floor", "copied", "oldest_before", "oldest_after", "why", "read_bytes", "written_bytes", "freed_bytes")
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     FLOOR_FIELD_NUMBER: _ClassVar[int]
     COPIED_FIELD_NUMBER: _ClassVar[int]
     OLDEST_BEFORE_FIELD_NUMBER: _ClassVar[int]
     OLDEST_AFTER_FIELD_NUMBER: _ClassVar[int]
     WHY_FIELD_NUMBER: _ClassVar[int]
+    READ_BYTES_FIELD_NUMBER: _ClassVar[int]
+    WRITTEN_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FREED_BYTES_FIELD_NUMBER: _ClassVar[int]
     request: int
     floor: int
     copied: int
     oldest_before: int
     oldest_after: int
     why: str
-    def __init__(self, request: _Optional[int] = ..., floor: _Optional[int] = ..., copied: _Optional[int] = ..., oldest_before: _Optional[int] = ..., oldest_after: _Optional[int] = ..., why: _Optional[str] = ...) -> None: ...
+    read_bytes: int
+    written_bytes: int
+    freed_bytes: int
+    def __init__(self, request: _Optional[int] = ..., floor: _Optional[int] = ..., copied: _Optional[int] = ..., oldest_before: _Optional[int] = ..., oldest_after: _Optional[int] = ..., why: _Optional[str] = ..., read_bytes: _Optional[int] = ..., written_bytes: _Optional[int] = ..., freed_bytes: _Optional[int] = ...) -> None: ...
 
 class Cursor(_message.Message):
     __slots__ = ("section", "after", "below")

@@ -375,7 +375,7 @@ class RemoteHost:
         """Drop what only reads before `before` could see."""
         asked = pb.Compact(before=None if before is None else _possible(before, self.session))
         told = (await self._upkeep(pb.Request(compact=asked), progress)).compacted
-        return Compacted(told.floor, told.relocated, told.oldest_before, told.oldest_after)
+        return Compacted(*[getattr(told, name) for name in Compacted._fields])
 
     async def checkpoint(self, progress: Progress = None) -> int:
         """Bring the checkpoint of the map up to date."""

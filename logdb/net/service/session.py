@@ -719,9 +719,8 @@ class Session:
     def _compact(self, request: pb.Request, compact: pb.Compact) -> None:
         async def answer() -> pb.Response:
             before = compact.before if compact.HasField("before") else None
-            floor, relocated, oldest, after = await self._coroutines.compact(before, self._progress(request.id))
-            told = pb.Compacted(floor=floor, relocated=relocated, oldest_before=oldest, oldest_after=after)
-            return pb.Response(compacted=told)
+            done = await self._coroutines.compact(before, self._progress(request.id))
+            return pb.Response(compacted=pb.Compacted(**done._asdict()))
 
         self._later(request, answer(), reads=False)
 

@@ -1,0 +1,123 @@
+"""What compaction costs and gives back: also of a small database, and after it was interrupted."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import logdb
+from logdb.embedded import EmbeddedHost, compactor
+from tests.embedded.opening import open_database
+
+KEYS = 400
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[logdb.Database]:
+    """A small database: all of its log is in one file."""
+    with open_database(tmp_path / "db") as db:
+        for number in range(5):
+            for first in range(0, KEYS, 100):
+                db.multi_put({b"%04d" % key: b"%d " % number + b"v" * 500 for key in range(first, first + 100)})
+        yield db
+
+
+def host_of(db: logdb.Database) -> EmbeddedHost:
+    assert isinstance(db._host, EmbeddedHost)
+    return db._host
+
+
+def log_bytes(db: logdb.Database) -> int:
+    return sum(path.stat().st_size for path in Path(db.path, "log").glob("*.log"))
+
+
+class Interrupted(Exception):
+    pass
+
+
+def interrupted(db: logdb.Database, after: int) -> None:
+    """Compact, and stop when so many versions have been copied."""
+    copied = 0
+
+    def progress(count: int) -> None:
+        nonlocal copied
+        copied += count
+        if copied >= after:
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        db.compact(progress=progress)
+
+
+def test_a_small_database_is_made_smaller(db: logdb.Database) -> None:
+    """All versions were in one file of 64 MiB, which held the newest one as well, so it stayed."""
+    before, expected = log_bytes(db), dict(db.scan())
+    compacted = db.compact()
+    assert compacted.relocated == KEYS
+    assert log_bytes(db) < before / 2
+    assert dict(db.scan()) == expected
+    host_of(db).close()
+    logdb.rebuild(db.path)
+    with logdb.open(db.path) as again:
+        assert dict(again.scan()) == expected
+        assert again.oldest_version == compacted.floor
+
+
+def test_a_second_compaction_has_nothing_to_do(db: logdb.Database) -> None:
+    first = db.compact()
+    size = log_bytes(db)
+    second = db.compact()
+    assert (second.floor, second.relocated, second.written_bytes) == (first.floor, 0, 0)
+    assert log_bytes(db) == size
+
+
+def test_it_tells_what_it_read_wrote_and_freed(db: logdb.Database) -> None:
+    before = host_of(db).log.size()
+    compacted = db.compact()
+    data = KEYS * 506
+    assert data <= compacted.read_bytes < 2 * data
+    assert data < compacted.written_bytes < 4 * data  # the copies, and a map that is written anew
+    grown = host_of(db).log.size() - before
+    assert compacted.freed_bytes >= 4 * data
+    assert compacted.freed_bytes >= -grown
+
+
+@pytest.mark.parametrize("kill", [False, True], ids=["in this process", "after a kill"])
+def test_what_was_copied_is_not_copied_again(db: logdb.Database, tmp_path: Path, kill: bool) -> None:
+    """An interrupted compaction began from the beginning, and copied its own copies."""
+    expected = dict(db.scan())
+    interrupted(db, KEYS // 2)
+    if kill:
+        db.put(b"synced", b"1")
+        expected[b"synced"] = b"1"
+        shutil.copytree(db.path, tmp_path / "copy")
+        db = logdb.open(tmp_path / "copy")
+    try:
+        compacted = db.compact()
+        assert compacted.relocated <= KEYS // 2 + 1
+        assert dict(db.scan()) == expected
+        interrupted_again = db.compact()
+        assert interrupted_again.relocated <= KEYS + 1
+        assert dict(db.scan()) == expected
+    finally:
+        db.close()
+    logdb.rebuild(db.path)
+    with logdb.open(db.path) as rebuilt:
+        assert dict(rebuilt.scan()) == expected
+
+
+def test_copies_are_synced_as_they_come(db: logdb.Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All copies had waited in memory for one sync, with which the commits of others would have waited, too."""
+    monkeypatch.setattr(compactor, "BATCH_BYTES", 2_000)
+    monkeypatch.setattr(compactor, "SYNC_BYTES", 10_000)
+    log, most = host_of(db).log, 0
+
+    def progress(_: int) -> None:
+        nonlocal most
+        most = max(most, log.end() - 1 - log.durable)
+
+    db.compact(progress=progress)
+    assert 1 <= most <= 6
