@@ -139,21 +139,35 @@ def up(ctx: click.Context, /, path: Path, as_json: bool, **asked: Any) -> None:
     A new DIR gets a configuration (cluster.toml), the servers' data and their logs. If not all of it can be
     done, no server is left running that did not run before, and `up` may be run again.
     """
-    from logdb.net.operations.changes import Operator
-    from logdb.net.operations.layout import changing
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        from logdb.net.operations.changes import Operator
+        from logdb.net.operations.layout import changing
 
-    shown = _shown(ctx.ensure_object(Session))
-    with changing(path):
-        layout = _laid_out(ctx, path, asked)
-        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-        try:
-            started = Operator((), layout, rendering.progress, shown).bring_up()
-        except KeyboardInterrupt:
-            message = f"interrupted; no server was left running that did not run before: `up --dir {path}` goes on"
-            raise Failure(message, INTERRUPTED) from None
-        finally:
-            signal.signal(signal.SIGTERM, before)
-    _tell_how_to_connect(path, layout, started, as_json)
+        with changing(path):
+            layout = _laid_out(ctx, path, asked)
+            started = Operator((), layout, rendering.progress, _shown(ctx.ensure_object(Session))).bring_up()
+        _tell_how_to_connect(path, layout, started, as_json)
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        raise Failure(f"interrupted; {_what_runs(path)}", INTERRUPTED) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _what_runs(path: Path) -> str:
+    """Of a cluster whose `up` was interrupted, and what to do."""
+    from logdb.net.operations import processes
+    from logdb.net.operations.layout import FILE
+
+    if not (path / FILE).exists():
+        return f"there is no cluster in {path} yet: `up --dir {path}` makes it"
+    layout = _layout(path)
+    count = len(processes.running(layout))
+    if not count:
+        return f"no server of {path} runs: `up --dir {path}` starts them"
+    some = f"{count} of {len(layout.file.servers)} servers of {path} run"
+    return f"{some}: `up --dir {path}` starts the others, `down --dir {path}` ends them"
 
 
 def _laid_out(ctx: click.Context, path: Path, asked: dict[str, Any]) -> Layout:

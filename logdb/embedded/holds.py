@@ -27,6 +27,7 @@ from typing import Final, NamedTuple
 from google_crc32c import value
 
 from logdb.errors import Corruption, Unavailable
+from logdb.forking import forked_text, own
 
 FOLDER: Final = "exports"
 FOREIGN_S: Final = 7 * 86_400
@@ -86,24 +87,33 @@ class Hold:
 
     def __init__(self, path: Path, version: int, owner: Owner) -> None:
         """Waits for a compaction under way, so the caller looks only afterwards whether `version` is still there."""
+        self._forked_from = 0
         while True:
             with _locked(path, fcntl.LOCK_SH):
                 try:
                     self._folder = make_folder(path, owner)
                     self.move(version)
+                    own(self)
                     return
                 except FileNotFoundError:
                     continue
 
     def move(self, version: int) -> None:
-        """Hold another version."""
+        """Hold another version. Raises Unavailable in a child of fork()."""
+        if self._forked_from:
+            raise Unavailable(f"the hold was {forked_text(self._forked_from)}")
         staging = self._folder / f"{_HOLD}.tmp"
         staging.write_bytes(_signed(version))
         os.replace(staging, self._folder / _HOLD)
 
     def close(self) -> None:
-        """Hold nothing any more. Twice is harmless."""
-        remove_folder(self._folder)
+        """Hold nothing any more. Twice is harmless; in a child of fork(), too: the hold is its parent's."""
+        if not self._forked_from:
+            remove_folder(self._folder)
+
+    def disown(self, parent: int) -> None:
+        """In a child of fork(): it goes on with its parent."""
+        self._forked_from = parent
 
 
 @contextlib.contextmanager

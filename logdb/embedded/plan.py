@@ -62,6 +62,7 @@ class Plan(NamedTuple):
     `since`: the commits after this version are in the plan too, each of them (None: only what is live at `version`).
     `time`: when that version was written, ns since the epoch (None: unknown, it was compacted or is 0). `floor`: the
     oldest version that could be read when it was planned. `sample`: some of its keys, in order, to divide it by.
+    `process`: which one has made or loaded it; only that one gives its files up.
     """
 
     path: str
@@ -73,14 +74,17 @@ class Plan(NamedTuple):
     floor: int
     parts: tuple[Part, ...]
     sample: tuple[bytes, ...]
+    process: int
 
     def aborted(self, part: Part) -> frozenset[int]:
         """The GSNs of the commit records in `part` that were not applied. Raises Corruption."""
         return frozenset(array("Q", _checked(Path(self.folder) / f"{part.link}.aborted")))
 
     def close(self) -> None:
-        """Give the files up. Closing twice is harmless."""
-        remove_folder(Path(self.folder))
+        """Give the files up. Twice is harmless; in a child of fork() that has inherited the plan, too: they are its
+        parent's."""
+        if os.getpid() == self.process:
+            remove_folder(Path(self.folder))
 
     def __enter__(self) -> Plan:
         return self
@@ -152,6 +156,7 @@ def load(folder: Path) -> Plan:
             fields["floor"],
             parts,
             tuple(map(bytes.fromhex, fields["sample"])),
+            os.getpid(),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise Corruption(folder / PLAN, None, f"it does not say what it should ({error})") from error
@@ -184,7 +189,8 @@ def _make(host: EmbeddedHost, version: int, since: int | None, owner: Owner) -> 
             parts.append(Part(file.name, str(file), part_first, part_end, link.stat().st_size))
         when = host.time_of(version) if version else None
         sample = sampled(host, first, end)
-        plan = Plan(host.path, str(folder), host.log_id, version, since, when, floor, tuple(parts), sample)
+        process = os.getpid()
+        plan = Plan(host.path, str(folder), host.log_id, version, since, when, floor, tuple(parts), sample, process)
         _save(plan, folder)
         return plan
     except FileNotFoundError:

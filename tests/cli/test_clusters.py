@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -192,11 +194,28 @@ def test_an_end_in_the_middle_of_up_leaves_nobody_running(path: Path, number: si
         assert process.wait(WAIT_S) == 130
         assert process.stderr is not None
         assert process.stderr.read().decode() == (
-            f"error: interrupted; no server was left running that did not run before: `up --dir {path}` goes on\n"
+            f"error: interrupted; no server of {path} runs: `up --dir {path}` starts them\n"
         )
     assert processes(path) == {}
     call(*command[1:4])
     assert sorted(processes(path)) == ["o1", "s1"]
+
+
+def test_an_up_that_is_interrupted_while_it_ends_servers_says_what_runs(path: Path) -> None:
+    with started("cluster", "up", "--dir", path, "--port", next(PORTS), *SMALL) as process:
+        while holding_process(path / "data" / "o1") is None:
+            pass
+        os.kill(holding_process(path / "data" / "o1") or 0, signal.SIGSTOP)  # it does not end when it is told to
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(WAIT_S) == 130
+        assert process.stderr is not None
+        said = process.stderr.read().decode()
+    assert re.fullmatch(rf"error: interrupted; [12] of 2 servers of {path} run: `up --dir {path}` .*\n", said), said
+    os.kill(holding_process(path / "data" / "o1") or 0, signal.SIGCONT)
+    call("down", "--dir", path)
+    assert processes(path) == {}
 
 
 def test_a_port_that_somebody_else_has(path: Path) -> None:

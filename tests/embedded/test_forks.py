@@ -15,6 +15,8 @@ import pytest
 
 import logdb
 import logdb.aio
+from logdb.embedded import plan
+from logdb.embedded.holds import FOLDER, Hold, held, process_owner
 from logdb.inspection import verify
 from logdb.log import LocalLog
 from tests.forks import Child, in_child, refused
@@ -326,3 +328,25 @@ def test_multiprocessing(tmp_path: Path, method: str) -> None:
 
 def test_preforked_workers_that_end_as_programs_do(tmp_path: Path) -> None:
     assert run(tmp_path, PREFORKING) == ["0 refused", "0 v", "1 refused", "1 v"]
+
+
+def test_a_child_leaves_what_its_parent_needs_of_a_directory(db: logdb.Database) -> None:
+    """Plans of snapshots, and holds."""
+    path = Path(db.path)
+    hold = Hold(path, 1, process_owner(os.getpid()))
+    with plan.pin(path) as planned:
+        folders = set((path / FOLDER).iterdir())
+
+        def body() -> list[str]:
+            planned.close()
+            hold.close()
+            return refused(lambda: hold.move(2))
+
+        assert len(in_child(body)) == 1
+        assert set((path / FOLDER).iterdir()) == folders
+        with held(path) as versions:
+            assert versions == [1]
+        assert plan.load(Path(planned.folder))._replace(process=0) == planned._replace(process=0)
+    hold.close()
+    assert not (path / FOLDER).exists()
+    check(db)
