@@ -165,21 +165,22 @@ def long_load_run(
 
 
 @main.command("map-designs")
-@click.option("--keys", type=click.IntRange(min=100), default=1_000_000, show_default=True)
+@click.option("--keys", type=click.IntRange(min=100), default=500_000, show_default=True)
+@click.option("--batch", type=click.IntRange(min=1), default=20_000, show_default=True, help="Rows of a checkpoint.")
 @click.option("--passes", type=click.IntRange(min=1), default=3, show_default=True, help="Times all is overwritten.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.option("--dir", "scratch", type=click.Path(path_type=Path), help="Where to put the files (on a real disk).")
 @click.option("--to", type=click.Path(path_type=Path), help="Where to write map-designs.json and .md.")
-def map_designs_run(keys: int, passes: int, as_json: bool, scratch: Path | None, to: Path | None) -> None:
+def map_designs_run(keys: int, batch: int, passes: int, as_json: bool, scratch: Path | None, to: Path | None) -> None:
     """What designs for the map on disk write, take and read: LMDB in place, places in the log, sorted runs."""
     with tempfile.TemporaryDirectory(dir=scratch) as directory, telling(Console(stderr=True)) as tell:
-        trials = map_designs.measure(Path(directory), keys, passes, tell)
+        trials = map_designs.measure(Path(directory), keys, batch, passes, tell)
     if as_json:
         click.echo(json.dumps([trial._asdict() for trial in trials]))
     else:
         Console(width=None if sys.stdout.isatty() else 160).print(map_designs.table(trials))
     if to is not None:
-        map_designs.write(trials, keys, passes, to)
+        map_designs.write(trials, keys, batch, passes, to)
 
 
 @main.command("served")

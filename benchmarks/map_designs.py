@@ -1,7 +1,8 @@
 """The trial of designs for the map on disk: random overwrites of small values, sorted and written in batches.
 
-Every design gets the same log (a file, synced after each `COMMIT_ROWS` rows) and the same batches of `BATCH_ROWS`
-rows, sorted by key, as a checkpoint would give them to it:
+Every design gets the same log (a file, synced after each `COMMIT_ROWS` rows) and the same batches of rows, sorted by
+key, as a checkpoint would give them to it. What is written in place depends on the share of all keys that is in a
+batch: one in 25 is as with 5 million keys and an overlay of 200,000.
 
 `values, 2,000`    one LMDB file with key -> value, a transaction and a sync for each 2,000 rows
 `values`           the same with one transaction for the whole batch
@@ -9,7 +10,7 @@ rows, sorted by key, as a checkpoint would give them to it:
 `runs`             each batch becomes an LMDB file of its own, written once by appending; when `RATIO` neighbours of
                    similar size have come together they are merged into one
 
-Each design runs in a process of its own (`python -m benchmarks.map_designs DIRECTORY DESIGN KEYS PASSES`).
+Each design runs in a process of its own (`python -m benchmarks.map_designs DIRECTORY DESIGN KEYS ROWS PASSES`).
 """
 
 from __future__ import annotations
@@ -34,7 +35,6 @@ from benchmarks.fresh import CHECKOUT, key_of
 from benchmarks.workloads import VALUE_BYTES
 
 COMMIT_ROWS: Final = 1_000
-BATCH_ROWS: Final = 200_000
 SLICE_ROWS: Final = 2_000
 RATIO: Final = 4
 CHUNK_ROWS: Final = 4_000
@@ -257,26 +257,26 @@ class Log:
 
 DESIGNS: Final[dict[str, tuple[Callable[[Path, Log, int], Design], int]]] = {
     "LMDB, values, 2,000 rows a transaction": (Values, SLICE_ROWS),
-    "LMDB, values, 200,000 rows a transaction": (Values, BATCH_ROWS),
+    "LMDB, values, a transaction for each batch": (Values, sys.maxsize),
     "LMDB, places, 2,000 rows a transaction": (Places, SLICE_ROWS),
-    "LMDB, places, 200,000 rows a transaction": (Places, BATCH_ROWS),
+    "LMDB, places, a transaction for each batch": (Places, sys.maxsize),
     "Sorted runs, merged by tiers of 4": (Runs, SLICE_ROWS),
 }
 
 
-def measure(root: Path, keys: int, passes: int, progress: Callable[[str], None]) -> list[Trial]:
+def measure(root: Path, keys: int, rows: int, passes: int, progress: Callable[[str], None]) -> list[Trial]:
     """Every design in a process of its own."""
     trials = []
     for number, design in enumerate(DESIGNS):
         progress(design)
         path = (root / str(number)).resolve()
-        command = [sys.executable, "-m", "benchmarks.map_designs", str(path), design, str(keys), str(passes)]
+        command = [sys.executable, "-m", "benchmarks.map_designs", str(path), design, *map(str, (keys, rows, passes))]
         done = subprocess.run(command, stdout=subprocess.PIPE, check=True, cwd=CHECKOUT)
         trials.append(Trial(*json.loads(done.stdout)))
     return trials
 
 
-def run(path: Path, design: str, keys: int, passes: int) -> Trial:
+def run(path: Path, design: str, keys: int, batch_rows: int, passes: int) -> Trial:
     """Load the keys in random order, overwrite them at random so many times over, and read."""
     path.mkdir()
     log, draw = Log(path / "log"), random.Random(2)
@@ -291,8 +291,8 @@ def run(path: Path, design: str, keys: int, passes: int) -> Trial:
         if stage == "overwrite":
             order = []
         written[stage] = 0
-        for begin in range(0, rows, BATCH_ROWS):
-            count = min(BATCH_ROWS, rows - begin)
+        for begin in range(0, rows, batch_rows):
+            count = min(batch_rows, rows - begin)
             batch: dict[bytes, Row] = {}
             numbers = order[begin : begin + count] or draw.choices(range(keys), k=count)
             for first in range(0, count, COMMIT_ROWS):
@@ -341,16 +341,16 @@ def table(trials: list[Trial]) -> Table:
     return shown
 
 
-def write(trials: list[Trial], keys: int, passes: int, directory: Path) -> None:
+def write(trials: list[Trial], keys: int, rows: int, passes: int, directory: Path) -> None:
     """map-designs.json and map-designs.md."""
     directory.mkdir(parents=True, exist_ok=True)
-    found = {"keys": keys, "passes": passes, "trials": [trial._asdict() for trial in trials]}
+    found = {"keys": keys, "batch": rows, "passes": passes, "trials": [trial._asdict() for trial in trials]}
     (directory / "map-designs.json").write_text(json.dumps(found, indent=1) + "\n")
     lines = [
         "# Designs for the map on disk",
         "",
         f"`python -m benchmarks map-designs`: {keys:,} keys, values of {VALUE_BYTES} bytes, loaded in random order and",
-        f"overwritten at random {passes} times over, in sorted batches of {BATCH_ROWS:,} rows. Written bytes are the",
+        f"overwritten at random {passes} times over, in sorted batches of {rows:,} rows. Written bytes are the",
         "disk's count while the map was written, without the log, which is the same for all of them and adds 1.0",
         "or a little more; data are keys and values. Seconds are those of writing the map: where other load ran beside",
         "it, the CPU seconds say more. With *places* the log must keep every live value, so space is that of the map",
@@ -365,4 +365,4 @@ def write(trials: list[Trial], keys: int, passes: int, directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    print(json.dumps(run(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))))
+    print(json.dumps(run(Path(sys.argv[1]), sys.argv[2], *map(int, sys.argv[3:]))))

@@ -151,7 +151,18 @@ def test_values_name_their_keys_and_change() -> None:
 
 
 def test_every_design_is_tried(tmp_path: Path) -> None:
-    arguments = ["map-designs", "--keys", "1000", "--json", "--dir", str(tmp_path), "--to", str(tmp_path / "to")]
+    arguments = [
+        "map-designs",
+        "--keys",
+        "1000",
+        "--batch",
+        "100",
+        "--json",
+        "--dir",
+        str(tmp_path),
+        "--to",
+        str(tmp_path / "to"),
+    ]
     done = CliRunner().invoke(main, arguments, catch_exceptions=False)
     assert done.exit_code == 0, done.output
     trials = json.loads(done.stdout)
