@@ -15,6 +15,7 @@ import asyncio
 import datetime as dt
 import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping
+from itertools import islice
 from os import PathLike
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
@@ -54,8 +55,8 @@ D = TypeVar("D")
 P = ParamSpec("P")
 T = TypeVar("T")
 
-ROWS_A_TURN = 1_000
-"""After so many rows of a scan, which may come from memory, the other coroutines have their turn."""
+BATCHES_A_TURN = 2
+"""After so many batches of a scan, which may come from memory, the other coroutines have their turn."""
 
 
 async def open(
@@ -214,8 +215,7 @@ class Transaction(Workspace):
     ) -> AsyncIterator[tuple[bytes, bytes]]:
         """(key, value) in key order, own writes included, without phantoms."""
         low, high = key_range(start, end, prefix, limit, reverse)
-        reading = RangeRead(self, low, high, reverse, limit)
-        return _rows(self._batches(reading, reverse), limit, reading)
+        return self._scan(RangeRead(self, low, high, reverse, limit), reverse)
 
     async def multi_scan(
         self,
@@ -230,8 +230,22 @@ class Transaction(Workspace):
             reads.take(await self.reader.multi_scan(asked, self.snapshot, reverse=reverse))
         return reads.rows
 
+    async def _scan(self, reading: RangeRead, reverse: bool) -> AsyncIterator[tuple[bytes, bytes]]:
+        count = 0
+        async for batch in self._batches(reading, reverse):
+            for part in reading.merged(batch):
+                for row in reading.handed_on(part):
+                    yield row
+                if reading.is_full:
+                    break
+                count += 1
+                if not count % BATCHES_A_TURN:
+                    await asyncio.sleep(0)
+        if reading.is_over and not reading.is_full:
+            reading.finish()
+
     async def _batches(self, reading: RangeRead, reverse: bool) -> AsyncIterator[Rows | None]:
-        while not reading.is_over:
+        while not (reading.is_over or reading.is_full):
             start, end, limit = reading.ask()
             async for batch in self.reader.scan(start, end, self.snapshot, reverse=reverse, limit=limit):
                 yield batch
@@ -537,26 +551,23 @@ def _is_interrupt(kind: type[BaseException] | None) -> bool:
     return task is not None and task.cancelling() > 0
 
 
-async def _rows(
-    batches: AsyncIterator[Rows] | AsyncIterator[Rows | None], limit: int | None, reading: RangeRead | None = None
-) -> AsyncIterator[tuple[bytes, bytes]]:
-    """The rows of the batches, up to `limit`; `reading`: in a transaction."""
-    left = -1 if limit is None else limit
-    if left == 0:
+async def _rows(batches: AsyncIterator[Rows], limit: int | None) -> AsyncIterator[tuple[bytes, bytes]]:
+    """The rows of the batches, up to `limit`. It goes on to their end: what is left sooner the loop has to close."""
+    if limit == 0:
         return
-    count = 0
+    left, count = limit, 0
     async for batch in batches:
-        for row in batch or () if reading is None else reading.merged(batch):
-            if reading is not None:
-                reading.pass_by(row[0])
-            yield row
-            count += 1
-            if count == left:
-                return
-            if not count % ROWS_A_TURN:
-                await asyncio.sleep(0)
-    if reading is not None:
-        reading.finish()
+        if left is None:
+            for row in batch:
+                yield row
+        else:
+            rows = list(islice(batch, left))
+            left -= len(rows)
+            for row in rows:
+                yield row
+        count += 1
+        if not count % BATCHES_A_TURN:
+            await asyncio.sleep(0)
 
 
 async def _entries(entries: AsyncIterator[tuple[int, bytes | None]]) -> AsyncIterator[HistoryEntry]:

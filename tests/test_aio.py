@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -366,6 +367,30 @@ def test_reads_let_others_have_their_turn(
             await asyncio.gather(*[db.put(b"c", b"%d" % number) for number in range(2_000)])
             turns = await turns_of_others(reads, db)
             assert 10 <= turns <= 200
+
+    asyncio.run(main())
+
+
+def test_a_limited_scan_leaves_nothing_for_the_loop_to_close(tmp_path: Path) -> None:
+    """Each left a generator in its middle, which took the loop a task and a wake-up."""
+
+    async def main() -> None:
+        async with await logdb.aio.open(tmp_path / "data") as db:
+            await db.multi_put({b"k%d" % number: b"v" for number in range(100)})
+            loop, closing = asyncio.get_running_loop(), 0
+            call = loop.call_soon_threadsafe
+
+            def counting(*given: Any, **context: Any) -> asyncio.Handle:
+                nonlocal closing
+                closing += 1
+                return call(*given, **context)
+
+            loop.call_soon_threadsafe = counting  # type: ignore[method-assign]
+            for limit in (0, 1, 10, 100, 300):
+                assert len([row async for row in db.scan(limit=limit)]) == min(limit, 100)
+                async with db.transaction(read_only=True) as txn:
+                    assert len([row async for row in txn.scan(limit=limit)]) == min(limit, 100)
+            assert closing == 0
 
     asyncio.run(main())
 

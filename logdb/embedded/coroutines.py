@@ -15,7 +15,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar
 
 from logdb.embedded.feed import Change, Feed
 from logdb.embedded.host import EmbeddedHost
@@ -226,6 +226,34 @@ def _aside(verb: Verb[P, T]) -> CoroutineVerb[P, T]:
     return called
 
 
+class Items(Generic[T]):
+    """What an iterator of the host gives, with a turn for others now and then. `keys`: as how many an item counts.
+
+    A generator would be noted by the loop, when it begins and when it is left, which takes as long as a short scan.
+    """
+
+    __slots__ = ("_items", "_keys", "_turn")
+
+    def __init__(self, items: Iterator[T], turn: Turn, keys: int) -> None:
+        self._items, self._turn, self._keys = items, turn, keys
+
+    def __aiter__(self) -> Items[T]:
+        return self
+
+    async def __anext__(self) -> T:
+        for item in self._items:
+            turn = self._turn
+            turn.left -= self._keys
+            if turn.left < 0:
+                await turn.end()
+            return item
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
+        """Let go of what the iterator holds."""
+        self._items.close()  # type: ignore[attr-defined]
+
+
 class CoroutineHost:
     """An AsyncHost over `host`. `sync_in_loop`: see `Acknowledgements`."""
 
@@ -281,15 +309,6 @@ class CoroutineHost:
             await turn.end()
         return answer
 
-    async def _each(self, items: Iterator[T], keys: int) -> AsyncIterator[T]:
-        """`keys`: as how many an item counts."""
-        turn = self.turn
-        for item in items:
-            turn.left -= keys
-            if turn.left < 0:
-                await turn.end()
-            yield item
-
     def scan(
         self,
         start: bytes | None,
@@ -300,7 +319,7 @@ class CoroutineHost:
         limit: int | None = None,
     ) -> AsyncIterator[Rows]:
         """See `EmbeddedHost.scan`."""
-        return self._each(self.host.scan(start, end, at, reverse=reverse, limit=limit), BATCH_KEYS)
+        return Items(self.host.scan(start, end, at, reverse=reverse, limit=limit), self.turn, BATCH_KEYS)
 
     async def multi_scan(
         self, ranges: Sequence[ScanRange], at: int | None = None, *, reverse: bool = False
@@ -320,7 +339,7 @@ class CoroutineHost:
 
     def history(self, key: bytes, at: int | None = None) -> AsyncIterator[tuple[int, bytes | None]]:
         """See `EmbeddedHost.history`."""
-        return self._each(self.host.history(key, at), 1)
+        return Items(self.host.history(key, at), self.turn, 1)
 
     def new_txn_id(self) -> TxnId:
         """An id that no transaction has."""

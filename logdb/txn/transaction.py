@@ -66,8 +66,8 @@ class ReadSet:
         self._spans: list[Span] = []
 
     def open_span(self, start: bytes, end: bytes | None) -> Span:
-        """A range that its reader widens as it goes on: [start, end), in place."""
-        span: Span = [start, end]
+        """[start, end), which its reader widens as it goes on."""
+        span = Span(start, end)
         self._spans.append(span)
         return span
 
@@ -75,8 +75,7 @@ class ReadSet:
     def ranges(self) -> list[Range]:
         """The ranges read, in order, those that touch joined."""
         joined: list[Range] = []
-        for low, high in sorted(self._spans, key=lambda span: span[0] or b""):
-            start = low or b""
+        for start, high in sorted([span.range for span in self._spans], key=itemgetter(0)):
             if joined:
                 known_start, known_end = joined[-1]
                 if known_end is None or known_end >= start:
@@ -87,7 +86,18 @@ class ReadSet:
         return joined
 
 
-Span = list[bytes | None]
+class Span:
+    """A range that was read: [start, end), or with `through` from `start` through the key `end`."""
+
+    __slots__ = ("end", "start", "through")
+
+    def __init__(self, start: bytes, end: bytes | None) -> None:
+        self.start, self.end, self.through = start, end, False
+
+    @property
+    def range(self) -> Range:
+        """[start, end)."""
+        return self.start, self.end + b"\0" if self.through and self.end is not None else self.end
 
 
 class Workspace:
@@ -253,8 +263,9 @@ class RangeRead:
         """Whether `limit` rows have been handed on."""
         return self._passed == self._limit
 
-    def merged(self, batch: Rows | None) -> Iterator[tuple[bytes, bytes]]:
-        """The rows to hand on for the snapshot's next batch; None: there is none after the last one asked for."""
+    def merged(self, batch: Rows | None) -> Iterator[list[tuple[bytes, bytes]]]:
+        """The rows to hand on for the snapshot's next batch, in parts; None: there is none after the last one asked
+        for."""
         if batch is None:
             if self._asked is not None and self._got >= self._asked:
                 return iter(())
@@ -276,8 +287,8 @@ class RangeRead:
 
     def _overlaid(
         self, rows: list[tuple[bytes, bytes]], low: bytes | None, high: bytes | None
-    ) -> Iterator[tuple[bytes, bytes]]:
-        """The rows of [low, high) with the own writes over them, in order."""
+    ) -> Iterator[list[tuple[bytes, bytes]]]:
+        """The rows of [low, high) with the own writes over them, in order and in parts."""
         work, reverse, most = self._work, self._reverse, FIRST_WRITES
         while work.writes:
             keys = work.written(low, high, reverse, most)
@@ -290,39 +301,48 @@ class RangeRead:
             merged: dict[bytes, bytes | None] = dict(now)
             for key in keys:
                 merged[key] = work.writes[key]
-            for key in sorted(merged, reverse=reverse):
-                value = merged[key]
-                if value is not None:
-                    yield key, value
+            yield [(key, value) for key, value in sorted(merged.items(), reverse=reverse) if value is not None]
             if len(keys) < most:
                 return
             most = min(4 * most, MOST_WRITES)
-        yield from rows
+        yield rows
 
-    def pass_by(self, key: bytes) -> None:
-        """The row is about to be handed on: what has been passed is read, also if the caller goes no further."""
-        self._work._check_open()
-        self._passed += 1
+    def handed_on(self, rows: list[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+        """The next rows, no more than are left of `limit`. What has been passed is read, also if the caller goes no
+        further."""
+        if self._limit is not None:
+            rows = rows[: self._limit - self._passed]
+        if not rows:
+            return
+        self._passed += len(rows)
+        work, reverse = self._work, self._reverse
         span = self._span
-        if self._reverse:
-            if span is None:
-                span = self._span = self._work.read_set.open_span(key, self._end)
-            span[0] = key
-        else:
-            if span is None:
-                span = self._span = self._work.read_set.open_span(self._start or b"", key)
-            span[1] = key + b"\0"
+        if span is None:
+            first = rows[0][0]
+            low, high = (first, self._end) if reverse else (self._start or b"", first)
+            work._check_open()
+            span = self._span = work.read_set.open_span(low, high)
+            span.through = not reverse
+        for row in rows:
+            if work.is_over:
+                work._check_open()
+            if reverse:
+                span.start = row[0]
+            else:
+                span.end = row[0]
+            yield row
 
-    def handed_on(self, batch: Rows) -> Iterator[tuple[bytes, bytes]]:
-        """The rows to hand on, noted as read, for all that the snapshot has of what was asked for last."""
-        for part in (batch, None):
-            for row in () if self.is_full else self.merged(part):
-                self.pass_by(row[0])
-                yield row
+    def rows_of(self, batch: Rows) -> list[tuple[bytes, bytes]]:
+        """The rows to hand on for all that the snapshot has of what was asked for last."""
+        rows: list[tuple[bytes, bytes]] = []
+        for some in (batch, None):
+            for part in self.merged(some):
+                rows += self.handed_on(part)
                 if self.is_full:
-                    return
+                    return rows
         if self.is_over:
             self.finish()
+        return rows
 
     def finish(self) -> None:
         """All of the range was read."""
@@ -355,7 +375,7 @@ class RangeReads:
     def take(self, found: Iterable[Rows]) -> None:
         """All that the snapshot has of what was asked for."""
         for (reading, rows), batch in zip(self._left, found, strict=True):
-            rows += reading.handed_on(batch)
+            rows += reading.rows_of(batch)
 
 
 class Transaction(Workspace):
@@ -405,7 +425,7 @@ class Transaction(Workspace):
     ) -> Iterator[tuple[bytes, bytes]]:
         """(key, value) in key order, own writes included. As far as it is consumed it is read: no phantoms."""
         start, end = key_range(start, end, prefix, limit, reverse)
-        return self._scan(start, end, reverse, limit)
+        return chain.from_iterable(self._parts(RangeRead(self, start, end, reverse, limit), reverse))
 
     def multi_scan(
         self,
@@ -420,19 +440,14 @@ class Transaction(Workspace):
             reads.take(self.reader.multi_scan(asked, self.snapshot, reverse=reverse))
         return reads.rows
 
-    def _scan(
-        self, start: bytes | None, end: bytes | None, reverse: bool, limit: int | None
-    ) -> Iterator[tuple[bytes, bytes]]:
-        if limit == 0:
-            return
-        reading = RangeRead(self, start, end, reverse, limit)
-        while not reading.is_over:
+    def _parts(self, reading: RangeRead, reverse: bool) -> Iterator[Iterator[tuple[bytes, bytes]]]:
+        while not (reading.is_over or reading.is_full):
             low, high, asked = reading.ask()
             batches = self.reader.scan(low, high, self.snapshot, reverse=reverse, limit=asked)
             for batch in chain(batches, (None,)):
-                for row in reading.merged(batch):
-                    reading.pass_by(row[0])
-                    yield row
+                for part in reading.merged(batch):
+                    yield reading.handed_on(part)
                     if reading.is_full:
                         return
-        reading.finish()
+        if reading.is_over:
+            reading.finish()
