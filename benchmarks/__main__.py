@@ -206,6 +206,28 @@ def served_run(quick: bool, as_json: bool, scratch: Path | None, to: Path | None
         served.write(results, to)
 
 
+@main.command("large")
+@click.option("--quick", is_flag=True, help="To see that it runs. The figures mean nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@click.option("--dir", "scratch", type=click.Path(path_type=Path), help="Where to put the databases (on a real disk).")
+@click.option("--to", type=click.Path(path_type=Path), help="Where to write large.json and .md.")
+def large_run(quick: bool, as_json: bool, scratch: Path | None, to: Path | None) -> None:
+    """Values of 64 MiB at the single-node server and at Redis, beside small puts, and what the servers keep."""
+    from benchmarks import large
+
+    with tempfile.TemporaryDirectory(dir=scratch) as directory, telling(Console(stderr=True)) as tell:
+        results = large.measure(Path(directory), large.QUICK if quick else large.FULL, tell)
+    if as_json:
+        click.echo(json.dumps(results.as_json()))
+    else:
+        terminal = Console()
+        terminal.print(results.table(), width=terminal.width if terminal.is_terminal else 160)
+        for name in results.absent:
+            click.echo(f"{name} is not installed, and was left out")
+    if to is not None:
+        large.write(results, to)
+
+
 @main.command("cluster")
 @click.argument("parts", nargs=-1, type=click.Choice(["served", "cost", "hops", "leader", "shards"]))
 @click.option("--quick", is_flag=True, help="To see that it runs. The figures mean nothing.")

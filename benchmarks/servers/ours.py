@@ -25,10 +25,17 @@ class LogDB:
 
     name: ClassVar[str] = "LogDB"
     program: ClassVar[str] = sys.executable
+    address: str
     _process: subprocess.Popen[bytes]
 
+    @property
+    def pid(self) -> int:
+        """Of the server."""
+        return self._process.pid
+
     async def start(self, directory: Path) -> None:
-        self._process, address = launch(directory)
+        self._process, self.address = launch(directory)
+        address = self.address
 
         async def probe() -> None:
             self._db = await logdb.aio.connect(address)

@@ -16,11 +16,18 @@ class Redis:
 
     name: ClassVar[str] = "Redis"
     program: ClassVar[str] = "redis-server"
+    address: str
     _process: subprocess.Popen[bytes]
+
+    @property
+    def pid(self) -> int:
+        """Of the server."""
+        return self._process.pid
 
     async def start(self, directory: Path) -> None:
         directory.mkdir()
         self._port = next(free_ports())
+        self.address = f"127.0.0.1:{self._port}"
         options = {"dir": directory, "port": self._port, "bind": "127.0.0.1", "save": "", "appendonly": "yes"}
         options |= {"appendfsync": "always"}
         words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
@@ -37,6 +44,11 @@ class Redis:
         for client in self._clients:
             await client.close()
         ended(self._process)
+
+
+async def reached(address: str) -> RedisClient:
+    """A client of the server at an address."""
+    return RedisClient(int(address.rpartition(":")[2]))
 
 
 class RedisClient:

@@ -15,6 +15,7 @@ EMB-3  Nobody reads before the floor: `compact` waits behind the leases of scans
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import secrets
@@ -33,6 +34,7 @@ from logdb.embedded.directory import Directory
 from logdb.embedded.feed import Feed
 from logdb.embedded.follower import follow
 from logdb.embedded.holds import held
+from logdb.embedded.incoming import PART_BYTES, IncomingValue, OutgoingValue
 from logdb.embedded.pacing import Pacer
 from logdb.errors import (
     ConflictError,
@@ -322,6 +324,29 @@ class EmbeddedHost:
             return self._get_again(key, at, version, error)
         return value if version >= coordinator.floor else self._get_again(key, at, version, None)
 
+    def get_in_parts(self, key: bytes, at: int | None, most: int) -> bytes | OutgoingValue | None:
+        """As `get`, but a value of more than `most` bytes is read in parts."""
+        if at is None:
+            return self.newest(lambda version: self._value(key, version, most))
+        return self._value(key, at, most)
+
+    def _value(self, key: bytes, at: int, most: int, attempts: int = 2) -> bytes | OutgoingValue | None:
+        try:
+            value: Any = self.coordinator.map.get(key, at, whole=False)
+            if value.__class__ is Place:
+                if value.length <= most:
+                    value = self.coordinator.map.values.load(value)
+                else:
+                    self.log.wait_durable(value.gsn)
+                    value = OutgoingValue(value, self.log.payload(value.gsn, PART_BYTES))
+        except Exception as error:
+            if attempts > 1 and isinstance(error, Trimmed):  # a compaction has moved it after it was looked up
+                return self._value(key, at, most, attempts - 1)
+            raise self._explained(error, at) from error
+        if at < self.coordinator.floor:
+            raise VersionTrimmed(at, self.coordinator.floor)
+        return cast("bytes | OutgoingValue | None", value)
+
     def multi_get(self, keys: list[bytes], at: int | None = None) -> tuple[int, list[tuple[bytes, bytes]]]:
         """(the version read, those of `keys` that exist with their values). Raises as `get`."""
         if at is None:
@@ -497,9 +522,18 @@ class EmbeddedHost:
             self._sequence += 1
             return TxnId(self._client, self._sequence)
 
+    def receive(self, length: int) -> IncomingValue:
+        """A large value that comes in parts, to be handed to `submit`. Raises Unavailable, ReadOnly, DatabaseClosed."""
+        if self.closed or self.read_only or self._stopped is not None:
+            self._refuse_write()
+        try:
+            return IncomingValue(self.log.receive(length))
+        except LogFailed as error:
+            raise Unavailable(self._failure_text(error)) from error
+
     def submit(
         self,
-        writes: Mapping[bytes, bytes | None],
+        writes: Mapping[bytes, bytes | IncomingValue | None],
         *,
         snapshot: int = 0,
         label: str = "",
@@ -512,14 +546,15 @@ class EmbeddedHost:
 
         Raises Unavailable (nothing was ordered), ReadOnly, DatabaseClosed, OutcomeUnknown (ordered and not decided).
         """
-        values: Mapping[bytes, Value] = writes
+        values = cast("Mapping[bytes, Value]", writes)
         if label != "":
             check_label(label)
-        large = digests = NO_LARGE
+        large: Sequence[bytes | IncomingValue] = NO_LARGE
+        digests = NO_LARGE
         for value in writes.values():
             if value is not None and len(value) > INLINE_VALUE_BYTES:
                 large = [value for value in writes.values() if value is not None and len(value) > INLINE_VALUE_BYTES]
-                digests = [digest(value) for value in large]
+                digests = [value.digest if isinstance(value, IncomingValue) else digest(value) for value in large]
                 break
         with self.order_lock:
             try:
@@ -556,16 +591,24 @@ class EmbeddedHost:
         return gsn, verdict
 
     def _append_values(
-        self, writes: Mapping[bytes, bytes | None], large: Sequence[bytes], digests: Sequence[bytes]
+        self,
+        writes: Mapping[bytes, bytes | IncomingValue | None],
+        large: Sequence[bytes | IncomingValue],
+        digests: Sequence[bytes],
     ) -> dict[bytes, Value]:
         """Append the large values as records of their own; the writes with their places."""
-        gsn = self.append_locked([(VALUE, value) for value in large])
-        values: dict[bytes, Value] = dict(writes)
-        position = 0
+        gsn = self.append_locked([(VALUE, value) for value in large if not isinstance(value, IncomingValue)])
+        values: dict[bytes, Value] = {}
+        digest_of = iter(digests)
         for key, value in writes.items():
-            if value is not None and len(value) > INLINE_VALUE_BYTES:
-                values[key] = Place(gsn + position, 0, len(value), digests[position])
-                position += 1
+            if value is None or len(value) <= INLINE_VALUE_BYTES:
+                values[key] = cast("bytes | None", value)
+            elif isinstance(value, IncomingValue):
+                at = self._order(functools.partial(self.log.order_incoming, VALUE, value.payload), [(VALUE, b"")])
+                values[key] = Place(at, 0, len(value), next(digest_of))
+            else:
+                values[key] = Place(gsn, 0, len(value), next(digest_of))
+                gsn += 1
         return values
 
     def acknowledge(self, gsn: int) -> None:
@@ -668,10 +711,14 @@ class EmbeddedHost:
 
     def append_locked(self, records: Sequence[Record]) -> int:
         """As `append`, by who holds `order_lock`."""
+        return self._order(functools.partial(self.log.order, records), records) if records else 0
+
+    def _order(self, order: Callable[[], int], records: Sequence[Record]) -> int:
+        """Have the log order the records, and apply them; returns the first GSN."""
         if self.closed or self.read_only or self._stopped is not None:
             self._refuse_write()
         try:
-            first = self.log.order(records)
+            first = order()
             for gsn, (tag, payload) in enumerate(records, first):
                 self.coordinator.deliver_other(gsn, tag, payload)
         except Unavailable:

@@ -26,6 +26,7 @@ __all__ = [
     "AppendId",
     "AppendUnknown",
     "Batch",
+    "IncomingPayload",
     "Log",
     "LogFailed",
     "LogRecord",
@@ -128,6 +129,21 @@ class Subscription(Protocol):
 
     def close(self) -> None:
         """End the subscription; a `poll` that waits ends with StopIteration."""
+
+
+class IncomingPayload(Protocol):
+    """The payload of a large record, `length` bytes, which comes in parts."""
+
+    length: int
+
+    def write(self, data: bytes) -> None:
+        """Add the next bytes; the last ones are on the medium when it returns. One thread at a time.
+
+        Raises Unavailable when the disk has no room, OSError.
+        """
+
+    def discard(self) -> None:
+        """Give up the record, unless it was ordered. Twice is harmless."""
 
 
 @runtime_checkable
@@ -236,6 +252,16 @@ class OrderedLog(Log, Protocol):
 
     def order(self, records: Sequence[Record]) -> int:
         """Give the records consecutive GSNs and return the first. Raises Unavailable, LogFailed."""
+
+    def receive(self, length: int) -> IncomingPayload:
+        """The payload of a record that comes in parts. Raises Unavailable, LogFailed, OSError."""
+
+    def order_incoming(self, tag: int, incoming: IncomingPayload) -> int:
+        """As `order`, of the one record, whose payload `receive` has made and which is whole."""
+
+    def payload(self, gsn: int, part_bytes: int) -> tuple[int, int, Iterator[bytes]]:
+        """(tag, length, the payload in parts of so many bytes) of the durable record `gsn`. The parts stay readable
+        when the log is trimmed. Raises Trimmed, Corruption, which may come with the last part."""
 
     def wait_durable(self, gsn: int) -> None:
         """Return when `gsn` is durable. Callers share one sync; a lone caller waits for nobody. Raises LogFailed."""

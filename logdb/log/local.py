@@ -14,6 +14,7 @@ from pathlib import Path
 
 from logdb.forking import forked_text, own
 from logdb.log.contract import (
+    IncomingPayload,
     LogFailed,
     LogRecord,
     NotOfThisShard,
@@ -26,6 +27,7 @@ from logdb.log.contract import (
 )
 from logdb.log.following import Following, read_waiting
 from logdb.log.segments import Disk, SegmentStore
+from logdb.log.segments.incoming import Incoming
 from logdb.log.segments.store import SEGMENT_BYTES
 from logdb.log.stamps import Stamps
 
@@ -91,6 +93,23 @@ class LocalLog:
             now = self._stamps.next()
             try:
                 return self.store.append(records, now)
+            except LogFailed:
+                self._advanced.notify_all()
+                raise
+
+    def receive(self, length: int) -> Incoming:
+        if self._refusal is not None:
+            raise LogFailed(self._refusal)
+        return self.store.receive(length)
+
+    def order_incoming(self, tag: int, incoming: IncomingPayload) -> int:
+        assert isinstance(incoming, Incoming), incoming
+        with self._lock:
+            if self._refusal is not None:
+                raise LogFailed(self._refusal)
+            now = self._stamps.next()
+            try:
+                return self.store.append_incoming(tag, incoming, now)
             except LogFailed:
                 self._advanced.notify_all()
                 raise
@@ -176,6 +195,11 @@ class LocalLog:
 
     def subscribe(self, gsn: int, tags: Collection[int] | None = None) -> Subscription:
         return Following(self, gsn, tags)
+
+    def payload(self, gsn: int, part_bytes: int) -> tuple[int, int, Iterator[bytes]]:
+        if gsn < self.store.first:
+            raise Trimmed(gsn, self.store.first)
+        return self.store.payload(gsn, part_bytes)
 
     def scan(self, first: int, end: int) -> Iterator[LogRecord]:
         if first < self.store.first:

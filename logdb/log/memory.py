@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 from logdb.log.contract import (
+    IncomingPayload,
     LogFailed,
     LogRecord,
     NotOfThisShard,
@@ -19,6 +20,27 @@ from logdb.log.contract import (
 )
 from logdb.log.following import Following, read_waiting
 from logdb.log.stamps import Stamps
+
+
+class IncomingBytes:
+    """See `IncomingPayload`."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+        self._parts: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        self._parts.append(data)
+
+    def take(self) -> bytes:
+        """The payload, which is whole."""
+        payload = b"".join(self._parts)
+        assert len(payload) == self.length
+        self._parts.clear()
+        return payload
+
+    def discard(self) -> None:
+        self._parts.clear()
 
 
 class MemoryLog:
@@ -44,6 +66,17 @@ class MemoryLog:
             self.durable = len(self._records)
             self._advanced.notify_all()
             return first
+
+    def receive(self, length: int) -> IncomingBytes:
+        return IncomingBytes(length)
+
+    def order_incoming(self, tag: int, incoming: IncomingPayload) -> int:
+        assert isinstance(incoming, IncomingBytes), incoming
+        return self.order(((tag, incoming.take()),))
+
+    def payload(self, gsn: int, part_bytes: int) -> tuple[int, int, Iterator[bytes]]:
+        _, _, tag, payload = self.read_record(gsn, 0)
+        return tag, len(payload), (payload[at : at + part_bytes] for at in range(0, len(payload), part_bytes))
 
     def append(self, records: Sequence[Record]) -> range:
         first = self.order(records)

@@ -114,6 +114,7 @@ class Share:
         self._answers, self.end, self._name, self.user = answers, end, name, user
         self._time = asyncio.get_running_loop().time
         self.bytes = 0
+        self._has_ended = False
         self.moved_at = self._time()
 
     def move(self, name: str) -> None:
@@ -126,6 +127,8 @@ class Share:
 
     def add(self, size: int) -> None:
         """An answer waits to be taken."""
+        if self._has_ended:
+            return
         if not self.bytes:
             self.moved_at = self._time()
         self.bytes += size
@@ -134,13 +137,16 @@ class Share:
 
     def remove(self, size: int) -> None:
         """The client has taken it."""
+        if self._has_ended:
+            return
         self.bytes -= size
         self.user.bytes -= size
         self._answers.change(-size)
         self.moved_at = self._time()
 
     def give_up(self) -> None:
-        """The stream has ended: its answers are dropped."""
+        """The stream has ended: its answers are dropped, also those that are made later."""
+        self._has_ended = True
         self.user.bytes -= self.bytes
         self._answers.change(-self.bytes)
         self.bytes = 0

@@ -22,7 +22,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, groupby
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, overload
 
 from logdb.log.contract import Trimmed
 from logdb.store.checkpoint import GONE, LIVE, Checkpoint, Row
@@ -126,8 +126,14 @@ class KeyMap:
             return None
         return row if row.value is None and row.kind == LIVE else (row.version, row.value, None)
 
-    def get(self, key: bytes, at: int) -> bytes | None:
-        """The value of the key at version `at`; None where it does not exist. Raises Trimmed, Corruption."""
+    @overload
+    def get(self, key: bytes, at: int, *, whole: Literal[True] = True) -> bytes | None: ...
+    @overload
+    def get(self, key: bytes, at: int, *, whole: Literal[False]) -> Value: ...
+
+    def get(self, key: bytes, at: int, *, whole: bool = True) -> Value:
+        """The value of the key at version `at`; None where it does not exist. `whole` False: of a large value only the
+        place. Raises Trimmed, Corruption."""
         entry = self.active.newest.get(key)
         if entry is None and self.frozen is None and self.checkpoint is not None:
             live = self.checkpoint.live_value(key)
@@ -138,7 +144,7 @@ class KeyMap:
         if entry is None:
             return None
         value = entry[1]
-        return value if value.__class__ is bytes else self.values.load(value)
+        return value if value.__class__ is bytes or not whole else self.values.load(value)
 
     def get_many(self, keys: Sequence[bytes], at: int) -> list[bytes | None]:
         """As `get` of each key. A record of the log with old versions of several keys is read and decoded once."""

@@ -11,6 +11,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from logdb.log.contract import LogRecord, Record
 from logdb.net.limits import MAX_PULL_BYTES
 from logdb.net.proto import database_pb2 as pb
+from logdb.net.service.codec import LARGE_BYTES, PART_BYTES
 from logdb.store.records import COMMIT, PIN, VALUE, Commit, encode_commit, encode_pin
 from tests.net.samples import STORED, is_id
 
@@ -100,12 +101,16 @@ class Maker:
         rng = self.rng
         if field.type == field.TYPE_BYTES:
             return rng.choice(BYTES)
+        if field.name == "verb":
+            return rng.choice(["write", "write", "commit", "get", "watch", "upload", "a"])
         if field.type == field.TYPE_STRING:
             return rng.choice(["", "a", "ä" * 300, "x" * 5_000])
         if field.type == field.TYPE_BOOL:
             return rng.random() < 0.5
         if field.type == field.TYPE_UINT32:
             return rng.choice([0, 1, 2, 3, 7, (1 << 32) - 1])
+        if field.containing_type is pb.Upload.DESCRIPTOR:
+            return rng.choice([0, 1, 4, 100_000, PART_BYTES + 1, LARGE_BYTES])
         if field.name == "wait_ms":
             return rng.choice([0, 1, (1 << 64) - 1])
         return rng.choice([*NUMBERS, 1 << 63, (1 << 64) - 1])
@@ -118,6 +123,10 @@ class Maker:
         request = pb.Request(id=rng.choice([0, 1, 2, 1 << 63, rng.getrandbits(32)]))
         getattr(request, verb).SetInParent()
         self.fill(getattr(request, verb))
+        if verb == "upload" and rng.random() < 0.7:  # one that is taken
+            length, number = rng.choice([(LARGE_BYTES, 1), (PART_BYTES + 1, 0)])
+            upload = pb.Upload(number=number, length=length, data=bytes(rng.choice([1, PART_BYTES])), verb="write")
+            request.upload.CopyFrom(upload)
         return request
 
     # ---- bytes

@@ -105,6 +105,8 @@ class FaultyDisk(Disk):
     def rename(self, old: Path, new: Path) -> None:
         with self._changing(Operation("rename", self.name_of(old), target=self.name_of(new))):
             super().rename(old, new)
+            was, now = self.name_of(old), self.name_of(new)
+            self._names = {fd: now if name == was else name for fd, name in self._names.items()}
 
     def unlink(self, path: Path) -> None:
         with self._changing(Operation("unlink", self.name_of(path))):

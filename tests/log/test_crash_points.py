@@ -58,6 +58,36 @@ def batches_and_rotations(path: Path) -> Worked:
     return Worked(disk, marks, last)
 
 
+def records_in_parts(path: Path) -> Worked:
+    """Records that come in parts, between others, the first of a log among them; and one that never gets whole."""
+    disk, marks = FaultyDisk(), []
+    for _ in range(2):
+        log = opened(path, disk=disk)
+        for number in range(5):
+            log.receive(10).discard()
+            if not payload_of(log.end()):
+                append(log, 1)
+            payload = payload_of(log.end())
+            incoming = log.receive(len(payload))
+            for byte in payload:
+                incoming.write(bytes([byte]))
+            gsn = log.order_incoming(7, incoming)
+            log.order([(7, payload_of(gsn + 1)), (7, payload_of(gsn + 2))])
+            if number % 2:
+                log.wait_durable(gsn)
+                marks.append(Mark(disk.position(), log.durable, 0))
+        log.receive(100).write(b"a part")
+        last = append(log, 4)[-1]
+        marks.append(Mark(disk.position(), last, last - 5))
+        log.trim(last - 5)
+        log.close()
+        marks.append(Mark(disk.position(), last, 0))
+    return Worked(disk, marks, last)
+
+
+WORKLOADS = pytest.mark.parametrize("workload", [batches_and_rotations, records_in_parts])
+
+
 def check_reopening(worked: Worked, position: int, image: dict[str, bytes], path: Path) -> None:
     """The image opens, for reading as for writing, with what was acknowledged, and goes on."""
     mark = worked.at(position)
@@ -79,8 +109,9 @@ def check_reading(path: Path, mark: Mark, ordered: int) -> None:
     assert contents(path) == before
 
 
-def test_after_every_operation_and_many_losses(fresh: Fresh) -> None:
-    worked = batches_and_rotations(fresh())
+@WORKLOADS
+def test_after_every_operation_and_many_losses(fresh: Fresh, workload: Callable[[Path], Worked]) -> None:
+    worked = workload(fresh())
     positions = worked.disk.position()
     assert worked.disk.count("rename") > 4, "the workload must rotate"
     assert worked.disk.count("unlink") > 1, "the workload must trim"
@@ -91,8 +122,9 @@ def test_after_every_operation_and_many_losses(fresh: Fresh) -> None:
             check_reopening(worked, position, image, fresh())
 
 
-def test_a_crash_in_the_recovery_from_a_crash(fresh: Fresh) -> None:
-    worked = batches_and_rotations(fresh())
+@WORKLOADS
+def test_a_crash_in_the_recovery_from_a_crash(fresh: Fresh, workload: Callable[[Path], Worked]) -> None:
+    worked = workload(fresh())
     for position in range(3, worked.disk.position(), 7):
         rng = random.Random(position)
         for image in Crash(worked.disk.operations[:position]).images(rng, samples=1):
@@ -109,8 +141,9 @@ def test_a_crash_in_the_recovery_from_a_crash(fresh: Fresh) -> None:
                 assert_goes_on(reopened, FaultyDisk(), worked.at(position).acknowledged, recovered + 5)
 
 
-def test_a_kill_loses_nothing_that_was_given_to_the_system(fresh: Fresh) -> None:
-    worked = batches_and_rotations(fresh())
+@WORKLOADS
+def test_a_kill_loses_nothing_that_was_given_to_the_system(fresh: Fresh, workload: Callable[[Path], Worked]) -> None:
+    worked = workload(fresh())
     for position in range(0, worked.disk.position() + 1, 3):
         image = Crash(worked.disk.operations[:position]).killed()
         check_reopening(worked, position, image, fresh())
@@ -149,4 +182,20 @@ def test_a_crash_after_a_rotation_that_was_refused(fresh: Fresh, kind: str) -> N
     assert disk.count("rename") >= 1
     for image in Crash(disk.operations[: disk.position()]).images(random.Random(1), samples=20):
         assert_goes_on(materialize(image, fresh()), FaultyDisk(), last, last)
+    log.close()
+
+
+def test_a_rotation_while_a_flush_is_under_way(fresh: Fresh) -> None:
+    """The segment is sealed when the last of its frames was written, and not by a flush that knows only the first."""
+    disk = FaultyDisk()
+    log = opened(fresh(), disk=disk)
+    last = append(log, 1)[-1]
+    log.order([(7, payload_of(last + 1))])
+    taken = log.store.take()
+    log.order([(7, payload_of(last + 2))])
+    while len(log.store._segments) == 1:
+        log.order([(7, payload_of(log.end()))])
+    log.store.flush(taken)
+    for image in Crash(disk.operations[: disk.position()]).images(random.Random(1), samples=5):
+        assert_goes_on(materialize(image, fresh()), FaultyDisk(), last + 1, log.end() - 1)
     log.close()

@@ -20,6 +20,7 @@ class Raw:
         self._channel: Any = grpc.aio.insecure_channel(address, options)
         metadata = ((AUTHORIZATION, BEARER + token),) if token else ()
         self.stream: Any = self._channel.stream_stream(METHOD)(metadata=metadata)
+        self._parts: dict[int, bytes] = {}
         self._hello = pb.Hello(protocol=PROTOCOL, release="test", client=client, timeout_ms=1_000)
 
     async def __aenter__(self) -> Raw:
@@ -40,13 +41,18 @@ class Raw:
         await self.stream.write(pb.Requests(seen=seen, requests=requests).SerializeToString())
 
     async def answers(self, count: int) -> dict[int, pb.Response]:
-        """The next so many, by id."""
+        """The next so many, by id. One that comes in parts counts when it is whole."""
         found: dict[int, pb.Response] = {}
+        parts = self._parts
         while len(found) < count:
             raw = await self.stream.read()
             assert isinstance(raw, bytes), f"the stream ended after {len(found)} answers"
             for response in pb.Responses.FromString(raw).responses:
-                if not response.HasField("progress"):
+                if response.HasField("part"):
+                    parts[response.id] = parts.get(response.id, b"") + response.part.data
+                    if not response.part.more:
+                        found[response.id] = pb.Response.FromString(parts.pop(response.id))
+                elif not response.HasField("progress"):
                     found[response.id] = response
         return found
 

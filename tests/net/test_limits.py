@@ -18,7 +18,7 @@ from logdb.net.proto import database_pb2 as pb
 from logdb.net.security.access import Right, add
 from logdb.net.security.gate import Gate, Security
 from logdb.net.service import session
-from logdb.net.service.codec import MAX_REQUESTS, NUMBERS, PAGE_KEYS, requests_of
+from logdb.net.service.codec import MAX_REQUESTS, NUMBERS, PAGE_KEYS, PART_BYTES, requests_of
 from logdb.net.service.connection import Connection
 from tests.net.raw import Raw
 from tests.net.serving import Served
@@ -92,16 +92,18 @@ def test_many_requests_in_one_message() -> None:
 # ---- bytes
 
 
-def test_answers_are_made_as_the_client_takes_them(served: Served) -> None:
+def test_large_values_are_read_as_the_client_takes_them(served: Served) -> None:
     async def test() -> None:
         async with Raw(served.address) as raw, Raw(served.address) as other:
             await other.ask(put(b"k", VALUE, 1))
             await raw.send(*[get(b"k") for _ in range(200)])
-            most = 0
+            most = parted = 0
             for _ in range(50):
                 await other.ask(get(b"other"))
                 most = max(most, served.server._answers.bytes)
-            assert answers.STREAM_BYTES <= most <= answers.STREAM_BYTES + 2 * len(VALUE)
+                parted = max(parted, *(len(each._parted) for each in served.server._sessions))
+            assert most <= 2 * PART_BYTES
+            assert parted <= session.MAX_PARTED
             found = await raw.answers(200)
             assert {answer.value for answer in found.values()} == {VALUE}
 
@@ -147,7 +149,7 @@ def test_who_takes_no_answers_is_ended_when_others_need_room(
             greedy = [Raw(served.address, client=2 + number) for number in range(16)]
             for raw in greedy:
                 await raw.__aenter__()
-                await raw.send(*[get(b"k") for _ in range(100)])
+                await raw.send(*[pb.Request(multi_get=pb.MultiGet(keys=[b"k"])) for _ in range(100)])
             for _ in range(20):
                 (answer,) = await other.ask(get(b"k"))
                 assert answer.value == VALUE
@@ -245,6 +247,36 @@ def test_many_keys_are_asked_for_in_pages(served: Served, monkeypatch: pytest.Mo
     assert asked == 2 * [PAGE_KEYS, PAGE_KEYS, 5]
 
 
+def test_a_client_that_does_not_wait_for_its_answer(served: Served) -> None:
+    """What is made durable after its stream has ended is nobody's answer, and takes no room."""
+    held: list[Any] = []
+    acknowledgements = served.host.acknowledgements
+    tell = acknowledgements.tell
+    acknowledgements.tell = lambda *asked: held.append(asked)  # type: ignore[method-assign]
+
+    async def test() -> None:
+        async with Raw(served.address) as raw:
+            await raw.send(put(b"k", b"v", 1))
+            while not held:
+                await asyncio.sleep(0.005)
+        while served.server._sessions:
+            await asyncio.sleep(0.005)
+
+    run(test())
+    served.loop.call(tell, *held[0])
+    with logdb.connect(served.address) as db:
+        acknowledgements.tell = tell  # type: ignore[method-assign]
+        db.put(b"k", b"2")
+        assert [entry.value for entry in db.history(b"k")] == [b"2", b"v"]
+
+    async def ended() -> None:
+        while served.server._sessions:
+            await asyncio.sleep(0.005)
+
+    run(ended())
+    assert served.server._answers.bytes == 0
+
+
 # ---- of one user
 
 
@@ -274,7 +306,7 @@ def test_answers_for_many_streams_of_one_user(
         async with Raw(served.address, bob) as other, streams(served, ada, 40) as greedy:
             await other.ask(put(b"k", VALUE, 1))
             for raw in greedy:
-                await raw.send(*[get(b"k") for _ in range(100)])
+                await raw.send(*[pb.Request(multi_get=pb.MultiGet(keys=[b"k"])) for _ in range(100)])
             most, room = 0, answers.USER_STREAMS * answers.STREAM_BYTES
             while most < room:
                 await other.ask(get(b"other"))

@@ -440,7 +440,7 @@ def test_large_values_and_pages(served: Served) -> None:
 
 
 def test_a_transaction_with_what_it_has_read_has_a_limit(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("logdb.net.service.codec.MAX_MESSAGE_BYTES", 3 << 20)
+    monkeypatch.setattr("logdb.net.service.codec.MAX_REQUEST_BYTES", 2 << 20)
     with logdb.connect(served.address) as db:
         with pytest.raises(logdb.TransactionTooLarge, match="as a message to the server") as caught:
             db.put(b"k", bytes(3 << 20))

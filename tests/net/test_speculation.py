@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from logdb.net.limits import MAX_RECORD_BYTES
 from logdb.net.proto import database_pb2 as pb
 from logdb.net.service import connection, turns
 from logdb.net.service.client import RemoteHost
+from logdb.net.service.codec import check_request
 from logdb.net.service.connection import Connection
 from logdb.net.service.session import Session
 from logdb.store.records import Commit, TxnId, encode_commit
@@ -481,9 +482,10 @@ def test_what_is_too_large_by_a_wrong_belief_is_not_told(
     async def test(one: Database, other: Database) -> None:
         await believing(one, other, {b"n": b"100"})
 
-        def check(request: pb.Request) -> None:
+        def check(request: pb.Request, large: Sequence[bytes]) -> int:
             if b"2" in request.write.writes.values:
                 raise logdb.TransactionTooLarge(2, 1)
+            return check_request(request, large)
 
         def encode(commit: Commit) -> bytes:
             return encode_commit(commit) + bytes(MAX_RECORD_BYTES if b"2" in commit.writes.values() else 0)

@@ -66,6 +66,39 @@ def frame_head(lsn: int, salt: int, unsynced: int, time: int, tag: int, payload:
     return FRAME.pack(FRAME_MAGIC, checksum ^ (lsn & LOW_HALF) ^ salt, length, unsynced, time, tag)
 
 
+def incoming_head(lsn: int, salt: int, unsynced: int, time: int, tag: int, length: int, payload_checksum: int) -> bytes:
+    """As `frame_head`, for a payload of which only length and CRC32C are known."""
+    before = value(FRAME_BODY.pack(length, unsynced, time, tag))
+    checksum = joined_checksum(before, payload_checksum, length)
+    return FRAME.pack(FRAME_MAGIC, checksum ^ (lsn & LOW_HALF) ^ salt, length, unsynced, time, tag)
+
+
+_POLYNOMIAL: Final = 0x82F63B78
+_ONE: Final = 1 << 31
+
+
+def joined_checksum(first: int, second: int, second_bytes: int) -> int:
+    """The CRC32C of two pieces together, from those of each: the first is multiplied by x^(8 * second_bytes) in GF(2),
+    modulo CRC32C's polynomial, bits reversed (as `crc32_combine` of zlib does)."""
+    power, square, left = _ONE, _ONE >> 1, 8 * second_bytes
+    while left:
+        if left & 1:
+            power = _multiplied(power, square)
+        square = _multiplied(square, square)
+        left >>= 1
+    return _multiplied(power, first) ^ second
+
+
+def _multiplied(a: int, b: int) -> int:
+    product, bit = 0, _ONE
+    while bit:
+        if a & bit:
+            product ^= b
+        b = b >> 1 ^ _POLYNOMIAL if b & 1 else b >> 1
+        bit >>= 1
+    return product
+
+
 def read_frame(data: Readable, offset: int, limit: int, lsn: int, salt: int) -> LogRecord | None:
     """The record `lsn` that starts at `offset` and ends at or before `limit`, or None if those bytes are not it."""
     if offset + FRAME_BYTES > limit or limit > len(data):

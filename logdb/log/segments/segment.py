@@ -11,16 +11,20 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from pathlib import Path
 
-from google_crc32c import value
+from google_crc32c import extend, value
 
 from logdb.errors import Corruption, UnsupportedFormat
 from logdb.log.segments.disk import DISK_FULL, Disk
 from logdb.log.segments.format import (
+    BODY_AT,
     FORMAT_VERSION,
+    FRAME,
     FRAME_BYTES,
+    FRAME_MAGIC,
     INDEX_HEADER,
     INDEX_HEADER_BYTES,
     INDEX_MAGIC,
+    LOW_HALF,
     MAX_OFFSET,
     STORE_HEADER,
     STORE_HEADER_BYTES,
@@ -33,6 +37,7 @@ from logdb.log.segments.format import (
     store_header,
     walk_frames,
 )
+from logdb.log.segments.incoming import Incoming
 
 STORE_SUFFIX = ".log"
 INDEX_SUFFIX = ".idx"
@@ -49,7 +54,8 @@ class Segment:
     """A store file and what is known of it: the offset of each record (`offsets`) and where the last one ends.
 
     `length` counts what has been appended, which is ahead of the file until the store flushes it. Blocks are allocated
-    as many at a time as there are already, but `least_bytes` at least and ALLOCATE_BYTES at most.
+    as many at a time as there are already, but `least_bytes` at least and ALLOCATE_BYTES at most. `incoming_bytes`: of
+    the record that came in parts, with which the segment began.
     """
 
     def __init__(
@@ -63,6 +69,7 @@ class Segment:
         self.indexed = 0
         self.damaged_index: Corruption | None = None
         self.allocated = disk.size(fd)
+        self.incoming_bytes = 0
         self._map: mmap.mmap | None = None
         self._mapping = threading.Lock()
         self._closed = False
@@ -90,6 +97,30 @@ class Segment:
                 disk.unlink(path)
                 disk.sync_directory(directory)
             raise
+
+    @classmethod
+    def begun_by(
+        cls, incoming: Incoming, directory: Path, base: int, log_id: bytes, disk: Disk, *, least_bytes: int
+    ) -> Segment:
+        """The segment that an incoming record begins: with its header on the medium, the frame's head unwritten."""
+        path = directory / f"{base:020d}{STORE_SUFFIX}"
+        fd = incoming.release()
+        try:
+            disk.write(fd, store_header(base, log_id), 0)
+            disk.sync(fd)
+            disk.rename(incoming.path, path)
+            disk.sync_directory(directory)
+            segment = cls(path, base, log_id, fd, disk, least_bytes=least_bytes)
+        except BaseException:
+            disk.close(fd)
+            for name in (incoming.path, path):
+                with contextlib.suppress(OSError):
+                    disk.unlink(name)
+            raise
+        segment.incoming_bytes = FRAME_BYTES + incoming.length
+        segment.offsets.append(STORE_HEADER_BYTES)
+        segment.length = STORE_HEADER_BYTES + segment.incoming_bytes
+        return segment
 
     @classmethod
     def open(cls, path: Path, log_id: bytes, disk: Disk, *, writable: bool, least_bytes: int = MAX_OFFSET) -> Segment:
@@ -186,6 +217,30 @@ class Segment:
         if record is None:
             raise Corruption(self.path, offset, f"record {lsn} does not match its checksum")
         return record
+
+    def payload(self, lsn: int, part_bytes: int) -> tuple[int, int, Iterator[bytes]]:
+        """(tag, length, the payload in parts) of record `lsn`. It is checked with the last part. Raises Corruption."""
+        position = lsn - self.base
+        offset = self.offsets[position]
+        limit = self.offsets[position + 1] if position + 1 < len(self.offsets) else self.length
+        data = self._mapped(limit)
+        magic, checksum, length, _, _, tag = FRAME.unpack_from(data, offset)
+        if magic != FRAME_MAGIC or offset + FRAME_BYTES + length != limit:
+            raise Corruption(self.path, offset, f"record {lsn} does not match its checksum")
+        return tag, length, self._parts(data, offset, limit, checksum ^ (lsn & LOW_HALF) ^ self._salt, lsn, part_bytes)
+
+    def _parts(
+        self, data: mmap.mmap, offset: int, limit: int, checksum: int, lsn: int, part_bytes: int
+    ) -> Iterator[bytes]:
+        found, at = value(data[offset + BODY_AT : offset + FRAME_BYTES]), offset + FRAME_BYTES
+        while at < limit:
+            part = data[at : min(at + part_bytes, limit)]
+            found = extend(found, part)
+            if at + len(part) == limit and found != checksum:
+                raise Corruption(self.path, offset, f"record {lsn} does not match its checksum")
+            yield part
+            data.madvise(mmap.MADV_DONTNEED, at // mmap.PAGESIZE * mmap.PAGESIZE, len(part))  # they stay in the cache
+            at += len(part)
 
     def scan(self, first: int, end: int) -> Iterator[LogRecord]:
         """Records `first` to `end` - 1, checked. Raises Corruption."""

@@ -35,10 +35,12 @@ from logdb.log.segments.format import (
     claims_durable,
     frame_head,
     holds_frame,
+    incoming_head,
     read_frame,
     salt_of,
     store_header,
 )
+from logdb.log.segments.incoming import Incoming, remove_leftovers
 from logdb.log.segments.segment import INDEX_SUFFIX, STORE_SUFFIX, Segment, SegmentClosed
 from logdb.log.segments.watermark import FILE_NAME, Watermark
 
@@ -60,8 +62,8 @@ class Trimmed(LogDBError):
         super().__init__(f"record {gsn} was trimmed; the oldest one left is {oldest}")
 
 
-Run = tuple[Segment, int, list[bytes]]
-"""Frames that follow each other in a segment, and the offset where the first goes."""
+Run = tuple[Segment, int, list[bytes], bool]
+"""Frames that follow each other in a segment, the offset where the first goes, and whether no other frames follow."""
 
 
 class SegmentStore:
@@ -148,6 +150,34 @@ class SegmentStore:
         self.end = lsn
         return first
 
+    def receive(self, length: int) -> Incoming:
+        """A record of `length` bytes that comes in parts. Whoever does not append it discards it.
+
+        Raises Unavailable when the disk has no room, OSError.
+        """
+        return Incoming(self._directory, length, self._disk)
+
+    def append_incoming(self, tag: int, incoming: Incoming, time: int) -> int:
+        """As `append` of the one record, which is whole: it begins a segment, and a flush has only its head to write.
+
+        Its file is discarded where this raises.
+        """
+        if self.failure is not None:
+            raise LogFailed(described(self.failure)) from self.failure
+        if not self._segments[-1].offsets:  # the segment would have the name of this one
+            return self.append([(tag, incoming.take())], time)
+        lsn = self.end
+        unsynced, checksum = lsn - self.durable_end, incoming.checksum
+        head = incoming_head(lsn, self._salt, unsynced, time, tag, incoming.length, checksum)
+        try:
+            new = Segment.begun_by(
+                incoming, self._directory, lsn, self._log_id, self._disk, least_bytes=self._least_bytes
+            )
+        except OSError as error:
+            raise self._refusal(error, incoming.length) from error
+        self._go_on_in(new, [head], lsn + 1)
+        return lsn
+
     def take(self) -> tuple[list[Run], int]:
         """What `flush` is to write, and the sequence number after it. Serialized with `append` by the caller.
 
@@ -157,7 +187,7 @@ class SegmentStore:
         segment = self._segments[-1]
         runs = self._taken + self._runs
         if self._frames:
-            runs.append((segment, self._run_offset, self._frames))
+            runs.append((segment, self._run_offset, self._frames, False))
         # No call stands between these, so no interrupt comes between them.
         self._taken, self._runs, self._frames, self._run_offset = runs, [], [], segment.length
         return runs, self.end
@@ -168,9 +198,9 @@ class SegmentStore:
         if self.failure is not None:
             raise LogFailed(described(self.failure)) from self.failure
         try:
-            for segment, offset, frames in runs:
+            for segment, offset, frames, is_last in runs:
                 segment.write(frames, offset)
-                if segment is not self._segments[-1]:
+                if is_last:
                     segment.seal()
         except OSError as error:
             self.failure = error
@@ -190,27 +220,39 @@ class SegmentStore:
     def _room_for(self, segment: Segment, size: int, *, begin: bool = False) -> Segment:
         """The segment that takes `size` more bytes: this one with more blocks, or the next, which `begin` demands."""
         try:
-            if not begin and (segment.length + size <= self._segment_bytes or not segment.offsets):
+            used = segment.length - segment.incoming_bytes
+            if not begin and (used + size <= self._segment_bytes or not segment.offsets):
                 segment.make_room(size)
                 return segment
             new = self._new_segment(self.end, size)
         except OSError as error:
-            if error.errno in DISK_FULL:
-                raise Unavailable(
-                    f"the disk that holds {self._directory} is full: {size:,} bytes could not be reserved; "
-                    "free some space and try again"
-                ) from error
-            if error.errno in REFUSED:
-                raise Unavailable(f"{self._directory} could not be extended: {described(error)}") from error
-            self.failure = error
-            raise LogFailed(described(error)) from error
+            raise self._refusal(error, size) from error
+        self._go_on_in(new, [], self.end)
+        return new
+
+    def _go_on_in(self, new: Segment, frames: list[bytes], end: int) -> None:
+        """Append to another segment from now on; these frames are the first of it, up to before record `end`."""
         # A run of the old segment, even an empty one, makes the flush seal it. No call stands between these, so no
         # interrupt comes between them.
-        self._runs += [(segment, self._run_offset, self._frames)]
+        self._runs += [(self._segments[-1], self._run_offset, self._frames, True)]
+        if frames:
+            self._runs += [(new, STORE_HEADER_BYTES, frames, False)]
         self._frames, self._run_offset = [], new.length
         self._segments += [new]
         self._bases += [new.base]
-        return new
+        self.end = end
+
+    def _refusal(self, error: OSError, size: int) -> Exception:
+        """What it means that a segment could not be extended, or another one begun."""
+        if error.errno in DISK_FULL:
+            return Unavailable(
+                f"the disk that holds {self._directory} is full: {size:,} bytes could not be reserved; "
+                "free some space and try again"
+            )
+        if error.errno in REFUSED:
+            return Unavailable(f"{self._directory} could not be extended: {described(error)}")
+        self.failure = error
+        return LogFailed(described(error))
 
     # ---- reading
 
@@ -228,6 +270,14 @@ class SegmentStore:
         """The durable record `lsn`; `first` <= `lsn` < `durable_end`. Raises Corruption."""
         try:
             return self._segment_of(lsn).read(lsn)
+        except SegmentClosed:
+            raise self._gone(lsn) from None
+
+    def payload(self, lsn: int, part_bytes: int) -> tuple[int, int, Iterator[bytes]]:
+        """(tag, length, the payload in parts) of the durable record `lsn`. The parts stay readable when it is trimmed;
+        with the last one the checksum is compared. Raises Trimmed, Corruption."""
+        try:
+            return self._segment_of(lsn).payload(lsn, part_bytes)
         except SegmentClosed:
             raise self._gone(lsn) from None
 
@@ -371,6 +421,7 @@ class SegmentStore:
         if self._writable:
             for path in [*unborn, *unused]:
                 self._disk.unlink(path)
+            remove_leftovers(self._directory, self._disk)
             # The names too: those of new files may not have been synced, those of removed ones must not come back.
             self._disk.sync_directory(self._directory)
             for segment in self._segments[:-1]:

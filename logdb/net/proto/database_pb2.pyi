@@ -57,7 +57,7 @@ class Welcome(_message.Message):
     def __init__(self, protocol: _Optional[int] = ..., release: _Optional[str] = ..., database: _Optional[bytes] = ..., refusal: _Optional[str] = ..., denied: _Optional[str] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
 class Request(_message.Message):
-    __slots__ = ("id", "get", "write", "multi_get", "begin", "commit", "end", "scan", "history", "at", "outcome", "watch", "pin", "unpin", "facts", "compact", "checkpoint", "layout", "frames", "aborted", "multi_scan")
+    __slots__ = ("id", "get", "write", "multi_get", "begin", "commit", "end", "scan", "history", "at", "outcome", "watch", "pin", "unpin", "facts", "compact", "checkpoint", "layout", "frames", "aborted", "multi_scan", "upload", "cancel")
     ID_FIELD_NUMBER: _ClassVar[int]
     GET_FIELD_NUMBER: _ClassVar[int]
     WRITE_FIELD_NUMBER: _ClassVar[int]
@@ -79,6 +79,8 @@ class Request(_message.Message):
     FRAMES_FIELD_NUMBER: _ClassVar[int]
     ABORTED_FIELD_NUMBER: _ClassVar[int]
     MULTI_SCAN_FIELD_NUMBER: _ClassVar[int]
+    UPLOAD_FIELD_NUMBER: _ClassVar[int]
+    CANCEL_FIELD_NUMBER: _ClassVar[int]
     id: int
     get: Get
     write: Write
@@ -100,7 +102,29 @@ class Request(_message.Message):
     frames: Frames
     aborted: Aborted
     multi_scan: MultiScan
-    def __init__(self, id: _Optional[int] = ..., get: _Optional[_Union[Get, _Mapping]] = ..., write: _Optional[_Union[Write, _Mapping]] = ..., multi_get: _Optional[_Union[MultiGet, _Mapping]] = ..., begin: _Optional[_Union[Begin, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., end: _Optional[_Union[End, _Mapping]] = ..., scan: _Optional[_Union[Scan, _Mapping]] = ..., history: _Optional[_Union[History, _Mapping]] = ..., at: _Optional[_Union[At, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., watch: _Optional[_Union[Watch, _Mapping]] = ..., pin: _Optional[_Union[Pin, _Mapping]] = ..., unpin: _Optional[_Union[Unpin, _Mapping]] = ..., facts: _Optional[_Union[Facts, _Mapping]] = ..., compact: _Optional[_Union[Compact, _Mapping]] = ..., checkpoint: _Optional[_Union[Checkpoint, _Mapping]] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ..., frames: _Optional[_Union[Frames, _Mapping]] = ..., aborted: _Optional[_Union[Aborted, _Mapping]] = ..., multi_scan: _Optional[_Union[MultiScan, _Mapping]] = ...) -> None: ...
+    upload: Upload
+    cancel: Cancel
+    def __init__(self, id: _Optional[int] = ..., get: _Optional[_Union[Get, _Mapping]] = ..., write: _Optional[_Union[Write, _Mapping]] = ..., multi_get: _Optional[_Union[MultiGet, _Mapping]] = ..., begin: _Optional[_Union[Begin, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., end: _Optional[_Union[End, _Mapping]] = ..., scan: _Optional[_Union[Scan, _Mapping]] = ..., history: _Optional[_Union[History, _Mapping]] = ..., at: _Optional[_Union[At, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., watch: _Optional[_Union[Watch, _Mapping]] = ..., pin: _Optional[_Union[Pin, _Mapping]] = ..., unpin: _Optional[_Union[Unpin, _Mapping]] = ..., facts: _Optional[_Union[Facts, _Mapping]] = ..., compact: _Optional[_Union[Compact, _Mapping]] = ..., checkpoint: _Optional[_Union[Checkpoint, _Mapping]] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ..., frames: _Optional[_Union[Frames, _Mapping]] = ..., aborted: _Optional[_Union[Aborted, _Mapping]] = ..., multi_scan: _Optional[_Union[MultiScan, _Mapping]] = ..., upload: _Optional[_Union[Upload, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ...) -> None: ...
+
+class Upload(_message.Message):
+    __slots__ = ("number", "length", "offset", "data", "verb")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    VERB_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    length: int
+    offset: int
+    data: bytes
+    verb: str
+    def __init__(self, number: _Optional[int] = ..., length: _Optional[int] = ..., offset: _Optional[int] = ..., data: _Optional[bytes] = ..., verb: _Optional[str] = ...) -> None: ...
+
+class Cancel(_message.Message):
+    __slots__ = ("request",)
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    request: int
+    def __init__(self, request: _Optional[int] = ...) -> None: ...
 
 class Get(_message.Message):
     __slots__ = ("key", "at")
@@ -169,14 +193,16 @@ class History(_message.Message):
     def __init__(self, key: _Optional[bytes] = ..., at: _Optional[int] = ..., lease: _Optional[int] = ...) -> None: ...
 
 class Writes(_message.Message):
-    __slots__ = ("keys", "values", "deleted")
+    __slots__ = ("keys", "values", "deleted", "uploaded")
     KEYS_FIELD_NUMBER: _ClassVar[int]
     VALUES_FIELD_NUMBER: _ClassVar[int]
     DELETED_FIELD_NUMBER: _ClassVar[int]
+    UPLOADED_FIELD_NUMBER: _ClassVar[int]
     keys: _containers.RepeatedScalarFieldContainer[bytes]
     values: _containers.RepeatedScalarFieldContainer[bytes]
     deleted: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, keys: _Optional[_Iterable[bytes]] = ..., values: _Optional[_Iterable[bytes]] = ..., deleted: _Optional[_Iterable[int]] = ...) -> None: ...
+    uploaded: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, keys: _Optional[_Iterable[bytes]] = ..., values: _Optional[_Iterable[bytes]] = ..., deleted: _Optional[_Iterable[int]] = ..., uploaded: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Write(_message.Message):
     __slots__ = ("sequence", "writes", "label", "conditions")
@@ -343,7 +369,7 @@ class Aborted(_message.Message):
     def __init__(self, first: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
 
 class Response(_message.Message):
-    __slots__ = ("id", "version", "value", "wanted", "failure", "values", "rows", "entries", "undone", "ended", "changes", "facts", "compacted", "progress", "laid", "page", "not_applied", "multi_rows")
+    __slots__ = ("id", "version", "value", "wanted", "failure", "values", "rows", "entries", "undone", "ended", "changes", "facts", "compacted", "progress", "laid", "page", "not_applied", "multi_rows", "part")
     ID_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -362,6 +388,7 @@ class Response(_message.Message):
     PAGE_FIELD_NUMBER: _ClassVar[int]
     NOT_APPLIED_FIELD_NUMBER: _ClassVar[int]
     MULTI_ROWS_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
     id: int
     version: int
     value: bytes
@@ -380,7 +407,16 @@ class Response(_message.Message):
     page: Page
     not_applied: NotApplied
     multi_rows: MultiRows
-    def __init__(self, id: _Optional[int] = ..., version: _Optional[int] = ..., value: _Optional[bytes] = ..., wanted: _Optional[bool] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., values: _Optional[_Union[Values, _Mapping]] = ..., rows: _Optional[_Union[Rows, _Mapping]] = ..., entries: _Optional[_Union[Entries, _Mapping]] = ..., undone: _Optional[_Union[Undone, _Mapping]] = ..., ended: _Optional[_Union[Ended, _Mapping]] = ..., changes: _Optional[_Union[Changes, _Mapping]] = ..., facts: _Optional[_Union[Known, _Mapping]] = ..., compacted: _Optional[_Union[Compacted, _Mapping]] = ..., progress: _Optional[int] = ..., laid: _Optional[_Union[Laid, _Mapping]] = ..., page: _Optional[_Union[Page, _Mapping]] = ..., not_applied: _Optional[_Union[NotApplied, _Mapping]] = ..., multi_rows: _Optional[_Union[MultiRows, _Mapping]] = ...) -> None: ...
+    part: Part
+    def __init__(self, id: _Optional[int] = ..., version: _Optional[int] = ..., value: _Optional[bytes] = ..., wanted: _Optional[bool] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., values: _Optional[_Union[Values, _Mapping]] = ..., rows: _Optional[_Union[Rows, _Mapping]] = ..., entries: _Optional[_Union[Entries, _Mapping]] = ..., undone: _Optional[_Union[Undone, _Mapping]] = ..., ended: _Optional[_Union[Ended, _Mapping]] = ..., changes: _Optional[_Union[Changes, _Mapping]] = ..., facts: _Optional[_Union[Known, _Mapping]] = ..., compacted: _Optional[_Union[Compacted, _Mapping]] = ..., progress: _Optional[int] = ..., laid: _Optional[_Union[Laid, _Mapping]] = ..., page: _Optional[_Union[Page, _Mapping]] = ..., not_applied: _Optional[_Union[NotApplied, _Mapping]] = ..., multi_rows: _Optional[_Union[MultiRows, _Mapping]] = ..., part: _Optional[_Union[Part, _Mapping]] = ...) -> None: ...
+
+class Part(_message.Message):
+    __slots__ = ("data", "more")
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    more: bool
+    def __init__(self, data: _Optional[bytes] = ..., more: _Optional[bool] = ...) -> None: ...
 
 class Values(_message.Message):
     __slots__ = ("values", "missing")

@@ -6,6 +6,7 @@ import asyncio
 import math
 import secrets
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from itertools import accumulate
 from typing import Final
 
 from logdb.embedded.compactor import Compacted
@@ -20,10 +21,11 @@ from logdb.net.security.credentials import NONE, Credentials
 from logdb.net.service.codec import (
     PAGE_KEYS,
     PAGE_RANGES,
+    PART_BYTES,
     change_from,
     conditions_to,
     entries_from,
-    fill_writes,
+    fill_request,
     ranges_to,
     values_from,
 )
@@ -144,24 +146,26 @@ class RemoteHost:
         found: list[tuple[bytes, bytes]] = []
         lease = self._new_lease()
         left, version = keys, at
+        page = _page_of(keys)
         try:
-            if at is None and len(keys) > PAGE_KEYS:
+            if at is None and len(page) < len(keys):
                 begin = pb.Begin(lease=lease, read_only=True)
                 version = (await self.connection.call(pb.Request(begin=begin))).version
             while True:
-                asked = pb.MultiGet(keys=left[:PAGE_KEYS], lease=lease if at is None else 0)
+                asked = pb.MultiGet(keys=page, lease=lease if at is None else 0)
                 if version is not None:
                     asked.at = version
                 response = await self.connection.call(pb.Request(multi_get=asked))
                 version, values = response.version, response.values
-                found += values_from(left, values)
+                found += values_from(page, values)
                 if len(values.values) >= len(left):
                     return version, found
                 if not values.values:
                     raise WireError("a page of values is empty, and not the last")
                 left = left[len(values.values) :]
+                page = _page_of(left)
         finally:
-            if (left is not keys or len(keys) > PAGE_KEYS) and at is None:
+            if (left is not keys or len(page) < len(keys)) and at is None:
                 self.connection.tell(pb.Request(end=pb.End(lease=lease)))
 
     async def scan(
@@ -254,7 +258,8 @@ class RemoteHost:
             check_label(label)
         self.speculation.forget(writes)  # who follows begins with a question
         txn_id = self.new_txn_id()
-        response = await self.connection.call(_write_request(txn_id, writes, label, conditions), txn_id)
+        request, large = _write_request(txn_id, writes, label, conditions)
+        response = await self.connection.call(request, txn_id, large=large)
         if response.HasField("undone"):
             failed = tuple(response.undone.failed)
             if any(at >= len(conditions) for at in failed):
@@ -316,23 +321,27 @@ class RemoteHost:
         txn_id = work.known_id or self.new_txn_id()
         commit.sequence, commit.label = txn_id.sequence, work.label
         commit.reads.extend(work.guarded_keys)
-        fill_writes(commit.writes, work.writes)
+        large = fill_request(commit.writes, work.writes)
         if ranges := work.read_set.ranges:
             commit.ranges.extend(pb.Range(start=start, end=end) for start, end in ranges)
         with self.speculation.committing(work.writes, work.read_set.keys, work.since):
             try:
-                return (await self.connection.call(request, txn_id)).version
-            except VersionTrimmed:  # said only of a commit that was not applied
-                raise ConflictError.compacted(work.snapshot) from None
+                return (await self.connection.call(request, txn_id, large=large)).version
+            except BaseException as error:
+                if held is not None:  # the server ends the lease with a commit that has come
+                    self.connection.tell(pb.Request(end=pb.End(lease=held.lease)))
+                if isinstance(error, VersionTrimmed):  # said only of a commit that was not applied
+                    raise ConflictError.compacted(work.snapshot) from None
+                raise
 
     async def _commit_believing(self, work: Workspace, belief: Belief) -> int:
         """Commit if what was read is still as it was believed to be. Raises Misspeculated."""
         conditions = belief.conditions(work.read_set.keys)
         txn_id = work.known_id or self.new_txn_id()
-        request = _write_request(txn_id, work.writes, work.label, conditions)
+        request, large = _write_request(txn_id, work.writes, work.label, conditions)
         with self.speculation.committing(work.writes, work.read_set.keys, belief.at):
             try:
-                response = await self.connection.call(request, txn_id)
+                response = await self.connection.call(request, txn_id, large=large)
             except LimitExceeded as error:  # it may be so only by what was believed
                 raise Misspeculated from error
             if response.wanted or response.HasField("undone"):
@@ -521,16 +530,26 @@ class RemoteFeed:
 
 def _write_request(
     txn_id: TxnId, writes: Mapping[bytes, bytes | None], label: str, conditions: Sequence[Condition]
-) -> pb.Request:
+) -> tuple[pb.Request, list[bytes]]:
+    """The request, and the large values that travel beside it."""
     request = pb.Request()
     write = request.write
     write.sequence = txn_id.sequence
-    fill_writes(write.writes, writes)
+    large = fill_request(write.writes, writes)
     if label:
         write.label = label
     if conditions:
         write.conditions.extend(conditions_to(conditions))
-    return request
+    return request, large
+
+
+def _page_of(keys: list[bytes]) -> list[bytes]:
+    """The first of the keys, as many as go into one message."""
+    page = keys[:PAGE_KEYS]
+    if sum(map(len, page)) > PART_BYTES // 2:
+        sizes = accumulate(map(len, page))
+        page = page[: 1 + sum(1 for size in sizes if size <= PART_BYTES // 2)]
+    return page
 
 
 def _possible(version: int, newest: int) -> int:

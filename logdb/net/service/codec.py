@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from operator import attrgetter
 from typing import Any, Final
@@ -12,11 +12,12 @@ from google.protobuf.message import DecodeError
 
 from logdb import errors
 from logdb.embedded.feed import Change
-from logdb.errors import LogDBError, TransactionTooLarge
+from logdb.embedded.incoming import IncomingValue, OutgoingValue
+from logdb.errors import LogDBError, TransactionTooLarge, ValueTooLarge, shown
 from logdb.net.limits import MAX_POSITION, WireError
 from logdb.net.proto import database_pb2 as pb
 from logdb.store.conditions import check as check_condition
-from logdb.store.limits import MAX_KEY_BYTES, MAX_TRANSACTION_BYTES, MAX_VALUE_BYTES, check_key, check_size, check_value
+from logdb.store.limits import MAX_KEY_BYTES, MAX_TRANSACTION_BYTES, MAX_VALUE_BYTES, check_key, check_size
 from logdb.store.ranges import MAX_BOUND_BYTES, ScanRange
 from logdb.store.records import Condition, Place, Range
 from logdb.txn.transaction import TransactionOver
@@ -37,13 +38,24 @@ PAGE_RANGES: Final = 1_000
 """Of one request for many ranges, which take longer than keys."""
 MAX_REQUESTS: Final = 4_096
 """Of one message: an empty request takes two bytes in it and a hundred in memory."""
-MAX_MESSAGE_BYTES: Final = MAX_TRANSACTION_BYTES + (64 << 20)
-"""Of one message: a transaction of the largest size, with what it has read."""
+PART_BYTES: Final = 512 << 10
+"""A larger request or response travels in parts of this size, between which others have their turn."""
+WINDOW_BYTES: Final = 2 << 20
+"""So far a client is ahead, with the parts of a request, of what the server has taken."""
+LARGE_BYTES: Final = 16 << 20
+"""A value from this size on travels beside its request, and becomes a segment of the log, which keeps a file open."""
+MAX_REQUEST_BYTES: Final = MAX_TRANSACTION_BYTES + (64 << 20)
+"""Of one request: a transaction of the largest size, with what it has read."""
+MAX_QUESTION_BYTES: Final = 16 << 20
+"""Of one that writes nothing."""
+MAX_MESSAGE_BYTES: Final = 4 << 20
+"""Of one message: a batch that is just not full, and a request or response more that is no larger than a part."""
 MESSAGE_OPTIONS: Final = (
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
 )
 
+Written = bytes | IncomingValue | None
 
 NUMBERS: Final = {
     verb.name: tuple(
@@ -106,14 +118,81 @@ def responses_of(raw: bytes) -> pb.Responses:
         raise WireError(f"a message of {len(raw):,} bytes holds no responses ({error})") from error
 
 
-def check_request(request: pb.Request) -> None:
-    """Raises TransactionTooLarge for one that no server would take."""
+def response_of(raw: bytes) -> pb.Response:
+    """One that came in parts. Raises WireError."""
+    try:
+        return pb.Response.FromString(raw)
+    except DecodeError as error:
+        raise WireError(f"{len(raw):,} bytes that came in parts are no response ({error})") from error
+
+
+def check_request(request: pb.Request, large: Sequence[bytes]) -> int:
+    """The bytes of a request without its large values. Raises TransactionTooLarge for one that no server would take."""
     size = request.ByteSize()
-    if size > MAX_MESSAGE_BYTES - BATCH_BYTES:
-        raise TransactionTooLarge(size, MAX_MESSAGE_BYTES - BATCH_BYTES, ", as a message to the server,")
+    if size > PART_BYTES or large:
+        limit = limit_of(request.WhichOneof("verb") or "")
+        whole = size + sum(map(len, large))
+        if whole > limit:
+            raise TransactionTooLarge(whole, limit, ", as a message to the server,")
+    return size
+
+
+def limit_of(verb: str) -> int:
+    """The bytes that a request may have."""
+    return MAX_REQUEST_BYTES if verb in ("write", "commit") else MAX_QUESTION_BYTES
+
+
+def uploads_of(request: pb.Request, size: int, large: Sequence[bytes]) -> Iterator[pb.Request]:
+    """A request with its large values, as what is sent for it. `size`: of its own bytes."""
+    verb = request.WhichOneof("verb") or ""
+    for number, value in enumerate(large, 1):
+        yield from _uploads(request.id, number, value, verb)
+    if size > PART_BYTES:
+        yield from _uploads(request.id, 0, request.SerializeToString(), verb)
+    else:
+        yield request
+
+
+def _uploads(request: int, number: int, data: bytes, verb: str) -> Iterator[pb.Request]:
+    for at in range(0, len(data), PART_BYTES):
+        part = data[at : at + PART_BYTES]
+        upload = pb.Upload(number=number, length=len(data), offset=at, data=part, verb=verb)
+        yield pb.Request(id=request, upload=upload)
+
+
+_VALUE_KEY: Final = bytes((pb.Response.VALUE_FIELD_NUMBER << 3 | 2,))
+
+
+def parts_of(response: pb.Response, value: OutgoingValue | None = None) -> Iterator[bytes]:
+    """The bytes of a response in parts; `value`: it is in the response, at its end. Raises as `OutgoingValue.parts`."""
+    raw = response.SerializeToString()
+    if value is None:
+        yield from (raw[at : at + PART_BYTES] for at in range(0, len(raw), PART_BYTES))
+    else:
+        yield raw + _VALUE_KEY + _varint(value.length)
+        yield from value.parts()
+
+
+def _varint(number: int) -> bytes:
+    groups = []
+    while number > 127:
+        groups.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*groups, number])
 
 
 # ---- writes
+
+
+def fill_request(writes: pb.Writes, items: Mapping[bytes, bytes | None]) -> list[bytes]:
+    """What is to be written, as `fill_writes`. Returns the large values, which are left out and travel beside it."""
+    large = {at: value for at, value in enumerate(items.values()) if value is not None and len(value) >= LARGE_BYTES}
+    if not large:
+        fill_writes(writes, items)
+        return []
+    fill_writes(writes, {key: b"" if at in large else value for at, (key, value) in enumerate(items.items())})
+    writes.uploaded.extend(large)
+    return list(large.values())
 
 
 def fill_writes(writes: pb.Writes, items: Mapping[bytes, bytes | None]) -> None:
@@ -140,9 +219,13 @@ def writes_from(writes: pb.Writes) -> dict[bytes, bytes | None]:
     return items
 
 
-def checked_writes(writes: pb.Writes) -> dict[bytes, bytes | None]:
-    """What a client wants to write. Raises WireError, ValueError, LimitExceeded."""
-    items = writes_from(writes)
+def checked_writes(writes: pb.Writes, received: Sequence[IncomingValue] = ()) -> dict[bytes, Written]:
+    """What a client wants to write; `received`: its large values. Raises WireError, ValueError, LimitExceeded."""
+    items: dict[bytes, Written] = dict(writes_from(writes))
+    if writes.uploaded or received:
+        if len(writes.uploaded) != len(received) or max(writes.uploaded) >= len(writes.keys):
+            raise WireError(f"{len(writes.uploaded)} large values are written, {len(received)} have come")
+        items.update(zip([writes.keys[at] for at in writes.uploaded], received, strict=True))
     size = 0
     for key, value in items.items():
         if not 0 < len(key) <= MAX_KEY_BYTES:
@@ -150,7 +233,7 @@ def checked_writes(writes: pb.Writes) -> dict[bytes, bytes | None]:
         size += len(key)
         if value is not None:
             if len(value) > MAX_VALUE_BYTES:
-                check_value(key, value)
+                raise ValueTooLarge(len(value), MAX_VALUE_BYTES, f" of key {shown(key)}")
             size += len(value)
     check_size(size)
     return items

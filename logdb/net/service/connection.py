@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import grpc
@@ -33,11 +34,15 @@ from logdb.net.service.codec import (
     BATCH_CALLS,
     MESSAGE_OPTIONS,
     METHOD,
+    PART_BYTES,
     PROTOCOL,
     RELEASE,
+    WINDOW_BYTES,
     check_request,
     failure_from,
+    response_of,
     responses_of,
+    uploads_of,
 )
 from logdb.store.records import TxnId
 
@@ -60,14 +65,17 @@ CHANNEL_OPTIONS: Final = (
 class Call:
     """A request on its way. `txn_id`: of the transaction that it commits, if it does.
 
-    `sent`: over how many streams it went. `progress` hears of the parts of an answer that is not whole yet.
+    `size`: of the request without its `large` values. `sent`: over how many streams it went whole. `progress` hears of
+    an answer that comes later, `parts` has what has come of one that is not whole yet.
     """
 
-    __slots__ = ("deadline", "future", "progress", "request", "sent", "timeout_s", "txn_id")
+    __slots__ = ("deadline", "future", "large", "parts", "progress", "request", "sent", "size", "timeout_s", "txn_id")
 
     def __init__(
         self,
         request: pb.Request,
+        size: int,
+        large: Sequence[bytes],
         future: asyncio.Future[pb.Response],
         timeout_s: float,
         deadline: float,
@@ -76,7 +84,37 @@ class Call:
     ) -> None:
         self.request, self.future, self.txn_id, self.progress = request, future, txn_id, progress
         self.timeout_s, self.deadline = timeout_s, deadline
+        self.size, self.large = size, large
+        self.parts: list[bytes] = []
         self.sent = 0
+
+    @property
+    def goes_in_parts(self) -> bool:
+        """Whether it is too large for one message."""
+        return self.size > PART_BYTES or bool(self.large)
+
+
+class Upload:
+    """A request that is being sent in parts. `taken`: the bytes that the server has told to have taken."""
+
+    def __init__(self, requests: Iterator[pb.Request]) -> None:
+        self._requests = requests
+        self._next = next(requests)
+        self._sent = self.taken = 0
+
+    @property
+    def ahead(self) -> int:
+        """How many bytes were sent that the server may not have taken yet."""
+        return self._sent - self.taken
+
+    def next(self) -> tuple[pb.Request, bool]:
+        """(what is to be sent next, whether it is the last)."""
+        request, following = self._next, next(self._requests, None)
+        self._sent += len(request.upload.data)
+        if following is None:
+            return request, True
+        self._next = following
+        return request, False
 
 
 class Lost(Exception):
@@ -109,6 +147,8 @@ class Connection:
         self._next_id = 0
         self._calls: dict[int, Call] = {}
         self._outbox: list[pb.Request] = []
+        self._large: deque[Call] = deque()
+        self._uploads: dict[int, Upload] = {}
         self._wake = asyncio.Event()
         self._silent = asyncio.Event()
         self._why = ""
@@ -129,21 +169,26 @@ class Connection:
         request: pb.Request,
         txn_id: TxnId | None = None,
         *,
+        large: Sequence[bytes] = (),
         timeout_s: float | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> asyncio.Future[pb.Response]:
-        """Ask, which gives the request its id; the answer comes in the future.
+        """Ask, which gives the request its id; the answer comes in the future. `large`: values that travel beside it.
 
         Raises DatabaseClosed, TransactionTooLarge.
         """
         if self.closed:
             raise DatabaseClosed(",".join(self.endpoints), self.forked_from)
         request.id = self._next_id = number = self._next_id + 1
-        check_request(request)
+        size = check_request(request, large)
         future: asyncio.Future[pb.Response] = self._loop.create_future()
         wait = self.timeout_s if timeout_s is None else timeout_s
-        self._calls[number] = Call(request, future, wait, self._loop.time() + wait, txn_id, progress)
-        self._outbox.append(request)
+        call = Call(request, size, large, future, wait, self._loop.time() + wait, txn_id, progress)
+        self._calls[number] = call
+        if call.goes_in_parts:
+            self._large.append(call)
+        else:
+            self._outbox.append(request)
         self._wake.set()
         return future
 
@@ -273,7 +318,11 @@ class Connection:
 
     async def _pump(self, endpoint: str, stream: Any) -> None:
         """Send and receive until the stream is lost. Raises Lost."""
-        self._outbox = [*self.restored(), *(call.request for call in self._calls.values())]
+        calls = self._calls.values()
+        self._outbox = [*self.restored(), *(call.request for call in calls if not call.goes_in_parts)]
+        self._large, self._uploads = deque(call for call in calls if call.goes_in_parts), {}
+        for call in calls:
+            call.parts.clear()
         self._stream = stream
         self._wake.set()
         self._silent.clear()
@@ -302,13 +351,39 @@ class Connection:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            while self._outbox:
-                batch = self._next_batch()
-                for request in batch:
-                    call = self._calls.get(request.id)
-                    if call is not None:
-                        call.sent += 1
-                await stream.write(pb.Requests(seen=self.seen, requests=batch).SerializeToString())
+            while True:
+                if batch := self._next_batch():
+                    for request in batch:
+                        call = self._calls.get(request.id)
+                        if call is not None:
+                            call.sent += 1
+                    await stream.write(pb.Requests(seen=self.seen, requests=batch).SerializeToString())
+                if (part := self._next_part()) is not None:
+                    await stream.write(pb.Requests(seen=self.seen, requests=[part]).SerializeToString())
+                elif not self._outbox:
+                    break
+
+    def _next_part(self) -> pb.Request | None:
+        """The next part of the requests that go in parts, one after another; None: there is nothing to be sent now."""
+        while self._large:
+            call, number = self._large[0], self._large[0].request.id
+            upload = self._uploads.get(number)
+            if call.future.done():  # it has failed, or who asked has gone
+                self._large.popleft()
+                if upload is not None:
+                    del self._uploads[number]
+                    return pb.Request(cancel=pb.Cancel(request=number))
+                continue
+            if sum(each.ahead for each in self._uploads.values()) >= WINDOW_BYTES:
+                return None
+            if upload is None:
+                upload = self._uploads[number] = Upload(uploads_of(call.request, call.size, call.large))
+            part, is_last = upload.next()
+            if is_last:
+                call.sent += 1
+                self._large.popleft()
+            return part
+        return None
 
     def _next_batch(self) -> list[pb.Request]:
         """What goes into one message. Whose caller has gone is left out."""
@@ -333,9 +408,17 @@ class Connection:
             self.seen = max(self.seen, batch.newest)
             self._heard = self._loop.time()
             for response in batch.responses:
-                if response.HasField("progress"):
+                rest = response.WhichOneof("rest")
+                if rest == "progress":
                     self._hear(response)
                     continue
+                if rest == "part":
+                    whole = self._add_part(response)
+                    if whole is None:
+                        continue
+                    response = whole
+                if self._uploads.pop(response.id, None) is not None:
+                    self._wake.set()
                 call = calls.pop(response.id, None)
                 if call is None or call.future.done():
                     continue
@@ -344,9 +427,28 @@ class Connection:
                 else:
                     call.future.set_result(response)
 
+    def _add_part(self, response: pb.Response) -> pb.Response | None:
+        """The response that the part is the last of, if it is. Raises WireError."""
+        call, part = self._calls.get(response.id), response.part
+        if call is None:
+            return None
+        call.deadline = self._loop.time() + call.timeout_s
+        if part.more:
+            call.parts.append(part.data)
+            return None
+        return response_of(b"".join(call.parts))
+
     def _hear(self, response: pb.Response) -> None:
         call = self._calls.get(response.id)
-        if call is not None:
+        if call is None:
+            return
+        if call.goes_in_parts:
+            for waiting in (call, *self._large):  # in line behind it
+                waiting.deadline = self._loop.time() + waiting.timeout_s
+            if (upload := self._uploads.get(response.id)) is not None:
+                upload.taken = response.progress
+                self._wake.set()
+        else:
             call.deadline = self._loop.time() + call.timeout_s
             if call.progress is not None:
                 try:
@@ -365,12 +467,21 @@ class Connection:
             now = self._loop.time()
             for number, call in list(self._calls.items()):
                 if call.future.done():  # who asked has gone
-                    del self._calls[number]
+                    self._forget(number)
+                    if call.parts:
+                        self.tell(pb.Request(cancel=pb.Cancel(request=number)))
                 elif call.deadline < now:
-                    del self._calls[number]
+                    self._forget(number)
                     call.future.set_exception(self._too_late(call))
                     if self._stream is not None and self._heard < now - call.timeout_s:
                         self._silent.set()
+
+    def _forget(self, number: int) -> None:
+        del self._calls[number]
+        if number in self._uploads:
+            self._wake.set()
+            if not self._large or self._large[0].request.id != number:  # else a Cancel follows
+                del self._uploads[number]
 
     def _too_late(self, call: Call) -> LogDBError:
         where = ",".join(self.endpoints)

@@ -9,6 +9,7 @@ from logdb.net.security.access import Right
 
 _OTHER_THAN_READ: Final = {
     "end": Right.NONE,
+    "cancel": Right.NONE,
     "write": Right.WRITE,
     "pin": Right.WRITE,
     "unpin": Right.WRITE,
@@ -18,4 +19,4 @@ _OTHER_THAN_READ: Final = {
 
 _VERBS: Final = pb.Request.DESCRIPTOR.oneofs_by_name["verb"].fields
 NEEDS: Final = {verb.name: _OTHER_THAN_READ.get(verb.name, Right.READ) for verb in _VERBS}
-"""Of a commit: `Right.READ`, if it only ends a transaction that has read."""
+"""Of a commit: `Right.READ`, if it only ends a transaction that has read. Of an upload: also that of its request."""

@@ -23,6 +23,7 @@ from logdb.net.service.addresses import parsed
 from logdb.net.service.codec import MESSAGE_OPTIONS, METHOD, PROTOCOL, RELEASE, requests_of
 from logdb.net.service.session import Session
 from logdb.net.service.turns import Turns
+from logdb.net.service.uploads import Uploads
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ class Server:
         self._host, self._gate = host, gate or Gate()
         self._advanced = Advanced()
         self._turns = Turns()
-        self._answers = Answers()
+        self._answers, self._uploads = Answers(), Uploads()
         self._database = host.host.log_id or secrets.token_bytes(16)
         self._sessions: set[Session] = set()
         self._stopping = False
@@ -131,11 +132,11 @@ class Server:
             log.warning("%s was refused: its %s is another (LogDB %s)", context.peer(), refusal, hello.release)
             return None
         log.info("%s is here (LogDB %s) %s", context.peer(), hello.release, grant.who)
-        shared = self._host, self._advanced, self._turns, self._answers
+        shared = self._host, self._advanced, self._turns, self._answers, self._uploads
         return Session(*shared, context, hello.client, hello.timeout_ms / 1000, grant, user_of(grant, context.peer()))
 
     async def _turn_away(self, context: grpc.aio.ServicerContext[Any, Any], why: AccessDenied) -> None:
-        """Tell why, and nothing else. Nothing is read of a stranger, who could send a message of the largest size; and
+        """Tell why, and nothing else. Nothing is read of a stranger; and
         he hangs up, since gRPC forgets what was told if the server does."""
         log.warning("%s was denied access: %s", context.peer(), why)
         welcome = pb.Welcome(protocol=PROTOCOL, release=RELEASE, refusal="access", denied=str(why))

@@ -10,12 +10,14 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final, Protocol
 
 from logdb.embedded.coroutines import CoroutineHost
 from logdb.embedded.feed import Feed
+from logdb.embedded.incoming import IncomingValue, OutgoingValue
 from logdb.errors import (
     AccessDenied,
     ConflictError,
@@ -38,17 +40,21 @@ from logdb.net.service.codec import (
     PAGE_BYTES,
     PAGE_KEYS,
     PAGE_RANGES,
+    PART_BYTES,
+    WINDOW_BYTES,
     change_to,
     check_numbers,
     checked_writes,
     conditions_from,
     failure_to,
+    parts_of,
     ranges_from,
     requests_of,
     values_to,
 )
 from logdb.net.service.rights import NEEDS
 from logdb.net.service.turns import Turns
+from logdb.net.service.uploads import Upload, Uploads
 from logdb.store.limits import check_key, check_label, check_pin
 from logdb.store.ranges import ScanRange, key_range
 from logdb.store.records import TxnId
@@ -61,6 +67,8 @@ MAX_WAITING: Final = 1_000
 streams of a user `USER_STREAMS` times as many."""
 MAX_LEASES: Final = 10_000
 """So many snapshots may be held by a stream, and by all of a user `USER_STREAMS` times as many."""
+MAX_PARTED: Final = 64
+"""With so many answers of a stream on their way in parts, its next request waits."""
 LONGEST_WATCH_S: Final = 30.0
 PAUSE_S: Final = 0.002
 ROW_BYTES: Final = 32
@@ -89,6 +97,15 @@ class Written:
         self.wanted = wanted
 
 
+class Parted:
+    """An answer that leaves in `parts`. `reads`: see `Ready`. `left`: bytes of it that are in memory."""
+
+    __slots__ = ("id", "left", "parts", "reads")
+
+    def __init__(self, request: int, parts: Iterator[bytes], reads: bool, left: int) -> None:
+        self.id, self.parts, self.reads, self.left = request, parts, reads, left
+
+
 Ready = tuple[pb.Response, int, bool]
 """An answer that can go, its size, and whether it may tell of the database: whoever gets it must have the right to read
 then. The acknowledgement of a write tells nothing, and the write was done."""
@@ -104,6 +121,7 @@ class Session:
         advanced: Advanced,
         turns: Turns,
         answers: Answers,
+        uploads: Uploads,
         stream: Stream,
         client: int,
         timeout_s: float,
@@ -118,6 +136,13 @@ class Session:
         self._ready: list[Ready] = []
         self._share = answers.share(self._end_stalled, user)
         self._user = self._share.user
+        self._parted: deque[Parted] = deque()
+        self._sent_part = Advanced()
+        self._uploads = uploads
+        self._open_uploads: dict[int, Upload] = {}
+        self._last_upload = 0
+        self._uploading: set[asyncio.Task[None]] = set()
+        self._arrived: dict[int, Sequence[IncomingValue]] = {}
         self._stalled = asyncio.Event()
         self._page = asyncio.Lock()
         self._unsynced: list[Written] = []
@@ -148,6 +173,8 @@ class Session:
             "layout": self._layout,
             "frames": self._frames,
             "aborted": self._aborted,
+            "upload": self._take_part,
+            "cancel": self._cancel,
         }
         self._allow(grant.right)
 
@@ -194,7 +221,7 @@ class Session:
                 if task.done() and not task.cancelled():
                     task.result()
         finally:
-            ending = (sending, reading, draining, stalled, *self._tasks)
+            ending = (sending, reading, draining, stalled, *self._tasks, *self._uploading)
             for task in ending:
                 task.cancel()
             try:
@@ -205,10 +232,15 @@ class Session:
                     self._release(lease)
 
     async def _finish(self, sending: asyncio.Task[None]) -> None:
-        while (self._ready or self._writing or self._syncs or self._tasks or self._in_line) and not sending.done():
+        while (self._owes or self._writing or self._syncs or self._tasks or self._in_line) and not sending.done():
             if self._tasks:
                 await asyncio.wait(self._tasks)
             await asyncio.sleep(PAUSE_S)
+
+    @property
+    def _owes(self) -> bool:
+        """Whether there are answers that can go, or a request that came in parts and is whole."""
+        return bool(self._ready or self._parted or any(each.is_whole for each in self._open_uploads.values()))
 
     def _end_stalled(self) -> None:
         log.warning("a stream was ended: its client takes no answers, and others wait for room")
@@ -222,12 +254,51 @@ class Session:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            while self._ready:
-                message, size = self._next_message()
-                self._writing = True
-                await self._stream.write(message.SerializeToString())
-                self._writing = False
-                self._share.remove(size)
+            while self._ready or self._parted:
+                if self._ready:
+                    message, size = self._next_message()
+                    self._writing = True
+                    await self._stream.write(message.SerializeToString())
+                    self._writing = False
+                    self._share.remove(size)
+                if self._parted:
+                    await self._send_part(self._parted[0])
+
+    async def _send_part(self, answer: Parted) -> None:
+        """The next part of an answer; answers in parts take turns. What the client may see is asked here, too."""
+        self._look_at_right()
+        try:
+            if answer.reads and self._right < Right.READ:
+                raise self._denied(Right.READ)
+            data = next(answer.parts, b"")
+        except Exception as error:
+            self._drop(answer)
+            self._fail(answer.id, error)
+            return
+        if not answer.left:
+            answer.left = len(data)
+            self._share.add(answer.left)
+        part = pb.Part(data=data, more=bool(data))
+        newest = self._host.version() if self._right >= Right.READ else 0
+        self._writing = True
+        message = pb.Responses(newest=newest, responses=[pb.Response(id=answer.id, part=part)])
+        await self._stream.write(message.SerializeToString())
+        self._writing = False
+        size = min(len(data), answer.left)  # 0 if it was cancelled meanwhile
+        answer.left -= size
+        self._share.remove(size)
+        if not data:
+            self._drop(answer)
+        elif self._parted and self._parted[0] is answer:
+            self._parted.rotate(-1)
+
+    def _drop(self, answer: Parted) -> None:
+        """Nothing more of it leaves."""
+        with contextlib.suppress(ValueError):
+            self._parted.remove(answer)
+        self._share.remove(answer.left)
+        answer.left = 0
+        self._sent_part.tell()
 
     def _next_message(self) -> tuple[pb.Responses, int]:
         """The next answers and their size. The one place where answers leave: what the client may see is asked here."""
@@ -252,8 +323,16 @@ class Session:
 
     def _answer(self, response: pb.Response, *, reads: bool = True) -> None:
         size = response.ByteSize()
-        self._ready.append((response, size, reads))
+        if size > PART_BYTES:
+            self._parted.append(Parted(response.id, parts_of(response), reads, size))
+        else:
+            self._ready.append((response, size, reads))
         self._share.add(size)
+        self._wake.set()
+
+    def _answer_value(self, response: pb.Response, value: OutgoingValue) -> None:
+        """The response with a large value, which is read as it leaves."""
+        self._parted.append(Parted(response.id, parts_of(response, value), True, 0))
         self._wake.set()
 
     def _fail(self, request: int, error: Exception) -> None:
@@ -275,34 +354,40 @@ class Session:
         since = time()
         for request in batch.requests:
             before, since = since, time()
-            if user.has_spent(since - before) or not self._share.has_room():
+            if user.has_spent(since - before) or len(self._parted) >= MAX_PARTED or not self._share.has_room():
                 await self._let_others()
                 since = time()
-            name = request.WhichOneof("verb")
-            if name is None:
-                raise WireError(f"request {request.id} asks for nothing that this server knows")
-            try:
-                if behind and name not in ("write", "commit", "end"):
-                    newest = self._host.version()
-                    raise Unavailable(f"version {batch.seen} is not readable here; the newest is {newest}")
-                asked = getattr(request, name)
-                check_numbers(name, asked)
-                response = self._verbs[name](request, asked)
-            except Exception as error:
-                self._fail(request.id, error)
-            else:
-                if response is not None:
-                    response.id = request.id
-                    self._answer(response)
+            self._ask(request, batch.seen if behind else 0)
         user.has_spent(time() - since)
         if self._unsynced:
             self._sync()
+
+    def _ask(self, request: pb.Request, missing: int = 0) -> None:
+        """Answer a request, or begin to. `missing`: a version that must be readable first, and is not."""
+        name = request.WhichOneof("verb")
+        if name is None:
+            raise WireError(f"request {request.id} asks for nothing that this server knows")
+        try:
+            if missing and name not in ("write", "commit", "end", "upload", "cancel"):
+                newest = self._host.version()
+                raise Unavailable(f"version {missing} is not readable here; the newest is {newest}")
+            asked = getattr(request, name)
+            check_numbers(name, asked)
+            response = self._verbs[name](request, asked)
+        except Exception as error:
+            self._fail(request.id, error)
+        else:
+            if response is not None:
+                response.id = request.id
+                self._answer(response)
 
     async def _let_others(self) -> None:
         """Let other users have their turn, and wait until the client has taken enough of its answers."""
         if self._unsynced:
             self._sync()
         await self._user.let_others()
+        while len(self._parted) >= MAX_PARTED:
+            await self._sent_part.future()
         await self._share.until_room()
         self._look_at_right()
 
@@ -345,12 +430,95 @@ class Session:
             await self._share.until_room()
             yield
 
+    # ---- requests in parts
+
+    def _take_part(self, request: pb.Request, part: pb.Upload) -> None:
+        upload = self._open_uploads.get(request.id)
+        if upload is None:
+            if request.id <= self._last_upload:
+                return  # it has failed, and its client will hear of it
+            for other in [each for each in self._open_uploads.values() if not each.is_whole]:
+                self._give_up(other)  # its client has
+            upload = self._begin_upload(request.id, part.verb)
+        try:
+            if sum(each.waiting for each in self._open_uploads.values()) > WINDOW_BYTES:
+                raise WireError(f"uploads are ahead of what was taken by more than {WINDOW_BYTES:,} bytes")
+            upload.add(part)
+        except Exception:
+            self._give_up(upload)
+            raise
+
+    def _begin_upload(self, request: int, verb: str) -> Upload:
+        self._last_upload = request
+        if verb not in NEEDS or verb in ("upload", "cancel"):
+            raise WireError(f"request {request} asks for nothing that this server knows")
+        needed = max(NEEDS[verb], Right.WRITE if verb == "commit" else Right.READ)
+        if self._right < needed:
+            raise self._denied(needed)
+
+        def told(taken: int) -> None:
+            self._answer(pb.Response(id=request, progress=taken), reads=False)
+
+        upload = self._open_uploads[request] = Upload(self._uploads, self._host.receive, request, verb, told)
+        upload.task = task = asyncio.create_task(self._finish_upload(upload))
+        self._uploading.add(task)
+        task.add_done_callback(self._uploading.discard)
+        task.add_done_callback(lambda _: upload.end())
+        return upload
+
+    async def _finish_upload(self, upload: Upload) -> None:
+        try:
+            request = await upload.arrived()
+        except Exception as error:
+            self._fail(upload.request, error)
+        else:
+            self._look_at_right()
+            self._arrived[upload.request] = upload.values
+            self._ask(request)
+            del self._arrived[upload.request]
+            if self._unsynced:
+                self._sync()
+        self._open_uploads.pop(upload.request, None)
+
+    def _give_up(self, upload: Upload) -> None:
+        """Nobody waits for what comes in parts."""
+        self._open_uploads.pop(upload.request, None)
+        assert upload.task is not None
+        upload.task.cancel()
+
+    def _values_of(self, request: pb.Request, writes: pb.Writes) -> Sequence[IncomingValue] | None:
+        """The large values of a request; None if it is to wait for them, or is the rest of one that has failed."""
+        values = self._arrived.get(request.id, ())
+        if values or not writes.uploaded:
+            return values
+        upload = self._open_uploads.get(request.id)
+        if upload is not None:
+            try:
+                upload.add_request(request)
+            except WireError:
+                self._give_up(upload)
+                raise
+        elif request.id > self._last_upload:
+            raise WireError(f"the large values of request {request.id} have not come")
+        return None
+
+    def _cancel(self, _: pb.Request, cancel: pb.Cancel) -> None:
+        upload = self._open_uploads.get(cancel.request)
+        if upload is not None:
+            self._give_up(upload)
+        for answer in [each for each in self._parted if each.id == cancel.request]:
+            self._drop(answer)
+
     # ---- reading
 
-    def _get(self, _: pb.Request, get: pb.Get) -> pb.Response:
+    def _get(self, request: pb.Request, get: pb.Get) -> pb.Response | None:
         if not get.key:
             check_key(get.key)
-        value = self._host.get(get.key, self._at_version(get.at) if get.HasField("at") else None)
+        at = self._at_version(get.at) if get.HasField("at") else None
+        value = self._host.get_in_parts(get.key, at, PART_BYTES)
+        if isinstance(value, OutgoingValue):
+            self._answer_value(pb.Response(id=request.id), value)
+            return None
         return pb.Response() if value is None else pb.Response(value=value)
 
     def _multi_get(self, _: pb.Request, asked: pb.MultiGet) -> pb.Response:
@@ -505,11 +673,14 @@ class Session:
     def _write(self, request: pb.Request, write: pb.Write) -> None:
         if not write.sequence:
             raise WireError("a write has no sequence number")
+        values = self._values_of(request, write.writes)
+        if values is None:
+            return
         if write.label:
             check_label(write.label)
         txn_id = TxnId(self._client, write.sequence)
         gsn, verdict = self._host.submit(
-            checked_writes(write.writes),
+            checked_writes(write.writes, values),
             label=write.label,
             conditions=conditions_from(write.conditions) if write.conditions else (),
             txn_id=txn_id,
@@ -540,25 +711,29 @@ class Session:
             if not self._turns.enter(begin.key, holder, in_turn):
                 self._in_line.add(begin.lease)
                 return None
-        return self._begun(begin, holder)
+        return self._begun(request.id, begin, holder)
 
     def _begin_in_turn(self, request: int, begin: pb.Begin, holder: object) -> None:
         self._in_line.discard(begin.lease)
         try:
-            response = self._begun(begin, holder)
+            response = self._begun(request, begin, holder)
         except Exception as error:
             self._fail(request, error)
         else:
-            response.id = request
-            self._answer(response)
+            if response is not None:
+                response.id = request
+                self._answer(response)
 
-    def _begun(self, begin: pb.Begin, holder: object) -> pb.Response:
+    def _begun(self, request: int, begin: pb.Begin, holder: object) -> pb.Response | None:
         try:
             version = self._host.begin(holder, read_only=begin.read_only)
-            value = self._host.get(begin.key, version) if begin.HasField("key") else None
+            value = self._host.get_in_parts(begin.key, version, PART_BYTES) if begin.HasField("key") else None
         except Exception:
             self._release(begin.lease)
             raise
+        if isinstance(value, OutgoingValue):
+            self._answer_value(pb.Response(id=request, version=version), value)
+            return None
         return pb.Response(version=version) if value is None else pb.Response(version=version, value=value)
 
     def _end(self, _: pb.Request, end: pb.End) -> None:
@@ -573,6 +748,9 @@ class Session:
             self._turns.leave(holder)
 
     def _commit(self, request: pb.Request, commit: pb.Commit) -> pb.Response | None:
+        values = self._values_of(request, commit.writes)
+        if values is None:
+            return None
         try:
             txn_id = TxnId(self._client, commit.sequence)
             if commit.incarnation not in (0, self._host.incarnation):
@@ -585,7 +763,7 @@ class Session:
             if commit.label:
                 check_label(commit.label)
             gsn, verdict = self._host.submit(
-                checked_writes(commit.writes),
+                checked_writes(commit.writes, values),
                 snapshot=self._at_version(commit.snapshot),
                 label=commit.label,
                 reads=list(commit.reads),

@@ -1,0 +1,60 @@
+"""Large values that enter and leave a database in parts, so that nothing of them is held in memory but a part."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import Final
+
+from logdb.log.contract import IncomingPayload
+from logdb.store.records import VALUE, Place
+from logdb.store.values import MisplacedValue
+
+PART_BYTES: Final = 512 << 10
+"""Of a value that leaves in parts."""
+
+
+class IncomingValue:
+    """A large value on its way into the log. `len()`: of the whole. `write` may be called in any one thread."""
+
+    def __init__(self, payload: IncomingPayload) -> None:
+        self.payload = payload
+        self._digest = hashlib.blake2b(digest_size=16)
+
+    def __len__(self) -> int:
+        return self.payload.length
+
+    @property
+    def digest(self) -> bytes:
+        """See `records.digest`."""
+        return self._digest.digest()
+
+    def write(self, data: bytes) -> None:
+        """Add the next bytes; the last ones are on the medium when it returns. Raises Unavailable, OSError."""
+        self._digest.update(data)
+        self.payload.write(data)
+
+    def discard(self) -> None:
+        """Give the value up, unless it was committed. Twice is harmless."""
+        self.payload.discard()
+
+
+class OutgoingValue:
+    """A large value that is read in parts, of a version that stays readable meanwhile. `length`: of the whole."""
+
+    def __init__(self, place: Place, record: tuple[int, int, Iterator[bytes]]) -> None:
+        tag, length, self._parts = record
+        if tag != VALUE or length != place.length:
+            raise MisplacedValue(f"record {place.gsn} does not hold the value that the map places there")
+        self.length = length
+        self._place = place
+
+    def parts(self) -> Iterator[bytes]:
+        """The bytes. Raises Corruption, MisplacedValue with the last ones, if they are not what they should be."""
+        digest, left = hashlib.blake2b(digest_size=16), self.length
+        for part in self._parts:
+            digest.update(part)
+            left -= len(part)
+            if not left and digest.digest() != self._place.digest:
+                raise MisplacedValue(f"record {self._place.gsn} does not hold the value that the map places there")
+            yield part
