@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import threading
 import time
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -12,6 +14,7 @@ from typing import Any
 import pytest
 
 import logdb
+from logdb.log import LocalLog
 from logdb.net import answers
 from logdb.net.limits import WireError
 from logdb.net.proto import database_pb2 as pb
@@ -158,6 +161,37 @@ def test_who_takes_no_answers_is_ended_when_others_need_room(
                 await raw.__aexit__(None, None, None)
         while served.server._sessions:
             await asyncio.sleep(0.01)
+        assert served.server._answers.bytes == 0
+
+    run(test())
+
+
+def test_what_a_stream_was_to_be_told_after_its_end_takes_no_room(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The acknowledgement of a write whose client has gone while it was synced."""
+    synced = threading.Event()
+    wait_durable = LocalLog.wait_durable
+
+    def waiting(self: LocalLog, gsn: int) -> None:
+        synced.wait(DEADLINE_S)
+        wait_durable(self, gsn)
+
+    async def test() -> None:
+        async with Raw(served.address, client=1) as raw:
+            await raw.ask(put(b"k", b"1", 1))  # the first sync is made in a thread; the server's loop goes on
+            served.host.acknowledgements._took_s = math.inf
+            monkeypatch.setattr(LocalLog, "wait_durable", waiting)
+            await raw.send(put(b"k", b"2", 2))
+            while served.host.host.coordinator.applied < 2:
+                await asyncio.sleep(0.001)
+        while served.server._sessions:
+            await asyncio.sleep(0.001)
+        synced.set()
+        async with Raw(served.address, client=2) as raw:
+            await raw.ask(put(b"k", b"3", 1))
+        while served.server._sessions:
+            await asyncio.sleep(0.001)
         assert served.server._answers.bytes == 0
 
     run(test())
