@@ -10,17 +10,22 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import logdb
 from benchmarks.ports import free_addresses
 from logdb.net.log_client import connect
 from logdb.net.parcels import Role
 from logdb.net.security.access import Right, add
-from tests.fuzz.running import fuzz_node, fuzz_single
+from logdb.net.security.certificates import Authority, hosts_of
+from logdb.net.security.nodes import Identity
+from tests.fuzz.running import fuzz_node, fuzz_single, listening, secured
 from tests.net.cluster_processes import Processes
 from tests.net.server_process import ServerProcess
 
 ROLES = {"single": "", "ordering": "o1", "storage": "s1", "aggregator": "a1", "mapping": "m1"}
+TOKENS_S = 1.5
+"""Servers look at the tokens file again within a second."""
 MOST_GROWTH_KIB = 700 << 10
 """What waits for clients may take 512 MiB; beyond that memory has gone."""
 
@@ -35,10 +40,15 @@ def show(role: str, sent: int) -> None:
     print(f"\r{role:<12}{sent:>9,}", end="", flush=True)
 
 
-def single(path: Path, count: int, seed: int) -> str:
+def single(path: Path, count: int, seed: int, *, tls: bool) -> str:
     """What is wrong, "" if nothing is."""
     tokens = [add(path / "tokens.toml", right.shown, right) for right in list(Right)[1:]]
-    server = ServerProcess(path / "db", "--tokens", str(path / "tokens.toml"))
+    options, ca = ["--tokens", str(path / "tokens.toml")], None
+    if tls:
+        pem = Authority(path / "certificates").server(["127.0.0.1"])
+        options += ["--certificate", str(pem), "--certificate-key", str(pem.with_suffix(".key"))]
+        ca = pem.with_name("ca.pem")
+    server = ServerProcess(path / "db", *options)
     pid = server.process.pid
 
     def alive() -> None:
@@ -47,22 +57,39 @@ def single(path: Path, count: int, seed: int) -> str:
 
     try:
         before = rss_kib(pid)
-        fuzzing = fuzz_single(server.address, [*tokens, "wrong"], count, seed, alive, lambda sent: show("single", sent))
-        asyncio.run(fuzzing)
-        with logdb.connect(server.address, token=tokens[-1], timeout=60) as db:
+        progress: Callable[[int], None] = lambda sent: show("single", sent)  # noqa: E731
+        asyncio.run(fuzz_single(server.address, [*tokens, "wrong"], count, seed, alive, progress, ca=ca))
+        with logdb.connect(server.address, token=tokens[-1], timeout=60, ca=ca) as db:
             db.put(b"alive", b"yes")
         return grown("single", before, pid)
     finally:
         server.close()
 
 
-def node(path: Path, role: str, count: int, seed: int) -> str:
+SPARE = ("s2", "a2", "m2")
+"""Over TLS the fuzzer has their certificates, and they do not run."""
+
+
+def secure(cluster: Processes) -> dict[str, Any]:
+    """Give the servers of a cluster certificates and tokens. Returns what an administrator connects with."""
+    tokens, authority = cluster.path / "tokens.toml", Authority(cluster.path)
+    for name, role in cluster.roles.items():
+        authority.server(hosts_of([cluster.addresses[name]]), Identity("test", role, name))
+    with cluster.config.open("a") as file:
+        file.write('[security]\nca = "ca.pem"\ncertificate = "{role}-{name}.pem"\nkey = "{role}-{name}.key"\n')
+        file.write('tokens = "tokens.toml"\n')
+    return {"ca": cluster.path / "ca.pem", "token": add(tokens, "operator", Right.ADMIN)}
+
+
+def node(path: Path, role: str, count: int, seed: int, *, tls: bool) -> str:
     """What is wrong, "" if nothing is."""
     addresses, name = free_addresses(), ROLES[role]
-    shape = {"ordering": 1, "storage": 1, "aggregators": 1, "mapping": 1, "failures": 0}
+    many = 2 if tls else 1
+    shape = {"ordering": 1, "storage": many, "aggregators": many, "mapping": many, "failures": 0}
     with Processes(path, policy="finalize-and-add", **shape) as cluster:
-        cluster.start(*cluster.roles)
-        with connect([cluster.addresses["o1"]]) as log:
+        shown = secure(cluster) if tls else {}
+        cluster.start(*[each for each in cluster.roles if each not in SPARE])
+        with connect([cluster.addresses["o1"]], **shown) as log:
             while not log.configuration().spares:
                 time.sleep(0.05)
             log.add_shard()
@@ -74,15 +101,26 @@ def node(path: Path, role: str, count: int, seed: int) -> str:
                     raise SystemExit(f"\n{each} has ended with {process.returncode}:\n{text}")
 
         pid = cluster.running[name].pid
-        with logdb.connect(cluster.addresses["o1"], timeout=60) as db:
+        with logdb.connect(cluster.addresses["o1"], timeout=60, **shown) as db:
             for number in range(20):
                 db.put(b"k%d" % number, b"v")
             before = rss_kib(pid)
             known = list(cluster.addresses.values())
-            listen: Callable[[], str] = lambda: next(addresses)  # noqa: E731
             progress: Callable[[int], None] = lambda sent: show(role, sent)  # noqa: E731
-            at = cluster.addresses[name]
-            asyncio.run(fuzz_node(at, Role(role), known, listen, count, seed, alive, progress))
+
+            async def fuzzed() -> None:
+                what = cluster.addresses[name], Role(role), known
+                if tls:
+                    tokens = [add(path / "tokens.toml", right.shown, right) for right in list(Right)[1:]]
+                    await asyncio.sleep(TOKENS_S)
+                    spare = {each: cluster.addresses[each] for each in SPARE}
+                    speakers = secured(path, [*tokens, "wrong"], spare)
+                    await fuzz_node(*what, speakers, count, seed, alive, progress)
+                else:
+                    async with listening(addresses) as speakers:
+                        await fuzz_node(*what, speakers, count, seed, alive, progress)
+
+            asyncio.run(fuzzed())
             db.put(b"alive", b"yes")
             assert db.get(b"alive") == b"yes"
         alive()
@@ -99,6 +137,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--messages", type=int, default=100_000, help="to each role (default: %(default)s)")
     parser.add_argument("--role", choices=ROLES, action="append", help="only this one; may be repeated")
+    parser.add_argument("--tls", action="store_true", help="servers with certificates; speakers with each right")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="default: random")
     options = parser.parse_args()
     print(f"seed {options.seed}", flush=True)
@@ -107,7 +146,10 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder)
             count, seed = options.messages, options.seed
-            wrong.append(single(path, count, seed) if role == "single" else node(path, role, count, seed))
+            if role == "single":
+                wrong.append(single(path, count, seed, tls=options.tls))
+            else:
+                wrong.append(node(path, role, count, seed, tls=options.tls))
     print(*filter(None, wrong), sep="\n", end="\n" if any(wrong) else "")
     return 1 if any(wrong) else 0
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, Final
-
-import grpc
 
 from logdb.cluster import messages as mapping
 from logdb.errors import LogDBError
@@ -17,7 +17,10 @@ from logdb.net import codec
 from logdb.net.parcels import EXCHANGE, VERSION, Hello, Role, pack
 from logdb.net.peers import BROKEN, OPTIONS, Peers, aio, shake_hands
 from logdb.net.proto import database_pb2 as pb
+from logdb.net.security.certificates import Authority, hosts_of
+from logdb.net.security.credentials import NONE, Credentials, credentials
 from logdb.net.security.needs import NEEDS
+from logdb.net.security.nodes import Identity
 from logdb.net.takes import ONLY_FROM, TAKES
 from tests.fuzz.making import Maker
 from tests.net.raw import Raw
@@ -28,6 +31,8 @@ ANSWER_S: Final = 60.0
 """A server that answers nothing for so long has been brought to a halt."""
 NOT_SENT: Final = {m.Change, mapping.Compact}
 """An administrator may change the cluster."""
+BELIEVED: Final = {m.Append}
+"""Who has a mapping server's certificate may write compactions: what they say is not looked at again."""
 Progress = Callable[[int], None]
 
 
@@ -47,11 +52,27 @@ async def _drain(call: Any) -> None:
             pass
 
 
-class Impostor:
-    """A node that listens at an address of its own, so that it is believed to be a server of some role."""
+class Outsider:
+    """A client, with what it shows."""
 
-    def __init__(self, address: str, role: Role) -> None:
-        self.address, self.role = address, role
+    def __init__(self, credentials: Credentials = NONE) -> None:
+        self.credentials = credentials
+
+    def hello(self) -> Hello:
+        """For one stream."""
+        return Hello(VERSION, "test", Role.CLIENT, f"client-{random.getrandbits(40)}")
+
+    def brings(self, role: Role) -> set[type]:
+        """The messages to try."""
+        return TAKES[role] & (set(NEEDS) - NOT_SENT)
+
+
+class Impostor:
+    """A server of some role that the others know, as they are shown its certificate, or by what answers at its address
+    if it is made to `listen`."""
+
+    def __init__(self, address: str, role: Role, credentials: Credentials = NONE) -> None:
+        self.address, self.role, self.credentials = address, role, credentials
         self.peers = Peers(Hello(VERSION, "test", role, address), TAKES[role])
 
     def hello(self) -> Hello:
@@ -60,76 +81,91 @@ class Impostor:
         self.peers._nonces = {nonce}
         return Hello(VERSION, "test", self.role, self.address, nonce=nonce)
 
+    def brings(self, role: Role) -> set[type]:
+        """The messages to try."""
+        return {kind for kind in TAKES[role] - BELIEVED if self.role in ONLY_FROM.get(kind, (self.role,))}
+
+
+@asynccontextmanager
+async def listening(addresses: Iterator[str]) -> AsyncIterator[list[Outsider | Impostor]]:
+    """Who may try what without certificates: clients, and servers of every role that are none of the cluster's."""
+    impostors = [Impostor(next(addresses), role) for role in (Role.STORAGE, Role.AGGREGATOR, Role.MAPPING)]
+    for impostor in impostors:
+        await impostor.peers.listen(impostor.address)
+    try:
+        yield [Outsider(), Outsider(), *impostors]
+    finally:
+        for impostor in impostors:
+            await impostor.peers.close()
+
+
+def secured(certificates: Path, tokens: Sequence[str], servers: Mapping[str, str]) -> list[Outsider | Impostor]:
+    """Who may try what over TLS: clients with each of these tokens, a certificate without a right, or nothing; and
+    servers of every role, by name and address, that have a certificate and do not run."""
+    authority = Authority(certificates)
+    ca, stranger = certificates / "ca.pem", authority.client("stranger")
+    speakers: list[Outsider | Impostor] = [Outsider(credentials(ca=ca, token=token)) for token in tokens]
+    speakers += [Outsider(credentials(ca=ca, certificate=stranger, certificate_key=stranger.with_suffix(".key")))]
+    speakers += [Outsider(credentials(ca=ca))]
+    roles = {"s": Role.STORAGE, "a": Role.AGGREGATOR, "m": Role.MAPPING}
+    for name, address in servers.items():
+        role = roles[name[0]]
+        pem = authority.server(hosts_of([address]), Identity("test", role.value, name))
+        shown = credentials(ca=ca, certificate=pem, certificate_key=pem.with_suffix(".key"))
+        speakers.append(Impostor(address, role, shown))
+    return speakers
+
 
 async def fuzz_node(
     address: str,
     role: Role,
     texts: list[str],
-    listen: Callable[[], str],
+    speakers: Sequence[Outsider | Impostor],
     count: int,
     seed: int,
     alive: Callable[[], None],
     progress: Progress = lambda sent: None,
 ) -> int:
-    """Send `count` messages to the server of a cluster, as clients and as servers of every role that are none of the
-    cluster's. `alive` raises when a server has ended. Returns how many reached it."""
+    """Send `count` messages to the server of a cluster, as each of the speakers. `alive` raises when a server has
+    ended. Returns how many reached it."""
     rng = random.Random(seed)
     maker = Maker(rng, texts)
-    impostors = [Impostor(listen(), other) for other in (Role.STORAGE, Role.AGGREGATOR, Role.MAPPING)]
-    for impostor in impostors:
-        await impostor.peers.listen(impostor.address)
     sent = 0
-    try:
-        while sent < count:
-            speaker = rng.choice([None, None, *impostors])
-            allowed = set(NEEDS) - NOT_SENT if speaker is None else TAKES[role]
-            kinds = sorted(
-                [
-                    kind
-                    for kind in TAKES[role] & allowed
-                    if speaker is None or speaker.role in ONLY_FROM.get(kind, (speaker.role,))
-                ],
-                key=lambda kind: kind.__name__,
-            ) or sorted(TAKES[role], key=lambda kind: kind.__name__)
-            hello = (
-                Hello(VERSION, "test", Role.CLIENT, f"client-{rng.getrandbits(40)}")
-                if speaker is None
-                else speaker.hello()
-            )
-            async with grpc.aio.insecure_channel(address, options=OPTIONS) as channel:
-                call: Any = channel.stream_stream(EXCHANGE)()
+    while sent < count:
+        speaker = rng.choice(speakers)
+        kinds = sorted(speaker.brings(role) or TAKES[role], key=lambda kind: kind.__name__)
+        hello = speaker.hello()
+        async with speaker.credentials.channel(address, OPTIONS) as channel:
+            call: Any = channel.stream_stream(EXCHANGE)(metadata=speaker.credentials.metadata)
+            try:
+                async with asyncio.timeout(ANSWER_S):
+                    await shake_hands(hello, call)
+            except TimeoutError:
+                raise AssertionError(f"{address} no longer answers after {sent} messages") from None
+            except (*BROKEN, LogDBError):
+                alive()
+                sent += 1
+                continue
+            reading = asyncio.create_task(_drain(call)) if rng.random() < 0.8 else None
+            for _ in range(rng.randrange(1, 60)):
+                messages = [maker.message(rng.choice(kinds)) for _ in range(rng.randrange(1, 8))]
                 try:
-                    async with asyncio.timeout(ANSWER_S):
-                        await shake_hands(hello, call)
-                except TimeoutError:
-                    raise AssertionError(f"{address} no longer answers after {sent} messages") from None
-                except (*BROKEN, LogDBError):
-                    alive()
-                    sent += 1
+                    parcels = pack(hello.address, address, messages)
+                except codec.WireError:
                     continue
-                reading = asyncio.create_task(_drain(call)) if rng.random() < 0.8 else None
-                for _ in range(rng.randrange(1, 60)):
-                    messages = [maker.message(rng.choice(kinds)) for _ in range(rng.randrange(1, 8))]
-                    try:
-                        parcels = pack(hello.address, address, messages)
-                    except codec.WireError:
-                        continue
-                    broken = False
-                    for data in parcels:
-                        data = maker.changed(data) if rng.random() < 0.1 else data
-                        broken = broken or not await _give(call, data)
-                    sent += len(messages)
-                    if broken:
-                        break
-                call.cancel()
-                if reading is not None:
-                    reading.cancel()
-                    await asyncio.gather(reading, return_exceptions=True)
-            alive()
-            progress(sent)
-    finally:
-        for impostor in impostors:
-            await impostor.peers.close()
+                broken = False
+                for data in parcels:
+                    data = maker.changed(data) if rng.random() < 0.1 else data
+                    broken = broken or not await _give(call, data)
+                sent += len(messages)
+                if broken:
+                    break
+            call.cancel()
+            if reading is not None:
+                reading.cancel()
+                await asyncio.gather(reading, return_exceptions=True)
+        alive()
+        progress(sent)
     return sent
 
 
@@ -140,13 +176,14 @@ async def fuzz_single(
     seed: int,
     alive: Callable[[], None],
     progress: Progress = lambda sent: None,
+    ca: Path | None = None,
 ) -> int:
-    """The same to the server of one directory, with the rights of these tokens."""
+    """The same to the server of one directory, with the rights of these tokens; over TLS if a CA is given."""
     rng = random.Random(seed)
     maker = Maker(rng, ())
     sent = 0
     while sent < count:
-        async with Raw(address, rng.choice(tokens), client=rng.choice([1, 2, 77, (1 << 64) - 1])) as raw:
+        async with Raw(address, rng.choice(tokens), client=rng.choice([1, 2, 77, (1 << 64) - 1]), ca=ca) as raw:
             reading = asyncio.create_task(_drain(raw.stream)) if rng.random() < 0.8 else None
             for _ in range(rng.randrange(1, 60)):
                 requests = [maker.request() for _ in range(rng.randrange(1, 40))]

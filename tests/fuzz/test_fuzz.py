@@ -14,10 +14,12 @@ from benchmarks.ports import free_addresses
 from logdb.net import peers
 from logdb.net.loops import in_shared_loop
 from logdb.net.security.access import Right, add
+from logdb.net.security.certificates import Authority
 from logdb.net.security.gate import Gate, Security
 from logdb.net.server import Server
-from tests.fuzz.running import fuzz_node, fuzz_single
+from tests.fuzz.running import fuzz_node, fuzz_single, listening, secured
 from tests.net.clusters import Cluster
+from tests.net.security.secured import SecureCluster
 from tests.net.serving import Served
 
 MESSAGES = 3_000
@@ -35,15 +37,44 @@ def test_no_message_ends_a_server_of_a_cluster(tmp_path: Path, name: str) -> Non
                 db.put(b"k%d" % number, b"v")
             config = cluster.configs[name]
             texts = [each.address for each in cluster.configs.values()]
-            fuzzing = fuzz_node(
-                config.address, config.role, texts, lambda: next(addresses), MESSAGES, SEED, cluster.check
-            )
-            assert in_shared_loop(fuzzing) >= MESSAGES
+
+            async def fuzzed() -> int:
+                async with listening(addresses) as speakers:
+                    return await fuzz_node(config.address, config.role, texts, speakers, MESSAGES, SEED, cluster.check)
+
+            assert in_shared_loop(fuzzed()) >= MESSAGES
             server = cluster.servers[name]
             assert isinstance(server, Server)
             assert server.peers is not None
             assert server.peers.refusals.count
             assert db.get(b"k7") == b"v"
+            db.put(b"k7", b"2")
+            assert db.get(b"k7") == b"2"
+        cluster.check()
+    finally:
+        cluster.close()
+
+
+@pytest.mark.parametrize("name", ["o1", "s1", "a1", "m1"])
+def test_no_message_ends_a_server_whoever_brings_it(tmp_path: Path, name: str) -> None:
+    """Over TLS: with each right and none, and as servers of the cluster that do not run."""
+    cluster = SecureCluster(tmp_path, storage=2, aggregators=2, mapping=2)
+    spare = {each: cluster.configs.pop(each) for each in ("s2", "a2", "m2")}
+    cluster.start(1)
+    try:
+        tokens = cluster.tokens
+        with logdb.connect(cluster.ordering, **cluster.shown(tokens.admin)) as db:
+            for number in range(20):
+                db.put(b"k%d" % number, b"v")
+            config = cluster.configs[name]
+            speakers = secured(
+                cluster.certificates,
+                [tokens.read, tokens.write, tokens.admin, "wrong"],
+                {each: config.address for each, config in spare.items()},
+            )
+            texts = [each.address for each in cluster.configs.values()]
+            fuzzing = fuzz_node(config.address, config.role, texts, speakers, MESSAGES, SEED, cluster.check)
+            assert in_shared_loop(fuzzing) >= MESSAGES
             db.put(b"k7", b"2")
             assert db.get(b"k7") == b"2"
         cluster.check()
@@ -66,19 +97,27 @@ def fuzz_mapping_server(path: Path, seed: int) -> None:
     addresses = free_addresses()
     try:
         config = cluster.configs["m1"]
-        fuzzing = fuzz_node(config.address, config.role, [], lambda: next(addresses), MESSAGES, seed, cluster.check)
-        in_shared_loop(fuzzing)
+
+        async def fuzzed() -> None:
+            async with listening(addresses) as speakers:
+                await fuzz_node(config.address, config.role, [], speakers, MESSAGES, seed, cluster.check)
+
+        in_shared_loop(fuzzed())
     finally:
         with contextlib.suppress(Exception):  # of the server that has ended
             cluster.close()
 
 
-def test_no_message_ends_a_single_server(tmp_path: Path) -> None:
+@pytest.mark.parametrize("tls", [False, True], ids=["in the clear", "over TLS"])
+def test_no_message_ends_a_single_server(tmp_path: Path, tls: bool) -> None:
     tokens = [add(tmp_path / "tokens.toml", right.shown, right) for right in list(Right)[1:]]
-    served = Served(tmp_path / "db", Gate(Security(tokens=tmp_path / "tokens.toml")))
+    pem = Authority(tmp_path / "certificates").server(["127.0.0.1"]) if tls else None
+    key = pem.with_suffix(".key") if pem else None
+    ca = pem.with_name("ca.pem") if pem else None
+    served = Served(tmp_path / "db", Gate(Security(certificate=pem, key=key, tokens=tmp_path / "tokens.toml")))
     try:
-        asyncio.run(fuzz_single(served.address, [*tokens, "wrong"], MESSAGES, SEED, lambda: None))
-        with logdb.connect(served.address, token=tokens[-1]) as db:
+        asyncio.run(fuzz_single(served.address, [*tokens, "wrong"], MESSAGES, SEED, lambda: None, ca=ca))
+        with logdb.connect(served.address, token=tokens[-1], ca=ca) as db:
             db.put(b"k7", b"2")
             assert db.get(b"k7") == b"2"
         deadline = time.monotonic() + 60

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import grpc
-
 from logdb.net.proto import database_pb2 as pb
-from logdb.net.security.credentials import AUTHORIZATION, BEARER
+from logdb.net.security.credentials import credentials
 from logdb.net.service.codec import MESSAGE_OPTIONS, METHOD, PROTOCOL
 
 
 class Raw:
     """`async with Raw(address) as raw`: after the handshake."""
 
-    def __init__(self, address: str, token: str = "", client: int = 77) -> None:
-        options = [*MESSAGE_OPTIONS, ("grpc.use_local_subchannel_pool", 1)]
-        self._channel: Any = grpc.aio.insecure_channel(address, options)
-        metadata = ((AUTHORIZATION, BEARER + token),) if token else ()
-        self.stream: Any = self._channel.stream_stream(METHOD)(metadata=metadata)
+    def __init__(self, address: str, token: str = "", client: int = 77, ca: Path | None = None) -> None:
+        shown = credentials(ca=ca, token=token or None)
+        self._channel = shown.channel(address, [*MESSAGE_OPTIONS, ("grpc.use_local_subchannel_pool", 1)])
+        self.stream: Any = self._channel.stream_stream(METHOD)(metadata=shown.metadata)
         self._parts: dict[int, bytes] = {}
         self._hello = pb.Hello(protocol=PROTOCOL, release="test", client=client, timeout_ms=1_000)
 
