@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from logdb import aio
-from logdb.cluster import committing, mapping_server, messages, replica
+from logdb.cluster import answering, calls, committing, mapping_server, messages, replica
 from logdb.cluster.asking import Asking
 from logdb.cluster.cleaning import encode_ending
 from logdb.cluster.committing import Commits, Committing
@@ -25,6 +25,7 @@ from logdb.log.contract import Batch
 from logdb.log.scalog import calls as log
 from logdb.net.checkpoints import Checkpoints
 from logdb.net.first_reads import FirstReader
+from logdb.net.multi_scans import RangePages
 from logdb.store.mapping import KeyMap
 from logdb.store.overlay import Overlay
 from logdb.store.records import COMMIT, ENDING, Commit, Decision, Place, TxnId, decode_commit
@@ -416,3 +417,25 @@ def tell_a_shard_without_the_rows_of_others(right: Any, summarizer: Summarizer, 
 def tell_a_shard_that_all_was_applied(right: Any, summarizer: Summarizer, summary: Any) -> Any:
     """What was refused is rare."""
     return right(summarizer, summary._replace(aborted=()))
+
+
+# ---- several ranges in one question
+
+
+@planted(answering, "_multi_rows", seed=7)
+def read_later_ranges_as_of_now(right: Any, one: Replica, asked: messages.MultiScan, at: int, most: int) -> Any:
+    """Each is right by itself."""
+    found, now = right(one, asked, at, most), right(one, asked, one.applied, most)
+    return messages.MultiRows((*found.ranges[:1], *now.ranges[1:]))
+
+
+@planted(Readings, "_multi_scan", seed=7)
+def read_each_page_of_ranges_as_of_now(right: Any, readings: Readings, reading: Any, request: calls.MultiScan) -> None:
+    """A session is good enough."""
+    right(readings, reading, request._replace(consistency=Consistency.SESSION, version=0))
+
+
+@planted(RangePages, "take", seed=3)
+def forget_what_a_page_left_over(right: Any, pages: RangePages, found: Any) -> None:
+    """Ranges are short."""
+    right(pages, [(rows, False) for rows, _ in found])
