@@ -48,7 +48,8 @@ class Phase:
         self._rounds = 0
         self.batches: list[tuple[float, float]] = []
         self._written, self._begun = written_bytes(path), time.perf_counter()
-        self._told = -TELL_S
+        self._told = self._begun
+        tell("progress", phase=name, done=0, of=rows)
 
     def wrote(self, begun: float) -> None:
         """After each batch; `begun` is when it began."""

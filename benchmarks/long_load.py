@@ -223,7 +223,8 @@ def load(root: Path, engine: str, keys: int, order: str, passes: int, progress: 
             for line in process.stdout:
                 told = json.loads(line)
                 if told["event"] == "progress":
-                    progress(f"{engine}, {keys:,} keys, {order}: {told['phase']} {told['done']:,} of {told['of']:,}")
+                    of = f" {told['done']:,} of {told['of']:,}" if told["of"] else ""
+                    progress(f"{engine}, {keys:,} keys, {order}: {told['phase']}{of}")
                 elif told["event"] == "phase":
                     phases[told["name"]] = _phase(told)
                 elif told["event"] == "opened":
