@@ -423,6 +423,7 @@ def plot(loads: Sequence[Load], file: Path) -> None:
     longest.set_yscale("log")
     rates.set_ylim(bottom=0)
     held.set_yscale("log")
+    held.set_ylim(bottom=10)
     figure.suptitle(f"{loads[0].keys:,} keys, {loads[0].order}")
     figure.savefig(file, dpi=100)
     plt.close(figure)
