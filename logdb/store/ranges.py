@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, NoReturn
 
 from logdb.errors import KeyTooLarge
 from logdb.store.arguments import check_flag, listed
@@ -18,24 +18,36 @@ def key_range(
     start: bytes | None, end: bytes | None, prefix: bytes | None, limit: int | None, reverse: bool = False
 ) -> tuple[bytes | None, bytes | None]:
     """[start, end) of the keys that are meant; None: no bound. Raises TypeError, ValueError, KeyTooLarge."""
-    check_flag("reverse", reverse)
-    for name, bound in (("start", start), ("end", end), ("prefix", prefix)):
-        if bound is not None and type(bound) is not bytes:
-            raise TypeError(f"{name} must be bytes, not {type(bound).__name__}")
-        if bound is not None and len(bound) > MAX_BOUND_BYTES:
-            raise KeyTooLarge(len(bound), MAX_BOUND_BYTES, f", as the {name} of a range,")
-    if limit is not None and (type(limit) is not int or limit < 0):
-        raise ValueError(f"limit must be a whole number from 0 on, not {limit!r}")
-    if limit is not None and limit > MAX_LIMIT:
-        raise ValueError(f"limit must be less than 2^63, not {limit:,}; leave it out to get all rows")
+    if reverse is not False:
+        check_flag("reverse", reverse)
+    if start is not None and (start.__class__ is not bytes or len(start) > MAX_BOUND_BYTES):
+        _refuse_bound("start", start)
+    if end is not None and (end.__class__ is not bytes or len(end) > MAX_BOUND_BYTES):
+        _refuse_bound("end", end)
+    if limit is not None and (limit.__class__ is not int or not 0 <= limit <= MAX_LIMIT):
+        _refuse_limit(limit)
     if prefix is None:
         return start, end
+    if prefix.__class__ is not bytes or len(prefix) > MAX_BOUND_BYTES:
+        _refuse_bound("prefix", prefix)
     if start is not None or end is not None:
         raise ValueError("give a prefix, or a start and an end, but not both")
     if prefix == b"":
         return None, None
     check_key(prefix)
     return prefix, after_prefix(prefix)
+
+
+def _refuse_bound(name: str, bound: bytes) -> NoReturn:
+    if type(bound) is not bytes:
+        raise TypeError(f"{name} must be bytes, not {type(bound).__name__}")
+    raise KeyTooLarge(len(bound), MAX_BOUND_BYTES, f", as the {name} of a range,")
+
+
+def _refuse_limit(limit: int) -> NoReturn:
+    if type(limit) is not int or limit < 0:
+        raise ValueError(f"limit must be a whole number from 0 on, not {limit!r}")
+    raise ValueError(f"limit must be less than 2^63, not {limit:,}; leave it out to get all rows")
 
 
 class ScanRange(NamedTuple):
