@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from benchmarks import fresh, large_transactions, long_load, map_designs, mixed, report, scalog
+from benchmarks import fresh, large_transactions, long_load, map_designs, mixed, report, scalog, verification
 from benchmarks.rounds import FULL, QUICK, interleaved
 from benchmarks.telling import telling
 from benchmarks.workloads import WORKLOADS, Stage
@@ -103,6 +103,22 @@ def large_transactions_run(keys: int, rounds: int, as_json: bool, scratch: Path 
     else:
         terminal = Console()
         terminal.print(large_transactions.table(found, keys), width=terminal.width if terminal.is_terminal else 120)
+
+
+@main.command("verification")
+@click.option("--keys", type=click.IntRange(min=100), default=1_000_000, show_default=True)
+@click.option("--rounds", type=click.IntRange(min=1), default=verification.ROUNDS, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print the seconds of each round as JSON.")
+@click.option("--dir", "scratch", type=click.Path(path_type=Path), help="Where to put the database (on a real disk).")
+def verification_run(keys: int, rounds: int, as_json: bool, scratch: Path | None) -> None:
+    """`verify` and `audit` of a database whose keys were overwritten twice, against a plain read of its files."""
+    with tempfile.TemporaryDirectory(dir=scratch) as directory, telling(Console(stderr=True)) as tell:
+        found = verification.measure(Path(directory), keys, rounds, tell)
+    if as_json:
+        click.echo(json.dumps(found._asdict()))
+    else:
+        terminal = Console()
+        terminal.print(verification.table(found), width=terminal.width if terminal.is_terminal else 120)
 
 
 @main.command("scalog")

@@ -154,18 +154,12 @@ class Coordinator:
         assert gsn >= self.applied, f"TXN-1: {gsn} after {self.applied}"
         self.applied = gsn
 
-    def replay(
-        self, records: Iterable[LogRecord], on_verdict: Callable[[LogRecord, Commit, Verdict], None] | None = None
-    ) -> None:
-        """Deliver records as the log has them; `on_verdict` hears of each commit."""
+    def replay(self, records: Iterable[LogRecord]) -> None:
+        """Deliver records as the log has them."""
         deliver = self.deliver
-        for record in records:
-            gsn, _, tag, payload = record
+        for gsn, _, tag, payload in records:
             if tag == COMMIT:
-                commit = decode_commit(payload)
-                verdict = deliver(gsn, commit)
-                if on_verdict is not None:
-                    on_verdict(record, commit, verdict)
+                deliver(gsn, decode_commit(payload))
             else:
                 self.deliver_other(gsn, tag, payload)
 

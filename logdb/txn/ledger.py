@@ -128,6 +128,19 @@ class Ledger:
         session.add(sequence, gsn)
         return True
 
+    def used_again(self, client: int, sequence: int, gsn: int, count: int) -> list[int]:
+        """As `is_new` of `count` transactions whose numbers and GSNs follow each other: the GSNs of the others."""
+        again = []
+        for ahead in range(count):
+            session = self.sessions.get(client)
+            if session is not None and (session.next_sequence, session.next_gsn) == (sequence + ahead, gsn + ahead):
+                session.next_sequence, session.next_gsn = sequence + count, gsn + count
+                session.last = sequence + count - 1
+                break
+            if not self.is_new(client, sequence + ahead, gsn + ahead):
+                again.append(gsn + ahead)
+        return again
+
     def find(self, client: int, sequence: int) -> int | None:
         """The GSN of the transaction's commit record, None if the log retains none."""
         session = self.sessions.get(client)

@@ -223,3 +223,13 @@ def test_large_transactions_are_measured_with_every_peer() -> None:
             "random": 1,
             "scanning": int(name != "rocksdict"),
         }
+
+
+def test_verification_is_measured() -> None:
+    done = CliRunner().invoke(
+        main, ["verification", "--keys", "1000", "--rounds", "1", "--json"], catch_exceptions=False
+    )
+    assert done.exit_code == 0, done.output
+    measured = json.loads(done.stdout)
+    assert measured["rows"] == 3_000
+    assert all(len(measured[what]) == 1 for what in ("plain_log", "plain", "log_only", "verify", "audit"))

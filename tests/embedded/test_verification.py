@@ -11,7 +11,6 @@ import pytest
 
 import logdb
 from logdb.embedded.directory import IDENTITY
-from logdb.embedded.verification import check_checkpoint
 from logdb.inspection import audit, verify
 from logdb.store.records import DECISION, Decision, encode_decision
 
@@ -194,11 +193,11 @@ def test_settled_outcomes_of_any_sequence_number_are_no_damage(tmp_path: Path) -
                     assert db.outcome(f"{client:016x}-{sequence}", settle=True).status is not logdb.Status.NOT_FOUND
                     db.put(b"k", b"%d" % sequence)
                 db.checkpoint()
-            assert check_checkpoint(path)[1] == [], (client, sequences)
+            assert verify(path).damage == [], (client, sequences)
             with logdb.open(path) as db:
                 db.compact()
                 db.checkpoint()
-            assert check_checkpoint(path)[1] == [], (client, sequences)
+            assert verify(path).damage == [], (client, sequences)
             shutil.rmtree(path)
 
 

@@ -16,6 +16,7 @@ from tests.log.small_logs import (
     append,
     assert_goes_on,
     assert_prefix,
+    damage_of,
     opened,
     payload_of,
     records,
@@ -145,7 +146,7 @@ def found_damage(path: Path, good: list[LogRecord]) -> list[Corruption]:
         log = opened(path, writable=False, disk=FaultyDisk())
     except Corruption as damage:
         return [damage]
-    named = [damage for _, damage in log.store.check() if damage is not None]
+    named = damage_of(log)
     for lsn in range(1, len(good) + 1):
         try:
             assert log.read_record(lsn, 0, timeout=0) == good[lsn - 1]
@@ -275,7 +276,7 @@ def test_a_log_without_its_watermark(fresh: Fresh) -> None:
     for left in (b"", image["durable"][:9]):
         path = materialize(image | {"durable": left}, fresh())
         log = opened(path, writable=False, disk=FaultyDisk())
-        assert [damage.path for _, damage in log.store.check() if damage] == [str(path / "durable")]
+        assert [damage.path for damage in damage_of(log)] == [str(path / "durable")]
         log.close()
         log = opened(path, disk=FaultyDisk())
         assert_prefix(log, 30, 30)

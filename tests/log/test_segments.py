@@ -17,7 +17,7 @@ from logdb.log.segments import Disk
 from logdb.log.segments import segment as segment_module
 from logdb.log.segments.segment import Segment
 from tests.log.faulty_disk import FaultyDisk, contents
-from tests.log.small_logs import TAG, append, assert_prefix, opened, payload_of, records, segment_files
+from tests.log.small_logs import TAG, append, assert_prefix, damage_of, opened, payload_of, records, segment_files
 
 Fresh = Callable[[], Path]
 
@@ -120,7 +120,7 @@ def test_an_index_of_another_segment(fresh: Fresh) -> None:
     first, second, _ = sorted(path.glob("*.idx"))
     first.write_bytes(image[second.name])
     log = opened(path, writable=False, disk=FaultyDisk())
-    assert [damage.path for _, damage in log.store.check() if damage] == [str(first)]
+    assert [damage.path for damage in damage_of(log)] == [str(first)]
     assert len(records(log)) == 60
     log.close()
     opened(path, disk=FaultyDisk()).close()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from logdb.log import MemoryLog
 from logdb.store import conditions
 from logdb.store.mapping import KeyMap
-from logdb.store.records import COMMIT, Commit, Place, TxnId, encode_commit
+from logdb.store.records import COMMIT, Commit, Place, TxnId, decode_commit, encode_commit
 from logdb.store.values import Values
 from logdb.txn.coordinator import Coordinator, Status
 from logdb.txn.transaction import ReadSet
@@ -63,9 +63,9 @@ def test_decisions_follow_from_the_log_and_nothing_else(history: list[Commit]) -
             after.update({key: (gsn, value) for key, value in commit.writes.items()})
         states.append(after)
     assert [key for key in states[-1] if one.map.version(key, len(history)) != states[-1][key][0]] == []
-    again, replayed = coordinator(log), []
-    again.replay(log.scan(1, len(history) + 1), lambda record, commit, verdict: replayed.append(verdict))
-    assert replayed == verdicts
+    again = coordinator(log)
+    records = log.scan(1, len(history) + 1)
+    assert [again.deliver(record.lsn, decode_commit(record.payload)) for record in records] == verdicts
     told = coordinator(log)
     told.foresee([one.undeclared()])
     told.replay(log.scan(1, len(history) + 1))

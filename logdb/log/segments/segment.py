@@ -42,6 +42,7 @@ from logdb.log.segments.incoming import Incoming
 STORE_SUFFIX = ".log"
 INDEX_SUFFIX = ".idx"
 ALLOCATE_BYTES = 16 << 20
+CHECK_BYTES = 1 << 20
 WRITE_BYTES = 1 << 20
 """What is longer is written as it is, not copied to be written together with what is before and after it."""
 
@@ -125,9 +126,12 @@ class Segment:
     @classmethod
     def open(cls, path: Path, log_id: bytes, disk: Disk, *, writable: bool, least_bytes: int = MAX_OFFSET) -> Segment:
         """An existing segment with the records that its index vouches for; `walk` finds the others."""
-        base = int(path.stem)
-        fd = disk.open(path, writable=writable)
-        segment = cls(path, base, log_id, fd, disk, least_bytes=least_bytes)
+        return cls.of(disk.open(path, writable=writable), path, log_id, disk, least_bytes=least_bytes)
+
+    @classmethod
+    def of(cls, fd: int, path: Path, log_id: bytes, disk: Disk, *, least_bytes: int = MAX_OFFSET) -> Segment:
+        """As `open`, of a file that is open: its name may be gone."""
+        segment = cls(path, int(path.stem), log_id, fd, disk, least_bytes=least_bytes)
         try:
             segment._check_header()
             segment._load_index()
@@ -256,6 +260,28 @@ class Segment:
             yield record
             offset += FRAME_BYTES + len(record.payload)
 
+    def check(self, end: int) -> Iterator[tuple[int, LogRecord | Corruption]]:
+        """(bytes, what they hold) of every frame before record `end`, in order; first what is wrong with the index."""
+        if self.damaged_index is not None:
+            yield 0, self.damaged_index
+        offsets, salt, position, stop = self.offsets, self._salt, 0, min(len(self.offsets), end - self.base)
+        while position < stop:
+            first, lsn = offsets[position], self.base + position
+            data, following = self.frames(lsn, self.base + stop, CHECK_BYTES)
+            limits = [*offsets[position + 1 : following - self.base], first + len(data)]
+            at = 0
+            for limit in limits:
+                limit -= first
+                found = read_frame(data, at, limit, lsn, salt)
+                if found is None or at + FRAME_BYTES + len(found.payload) != limit:
+                    what = f"record {lsn} does not match its checksum"
+                    yield limit - at, Corruption(self.path, first + at, what)
+                else:
+                    yield limit - at, found
+                at = limit
+                lsn += 1
+            position = following - self.base
+
     def frames(self, first: int, end: int, most_bytes: int) -> tuple[bytes, int]:
         """(the frames of records `first` to `next` - 1 as they stand there, not checked; `next`): about so many bytes,
         one record at least."""
@@ -281,6 +307,10 @@ class Segment:
             self.length = offset + FRAME_BYTES + len(record.payload)
             if end is not None and self.end >= end:
                 return
+
+    def fileno(self) -> int:
+        """The descriptor of the store file."""
+        return self._fd
 
     def contents(self) -> mmap.mmap:
         """The whole file as it is now."""

@@ -36,7 +36,6 @@ from logdb.log.segments.format import (
     frame_head,
     holds_frame,
     incoming_head,
-    read_frame,
     salt_of,
     store_header,
 )
@@ -571,25 +570,16 @@ class SegmentStore:
 
     # ---- checking
 
-    def check(self) -> Iterator[tuple[int, Corruption | None]]:
-        """Check every byte on disk: (bytes checked since the last item, the damage found there or None)."""
-        if not self._watermark.is_whole:
-            yield 16, Corruption(self._directory / FILE_NAME, 0, "the watermark does not match its complement")
-        for segment in self._segments:
-            if segment.damaged_index is not None:
-                yield 0, segment.damaged_index
-            data, offset = segment.contents(), segment.offsets[0] if segment.offsets else segment.length
-            for position, start in enumerate(segment.offsets):
-                lsn = segment.base + position
-                if lsn >= self.durable_end:
-                    break
-                limit = segment.offsets[position + 1] if position + 1 < len(segment.offsets) else segment.length
-                record = read_frame(data, start, limit, lsn, self._salt)
-                if start != offset or record is None or start + FRAME_BYTES + len(record.payload) != limit:
-                    yield limit - start, Corruption(segment.path, start, f"record {lsn} does not match its checksum")
-                else:
-                    yield limit - start, None
-                offset = limit
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """The segments there are now, oldest first."""
+        return self._segments
+
+    def damaged_watermark(self) -> Corruption | None:
+        """What is wrong with the watermark, if anything is."""
+        if self._watermark.is_whole:
+            return None
+        return Corruption(self._directory / FILE_NAME, 0, "the watermark does not match its complement")
 
     def check_invariants(self) -> None:
         """SEG-1, SEG-2 and the order of offsets; for tests and simulations."""

@@ -1,0 +1,98 @@
+"""What is said of each key, in files by partition of the keys: what does not fit into memory is taken in parts.
+
+The files are those of one examination and one version of Python (`marshal`), in a directory that goes with it.
+"""
+
+from __future__ import annotations
+
+import marshal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from google_crc32c import value
+
+from logdb.store.records import Place, Value
+
+PARTITION_BYTES: Final = 16 << 20
+"""Of log and map, for each partition; it takes about four times as much in memory."""
+MOST_PARTITIONS: Final = 4_096
+KEPT_BYTES: Final = 16 << 20
+ITEM_BYTES: Final = 100
+"""What an item takes in memory beside its key and value."""
+
+Plain = bytes | None | tuple[int, int, bytes]
+"""A value, or (shard, length, digest) of a large one."""
+Written = tuple[bytes, int, Plain]
+"""key, version, value."""
+Read = tuple[bytes, int, int]
+"""key, snapshot, the GSN of the commit that has read it."""
+Tested = tuple[bytes, int, int, Any]
+"""key, the GSN of the commit that tests it, operator, operand."""
+Found = tuple[bytes, list[tuple[int, int, Plain]]]
+"""key, and of each version that the map has: itself, its kind, its value."""
+
+
+class Part(NamedTuple):
+    """What is said of the keys of one partition, in no order."""
+
+    written: list[Written]
+    read: list[Read]
+    tested: list[Tested]
+    found: list[Found]
+
+
+def partitions_for(size: int) -> int:
+    """In how many partitions to take so many bytes."""
+    return min(MOST_PARTITIONS, 1 + size // PARTITION_BYTES)
+
+
+def plain(value: Value) -> Plain:
+    """A value without the place where it stands."""
+    return (value.shard, value.length, value.digest) if isinstance(value, Place) else value
+
+
+def placed(plain: Plain) -> Value:
+    """The inverse of `plain`, somewhere."""
+    return Place(0, *plain) if isinstance(plain, tuple) else plain
+
+
+class Spill:
+    """Takes items, keeps some of them, and writes those into the files of their partitions. `name`: of this writer."""
+
+    def __init__(self, directory: Path, name: str, partitions: int) -> None:
+        self._directory, self._name, self._partitions = directory, name, partitions
+        self._size = 0
+        self._parts = [Part([], [], [], []) for _ in range(partitions)]
+
+    def of(self, key: bytes) -> Part:
+        """Where to put what is said of a key."""
+        crc: int = value(key)
+        return self._parts[crc % self._partitions]
+
+    def took(self, items: int, size: int) -> None:
+        """So many items came, with so many bytes of keys and values."""
+        self._size += items * ITEM_BYTES + size
+        if self._size >= KEPT_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write all that is kept."""
+        for partition, part in enumerate(self._parts):
+            if any(part):
+                raw = marshal.dumps(tuple(part), 2)
+                with (self._directory / f"{partition}-{self._name}").open("ab") as file:
+                    file.write(len(raw).to_bytes(8))
+                    file.write(raw)
+                for items in part:
+                    items.clear()
+        self._size = 0
+
+
+def spilled(directory: Path, partition: int) -> Iterator[Part]:
+    """All that was written of a partition, whoever wrote it."""
+    for path in directory.glob(f"{partition}-*"):
+        with path.open("rb") as file:
+            while size := int.from_bytes(file.read(8)):
+                yield Part(*marshal.loads(file.read(size)))
+        path.unlink()
