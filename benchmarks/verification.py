@@ -24,7 +24,7 @@ ROUNDS: Final = 3
 
 
 class Measured(NamedTuple):
-    """Bytes of log and map, rows written, seconds of each round, and the most memory of any process, in bytes."""
+    """Bytes of log and map, rows written, seconds of each round, and the most memory of any worker, in bytes."""
 
     log_bytes: int
     map_bytes: int
@@ -59,8 +59,7 @@ def measure(root: Path, keys: int, rounds: int, tell: Callable[[str], None]) -> 
         (root / "map").rename(path / "map")
         found.verify.append(took(lambda: verify(path)))
         found.audit.append(took(lambda: audit(path)))
-    usages = [resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return found._replace(peak_bytes=1024 * max(usages))
+    return found._replace(peak_bytes=1024 * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 
 
 def files_of(directory: Path) -> list[Path]:
@@ -91,7 +90,7 @@ def table(found: Measured) -> Table:
     """Medians."""
     shown = Table(
         title=f"{found.rows:,} rows, {found.log_bytes / 1e6:,.0f} MB of log, {found.map_bytes / 1e6:,.0f} MB of map; "
-        f"no process took more than {found.peak_bytes >> 20} MiB"
+        f"no worker took more than {found.peak_bytes >> 20} MiB"
     )
     for heading in ("", "seconds", "MB/s", "rows/s", "share of a plain read's speed"):
         shown.add_column(heading, justify="left" if not heading else "right")
