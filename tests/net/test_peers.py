@@ -13,6 +13,7 @@ import pytest
 from benchmarks.ports import free_addresses
 from logdb.errors import AccessDenied, Unavailable
 from logdb.log.scalog.messages import AskTail, AskView, Replicate
+from logdb.net import answers
 from logdb.net import peers as peers_module
 from logdb.net.parcels import EXCHANGE, VERSION, Hello, Refusal, Role, pack, pack_hello, unpack
 from logdb.net.peers import Peers, Refused, shake_hands
@@ -89,6 +90,30 @@ def test_a_client_is_answered_on_its_stream_and_forgotten_with_it() -> None:
         assert client.got == [(server.address, AskView(2))]
         await client.close()
         await until(lambda: not server.peers._peers)
+        await server.close()
+
+    run(test())
+
+
+def test_clients_of_one_address_share_their_limits() -> None:
+    async def test() -> None:
+        server = await Node(next(free_addresses())).listen()
+        clients = [Node(f"client-{number}", Role.CLIENT, cluster="") for number in (1, 2)]
+        for client in clients:
+            client.peers.send(server.address, AskView(1))
+        await until(lambda: len(server.got) == 2)
+        one, two = [server.peers._peers[client.address].share for client in clients]
+        assert one.user is two.user
+        much = 2 * answers.USER_STREAMS * answers.STREAM_BYTES
+        one.add(much)
+        assert not two.has_room()
+        clients[1].peers.send(server.address, AskView(2))
+        one.remove(much)
+        assert two.has_room()
+        await until(lambda: len(server.got) == 3)
+        for client in clients:
+            await client.close()
+        await until(lambda: not server.peers._to_clients._users)
         await server.close()
 
     run(test())
