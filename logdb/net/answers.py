@@ -45,15 +45,19 @@ class User:
         self._spent_s = 0.0
         self._line = asyncio.Lock()
 
-    def has_spent(self, seconds: float) -> bool:
-        """Whether it is the turn of other users, after work that took so long."""
+    @property
+    def left_s(self) -> float:
+        """How much of its turn is left."""
+        return TURN_S - self._spent_s
+
+    def spend(self, seconds: float) -> None:
+        """One of its streams has worked for so long."""
         self._spent_s += seconds
-        return self._spent_s > TURN_S
 
     async def let_others(self) -> None:
-        """Give others their turn. The streams of a user stand in line for the next of theirs."""
+        """If the turn has been spent, give others theirs. The streams of a user stand in line for the next one."""
         async with self._line:
-            if self._spent_s > TURN_S:
+            if self._spent_s >= TURN_S:
                 await asyncio.sleep(0)
                 self._spent_s = 0.0
 
@@ -155,9 +159,10 @@ class Share:
 
     def has_room(self) -> bool:
         """Whether one more answer may be made."""
-        times = 1 if self.bytes else 2
-        user_has_room = self.user.bytes < times * USER_STREAMS * STREAM_BYTES
-        return self.bytes < STREAM_BYTES and user_has_room and self._answers.bytes < times * ALL_BYTES
+        most, user, total = STREAM_BYTES, self.user.bytes, self._answers.bytes
+        if self.bytes:
+            return self.bytes < most and user < USER_STREAMS * most and total < ALL_BYTES
+        return user < 2 * USER_STREAMS * most and total < 2 * ALL_BYTES
 
     async def until_room(self) -> None:
         """Wait until one more answer may be made."""

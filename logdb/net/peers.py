@@ -287,16 +287,18 @@ class Peers:
         """What a client asks reaches the core as fast as the client takes the answers, and in turns with others."""
         time, user = asyncio.get_running_loop().time, peer.share.user
         since = time()
+        turn_ends = since + user.left_s
         for message in messages:
             for part in portions(message):
-                before, since = since, time()
-                if user.has_spent(since - before) or not peer.share.has_room():
+                if time() > turn_ends or not peer.share.has_room():
+                    user.spend(time() - since)
                     await user.let_others()
                     await peer.share.until_room()
                     _check_rights(peer.address, grant, (part,))
                     since = time()
+                    turn_ends = since + user.left_s
                 self.receive(peer.address, (part,))
-        user.has_spent(time() - since)
+        user.spend(time() - since)
 
     async def _talk(
         self,

@@ -352,13 +352,15 @@ class Session:
         behind = batch.seen > self._host.version()
         time, user = asyncio.get_running_loop().time, self._user
         since = time()
+        turn_ends = since + user.left_s
         for request in batch.requests:
-            before, since = since, time()
-            if user.has_spent(since - before) or len(self._parted) >= MAX_PARTED or not self._share.has_room():
+            if time() > turn_ends or len(self._parted) >= MAX_PARTED or not self._share.has_room():
+                user.spend(time() - since)
                 await self._let_others()
                 since = time()
+                turn_ends = since + user.left_s
             self._ask(request, batch.seen if behind else 0)
-        user.has_spent(time() - since)
+        user.spend(time() - since)
         if self._unsynced:
             self._sync()
 
@@ -858,10 +860,11 @@ class Session:
                             encoded = change_to(feed.take())
                             found.changes.append(encoded)
                             size += encoded.ByteSize()
-                        before, since = since, time()
-                        if self._user.has_spent(since - before):
+                        if time() - since > self._user.left_s:
+                            self._user.spend(time() - since)
                             await self._user.let_others()
                             since = time()
+                    self._user.spend(time() - since)
                 left = deadline - time()
                 if found.changes or left <= 0 or self.draining.is_set():
                     return pb.Response(version=feed.since, changes=found)
