@@ -261,8 +261,8 @@ def test_who_was_denied_has_changed_nothing(serve: Serve, tokens: Tokens) -> Non
 def test_every_verb_of_the_wire_has_a_right() -> None:
     from logdb.net.service.rights import NEEDS
 
-    names = {Right.NONE: "end", Right.WRITE: "write pin unpin", Right.ADMIN: "compact checkpoint"}
-    reads = "get multi_get begin commit scan multi_scan history at outcome watch facts layout frames aborted"
+    names = {Right.NONE: "end cancel", Right.WRITE: "write pin unpin", Right.ADMIN: "compact checkpoint"}
+    reads = "get multi_get begin commit scan multi_scan history at outcome watch facts layout frames aborted upload"
     names[Right.READ] = reads
     assert {name: right for right, text in names.items() for name in text.split()} == NEEDS
 
@@ -319,7 +319,7 @@ def test_what_waits_to_be_sent_ends_with_its_token(serve: Serve, tokens: Tokens)
             write = pb.Write(sequence=1, writes=pb.Writes(keys=[b"k"], values=[value]))
             version = (await raw.ask(pb.Request(write=write)))[0].version
             write = pb.Write(sequence=2, writes=pb.Writes(keys=[b"k"], values=[b"2"]))
-            gets = [pb.Request(get=pb.Get(key=b"k", at=version)) for _ in range(100)]
+            gets = [pb.Request(multi_get=pb.MultiGet(keys=[b"k"], at=version)) for _ in range(100)]
             await raw.send(pb.Request(id=1_000, write=write), *gets)
             while served.server._answers.bytes < 8 << 20:
                 await asyncio.sleep(0)
