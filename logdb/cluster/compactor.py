@@ -278,7 +278,7 @@ class Compactor:
             for row in self._needed(keys, began, floor):
                 value = row.value
                 if isinstance(value, Place) and value.gsn < floor:
-                    record = yield calls.Read(value.gsn, value.shard)
+                    record = yield calls.Read(value.gsn, value.shard, size=value.length)
                     self._read += len(record.payload)
                     self._written += len(record.payload)
                     done = yield calls.Append((placed(VALUE, record.payload, value.shard),))

@@ -186,7 +186,8 @@ class Readings:
                 again()
 
         for index, place in places:
-            self._line.call(log.Read(place.gsn, place.shard, reading.deadline), partial(got, index, place))
+            read = log.Read(place.gsn, place.shard, reading.deadline, place.length)
+            self._line.call(read, partial(got, index, place))
 
     # ---- versions, pins, outcomes
 

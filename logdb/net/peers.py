@@ -47,8 +47,8 @@ Inspect = Callable[[Sequence[Any]], None]
 Read = Callable[[], Awaitable[Any]]
 Write = Callable[[bytes], Awaitable[Any]]
 
-QUEUE_BYTES: Final = 64 << 20
-"""So much may wait for one peer."""
+QUEUE_BYTES: Final = 2 * MAX_PARCEL_BYTES
+"""So much may wait for one peer: with less, a large record that waits would go for the sake of a small message."""
 HANDSHAKE_S: Final = 3.0
 GRACE_S: Final = 1.0
 """Streams are told that they end, and have so long to do so."""

@@ -520,7 +520,7 @@ def test_large_values_are_read_where_they_stand() -> None:
     call = client.call(calls.Scan())
     ((_, read),) = client.reads()
     client.answer(read.number, 6, Rows(((b"a", b"1"), (b"b", PLACE)), True))
-    assert client.asks_log(log.Read) == [log.Read(4, 2)]
+    assert client.asks_log(log.Read) == [log.Read(4, 2, size=5_000)]
     client.log_answers(log.Read, LogRecord(4, 40, VALUE, LARGE))
     assert client.answers[call] == calls.Page(6, ((b"a", b"1"), (b"b", LARGE)), True)
 

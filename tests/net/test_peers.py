@@ -171,6 +171,20 @@ def test_a_queue_is_bounded_and_drops_the_oldest(monkeypatch: pytest.MonkeyPatch
     run(test())
 
 
+def test_a_large_record_that_waits_does_not_go_for_the_sake_of_small_messages() -> None:
+    async def test() -> None:
+        mine, theirs = two_addresses()
+        one, two = await Node(mine).listen(), Node(theirs)
+        one.peers.send(theirs, Replicate(1, 1, 1, (), [(1, bytes(64 << 20))]))
+        for number in range(100):
+            one.peers.send(theirs, Replicate(1, 1, number, (), [(1, bytes(1_000))]))
+        assert one.peers.traffic.dropped_messages == 0
+        await one.close()
+        await two.close()
+
+    run(test())
+
+
 @pytest.mark.parametrize(
     ("stranger", "why"),
     [

@@ -43,7 +43,8 @@ class Outcome(NamedTuple):
 
 
 class Read(NamedTuple):
-    """The record at `gsn`, once the log has got there. -> LogRecord, its `lsn` being the GSN.
+    """The record at `gsn`, once the log has got there; `size`: of its payload, if known. -> LogRecord, its `lsn` being
+    the GSN.
 
     Trimmed, NotOfThisShard, Corruption (no replica can read it), TimeoutError.
     """
@@ -51,6 +52,7 @@ class Read(NamedTuple):
     gsn: int
     shard: int
     deadline: int | None = None
+    size: int = 0
 
 
 class Subscribe(NamedTuple):

@@ -17,7 +17,7 @@ SAMPLE_BYTES: Final = 16 << 10
 
 
 class Sizes:
-    """How many bytes lie between two records: exact every 16 KiB or at the ends of larger batches, even in between."""
+    """How many bytes lie between two records: exact every 16 KiB or at both ends of larger batches, even in between."""
 
     def __init__(self, first: int) -> None:
         self._lsns, self._totals = array("q", [first]), array("q", [0])
@@ -26,6 +26,9 @@ class Sizes:
 
     def add(self, end: int, added: int) -> None:
         """The records up to `end` - 1 have been added, `added` bytes."""
+        if added >= SAMPLE_BYTES and self._end > self._lsns[-1]:
+            self._lsns.append(self._end)
+            self._totals.append(self.total)
         self.total += added
         self._end = end
         if self.total - self._totals[-1] >= SAMPLE_BYTES:

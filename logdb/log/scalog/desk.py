@@ -155,10 +155,10 @@ class Desk:
 class Question:
     """A message that is sent again, here and there, until it is answered or dropped."""
 
-    __slots__ = ("alarm", "answered", "asked", "attempts", "message", "where")
+    __slots__ = ("alarm", "answered", "asked", "attempts", "message", "more_ns", "where")
 
-    def __init__(self, message: Any, where: Where, answered: Answered) -> None:
-        self.message, self.where, self.answered = message, where, answered
+    def __init__(self, message: Any, where: Where, answered: Answered, more_ns: int) -> None:
+        self.message, self.where, self.answered, self.more_ns = message, where, answered, more_ns
         self.attempts = 0
         self.asked: Address | None = None
         self.alarm: Alarm
@@ -178,8 +178,9 @@ class Questions:
         self._desk = desk
         self._open: dict[int, Question] = {}
 
-    def ask(self, number: int, message: Any, where: Where, answered: Answered) -> None:
-        question = Question(message, where, answered)
+    def ask(self, number: int, message: Any, where: Where, answered: Answered, more_ns: int = 0) -> None:
+        """`more_ns`: so much longer than usual the answer may take."""
+        question = Question(message, where, answered, more_ns)
         question.alarm = Alarm(lambda: self._put(number))
         self._open[number] = question
         self._put(number)
@@ -225,7 +226,8 @@ class Questions:
             self._desk.send(address, question.message)
         question.attempts += 1
         desk = self._desk
-        wait = desk.config.answer_timeout_ns if address is not None else desk.backoff(question.attempts)
+        timeout = desk.config.answer_timeout_ns + question.more_ns
+        wait = timeout if address is not None else desk.backoff(question.attempts)
         desk.set(question.alarm, desk.now + wait)
 
 

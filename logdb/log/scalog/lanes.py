@@ -17,6 +17,7 @@ from logdb.log.scalog.council import Council
 from logdb.log.scalog.desk import Alarm, Desk
 from logdb.log.scalog.directory import Directory
 from logdb.log.scalog.messages import Append, Appended, AskFate, Fate, Refused, Why
+from logdb.log.scalog.records import transfer_ns
 
 
 class Sink(Protocol):
@@ -73,8 +74,13 @@ class Lane:
         """Whether its server takes nothing new for now, or should long have acknowledged something."""
         oldest = next(iter(self.flight.values()), None)
         return self._busy or (
-            oldest is not None and self._desk.now - oldest.sent_at >= self._desk.config.answer_timeout_ns
+            oldest is not None and self._desk.now - oldest.sent_at >= self._patience_ns
         )
+
+    @property
+    def _patience_ns(self) -> int:
+        """After so long without an answer a batch is sent again."""
+        return self._desk.config.answer_timeout_ns + transfer_ns(self.flight_bytes)
 
     # ---- sending
 
@@ -143,7 +149,7 @@ class Lane:
 
     def _send(self, batch: Batch) -> None:
         batch.attempts += 1
-        batch.resend_at = self._desk.now + self._desk.config.answer_timeout_ns
+        batch.resend_at = self._desk.now + self._patience_ns
         primary = self._directory.primary(self.segment)
         if primary is not None:
             settled = self._numbers.settled()
@@ -302,7 +308,7 @@ class Lane:
             desk.set(self._again, desk.now + desk.config.answer_timeout_ns)
             return
         due = [batch for batch in self.flight.values() if batch.resend_at <= desk.now]
-        silent = [batch for batch in due if desk.now - batch.sent_at >= desk.config.answer_timeout_ns]
+        silent = [batch for batch in due if desk.now - batch.sent_at >= self._patience_ns]
         for batch in due:
             self._send(batch)
         if silent:
@@ -321,7 +327,8 @@ class Lane:
         self._turn += 1
         if other != primary[1]:
             self._ask_fates(other)
-        if desk.now - max(self._heard_at, batch.sent_at) >= desk.config.suspect_after_ns:
+        silent_ns = desk.now - max(self._heard_at, batch.sent_at) - transfer_ns(self.flight_bytes)
+        if silent_ns >= desk.config.suspect_after_ns:
             self._council.suspect(primary[0])
             self._council.refresh()
 

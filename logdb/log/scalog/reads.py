@@ -12,7 +12,7 @@ from logdb.log.scalog.council import Council
 from logdb.log.scalog.desk import Desk, Questions
 from logdb.log.scalog.directory import Directory
 from logdb.log.scalog.messages import AskTime, Found, Not, NotFound, Read, TailIs, TimeIs
-from logdb.log.scalog.records import unwrap
+from logdb.log.scalog.records import transfer_ns, unwrap
 
 
 class Reads:
@@ -85,7 +85,8 @@ class Reads:
                 return self._elsewhere(call, request, damaged)
             return None
 
-        self._questions.ask(number, Read(number, request.shard, request.gsn), where, answered)
+        message = Read(number, request.shard, request.gsn)
+        self._questions.ask(number, message, where, answered, transfer_ns(request.size))
 
     def _elsewhere(self, call: int, request: calls.Read, damaged: dict[Address, str]) -> int | None:
         """A member cannot give the record, which others may; unless all have said that it is damaged."""

@@ -16,8 +16,18 @@ HEADER: Final = Struct("<QQ")
 
 HEADER_BYTES: Final = HEADER.size
 
+BYTES_A_SECOND: Final = 8 << 20
+"""A server that is busy takes so many at least, over the network and onto its disk."""
+PROMPT_BYTES: Final = 1 << 20
+"""What is no larger is answered within the usual time."""
+
 RECORD_BYTES: Final = 32
 """What a record counts for beside its payload where bytes are bounded."""
+
+
+def transfer_ns(size: int) -> int:
+    """How much longer than usual an answer about so many bytes may take. Sending them again earlier makes it worse."""
+    return max(0, size - PROMPT_BYTES) * 1_000_000_000 // BYTES_A_SECOND
 
 
 def wrap(client: int, sequence: int, records: Sequence[Record]) -> list[Record]:

@@ -19,7 +19,7 @@ from logdb.log.contract import Record
 from logdb.log.cores import Address, Persist, ProtocolViolation, Send, SendStored
 from logdb.log.scalog.copies import Copy
 from logdb.log.scalog.messages import AskSessions, Held, Replicate, SessionsAre
-from logdb.log.scalog.records import bytes_of
+from logdb.log.scalog.records import PROMPT_BYTES, bytes_of, transfer_ns
 from logdb.log.scalog.shard import Shard
 
 
@@ -125,6 +125,8 @@ class Replication:
             backup.sent = end
             backup.flight.append((end, size))
             backup.bytes += size
+            if size > PROMPT_BYTES:
+                backup.since = self._shard.now
             if backup.probing:
                 break
 
@@ -185,7 +187,7 @@ class Replication:
             flight = backup.flight
             while flight and flight[0][0] <= end:
                 backup.bytes -= flight.popleft()[1]
-        if message.again and backup.acked == end:
+        if message.again and backup.acked == end and shard.now >= backup.since + transfer_ns(backup.bytes):
             backup.back_to(end)
         if not (backup.probing and backup.flight):
             self._fill(copy, backup, {})
@@ -292,7 +294,7 @@ class Replication:
 
     def _try_again(self, own: Copy, backup: Backup) -> None:
         shard = self._shard
-        if backup.acked == own.durable or shard.now < backup.since + backup.wait_ns:
+        if backup.acked == own.durable or shard.now < backup.since + backup.wait_ns + transfer_ns(backup.bytes):
             return
         backup.since = shard.now
         backup.wait_ns = min(max(2 * backup.wait_ns, shard.settings.resend_ns), shard.settings.suspect_after_ns)

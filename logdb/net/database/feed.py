@@ -170,7 +170,7 @@ class ClusterFeed:
         if not isinstance(value, Place):
             return value
         try:
-            record = await self._followed(log.Read(value.gsn, value.shard), self._host.timeout_s)
+            record = await self._followed(log.Read(value.gsn, value.shard, size=value.length), self._host.timeout_s)
         except VersionTrimmed:  # it stood before its commit record, and before the oldest version: a copy is left
             return await self._moved(key, version)
         if not value.has(record.tag, record.payload):

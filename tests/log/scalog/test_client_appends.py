@@ -726,3 +726,14 @@ def test_a_primary_that_only_waits_for_cuts_is_not_reported() -> None:
         if any(to == primary for to, _ in stage.take(AskFate)):
             stage.give(primary, Fate(append.client, append.segment, (), ()))
     assert stage.take(Unreachable) == []
+
+
+def test_a_large_batch_is_not_sent_again_before_it_can_have_arrived() -> None:
+    stage = one_segment()
+    stage.call(calls.Append([(1, bytes(64 << 20))]))
+    stage.one(Append)
+    stage.wait(5 * SECOND)
+    assert stage.take(Append) == []
+    assert stage.take(Unreachable) == []
+    stage.wait(10 * SECOND)
+    assert len(stage.take(Append)) >= 1

@@ -162,3 +162,13 @@ def test_if_all_are_younger_it_is_the_one_before_the_oldest() -> None:
     to, question_of_time = stage.one(AskTime)
     stage.give(to, TimeIs(question_of_time.request, 0, 30))
     assert stage.answers[call] == 3
+
+
+def test_a_large_record_is_not_asked_for_again_before_it_can_have_come() -> None:
+    stage = stage_of()
+    stage.call(calls.Read(5, 1, size=64 << 20))
+    stage.one(Read)
+    stage.wait(5 * SECOND)
+    assert stage.take(Read) == []
+    stage.wait(10 * SECOND)
+    assert len(stage.take(Read)) >= 1

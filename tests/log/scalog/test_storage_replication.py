@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from logdb.log.cores import SECOND, ProtocolViolation, SendStored, Unreadable
+from logdb.log.scalog.copies import Sizes
 from logdb.log.scalog.messages import Held, Member, Replicate, Report, Segment, ShardState, You
 from logdb.log.scalog.records import wrap
 from tests.log.scalog.storage_host import ORDERING, SHARD, Cluster, Host, append
@@ -246,3 +247,29 @@ def test_damaged_records_are_left_to_others() -> None:
     primary.sent.clear()
     primary.handle(Unreadable(effect, "bad"))
     assert primary.sent == []
+
+
+def test_a_large_record_is_not_sent_again_before_it_can_have_arrived() -> None:
+    """Neither by itself nor when the backup asks, which does not know that it is on its way."""
+    cluster = Cluster(2)
+    primary = cluster.hosts[0]
+    primary.receive(append(1))
+    cluster.run()
+    primary.receive(append(2)._replace(records=((7, bytes(64 << 20)),)))
+    primary.sync()
+    assert [one.first for one in primary.take(Replicate)] == [2]
+    primary.wait(3 * SECOND)
+    primary.receive(Held(SHARD, 12, 21, 2, True), "host-1")
+    primary.wait(2 * SECOND)
+    assert primary.take(Replicate) == []
+    primary.wait(10 * SECOND)
+    assert primary.take(Replicate) != []
+
+
+def test_the_size_of_a_large_record_is_not_spread_over_its_neighbours() -> None:
+    sizes = Sizes(1)
+    sizes.add(4, 300)
+    sizes.add(5, 1 << 20)
+    sizes.add(8, 300)
+    assert [sizes.at(lsn) for lsn in (1, 4, 5, 8)] == [0, 300, 300 + (1 << 20), 600 + (1 << 20)]
+    assert Sizes.restored(sizes.state(8)).at(4) == 300
