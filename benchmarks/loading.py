@@ -47,7 +47,7 @@ class Phase:
         self._reads_s = [0.0, 0.0]
         self._rounds = 0
         self.batches: list[tuple[float, float]] = []
-        self._written, self._begun = written_bytes(path), time.perf_counter()
+        self._written, self._cpu, self._begun = written_bytes(path), time.process_time(), time.perf_counter()
         self._told = self._begun
         tell("progress", phase=name, done=0, of=rows)
 
@@ -76,12 +76,14 @@ class Phase:
     def end(self, **more: float) -> None:
         """Tell what it took. Its seconds are without those of the reads."""
         seconds = time.perf_counter() - self._begun - sum(self._reads_s)
+        cpu_s = time.process_time() - self._cpu
         gets_s, scans_s = self._reads_s
         tell(
             "phase",
             name=self._name,
             rows=self._rows,
             seconds=seconds,
+            cpu_s=cpu_s,
             written=written_bytes(self._path) - self._written,
             gets=self._rounds * GETS / gets_s if gets_s else 0.0,
             scans=self._rounds * SCANS / scans_s if scans_s else 0.0,

@@ -32,6 +32,8 @@ from benchmarks.report import machine
 from benchmarks.workloads import PEERS, VALUE_BYTES
 
 SAMPLE_S: Final = 0.25
+SAMPLES: Final = 400
+"""At most so many of an engine are kept."""
 BINS: Final = 120
 """Points of a phase in the plot."""
 ROW_BYTES: Final = len(key_of(0)) + VALUE_BYTES
@@ -53,6 +55,7 @@ class Phase(NamedTuple):
 
     rows: int
     seconds: float
+    cpu_s: float
     written: int
     worst_s: float
     p999_s: float
@@ -107,6 +110,8 @@ class Load(NamedTuple):
         return [
             f"{load.rate:,.0f}",
             f"{over.rate:,.0f}",
+            f"{load.cpu_s / load.rows * 1e6:.1f}",
+            f"{over.cpu_s / over.rows * 1e6:.1f}",
             f"{load.written_per_byte:.1f}",
             f"{over.written_per_byte:.1f}",
             f"{max(load.p999_s, over.p999_s, delete.p999_s) * 1000:,.0f}",
@@ -118,6 +123,7 @@ class Load(NamedTuple):
             f"{self.open_after_kill_s:.2f}",
             f"{self.open_after_close_s:.2f}",
             f"{compact.seconds:.1f}",
+            f"{compact.cpu_s:.1f}",
             f"{self.space:.2f}",
             f"{self.largest / MIB:,.0f}",
             f"{self.anonymous_mib:,.0f}",
@@ -128,6 +134,8 @@ class Load(NamedTuple):
 HEADINGS: Final = (
     "Load, rows/s",
     "Overwrite, rows/s",
+    "Load, CPU us a row",
+    "Overwrite, CPU us a row",
     "Load: written / data",
     "Overwrite: written / data",
     "p99.9 batch, ms",
@@ -139,6 +147,7 @@ HEADINGS: Final = (
     "Open after kill, s",
     "Open after close, s",
     "Compact, s",
+    "Compact, CPU s",
     "Compacted / data",
     "Largest, MiB",
     "Anonymous MiB",
@@ -254,7 +263,7 @@ def load(root: Path, engine: str, keys: int, order: str, passes: int, progress: 
         compacted,
         max(sample[1] for sample in samples),
         max(sample[2] for sample in samples),
-        samples,
+        samples[:: len(samples) // SAMPLES + 1],
     )
 
 
@@ -271,6 +280,7 @@ def _phase(told: dict[str, Any]) -> Phase:
     return Phase(
         told["rows"],
         told["seconds"],
+        told["cpu_s"],
         told["written"],
         took[-1],
         took[min(int(len(took) * 0.999), len(took) - 1)],
@@ -369,7 +379,8 @@ def write(loads: Sequence[Load], passes: int, directory: Path) -> None:
         "all, on a file system of its own; worst and p99.9 batches are those of load, overwrite and delete; memory is",
         "the peak (anonymous: what the process allocated; all: with the pages of mapped files, which the system takes",
         "back when it needs them).",
-        "Rates are without the time of the reads. *after*: when it has been compacted.",
+        "Rates are without the time of the reads, CPU times (all threads of the process) with it and that of making",
+        "the rows, which is the same for all. *after*: when it has been compacted.",
         "",
         f"Machine: {', '.join(f'{name} {value}' for name, value in machine().items())}.",
     ]

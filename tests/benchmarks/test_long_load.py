@@ -97,7 +97,7 @@ def _mentioning(path: Path) -> set[int]:
 def load(engine: str, order: str = "random", keys: int = 1_000_000, **changes: Any) -> Load:
     """One that reaches every aim."""
     written = keys * long_load.ROW_BYTES
-    phase = Phase(keys, 10.0, written, 0.1, 0.01, 1.0, 1.0, [(1.0, 2.0, 0.1)])
+    phase = Phase(keys, 10.0, 5.0, written, 0.1, 0.01, 1.0, 1.0, [(1.0, 2.0, 0.1)])
     data = (keys - keys // 2) * long_load.ROW_BYTES
     phases = dict.fromkeys(PHASES, phase._replace(seconds=20.0 if engine != "LogDB" else 10.0))
     return Load(engine, keys, order, phases, 1.0, 1.0, 1.0, 9 * data, data, 100.0, 200.0, [])._replace(**changes)
