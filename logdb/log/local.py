@@ -33,7 +33,7 @@ from logdb.log.stamps import Stamps
 
 FOLLOW_INTERVAL_S = 0.002
 LEAST_BYTES = 1 << 20
-"""A file begins with so much room, and gets as much again when that is full: a small log stays small."""
+"""A file begins with so much room, and gets a quarter more when that is full: a small log stays small."""
 MEDIAN_STEP = 1.05
 
 

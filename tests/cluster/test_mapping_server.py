@@ -540,3 +540,17 @@ def test_it_gives_no_slice_of_what_it_has_not_applied() -> None:
     giver = Server(commit(1, {}))
     giver.give("m9", AskSlice(5, 2, None))
     assert giver.one(Nothing) == ("m9", Nothing(5))
+
+
+def test_a_server_reads_on_in_the_log_when_its_host_lets_it() -> None:
+    """Its checkpoint is behind: it pauses in the log, lest memory runs out, and answers meanwhile."""
+    server = Server(commit(1, {b"k": b"1"}))
+    server.core.pause_ns = lambda: SECOND
+    server.show(commit(2, {b"k": b"2"}))
+    assert server.applied == 2
+    assert not [request for request, _ in server.line.asked if isinstance(request, log.Next)]
+    assert server.ask(Get(b"k"))
+    server.core.pause_ns = lambda: 0
+    server.wait(SECOND)
+    server.show(commit(3, {b"k": b"3"}))
+    assert server.applied == 3

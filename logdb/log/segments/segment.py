@@ -55,7 +55,8 @@ class Segment:
     """A store file and what is known of it: the offset of each record (`offsets`) and where the last one ends.
 
     `length` counts what has been appended, which is ahead of the file until the store flushes it. Blocks are allocated
-    as many at a time as there are already, but `least_bytes` at least and ALLOCATE_BYTES at most. `incoming_bytes`: of
+    a quarter as many at a time as there are already, but `least_bytes` at least and ALLOCATE_BYTES at most.
+    `incoming_bytes`: of
     the record that came in parts, with which the segment began.
     """
 
@@ -155,7 +156,7 @@ class Segment:
         """Allocate blocks for `size` more bytes. Raises OSError when the disk is full; nothing is changed then."""
         needed = self.length + size
         if needed > self.allocated:
-            grow = max(needed - self.allocated, min(ALLOCATE_BYTES, max(self._least_bytes, self.allocated)))
+            grow = max(needed - self.allocated, min(ALLOCATE_BYTES, max(self._least_bytes, self.allocated // 4)))
             self._disk.allocate(self._fd, self.allocated, grow)
             self.allocated += grow
 

@@ -72,7 +72,7 @@ class SegmentStore:
     `follow`: only read while another process may be writing; `refresh` sees what has become durable meanwhile.
     Neither: only read, and nobody writes: the tail is found as a writer would find it, and left as it is.
     `first`: the number at which the log begins when there is none yet; it must be the same at each opening.
-    `least_bytes`: blocks are allocated in steps that begin with this and double, up to `segment.ALLOCATE_BYTES`.
+    `least_bytes`: blocks are allocated in steps that begin with this and grow, up to `segment.ALLOCATE_BYTES`.
     """
 
     def __init__(
