@@ -15,7 +15,6 @@ from logdb.embedded.directory import Directory
 from logdb.errors import Unavailable
 from logdb.log.segments.disk import described
 from logdb.store.arguments import checked_version
-from logdb.store.checkpoint import is_open
 from logdb.store.limits import check_key
 
 IN_MEMORY = ":memory:"
@@ -165,8 +164,6 @@ def rebuild(path: str | PathLike[str], *, progress: Callable[[int, int], None] |
     """
     directory = Directory.open(Path(path), writable=True, create=False)
     try:
-        if is_open(directory.map_path):
-            raise Unavailable(f"this process has {path} open for reading; close it there, then rebuild it")
         shutil.rmtree(directory.map_path, ignore_errors=True)
     finally:
         directory.close()

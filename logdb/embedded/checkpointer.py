@@ -59,6 +59,12 @@ class Checkpointer:
 
         Raises Unavailable (a full disk), LogFailed.
         """
+        target = self._write(progress)
+        for _ in self._checkpoint.merge():
+            pass
+        return target
+
+    def _write(self, progress: Callable[[int], None] | None) -> int:
         host, checkpoint = self._host, self._checkpoint
         with self._one_at_a_time:
             if self._unfinished is not None:
@@ -108,7 +114,10 @@ class Checkpointer:
     def _run_aside(self) -> None:
         try:
             while self.is_due():
-                self.run()
+                self._write(None)
+                for _ in self._checkpoint.merge():
+                    if self.is_due():  # writers do not wait for the end of the merge
+                        self._write(None)
         except Exception as error:
             if not self._is_failing:
                 logger.warning("checkpoint failed; it is tried again: %s", error)

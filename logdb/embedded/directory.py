@@ -1,9 +1,9 @@
 """A database directory: what makes it one, and who may write in it.
 
-    LOGDB      the identity: format version and the id of the log, as TOML
-    LOCK       held (flock) by the one process that has the directory open for writing; names it
-    log/       the segments (`logdb/log/segments/FORMAT.md`): the truth
-    map/       the checkpoint of the key map (LMDB): can be deleted, the log rebuilds it
+LOGDB      the identity: format version and the id of the log, as TOML
+LOCK       held (flock) by the one process that has the directory open for writing; names it
+log/       the segments (`logdb/log/segments/FORMAT.md`): the truth
+map/       the checkpoint of the key map (`logdb/store/files.py`): can be deleted, the log rebuilds it
 """
 
 from __future__ import annotations

@@ -62,5 +62,3 @@ def _adopt(host: Follower) -> None:
     _apply_new(host)
     if checkpoint.covered_by(snapshot) > checkpoint.covers:
         host.coordinator.map.adopt(snapshot)
-    else:
-        snapshot.abort()

@@ -52,7 +52,7 @@ from logdb.forking import own
 from logdb.log import LocalLog, MemoryLog, OrderedLog
 from logdb.log.contract import LogFailed, LogRecord, Record, Trimmed
 from logdb.log.segments.disk import described
-from logdb.store.checkpoint import Checkpoint, check_tables, is_open
+from logdb.store.checkpoint import Checkpoint
 from logdb.store.limits import INLINE_VALUE_BYTES, MAX_TRANSACTION_BYTES, check_label
 from logdb.store.mapping import KeyMap, Rows
 from logdb.store.overlay import ENTRY_BYTES
@@ -173,11 +173,9 @@ class EmbeddedHost:
             undo.callback(directory.close)
             opening = path, directory, read_only, overlay_bytes, log_options, progress
             try:
-                if not (read_only and directory.is_written()):  # its writer has looked at it, and may be changing it
-                    check_tables(directory.map_path)
                 host = cls._open(*opening)
             except Corruption as damage:
-                if read_only or is_open(directory.map_path) or damage.path != os.path.realpath(directory.map_path):
+                if read_only or damage.path != os.path.realpath(directory.map_path):
                     raise
                 logger.warning("rebuilding the map: %s", damage)
                 shutil.rmtree(directory.map_path)
@@ -204,7 +202,9 @@ class EmbeddedHost:
                 **log_options,
             )
             undo.callback(log.close)
-            checkpoint = Checkpoint(directory.map_path, directory.log_id, follow=read_only)
+            checkpoint = Checkpoint(
+                directory.map_path, directory.log_id, follow=read_only, disk=log_options.get("disk")
+            )
             undo.callback(checkpoint.close)
             host = cls(
                 str(path), log, checkpoint, directory=directory, read_only=read_only, overlay_bytes=overlay_bytes
@@ -941,9 +941,11 @@ class EmbeddedHost:
             steps.callback(self._mark_closed)
             if self._checkpointer is not None:
                 self._checkpointer.join()
-                if grown and not failed:
+                if grown and not failed and checkpoint is not None:
                     with contextlib.suppress(Exception):  # the log has it all; only the next opening takes longer
                         self._checkpointer.run()
+                        for _ in checkpoint.merge(closing=True):
+                            pass
 
     def disown(self, parent: int) -> None:
         """In a child of fork(): be closed. Log, checkpoint and the directory's lock are disowned on their own."""

@@ -25,16 +25,14 @@ CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.
 """How a process ends that has read damaged pages; of any other signal they are not the cause."""
 
 
-def verify_files(
-    path: Path, progress: Callable[[int, int], None] | None
-) -> tuple[int, int, int, list[Corruption]]:
+def verify_files(path: Path, progress: Callable[[int, int], None] | None) -> tuple[int, int, int, list[Corruption]]:
     """(bytes checked, records, keys in the checkpoint, damage). Raises NotADatabase, UnsupportedFormat, Unavailable."""
     try:
         directory = Directory.open(path, writable=False)
     except Corruption as error:
         return 0, 0, 0, [error]
     log_bytes = sum(file.stat().st_size for file in directory.log_path.glob("*") if file.is_file())
-    map_bytes = sum(file.stat().st_size for file in directory.map_path.glob("data.mdb"))
+    map_bytes = sum(file.stat().st_size for file in directory.map_path.glob("run-*.mdb"))
     try:
         log = LocalLog(directory.log_path, directory.log_id, writable=False, follow=directory.is_written())
     except Corruption as error:

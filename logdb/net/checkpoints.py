@@ -1,8 +1,8 @@
 """The map of a mapping server on disk: what the log says, up to where the last checkpoint reaches, so that a restart
 replays only the rest and the map may be larger than memory.
 
-What the core applies stays in memory until a checkpoint moves it into LMDB, in slices, by a thread of its own; the loop
-goes on meanwhile. All of it is a function of the log, so whatever is damaged or lost is made again: nothing here is
+What the core applies stays in memory until a checkpoint writes it, in slices, by a thread of its own; the loop goes on
+meanwhile. All of it is a function of the log, so whatever is damaged or lost is made again: nothing here is
 ever waited for, and nothing here is ever a reason to stop. LMDB itself may end a process that reads damaged tables,
 which is why they are read without it first (`check`).
 """
@@ -156,10 +156,11 @@ class Checkpoints:
             for count in self._checkpoint.write(frozen):
                 self._pacer.took(frozen.size * count / keys)
                 self._check_stopping()
-            if target:
-                self._checkpoint.finish(target, state)
+            self._checkpoint.finish(target, state)
         finally:
             self._pacer.end()
+        for _ in self._checkpoint.merge():
+            self._check_stopping()
 
     def _prune(self) -> None:
         for _ in self._checkpoint.prune(self._cleaned):
@@ -191,8 +192,8 @@ def _opened(path: Path, identity: bytes) -> Checkpoint:
             checkpoint = Checkpoint(path, identity, inline=True)
             if checkpoint.covers:
                 return checkpoint
-            checkpoint.close()  # rows of one that was never finished: a compaction may have dropped some of them since
-        except (*DAMAGE, Unavailable) as error:
+            checkpoint.close()  # rows from another server, not all: a compaction may have dropped some of them since
+        except DAMAGE as error:
             logger.warning("the checkpoint is damaged, and made again", extra={"why": str(error)})
         wipe(path)
     return Checkpoint(path, identity, inline=True)

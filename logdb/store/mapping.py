@@ -22,10 +22,10 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, groupby
 from operator import itemgetter
-from typing import Any, Literal, NamedTuple, overload
+from typing import Literal, NamedTuple, overload
 
 from logdb.log.contract import Trimmed
-from logdb.store.checkpoint import GONE, LIVE, Checkpoint, Row
+from logdb.store.checkpoint import GONE, LIVE, Checkpoint, Row, Snapshot
 from logdb.store.overlay import Entry, Overlay
 from logdb.store.records import Relocated, Value
 from logdb.store.values import Values
@@ -236,22 +236,23 @@ class KeyMap:
         self, start: bytes | None, end: bytes | None, at: int, reverse: bool, most: int
     ) -> tuple[Rows, int, bytes | None]:
         """(rows, how many, the last key that they speak for, or None at the end of the range)."""
+        # From the top: what is moved down meanwhile is found in the layer below.
         active, frozen, checkpoint = self.active, self.frozen, self.checkpoint
-        live: list[tuple[bytes, bytes]] = []
-        lower: list[bytes] = []
-        if checkpoint is not None:
-            found = checkpoint.live_chunk(start, end, reverse, most) if checkpoint.ceiling <= at else None
-            if found is not None and checkpoint.ceiling <= at:
-                live, lower = found
-                if not lower and not active.newest and frozen is None:
-                    return live, len(live), live[-1][0] if len(live) == most else None
-            else:
-                lower = [key for key, _ in checkpoint.chunk(start, end, reverse, most)]
         upper = active.keys(start, end, reverse, most) if active.newest else []
         middle = frozen.keys(start, end, reverse, most) if frozen is not None else []
-        full = [keys[-1] for keys in (upper, middle, lower) if len(keys) == most]
-        if len(live) == most:
-            full.append(live[-1][0])
+        live: list[tuple[bytes, bytes]] = []
+        lower: list[bytes] = []
+        full = [keys[-1] for keys in (upper, middle) if len(keys) == most]
+        if checkpoint is not None:
+            if checkpoint.ceiling <= at:
+                live, lower, last = checkpoint.live_chunk(start, end, reverse, most)
+                if not (upper or middle or lower) and checkpoint.ceiling <= at:
+                    return live, len(live), last
+            if checkpoint.ceiling > at:
+                live, lower = [], [key for key, _ in checkpoint.chunk(start, end, reverse, most)]
+                last = lower[-1] if len(lower) == most else None
+            if last is not None:
+                full.append(last)
         stop = None
         if full:
             stop = max(full) if reverse else min(full)
@@ -336,7 +337,7 @@ class KeyMap:
         """End a checkpoint: `frozen` is all in the tables, and their readers see it (MAP-3)."""
         self.frozen = None
 
-    def adopt(self, snapshot: Any) -> None:
+    def adopt(self, snapshot: Snapshot) -> None:
         """Another process has written a checkpoint: read it, and forget what it covers. Serialized with `apply`."""
         assert self.checkpoint is not None
         self.checkpoint.switch(snapshot)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
 from itertools import islice
+from typing import Final
 
 from sortedcontainers import SortedList
 
@@ -15,6 +17,9 @@ Entry = tuple[int, Value, "Entry | None"]
 
 ENTRY_BYTES = 240
 """What a version costs in memory beside its key and value: tuple, integer, slots of dictionary and sorted list."""
+
+SAMPLES: Final = 16
+"""So many keys for each part are looked at to find parts of about the same size."""
 
 
 class Overlay:
@@ -102,6 +107,26 @@ class Overlay:
                 del fresh[:count]
             found = self._sorted.irange(start, end, inclusive=(True, False), reverse=reverse)
             return list(islice(found, most))
+
+    def sorted_keys(self, most: int) -> Iterator[list[bytes]]:
+        """The keys of all that is here, also of what was only moved, in order, in parts of about `most`.
+
+        Nothing may be added meanwhile. Other threads run between parts and while keys are sorted into them.
+        """
+        newest, moved = self.newest, self.moved
+        parts = (len(newest) + len(moved)) // most + 1
+        samples = sorted(islice(newest, 0, None, max(len(newest) // (parts * SAMPLES), 1)))
+        bounds = samples[SAMPLES::SAMPLES] if parts > 1 else []
+        buckets: list[list[bytes]] = [[] for _ in range(len(bounds) + 1)]
+        for key in newest:
+            buckets[bisect_right(bounds, key)].append(key)
+        for key in moved:
+            if key not in newest:
+                buckets[bisect_right(bounds, key)].append(key)
+        for bucket in buckets:
+            bucket.sort()
+            for first in range(0, len(bucket), most):
+                yield bucket[first : first + most]
 
     def without(self, covered: int) -> Overlay:
         """A copy that has only what is newer than version `covered`."""

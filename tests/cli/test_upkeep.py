@@ -53,7 +53,7 @@ def test_damage_in_the_log_is_named(run: Run, db: Path) -> None:
 def test_damage_in_the_checkpoint_is_mended_by_a_rebuild(run: Run, db: Path) -> None:
     run("multi-put", *(word for number in range(100) for word in (f"key{number}", "v" * 50)))
     run("checkpoint")
-    file = db / "map" / "data.mdb"
+    (file,) = (db / "map").glob("run-*.mdb")
     file.write_bytes(file.read_bytes().replace(b"key50", b"kez50"))
     assert str(db / "map") in run("verify", code=1).stderr
     assert run("verify", "--rebuild").stdout.endswith("no damage\n")

@@ -406,6 +406,7 @@ class Disk:
         assert self.map.frozen is not None
         self.checkpoint.begin(self.map.frozen.last)
         list(self.checkpoint.write(self.map.frozen))
+        self.checkpoint.finish(0, [])
         self.map.thaw()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Iterator
+from itertools import chain, combinations
 from pathlib import Path
 
 import logdb
@@ -21,7 +22,7 @@ class Served(Exception):
 
 
 def make(path: Path) -> Path:
-    """A database with several segments, a map in all tables, and records after the checkpoint."""
+    """A database with a map of several runs with rows in all tables, and records after the checkpoint."""
     with open_database(path, segment_bytes=8_000) as db:
         for number in range(6):
             db.multi_put({key: b"%d of " % number + key * 3 for key in KEYS[number::6]})
@@ -33,6 +34,8 @@ def make(path: Path) -> Path:
         db.compact()
         for number in range(6):
             db.multi_put(dict.fromkeys(KEYS[number::10], b"%d" % number * 150))
+            if number in (1, 3):
+                db.checkpoint()
     return path
 
 
@@ -67,21 +70,50 @@ def check(sound: Path, scratch: Path, seed: int, samples: int) -> Iterator[str]:
     with logdb.open(sound, read_only=True) as db:
         truth = contents(db)
     files = sorted(file.relative_to(sound) for file in sound.rglob("*") if file.is_file())
+    of_map = sorted((sound / "map").iterdir())
     for file in files:
         content = (sound / file).read_bytes()
-        for what, damaged in damages(content, rng, samples):
+        kinds = chain(damages(content, rng, samples), exchanges(of_map) if sound / file in of_map else ())
+        for what, damaged in kinds:
             if damaged == content:
                 continue
             case = f"{file} {what}"
             yield case
             path = scratch / "db"
             shutil.copytree(sound, path)
-            (path / file).write_bytes(damaged)
+            write(path / file, damaged)
             try:
                 judge(path, file, truth, verified=rng.random() < 0.1)
             except Exception as error:
                 raise Served(f"{case}: {type(error).__name__}: {error}") from error
             shutil.rmtree(path)
+    for one, other in combinations([file.relative_to(sound) for file in of_map], 2):
+        case = f"{one} and {other} swapped"
+        yield case
+        path = scratch / "db"
+        shutil.copytree(sound, path)
+        write(path / one, (sound / other).read_bytes())
+        write(path / other, (sound / one).read_bytes())
+        try:
+            judge(path, one, truth, verified=True)
+        except Exception as error:
+            raise Served(f"{case}: {type(error).__name__}: {error}") from error
+        shutil.rmtree(path)
+
+
+def exchanges(files: list[Path]) -> Iterator[tuple[str, bytes | None]]:
+    """(what was done to one of these files of a map, its bytes): removed, or one of them stands in its place."""
+    yield "removed", None
+    for other in files:
+        yield f"replaced by {other.name}", other.read_bytes()
+
+
+def write(file: Path, content: bytes | None) -> None:
+    """Put that in the place of the file's content; None: remove it."""
+    if content is None:
+        file.unlink()
+    else:
+        file.write_bytes(content)
 
 
 def judge(path: Path, file: Path, truth: Contents, *, verified: bool) -> None:

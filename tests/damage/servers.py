@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import logdb
 from logdb.net.loops import in_shared_loop
 from logdb.net.server import Damaged
-from tests.damage.embedded import Served, damages
+from tests.damage.embedded import Served, damages, exchanges, write
 from tests.net.clusters import Cluster
 
 KEYS = [b"key %03d" % number for number in range(60)]
@@ -45,12 +46,14 @@ def check(scratch: Path, seed: int, samples: int, names: tuple[str, ...] = NAMES
         files = sorted(file for file in (sound / name).rglob("*") if file.is_file() and file.name != "LOCK")
         for file in rng.choices(files, k=samples) if samples else files:
             content = file.read_bytes()
-            what, damaged = rng.choice([one for one in damages(content, rng, 3) if one[1] != content])
+            below = [one for one in files if one.parent == file.parent and one.parent.name == "map"]
+            kinds = chain(damages(content, rng, 3), exchanges(below) if file in below else ())
+            what, damaged = rng.choice([one for one in kinds if one[1] != content])
             case = f"{file.relative_to(sound)} {what}"
             yield case
             shutil.rmtree(cluster.path)
             shutil.copytree(sound, cluster.path)
-            (cluster.path / file.relative_to(sound)).write_bytes(damaged)
+            write(cluster.path / file.relative_to(sound), damaged)
             try:
                 judge(cluster, name, held)
             except Exception as error:

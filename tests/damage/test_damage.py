@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 import logdb
-from logdb.embedded import host
 from logdb.embedded.holds import Hold, process_owner
 from logdb.embedded.plan import PLAN, load, pin
 from logdb.store import checking, checkpoint, sealed
@@ -20,7 +19,12 @@ from tests.damage import embedded, servers
 def test_every_file_of_an_embedded_database(tmp_path: Path) -> None:
     sound = embedded.make(tmp_path / "sound")
     cases = list(embedded.check(sound, tmp_path, seed=1, samples=1))
-    assert {case.split(" ")[0].split("/")[-1] for case in cases} >= {"LOGDB", "LOCK", "durable", "data.mdb", "lock.mdb"}
+    assert {case.split(" ")[0].split("/")[-1] for case in cases} >= {
+        *("LOGDB", "LOCK", "durable", "RUNS", "SUM"),
+        *(file.name for file in sound.glob("map/run-*.mdb")),
+    }
+    assert len(list(sound.glob("map/run-*.mdb"))) == 3
+    assert {"map/RUNS removed", "map/RUNS and map/SUM swapped"} <= set(cases)
 
 
 def test_rows_that_nobody_checks_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,12 +32,11 @@ def test_rows_that_nobody_checks_are_found(tmp_path: Path, monkeypatch: pytest.M
     sound = embedded.make(tmp_path / "db")
     with logdb.open(sound) as db:
         truth = embedded.contents(db)
-    monkeypatch.setattr(host, "check_tables", lambda path: None)
+    monkeypatch.setattr(checking, "find_damage", lambda *_, **__: None)
     for module in (checkpoint, sealed):
         monkeypatch.setattr(module, "extend", lambda *_: checking.RESIDUE)
-    tables = sound / "map" / "data.mdb"
     value = b"0 of " + embedded.KEYS[6] * 3
-    assert value in tables.read_bytes()
+    (tables,) = (file for file in sound.glob("map/run-*.mdb") if value in file.read_bytes())
     tables.write_bytes(tables.read_bytes().replace(value, b"1" + value[1:]))
     with pytest.raises(embedded.Served, match="a wrong answer"):
         embedded.judge(sound, tables.relative_to(sound), truth, verified=False)

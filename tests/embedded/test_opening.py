@@ -228,10 +228,13 @@ def test_use_after_close(where: str, tmp_path: Path) -> None:
 
 
 def test_opening_beside_a_checkpoint_of_the_same_process(tmp_path: Path) -> None:
-    """It had waited for ever: py-lmdb opens tables in a writing transaction, and keeps the interpreter meanwhile."""
+    """It had waited for ever, as LMDB opened tables in a writing transaction."""
     with open_database(tmp_path) as db:
         db.put(b"k", b"1")
         checkpoint = db._host.coordinator.map.checkpoint
         assert checkpoint is not None
-        with checkpoint._writing(), logdb.open(tmp_path, read_only=True) as reader:
+        checkpoint.begin(1)
+        slices = checkpoint.write(db._host.coordinator.map.active)
+        assert next(slices) == 1
+        with logdb.open(tmp_path, read_only=True) as reader:
             assert reader[b"k"] == b"1"

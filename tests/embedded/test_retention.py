@@ -12,7 +12,7 @@ import pytest
 import logdb
 from logdb.embedded import EmbeddedHost, host
 from logdb.embedded.verification import verify_files
-from logdb.store import checkpoint
+from logdb.store import checkpoint, runs
 from logdb.store.values import Values
 from tests.embedded.opening import open_database
 
@@ -264,7 +264,7 @@ def test_an_id_that_was_taken_before_a_compaction_commits_after_it_once(db: logd
 
 def test_a_kill_before_and_between_the_slices_of_a_pruning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """MAP-4: tables cover the record that moved the floor when they are pruned."""
-    monkeypatch.setattr(checkpoint, "SLICE_ROWS", 20)
+    monkeypatch.setattr(runs, "CHUNK_ROWS", 20)
     prune = checkpoint.Checkpoint.prune
     killed: list[tuple[int, Path]] = []
 
@@ -299,6 +299,7 @@ def test_a_kill_before_and_between_the_slices_of_a_pruning(tmp_path: Path, monke
 
 def test_reads_go_on_while_checkpoints_and_prunings_overlap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint, "SLICE_ROWS", 20)
+    monkeypatch.setattr(runs, "CHUNK_ROWS", 20)
     with open_database(tmp_path, overlay_bytes=20_000) as db:
         stop, wrong = threading.Event(), list[object]()
 

@@ -175,14 +175,15 @@ def test_a_checkpoint_that_is_damaged_is_made_again(processes: Processes, how: s
         covered(processes, "m1", version)
         whole = everything(one, version)
         processes.kill("m1")
-        tables = processes.path / "data" / "m1" / "map" / "data.mdb"
+        path = processes.path / "data" / "m1" / "map"
         if how == "another's":
             covered(processes, "m2", version)
             processes.kill("m2")
-            shutil.copy(processes.path / "data" / "m2" / "map" / "data.mdb", tables)
+            shutil.rmtree(path)
+            shutil.copytree(processes.path / "data" / "m2" / "map", path)
             processes.start("m2")
         else:
-            damage(tables, how)
+            damage(next(run for run in path.glob("run-*.mdb") if b"700" * 100 in run.read_bytes()), how)
         processes.start("m1")
         assert everything(one, version) == whole
         assert ("the checkpoint is damaged" in processes.log("m1")) == (how != "gone")

@@ -10,6 +10,7 @@ from logdb.embedded import host
 from logdb.embedded.checkpointer import Checkpointer
 from logdb.embedded.host import EmbeddedHost
 from logdb.log import LocalLog
+from logdb.store.files import MapFiles
 from tests.planting import Plants, planted
 
 PLANTED: Plants = {}
@@ -34,3 +35,8 @@ def prune_before_the_compaction_is_in_the_log(right: Callable[..., Any], host: A
     for _ in host.coordinator.map.checkpoint.prune(floor):
         pass
     return right(host, floor, progress)
+
+
+@planted(MapFiles, "sync", PLANTED)
+def name_a_run_before_it_is_synced(right: Callable[..., None], files: MapFiles, number: int) -> None:
+    """The manifest is durable, what it names is not."""

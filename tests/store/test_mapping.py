@@ -6,15 +6,12 @@ import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
-from typing import Any
 
-import lmdb
 import pytest
 
 import logdb
 from logdb.log import MemoryLog
 from logdb.log.contract import LogRecord
-from logdb.store import checkpoint
 from logdb.store.checkpoint import Checkpoint
 from logdb.store.mapping import KeyMap
 from logdb.store.overlay import Overlay
@@ -184,25 +181,20 @@ def test_a_range_is_checked_while_a_checkpoint_ends() -> None:
     assert key_map.changed(b"l", None, 4, 5) is None
 
 
-def test_a_checkpoint_that_cannot_be_opened_holds_nothing_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its environment stayed open, and the next opening took it for that of the directory made anew."""
-    opened, closed = lmdb.open, []
-
-    class Damaged:
-        def __init__(self, *args: Any, **options: Any) -> None:
-            self.env = opened(*args, **options)
-
-        def begin(self, *, write: bool) -> None:
-            raise lmdb.CorruptedError("planted")
-
-        def close(self) -> None:
-            closed.append(self.env.close())
-
-    monkeypatch.setattr(lmdb, "open", Damaged)
+def test_a_run_that_cannot_be_opened_holds_nothing_back(tmp_path: Path) -> None:
+    """Its environment stayed open, and the next opening took it for that of the file made anew."""
+    history = History(seed=7, steps=10)
+    map_of(history, checkpoint := Checkpoint(tmp_path, LOG_ID), {10})
+    checkpoint.close()
+    (run,) = tmp_path.glob("run-*.mdb")
+    sound = run.read_bytes()
+    run.write_bytes(b"?" * len(sound))
     with pytest.raises(logdb.Corruption, match="rebuild"):
-        Checkpoint(tmp_path / "map", LOG_ID)
-    assert closed
-    assert str((tmp_path / "map").resolve()) not in checkpoint._environments
+        Checkpoint(tmp_path, LOG_ID)
+    run.write_bytes(sound)
+    checkpoint = Checkpoint(tmp_path, LOG_ID)
+    assert checkpoint.covers == 10
+    checkpoint.close()
 
 
 def test_old_versions_of_a_large_transaction_are_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

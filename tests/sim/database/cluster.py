@@ -283,7 +283,7 @@ class DatabaseFaults(Faults):
     def heal(self) -> None:
         assert isinstance(self.cluster, DatabaseCluster)
         for drive in self.cluster.drives.values():
-            drive.env.is_full, drive.trap = False, None
+            drive.is_full, drive.trap = False, None
         self.cluster.at_ending = None
         super().heal()
 
@@ -336,7 +336,7 @@ class DatabaseFaults(Faults):
         found = self._drive()
         if found is not None:
             self._kill(found[0], self._span())
-            found[1].env.wipe()
+            found[1].wipe()
         return found is not None
 
     def kill_mapping_in_mid_checkpoint(self) -> bool:
@@ -365,12 +365,12 @@ class DatabaseFaults(Faults):
     def full_mapping_disk(self) -> bool:
         found = self._drive()
         if found is not None:
-            found[1].env.is_full = True
+            found[1].is_full = True
             self.world.after(self._span(), self._free_mapping_disk, found[1])
         return found is not None
 
     def _free_mapping_disk(self, drive: Drive) -> None:
-        drive.env.is_full = False
+        drive.is_full = False
 
     def _compacting(self) -> Process | None:
         """A mapping server in the middle of a compaction."""

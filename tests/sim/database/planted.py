@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 from logdb import aio
 from logdb.cluster import answering, calls, committing, mapping_server, messages, replica
@@ -26,6 +27,10 @@ from logdb.log.scalog import calls as log
 from logdb.net.checkpoints import Checkpoints
 from logdb.net.first_reads import FirstReader
 from logdb.net.multi_scans import RangePages
+from logdb.store import merging
+from logdb.store.checkpoint import GONE, Checkpoint, Row, Snapshot
+from logdb.store.files import MapFiles
+from logdb.store.manifest import Manifest
 from logdb.store.mapping import KeyMap
 from logdb.store.overlay import Overlay
 from logdb.store.records import COMMIT, ENDING, Commit, Decision, Place, TxnId, decode_commit
@@ -335,6 +340,80 @@ async def prune_before_covering(right: Any, one: Checkpoints, replica: Replica) 
         one._cleaned = replica.cleaned
         await one._aside(one._prune)
     await right(one, replica)
+
+
+# ---- the files of a checkpoint
+
+
+@planted(MapFiles, "sync")
+def name_a_run_before_it_is_synced(right: Any, files: MapFiles, number: int) -> None:
+    """The manifest is durable, what it names is not."""
+
+
+@planted(MapFiles, "replace_manifest", seed=15)
+def rename_a_manifest_before_it_is_synced(right: Any, files: MapFiles, content: bytes) -> None:
+    """What has the name is not durable."""
+    with mock.patch.object(files._disk, "sync"):
+        right(files, content)
+
+
+@planted(Checkpoint, "_commit", seed=41)
+def remove_runs_that_the_manifest_names(right: Any, one: Checkpoint, manifest: Manifest, runs: Any) -> None:
+    """Until it is replaced."""
+    for run in [run for run in one._snapshot.runs if run not in runs]:
+        one._files.remove(run.info.number)
+    right(one, manifest, runs)
+
+
+def merged_wrongly(kept: Callable[[list[Row]], list[Row]]) -> Any:
+    """A merge that keeps of each key what `kept` makes of the versions that it should keep."""
+    right = merging._kept
+
+    def wrong(rows: Any, floor: int, is_oldest: bool) -> Any:
+        return iter(kept(list(right(rows, floor, is_oldest))))
+
+    return mock.patch.multiple(merging, _put_again=lambda *_: False, COPIED=frozenset(), _kept=wrong)
+
+
+@planted(merging, "_merge_part", seed=6)
+def drop_deletions_whatever_is_below(right: Any, *merge: Any) -> None:
+    """A merge of some of the runs leaves out a deletion that hides what an older run has."""
+
+    def kept(rows: list[Row]) -> list[Row]:
+        while rows and rows[-1].kind == GONE:
+            rows.pop()
+        return rows
+
+    with merged_wrongly(kept):
+        right(*merge)
+
+
+@planted(merging, "_merge_part", seed=4)
+def drop_versions_above_the_floor(right: Any, *merge: Any) -> None:
+    """The newest one is what people read."""
+    with merged_wrongly(lambda rows: rows[:1]):
+        right(*merge)
+
+
+@planted(merging, "_merged_state", seed=6)
+def lose_rows_of_state_in_a_merge(right: Any, readers: Any, is_oldest: bool) -> Any:
+    """Only those of the newest run are there."""
+    return right(readers[:1], is_oldest)
+
+
+@planted(Snapshot, "reader", seed=4)
+def read_runs_in_the_wrong_order(right: Any, snapshot: Snapshot) -> Any:
+    """The oldest first."""
+    return right(snapshot)[::-1]
+
+
+@planted(Checkpoint, "merge", seed=4)
+def merge_with_a_floor_that_is_not_covered(right: Any, one: Checkpoint) -> Any:
+    """It leaves out what only reads before a later floor could not see (MAP-4)."""
+    pruned, one.pruned = one.pruned, one.ceiling
+    steps = list(right(one))
+    one.pruned = pruned
+    return iter(steps)
 
 
 # ---- compaction

@@ -431,5 +431,8 @@ def simulate(seed: int, *, exact: bool = False, show: Callable[[str], None] | No
         simulation.run()
     except Failure as error:
         failure, detail = error.check, error.detail
+    finally:
+        for drive in simulation.cluster.drives.values():
+            drive.close()
     story = world.story() if failure else ""
     return Outcome(seed, world.digest(), world.events, simulation.records, dict(world.counts), failure, detail, story)

@@ -1,237 +1,116 @@
-"""The disk of a mapping server: the tables of its checkpoint in memory, under the code that writes them.
+"""The disk of a mapping server: the files of its checkpoint, and what a kill leaves of them.
 
-`Checkpoints`, which decides what is written when, and `Checkpoint`, which knows how, are the real ones, in a loop of
-virtual time; what stands below them here is LMDB's part: transactions that are durable one after another. A kill
-loses all that the writer has not reached by then, whatever it had been told to write.
+`Checkpoints`, which decides what is written when, and `Checkpoint`, which knows how, are the real ones, on real files
+in memory, in a loop of virtual time. The disk records each operation on a file; each takes its time and is not durable
+before the sync that the code must ask for. A kill is a power failure: operations that the writer has not reached by
+then never happened, and of those that were not synced any may be lost or torn.
 """
 
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_left, insort
+import errno
+import os
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import TracebackType
+from functools import partial
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import lmdb
-
+from logdb.errors import Corruption
 from logdb.log.cores import MILLISECOND
 from logdb.net import checkpoints
 from logdb.net.checkpoints import Checkpoints
-from logdb.store import checkpoint
+from logdb.store import merging
+from logdb.store.checkpoint import Checkpoint
+from tests.log.faulty_disk import Crash, Fault, Operation, materialize
 from tests.sim.database.loop import Loop
 from tests.sim.process import Process
 from tests.sim.world import Failure
+from tests.store.map_disk import MapDisk
 
 SECOND_NS = 20 * MILLISECOND
 """A second of the real code: it looks every half of one whether a checkpoint is due."""
-SLICE_ROWS = 3
-SLICE_NS = 2 * MILLISECOND
-"""One transaction of the tables: how many keys, and how long it takes."""
-
-Table = tuple[dict[bytes, bytes], list[bytes]]
-"""The rows, and their keys in order. Never changed once committed."""
-State = dict[bytes, Table]
-EMPTY: State = {name: ({}, []) for name in checkpoint.TABLES}
-
-
-class Environment:
-    """What the tables use of `lmdb.Environment`. `state`: as last committed; `states`: not yet durable, with when each
-    will be."""
-
-    def __init__(self) -> None:
-        self.state = EMPTY
-        self.durable = EMPTY
-        self.states: list[tuple[int, State]] = []
-        self.is_full = False
-        self._moment = 0
-
-    def begin(self, db: bytes = b"", write: bool = False) -> Txn:
-        return Txn(self, db, write)
-
-    def reader_check(self) -> None: ...
-    def close(self) -> None: ...
-
-    def commit(self, state: State) -> None:
-        if self.is_full:
-            raise lmdb.MapFullError("the disk is full")
-        self._moment += SLICE_NS
-        self.state = state
-        self.states.append((self._moment, state))
-
-    def writes_from(self, now: int) -> None:
-        """A writer begins."""
-        self.settle(now)
-        self._moment = now
-
-    @property
-    def ends_at(self) -> int:
-        """When all that was committed is durable."""
-        return self._moment
-
-    def settle(self, now: int) -> None:
-        """Time has passed."""
-        while self.states and self.states[0][0] <= now:
-            self.durable = self.states.pop(0)[1]
-
-    def crash(self, now: int) -> None:
-        """What is not durable is lost."""
-        self.settle(now)
-        self.states.clear()
-        self.state = self.durable
-
-    def wipe(self) -> None:
-        """All is lost."""
-        self.states.clear()
-        self.state = self.durable = EMPTY
-        self.is_full = False
-
-
-class Txn:
-    """What they use of `lmdb.Transaction`: one snapshot, and writes of its own over it."""
-
-    def __init__(self, env: Environment, db: bytes, is_write: bool) -> None:
-        self._env, self._db, self._is_write = env, db, is_write
-        self._state = dict(env.state) if is_write else env.state
-        self._own: set[bytes] = set()
-
-    def get(self, key: bytes, db: bytes | None = None) -> bytes | None:
-        return self._state[db or self._db][0].get(key)
-
-    def _mine(self, db: bytes) -> Table:
-        assert self._is_write
-        if db not in self._own:
-            rows, keys = self._state[db]
-            self._state[db] = dict(rows), list(keys)
-            self._own.add(db)
-        return self._state[db]
-
-    def put(self, key: bytes, value: bytes, db: bytes) -> None:
-        rows, keys = self._mine(db)
-        if key not in rows:
-            insort(keys, key)
-        rows[key] = value
-
-    def delete(self, key: bytes, db: bytes) -> None:
-        rows, keys = self._mine(db)
-        if rows.pop(key, None) is not None:
-            del keys[bisect_left(keys, key)]
-
-    def stat(self, db: bytes) -> dict[str, int]:
-        return {"entries": len(self._state[db][0])}
-
-    def cursor(self, db: bytes | None = None) -> Cursor:
-        return Cursor(*self._state[db or self._db])
-
-    def abort(self) -> None: ...
-
-    def __enter__(self) -> Txn:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if kind is None and self._own:
-            self._env.commit(self._state)
-
-
-class Cursor:
-    """What `lmdb.Cursor` has for who reads."""
-
-    def __init__(self, rows: dict[bytes, bytes], keys: list[bytes]) -> None:
-        self._rows, self._keys = rows, keys
-        self._at = -1
-
-    def close(self) -> None: ...
-
-    def __enter__(self) -> Cursor:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def __iter__(self) -> Iterator[tuple[bytes, bytes]]:
-        return self.iternext()
-
-    def _move(self, at: int) -> bool:
-        self._at = at if 0 <= at < len(self._keys) else -1
-        return self._at >= 0
-
-    def first(self) -> bool:
-        return self._move(0)
-
-    def last(self) -> bool:
-        return self._move(len(self._keys) - 1)
-
-    def prev(self) -> bool:
-        return self._move(self._at - 1)
-
-    def next(self) -> bool:
-        return self._move(self._at + 1)
-
-    def set_range(self, key: bytes) -> bool:
-        return self._move(bisect_left(self._keys, key))
-
-    def set_key(self, key: bytes) -> bool:
-        return key in self._rows and self.set_range(key)
-
-    def item(self) -> tuple[bytes, bytes]:
-        return (self.key(), self.value()) if self._at >= 0 else (b"", b"")
-
-    def key(self) -> bytes:
-        return self._keys[self._at]
-
-    def value(self) -> bytes:
-        return self._rows[self._keys[self._at]]
-
-    def iternext(self) -> Iterator[tuple[bytes, bytes]]:
-        yield from [(key, self._rows[key]) for key in self._keys[max(self._at, 0) :]]
-
-    def iterprev(self) -> Iterator[tuple[bytes, bytes]]:
-        yield from [(key, self._rows[key]) for key in self._keys[self._at :: -1] if self._at >= 0]
+OPERATION_NS = MILLISECOND // 2
+"""How long an operation on a file takes."""
+LEVEL_BYTES = 20_000
+"""Small runs are of several levels, so that some merges are of all runs and others are not."""
+MEMORY = Path("/dev/shm")
+FULL = Fault(frozenset({"create", "write", "sync"}), 0, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), forever=True)
 
 
 class Drive:
-    """What a mapping server has on disk. `path` stands for its directory. `trap`: called when something is next
-    written, with how long that takes (ns)."""
+    """What a mapping server has on disk. `trap`: called when something is next written, with how long it takes (ns)."""
 
     def __init__(self, process: Process, overlay_bytes: int, every_s: float) -> None:
         self._process, self._overlay_bytes, self._every_s = process, overlay_bytes, every_s
-        self.env = Environment()
+        self._draw = process.world.draw(f"drive {process.address}")
+        self._ratio = self._draw.choice((2, 3, 4))
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._disk = MapDisk(Path())
+        self._medium = Crash(())
+        self._waiting: list[tuple[int, Operation]] = []
+        self._image: dict[str, bytes] = {}
         self.checkpoints: Checkpoints | None = None
         self.trap: Callable[[int], None] | None = None
+        self.is_full = False
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there is no space left."""
+        return self._disk.fault is not None
+
+    @is_full.setter
+    def is_full(self, is_full: bool) -> None:
+        self._disk.fault = FULL if is_full else None
 
     def mount(self) -> Checkpoints:
         """What a life of the server begins with."""
-
-        class Directory:
-            """As much of a path as is asked for."""
-
-            def exists(self) -> bool:
-                return env.durable is not EMPTY
-
-            def __fspath__(self) -> str:
-                return "/simulated"
-
-        env = self.env
-        path: Any = Directory()
+        path = self._path()
+        shutil.rmtree(path, ignore_errors=True)
+        if self._image:
+            materialize(self._image, path)
+        fault, self._disk = self._disk.fault, MapDisk(path)
+        self._disk.fault = fault
+        self._medium, self._waiting = Crash((), self._image), []
         with self._below():
             self.checkpoints = Checkpoints(path, b"log", self._overlay_bytes, self._every_s, self._damaged)
-        env.settle(env.ends_at)
+        self._medium.then(self._done())
         return self.checkpoints
+
+    def _path(self) -> Path:
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None)
+        return Path(self._folder.name, "map")
 
     @contextmanager
     def _below(self) -> Iterator[None]:
-        """LMDB and the file system are these tables."""
-
-        def open_env(path: str) -> tuple[Environment, list[bytes]]:
-            return self.env, list(checkpoint.TABLES)
-
         with (
-            mock.patch.object(checkpoint, "_share_environment", open_env),
-            mock.patch.object(checkpoint, "_release_environment"),
-            mock.patch.object(checkpoints, "wipe", side_effect=lambda path: self.env.wipe()),
+            mock.patch.object(checkpoints, "Checkpoint", self._opened),
+            mock.patch.object(checkpoints, "wipe", self._wipe),
         ):
             yield
+
+    def _opened(self, *arguments: Any, **options: Any) -> Checkpoint:
+        try:
+            return Checkpoint(*arguments, disk=self._disk, **options)
+        except Corruption as error:
+            self._damaged(error)
+            raise
+
+    def _wipe(self, path: Path) -> None:
+        shutil.rmtree(path)
+        self._disk.operations.clear()
+        self._medium = Crash(())
+
+    def _done(self) -> list[Operation]:
+        """The operations that were recorded, for which this is to account."""
+        self._disk.position()
+        operations, self._disk.operations = self._disk.operations, []
+        return operations
 
     def begin(self, _: Any = None) -> None:
         """The server has started."""
@@ -243,24 +122,47 @@ class Drive:
         with loop.running():
             self.checkpoints.begin(core)
 
+    def settle(self) -> None:
+        """Time has passed."""
+        now = self._process.world.now
+        while self._waiting and self._waiting[0][0] <= now:
+            self._medium.then([self._waiting.pop(0)[1]])
+
     def crash(self, wipe: bool) -> None:
         """The server is no more."""
         self.trap = None
         if wipe:
-            self.env.wipe()
+            self.wipe()
         else:
-            self.env.crash(self._process.world.now)
+            self.settle()
+            self._image = self._draw.choice(list(self._medium.images(self._draw, 1)))
+
+    def wipe(self) -> None:
+        """All is lost."""
+        self._image = {}
+        self.is_full = False
+
+    def close(self) -> None:
+        """Remove the files."""
+        if self._folder is not None:
+            self._folder.cleanup()
 
     def _damaged(self, why: BaseException) -> None:
         raise Failure("a checkpoint can be written and read", f"{self._process.address}: {why!r}")
 
     def write(self, work: Callable[[], None]) -> int:
         """Do what the thread of the checkpoints does; returns how long that takes."""
-        world, env = self._process.world, self.env
-        env.writes_from(world.now)
-        with mock.patch.object(checkpoint, "SLICE_ROWS", SLICE_ROWS):
-            work()
-        took = env.ends_at - world.now
+        now = self._process.world.now
+        assert self.checkpoints is not None
+        self.settle()
+        assert not self._waiting, "one thread writes"
+        try:
+            with mock.patch.multiple(merging, LEVEL_BYTES=LEVEL_BYTES, RATIO=self._ratio):
+                work()
+            self.checkpoints._checkpoint.check_invariants()
+        finally:
+            self._waiting = [(now + number * OPERATION_NS, one) for number, one in enumerate(self._done(), 1)]
+        took = len(self._waiting) * OPERATION_NS
         if self.trap is not None and took:
             trap, self.trap = self.trap, None
             trap(took)
@@ -277,14 +179,9 @@ class Writing(Loop):
     def run_in_executor(self, executor: Any, work: Any, *args: Any) -> asyncio.Future[Any]:
         done = self.create_future()
         try:
-            took = self._drive.write(lambda: work(*args))
+            took = self._drive.write(partial(work, *args))
         except Exception as error:
             done.set_exception(error)
             return done
-
-        def finish() -> None:
-            self._drive.env.settle(self._world.now)
-            done.set_result(None)
-
-        self._world.after(took, self._run, asyncio.Handle(finish, (), self, None))
+        self._world.after(took, self._run, asyncio.Handle(lambda: done.set_result(None), (), self, None))
         return done

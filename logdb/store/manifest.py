@@ -1,0 +1,84 @@
+"""The manifest of a map: which runs it consists of, and what they cover.
+
+Text: a JSON object in one line, then its CRC32C in hexadecimal digits.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Final, NamedTuple
+
+from google_crc32c import value as crc32c
+
+from logdb.store.checking import Written
+from logdb.store.files import run_name
+
+FORMAT: Final = 3
+
+
+class RunInfo(NamedTuple):
+    """A run as the manifest names it.
+
+    It holds what the versions (`after`, `through`] of the log have changed. `rows`: keys; `long_keys`: those longer
+    than LMDB takes. `bytes`, `crc`: of its file (`checking.py`).
+    """
+
+    number: int
+    after: int
+    through: int
+    rows: int
+    long_keys: int
+    bytes: int
+    crc: int
+
+
+class Manifest(NamedTuple):
+    """`covers`: every record up to this GSN is in the runs. `ceiling`: no row is newer than this.
+
+    `pruned`: what only a read before this version could see was removed. `runs`: from the oldest to the newest.
+    """
+
+    log_id: bytes
+    covers: int = 0
+    ceiling: int = 0
+    pruned: int = 0
+    runs: tuple[RunInfo, ...] = ()
+
+    @property
+    def files(self) -> dict[str, Written]:
+        """What `checking.py` compares: the runs by the names of their files."""
+        return {run_name(run.number): Written(run.bytes, run.crc) for run in self.runs}
+
+    def encode(self) -> bytes:
+        """Its bytes."""
+        fields = self._asdict() | {
+            "format": FORMAT,
+            "log_id": self.log_id.hex(),
+            "runs": [run._asdict() for run in self.runs],
+        }
+        text = json.dumps(fields).encode()
+        return text + b"\n%08x\n" % crc32c(text)
+
+
+class MalformedManifest(Exception):
+    """What is wrong with it."""
+
+
+def decode_manifest(content: bytes) -> Manifest:
+    """The manifest of these bytes. Raises MalformedManifest."""
+    text, _, crc = content.partition(b"\n")
+    if crc != b"%08x\n" % crc32c(text):
+        raise MalformedManifest("its list of runs is not what was written")
+    fields = json.loads(text)
+    if fields.pop("format") != FORMAT:
+        raise MalformedManifest("it was written by another version of LogDB")
+    runs = tuple(RunInfo(**run) for run in fields.pop("runs"))
+    manifest = Manifest(**fields | {"log_id": bytes.fromhex(fields["log_id"]), "runs": runs})
+    reached = 0
+    for run in runs:
+        if run.after != reached or run.through < run.after:
+            raise MalformedManifest(f"run {run.number} begins after version {run.after}, and not after {reached}")
+        reached = run.through
+    if reached != manifest.covers:
+        raise MalformedManifest(f"it covers version {manifest.covers}, its runs {reached}")
+    return manifest

@@ -1,0 +1,194 @@
+"""Merging runs: which are due, and the rows of the run that takes their place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from struct import Struct
+from typing import Final
+
+from logdb.store.runs import (
+    CHAIN,
+    FOUND,
+    GONE,
+    KIND,
+    KIND_AT,
+    LARGE,
+    LIVE,
+    LIVE_END,
+    OLDER,
+    PLACED,
+    OlderRows,
+    Row,
+    RunReader,
+    RunWriter,
+    aligned,
+    version_of,
+    versions,
+)
+from logdb.store.sealed import SEAL_BYTES, RawRow
+
+RATIO: Final = 4
+"""So many runs of about the same size are merged."""
+LEVEL_BYTES: Final = 4 << 20
+"""Runs of up to this size are of the same level; those of each further level are up to `RATIO` times larger."""
+MOST_RUNS: Final = 8
+SMALL_BYTES: Final = 64 << 20
+"""A map up to this size consists of one run when it is closed."""
+COPIED: Final = frozenset((LIVE, LARGE, LIVE | PLACED, LARGE | PLACED))
+"""Kind and flags of rows that are copied as they are."""
+VERSION: Final = Struct("<Q")
+CHAIN_AT: Final = LIVE_END - CHAIN.size
+OLDER_VERSION_AT: Final = LIVE_END + SEAL_BYTES
+OLDER_KIND_AT: Final = KIND_AT + SEAL_BYTES
+"""Where they stand from the end of a row with its seal, and of one without."""
+MOST_AT_ONCE: Final = 10_000
+"""A key with more older versions in a run is written version by version."""
+
+
+def runs_due(sizes: Sequence[int], *, closing: bool) -> int:
+    """How many of the newest runs are to be merged; 0: none. `sizes`: in bytes, from the oldest to the newest.
+
+    Always the newest ones, so that small runs do not collect between large ones. A run counts for the level of the
+    largest that is newer.
+    """
+    count = len(sizes)
+    if count < 2:
+        return 0
+    if closing and sum(sizes) <= SMALL_BYTES:
+        return count
+    levels = [_level(size) for size in sizes]
+    for index in reversed(range(count - 1)):
+        levels[index] = max(levels[index], levels[index + 1])
+    first = next((levels.index(level) for level in levels if levels.count(level) >= RATIO), count)
+    if first == count and count > MOST_RUNS:
+        first = MOST_RUNS - 1
+    while 0 < first < count:  # what comes out would be the one that is missing there
+        above = levels[first - 1]
+        if levels.count(above) < RATIO - 1 or _level(sum(sizes[first:])) < above:
+            break
+        first = levels.index(above)
+    return count - first
+
+
+def _level(size: int) -> int:
+    level = 0
+    while size > LEVEL_BYTES:
+        size //= RATIO
+        level += 1
+    return level
+
+
+def merge_rows(readers: Sequence[RunReader], writer: RunWriter, floor: int, *, is_oldest: bool) -> Iterator[int]:
+    """Write what is in several runs, the newest first, as one; yields keys looked at, step by step.
+
+    What only a read before version `floor` could see is left out; a deletion only if `is_oldest`: nothing is below.
+    """
+    sources = [OlderRows(reader) for reader in readers]
+    for parts in aligned(readers):
+        found = [dict(part) for part in parts]
+        newest: dict[bytes, bytes] = {}
+        shared: set[bytes] = set()
+        for rows in reversed(found):
+            if newest:
+                shared |= newest.keys() & rows.keys()
+            newest.update(rows)
+        _merge_part(sources, writer, floor, is_oldest, found, sorted(newest.items(), key=FOUND), shared)
+        yield len(newest)
+    writer.put_state(_merged_state(readers, is_oldest))
+
+
+def _merge_part(
+    sources: Sequence[OlderRows],
+    writer: RunWriter,
+    floor: int,
+    is_oldest: bool,
+    found: list[dict[bytes, bytes]],
+    rows: list[RawRow],
+    shared: set[bytes],
+) -> None:
+    copied: list[RawRow] = []
+    for row in rows:
+        key, raw = row
+        if raw[KIND_AT] in COPIED and key not in shared:
+            copied.append(row)
+            continue
+        if copied:
+            writer.copy(copied)
+            copied = []
+        of_key = [(source, part[key]) for source, part in zip(sources, found, strict=True) if key in part]
+        if not _put_again(writer, key, of_key, floor, is_oldest):
+            kept = _kept(versions((source.reader, raw) for source, raw in of_key), floor, is_oldest)
+            newest = next(kept, None)
+            if newest is not None:
+                writer.put(key, newest, kept)
+    if copied:
+        writer.copy(copied)
+
+
+def _put_again(
+    writer: RunWriter, key: bytes, of_key: list[tuple[OlderRows, bytes]], floor: int, is_oldest: bool
+) -> bool:
+    """Write a key without decoding its rows. False, and nothing is written, where that cannot be: it has very many
+    versions, some that are to be left out, or one that stands in several of the runs."""
+    older: list[bytes] = []
+    oldest = 0
+    for source, raw in of_key:
+        version = version_of(raw)
+        if older or oldest:
+            if version >= oldest:
+                return False
+            older.append(writer.as_older(raw))
+        oldest = version
+        if raw[KIND_AT] & OLDER:
+            first, count = CHAIN.unpack_from(raw, len(raw) + CHAIN_AT)
+            if count > MOST_AT_ONCE:
+                return False
+            older += source.take(first, count)
+            (oldest,) = VERSION.unpack_from(older[-1], len(older[-1]) + OLDER_VERSION_AT)
+    if oldest <= floor:
+        last = older[-1][OLDER_KIND_AT] if older else of_key[0][1][KIND_AT]
+        if last & KIND == GONE and is_oldest:
+            return False
+        if older and _version_before_last(of_key[0][1], older) <= floor:
+            return False
+    writer.put_again(key, of_key[0][1], older)
+    return True
+
+
+def _version_before_last(newest: bytes, older: list[bytes]) -> int:
+    if len(older) == 1:
+        return version_of(newest)
+    return int(VERSION.unpack_from(older[-2], len(older[-2]) + OLDER_VERSION_AT)[0])
+
+
+def _kept(rows: Iterable[Row], floor: int, is_oldest: bool) -> Iterator[Row]:
+    for row in rows:
+        if row.version <= floor:
+            if row.kind != GONE or not is_oldest:
+                yield row
+            return
+        yield row
+
+
+def _merged_state(readers: Sequence[RunReader], is_oldest: bool) -> Iterator[tuple[bytes, bytes | None]]:
+    for key, value in merged_state([reader.state() for reader in readers]):
+        if value is not None or not is_oldest:
+            yield key, value
+
+
+def merged_state(
+    runs: Sequence[Iterator[tuple[bytes, bytes | None]]],
+) -> Iterator[tuple[bytes, bytes | None]]:
+    """Rows of state of several runs, the newest first, as those of one."""
+    heads = [next(rows, None) for rows in runs]
+    while True:
+        key = min((head[0] for head in heads if head is not None), default=None)
+        if key is None:
+            return
+        is_first = True
+        for index, head in enumerate(heads):
+            if head is not None and head[0] == key:
+                if is_first:
+                    yield head
+                    is_first = False
+                heads[index] = next(runs[index], None)

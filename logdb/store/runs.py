@@ -1,0 +1,522 @@
+"""A run: what a range of the log has changed, in key order, in an LMDB file that is written once.
+
+Tables:
+
+`rows`    key -> row of its newest version here, tombstones included.
+`older`   ordinal -> row of an older version here. Those of one key stand side by side, newest first; its row in `rows`
+          says where the first one stands and how many there are. Their values stand in the log, at `place`; or here
+          (`inline`), where fetching one would take a journey.
+`state`   what else the range of the log has changed.
+
+A row is a value, a trailer and a seal (`sealed.py`), so that the value of a plain one is cut out without decoding. The
+trailer from its end: kind and flags, version, then as the flags say: where the older versions stand, the rest of a long
+key, the place.
+
+LMDB takes keys of 511 bytes. A longer one is kept under its first `ROOT_BYTES` bytes and its ordinal among the keys
+that begin so; the rest stands in its row. LMDB's order is that of the keys.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
+from operator import itemgetter
+from struct import Struct
+from typing import Any, Final, NamedTuple
+
+import lmdb
+
+from logdb.errors import shown
+from logdb.store.files import TABLES, MapFiles, OpenRun
+from logdb.store.manifest import RunInfo
+from logdb.store.records import Place, Value
+from logdb.store.sealed import SEAL_BYTES, RawRow, check_row, check_rows, damaged, sealed
+
+LIVE: Final = 1
+GONE: Final = 2
+LARGE: Final = 3
+KIND: Final = 3
+PLACED: Final = 4
+"""The version does not stand in the record of its number, but in that at `place`."""
+OLDER: Final = 8
+"""There are older versions here."""
+LONG: Final = 16
+"""The key is long."""
+BARE: Final = 32
+"""The value is not in the row."""
+
+TRAILER: Final = Struct("<QBI")  # version, kind and flags, seal
+CHAIN: Final = Struct("<QI")  # ordinal of the newest older version, how many
+PLACE: Final = Struct("<Q")
+TAIL: Final = Struct("<H")  # bytes of the rest of a long key, which precedes it
+LARGE_PLACE: Final = Struct("<QIQ16s")
+ORDINAL: Final = Struct(">Q")
+KIND_AT: Final = -5
+"""Where kind and flags stand in a row."""
+LIVE_END: Final = -TRAILER.size
+"""Where the value of a row of kind LIVE, without flags, ends."""
+PLAIN: Final = {
+    LIVE: TRAILER.size,
+    LIVE | OLDER: TRAILER.size + CHAIN.size,
+    LIVE | PLACED: TRAILER.size + PLACE.size,
+    LIVE | OLDER | PLACED: TRAILER.size + CHAIN.size + PLACE.size,
+}
+"""By kind and flags: the bytes after the value of a live row, where that is the rest of it."""
+HEAD: Final = Struct("<QB")
+
+ROOT_BYTES: Final = 480
+LAST_ORDINAL: Final = b"\xff" * ORDINAL.size
+FLAGS: Final = [bytes([flags]) for flags in range(256)]
+OLDER_BYTES: Final = ORDINAL.size + SEAL_BYTES
+LIVE_STATE: Final = bytes([LIVE])
+GONE_STATE: Final = bytes([GONE])
+FOUND: Final = itemgetter(0)
+PAGE_BYTES: Final = 4096
+CHUNK_ROWS: Final = 1_000
+OLDER_ROWS: Final = 500
+STATE_ROWS: Final = 1_000
+WRITE_BYTES: Final = 2 << 20
+"""So much is one transaction of LMDB."""
+SYNC_BYTES: Final = 32 << 20
+"""So much at most is left for one sync to write."""
+DAMAGE: Final = (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.CursorFullError, lmdb.BadTxnError)
+"""The last one: what a transaction says that has said one of the others before."""
+
+
+class Row(NamedTuple):
+    """A version as a run has it. `place`: GSN of the record that holds the value. `value` is None where the row has
+    none: that of a deletion, and of an older live version whose value stands in the log."""
+
+    version: int
+    kind: int
+    place: int
+    value: Value
+
+
+def row_of(version: int, place: int, value: Value) -> Row:
+    """The row of a version whose value is at hand."""
+    if type(value) is bytes:
+        return Row(version, LIVE, place, value)
+    return Row(version, GONE if value is None else LARGE, place, value)
+
+
+def _body(row: Row, flags: int) -> tuple[bytes, int]:
+    """(value and place of a row, its kind and flags)."""
+    version, kind, place, value = row
+    if kind == LIVE:
+        body = b""
+        if value is None:
+            flags |= BARE
+        else:
+            assert type(value) is bytes
+            body = value
+    else:
+        body = b"" if value is None else LARGE_PLACE.pack(*value)
+    if place != version:
+        body += PLACE.pack(place)
+        flags |= PLACED
+    return body, kind | flags
+
+
+def version_of(raw: bytes) -> int:
+    """The version of a row, seal on."""
+    return int(HEAD.unpack_from(raw, len(raw) - TRAILER.size)[0])
+
+
+def decode(raw: bytes) -> tuple[Row, int, int]:
+    """(row, ordinal of its first older version, how many there are) of a row, seal on."""
+    at = len(raw) - TRAILER.size
+    version, flags = HEAD.unpack_from(raw, at)
+    place, first, count = version, 0, 0
+    value: Value = None
+    if flags & OLDER:
+        at -= CHAIN.size
+        first, count = CHAIN.unpack_from(raw, at)
+    if flags & LONG:
+        at -= TAIL.size + TAIL.unpack_from(raw, at - TAIL.size)[0]
+    if flags & PLACED:
+        at -= PLACE.size
+        (place,) = PLACE.unpack_from(raw, at)
+    kind = flags & KIND
+    if kind == LARGE:
+        value = Place(*LARGE_PLACE.unpack_from(raw))
+    elif kind == LIVE and not flags & BARE:
+        value = raw[:at]
+    return Row(version, kind, place, value), first, count
+
+
+def whole_key(found: bytes, raw: bytes) -> bytes:
+    """The key of a row that LMDB has under `found`."""
+    if len(found) < ROOT_BYTES:
+        return found
+    end = len(raw) - TRAILER.size - (CHAIN.size if raw[KIND_AT] & OLDER else 0) - TAIL.size
+    return found[:ROOT_BYTES] + raw[end - TAIL.unpack_from(raw, end)[0] : end]
+
+
+class RunWriter:
+    """Writes a run: keys in order, then state. Memory and what one sync writes are bounded.
+
+    Its methods raise lmdb.Error and OSError, after which only `abandon` may be called.
+    """
+
+    def __init__(self, files: MapFiles, number: int, bytes_expected: int, *, inline: bool) -> None:
+        self._files, self.number, self._inline = files, number, inline
+        self._owner = os.getpid()
+        self._count = self._long_keys = 0
+        self._rows: list[RawRow] = []
+        self._older: list[RawRow] = []
+        self._waiting = self._unsynced = 0
+        self._ordinal = 0
+        self._root, self._in_root = b"", 0
+        self._env = files.create(number, 2 * bytes_expected)
+        try:
+            self._tables = [self._env.open_db(name) for name in TABLES]
+        except BaseException:
+            self.abandon()
+            raise
+
+    def copy(self, rows: list[RawRow]) -> None:
+        """Add rows of another run as they are: of short keys, none with older versions."""
+        self._rows += rows
+        self._count += len(rows)
+        self._wait(sum(map(len, chain.from_iterable(rows))))
+
+    def put(self, key: bytes, newest: Row, older: Iterable[Row] = ()) -> None:
+        """Add a key with its versions, newest first."""
+        first = self._ordinal
+        for row in older:
+            self._put_older(row)
+        body, flags = _body(newest, 0)
+        found = key
+        if len(key) >= ROOT_BYTES:
+            flags |= LONG
+            found = self._long(key)
+            body += key[ROOT_BYTES:] + TAIL.pack(len(key) - ROOT_BYTES)
+        if self._ordinal != first:
+            flags |= OLDER
+            body += CHAIN.pack(first, self._ordinal - first)
+        raw = sealed(found, body + HEAD.pack(newest.version, flags))
+        self._rows.append((found, raw))
+        self._count += 1
+        self._wait(len(found) + len(raw))
+
+    def put_again(self, key: bytes, raw: bytes, older: list[bytes]) -> None:
+        """As `put`, with the row of another run, seal on, and what `as_older` and `OlderRows` gave of the others."""
+        found = self._long(key) if len(key) >= ROOT_BYTES else key
+        flags = raw[KIND_AT]
+        row = raw[: LIVE_END - CHAIN.size] if flags & OLDER else raw[:LIVE_END]
+        if older:
+            row += CHAIN.pack(self._ordinal, len(older)) + raw[LIVE_END:KIND_AT] + FLAGS[flags | OLDER]
+            size, rows = 0, self._older
+            for ordinal, body in enumerate(older, self._ordinal):
+                at = ORDINAL.pack(ordinal)
+                rows.append((at, sealed(at, body)))
+                size += len(body)
+            self._ordinal += len(older)
+            self._wait(size + OLDER_BYTES * len(older))
+        else:
+            row += raw[LIVE_END:KIND_AT] + FLAGS[flags & ~OLDER]
+        self._rows.append((found, sealed(found, row)))
+        self._count += 1
+        self._wait(len(found) + len(raw))
+
+    def as_older(self, raw: bytes) -> bytes:
+        """The row of a newest version, seal on, as that of an older one, seal off."""
+        if raw[KIND_AT] & ~OLDER == LIVE and not self._inline:
+            return raw[LIVE_END:KIND_AT] + FLAGS[LIVE | BARE]
+        row = decode(raw)[0]
+        if row.kind == LIVE and not self._inline:
+            row = row._replace(value=None)
+        body, flags = _body(row, 0)
+        return body + HEAD.pack(row.version, flags)
+
+    def _long(self, key: bytes) -> bytes:
+        root = key[:ROOT_BYTES]
+        self._in_root = self._in_root + 1 if root == self._root else 0
+        self._root = root
+        self._long_keys += 1
+        return root + ORDINAL.pack(self._in_root)
+
+    def _put_older(self, row: Row) -> None:
+        if row.kind == LIVE and not self._inline:
+            row = row._replace(value=None)
+        body, flags = _body(row, 0)
+        found = ORDINAL.pack(self._ordinal)
+        self._ordinal += 1
+        raw = sealed(found, body + HEAD.pack(row.version, flags))
+        self._older.append((found, raw))
+        self._wait(len(found) + len(raw))
+
+    def put_state(self, rows: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """Add rows of state in order; None: it was removed."""
+        self._write()
+        rows = iter(rows)
+        while part := list(islice(rows, STATE_ROWS)):
+            raws = [(key, sealed(key, GONE_STATE if value is None else value + LIVE_STATE)) for key, value in part]
+            self._put_multi([(self._tables[2], raws)])
+
+    def finish(self) -> RunInfo:
+        """Make it durable. What it covers is still to be filled in."""
+        self._write()
+        self._env.sync(True)
+        self._env.close()
+        files, number = self._files, self.number
+        files.sync(number)
+        size, crc = files.measure(number)
+        return RunInfo(number, 0, 0, self._count, self._long_keys, size, crc)
+
+    @property
+    def written(self) -> int:
+        """The bytes written so far."""
+        return int(self._env.info()["last_pgno"] + 1) * PAGE_BYTES
+
+    def abandon(self) -> None:
+        """Remove what was written."""
+        if os.getpid() == self._owner:
+            self._env.close()
+            self._files.remove(self.number)
+
+    def _wait(self, size: int) -> None:
+        self._waiting += size
+        if self._waiting >= WRITE_BYTES:
+            self._write()
+
+    def _write(self) -> None:
+        self._put_multi([(self._tables[0], self._rows), (self._tables[1], self._older)])
+        self._rows, self._older = [], []
+        self._unsynced += self._waiting
+        self._waiting = 0
+        if self._unsynced >= SYNC_BYTES:
+            self._env.sync(True)
+            self._unsynced = 0
+
+    def _put_multi(self, tables: list[tuple[Any, list[RawRow]]]) -> None:
+        while True:
+            try:
+                with self._env.begin(write=True) as txn:
+                    for table, rows in tables:
+                        if rows:
+                            txn.cursor(db=table).putmulti(rows, append=True)
+                return
+            except lmdb.MapFullError:
+                self._env.set_mapsize(2 * self._env.info()["map_size"])
+            except lmdb.Error:
+                self._files.make_room(self.number, 2 * WRITE_BYTES)
+                raise
+
+
+class OlderRows:
+    """The older versions in a run, seals off, for who walks through its keys in order."""
+
+    def __init__(self, reader: RunReader) -> None:
+        self.reader = reader
+        self._first = 0
+        self._rows: list[bytes] = []
+
+    def take(self, first: int, count: int) -> list[bytes]:
+        """`count` of them from an ordinal on, newest first."""
+        at = first - self._first
+        if at < 0 or at + count > len(self._rows):
+            rows = self.reader.raw_older(first, max(count, OLDER_ROWS))
+            if len(rows) < count:
+                raise damaged(self.reader.path, "older versions of a key are missing")
+            self._first, self._rows, at = first, [raw[:-SEAL_BYTES] for _, raw in rows], 0
+        return self._rows[at : at + count]
+
+
+class Run:
+    """A run that is open for reading. Any number of readers may read it at the same time."""
+
+    def __init__(self, files: MapFiles, info: RunInfo) -> None:
+        self.info, self.path = info, files.path
+        self.opened: OpenRun = files.open(info.number)
+
+    def reader(self) -> RunReader:
+        """A reader, for one thread at a time."""
+        return RunReader(self)
+
+
+class RunReader:
+    """Reads one run, in one thread at a time. Every row that it gives was checked, but for those of `get`.
+
+    `get`: the row of a short key, unchecked. `count`: its keys. Methods raise Corruption, and `DAMAGE` of LMDB.
+    """
+
+    __slots__ = ("_cursor", "_run", "_txn", "count", "get", "has_long_keys", "path")
+
+    def __init__(self, run: Run) -> None:
+        self._run, self.path = run.opened, run.path
+        self._txn = run.opened.env.begin(db=run.opened.rows)
+        self.get = self._txn.get
+        self._cursor: Any = None
+        self.count, self.has_long_keys = run.info.rows, run.info.long_keys > 0
+
+    def find(self, key: bytes) -> bytes | None:
+        """The row of a key, seal on."""
+        if len(key) >= ROOT_BYTES:
+            return self._find_long(key)[1] if self.has_long_keys else None
+        raw: bytes | None = self.get(key)
+        if raw is not None:
+            check_row(key, raw, self.path)
+        return raw
+
+    def _find_long(self, key: bytes) -> tuple[int, bytes | None]:
+        """(how many keys that begin as this long one come before it, its row if it is here)."""
+        root = key[:ROOT_BYTES]
+        low = high = 0
+        with self._txn.cursor() as cursor:
+            if _before(cursor, root + LAST_ORDINAL) and cursor.key()[:ROOT_BYTES] == root:
+                high = ORDINAL.unpack_from(cursor.key(), ROOT_BYTES)[0] + 1
+        while low < high:
+            middle = (low + high) // 2
+            found = root + ORDINAL.pack(middle)
+            raw = self.get(found)
+            if raw is None:
+                raise damaged(self.path, f"the row of {shown(found)} is missing")
+            check_row(found, raw, self.path)
+            whole = whole_key(found, raw)
+            if whole == key:
+                return middle, raw
+            low, high = (middle + 1, high) if whole < key else (low, middle)
+        return low, None
+
+    def _bound(self, key: bytes) -> bytes:
+        """What LMDB is to look for: the first that is not before this key."""
+        if len(key) < ROOT_BYTES or not self.has_long_keys:
+            return key[:ROOT_BYTES]
+        return key[:ROOT_BYTES] + ORDINAL.pack(self._find_long(key)[0])
+
+    def chunk(self, start: bytes | None, end: bytes | None, reverse: bool, most: int) -> list[RawRow]:
+        """Up to `most` (key, row, seal on) of [start, end), from the first, or from the last when `reverse`."""
+        if not self.has_long_keys:
+            rows = self.unchecked(start, end, reverse, most)
+            check_rows(rows, self.path)
+            return rows
+        rows = self._fetched(start and self._bound(start), end and self._bound(end), reverse, most)
+        check_rows(rows, self.path)
+        rows = [(found if len(found) < ROOT_BYTES else whole_key(found, raw), raw) for found, raw in rows]
+        return _within(rows, start, end, reverse)
+
+    def unchecked(self, start: bytes | None, end: bytes | None, reverse: bool, most: int) -> list[RawRow]:
+        """As `chunk`, of a run that has no long keys, its rows not checked."""
+        if start is not None and len(start) >= ROOT_BYTES:
+            start = start[:ROOT_BYTES]
+        if end is not None and len(end) >= ROOT_BYTES:
+            end = end[:ROOT_BYTES]
+        return _within(self._fetched(start, end, reverse, most), start, end, reverse)
+
+    def _fetched(self, start: bytes | None, end: bytes | None, reverse: bool, most: int) -> list[RawRow]:
+        cursor = self._cursor
+        if cursor is None:
+            cursor = self._cursor = self._txn.cursor()
+        if reverse:
+            return list(islice(cursor.iterprev(), most)) if _before(cursor, end) else []
+        if not (cursor.set_range(start) if start else cursor.first()):
+            return []
+        return [cursor.item()] if most == 1 else list(islice(cursor, most))
+
+    def older(self, first: int, count: int) -> Iterator[Row]:
+        """`count` older versions of a key from ordinal `first` on, newest first."""
+        while count:
+            rows = self.raw_older(first, min(count, OLDER_ROWS))
+            if not rows:
+                raise damaged(self.path, "older versions of a key are missing")
+            for _, raw in rows:
+                yield decode(raw)[0]
+            first += len(rows)
+            count -= len(rows)
+
+    def raw_older(self, first: int, most: int) -> list[RawRow]:
+        """Up to `most` (ordinal, row, seal on) of older versions from an ordinal on."""
+        with self._txn.cursor(db=self._run.older) as cursor:
+            rows = list(islice(cursor, most)) if cursor.set_key(ORDINAL.pack(first)) else []
+        check_rows(rows, self.path)
+        return rows
+
+    def older_at(self, first: int, count: int, at: int) -> Row | None:
+        """The newest of these versions that is not after `at`."""
+        low, high = 0, count
+        while low < high:
+            middle = (low + high) // 2
+            if self._older_one(first + middle).version <= at:
+                high = middle
+            else:
+                low = middle + 1
+        return self._older_one(first + low) if low < count else None
+
+    def _older_one(self, ordinal: int) -> Row:
+        found = ORDINAL.pack(ordinal)
+        raw = self._txn.get(found, db=self._run.older)
+        if raw is None:
+            raise damaged(self.path, "an older version of a key is missing")
+        check_row(found, raw, self.path)
+        return decode(raw)[0]
+
+    def state(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes | None]]:
+        """The rows of state whose keys begin with `prefix`, in order; None: it was removed."""
+        start = prefix
+        while True:
+            with self._txn.cursor(db=self._run.state) as cursor:
+                rows = list(islice(cursor, STATE_ROWS)) if cursor.set_range(start) else []
+            check_rows(rows, self.path)
+            for key, raw in rows:
+                if not key.startswith(prefix):
+                    return
+                yield key, None if raw[KIND_AT] == GONE else raw[:KIND_AT]
+            if len(rows) < STATE_ROWS:
+                return
+            start = rows[-1][0] + b"\0"
+
+
+def _within(rows: list[RawRow], start: bytes | None, end: bytes | None, reverse: bool) -> list[RawRow]:
+    """Without those that lie beyond the range."""
+    if reverse:
+        if rows and start is not None and rows[-1][0] < start:
+            del rows[len(rows) - bisect_left(rows[::-1], start, key=FOUND) :]
+    elif rows and end is not None and rows[-1][0] >= end:
+        del rows[bisect_left(rows, end, key=FOUND) :]
+    return rows
+
+
+def aligned(readers: Sequence[RunReader]) -> Iterator[list[list[RawRow]]]:
+    """The rows of several runs in order, in parts: of each run those of the same stretch of keys."""
+    count = len(readers)
+    starts: list[bytes | None] = [None] * count
+    waiting: list[list[RawRow]] = [[] for _ in readers]
+    ended = [False] * count
+    while True:
+        for index, reader in enumerate(readers):
+            if not waiting[index] and not ended[index]:
+                rows = waiting[index] = reader.chunk(starts[index], None, False, CHUNK_ROWS)
+                ended[index] = len(rows) < CHUNK_ROWS
+                if rows:
+                    starts[index] = rows[-1][0] + b"\0"
+        if not any(waiting):
+            return
+        stop = min((rows[-1][0] for rows, at_end in zip(waiting, ended, strict=True) if not at_end), default=None)
+        parts = []
+        for index, rows in enumerate(waiting):
+            end = len(rows) if stop is None else bisect_right(rows, stop, key=FOUND)
+            parts.append(rows[:end])
+            waiting[index] = rows[end:]
+        yield parts
+
+
+def versions(found: Iterable[tuple[RunReader, bytes]]) -> Iterator[Row]:
+    """All versions of a key, newest first. `found`: its rows, seals on, in the runs that have it, newest first."""
+    last = -1
+    for reader, raw in found:
+        newest, first, count = decode(raw)
+        for row in chain((newest,), reader.older(first, count)):
+            if last < 0 or row.version < last:
+                yield row
+                last = row.version
+
+
+def _before(cursor: Any, end: bytes | None) -> bool:
+    """Put the cursor on the last key before `end`."""
+    if end is None or not cursor.set_range(end):
+        return bool(cursor.last())
+    return bool(cursor.prev())

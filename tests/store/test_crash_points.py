@@ -1,0 +1,282 @@
+"""A map that is cut short at any operation on its files comes back as it was before or after the step under way.
+
+The disk records what the code and LMDB do; `Crash` says what a power failure may leave of it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import resource
+import shutil
+import unittest.mock
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from logdb.errors import Corruption, Unavailable
+from logdb.store import merging
+from logdb.store.checkpoint import GONE, LIVE, Checkpoint
+from logdb.store.files import MapFiles, run_name
+from logdb.store.manifest import Manifest
+from logdb.store.overlay import Overlay
+from logdb.store.records import Place, Value
+from tests import planting
+from tests.forks import in_child
+from tests.log.faulty_disk import Crash, Fault, materialize
+from tests.store.map_disk import MapDisk
+
+LOG_ID = b"i" * 16
+KEYS = [b"key %02d" % number for number in range(24)] + [b"long" * 150 + b"%d" % number for number in range(4)]
+StateRows = list[tuple[bytes, bytes | None]]
+CHANGING = frozenset({"create", "write", "sync", "rename", "unlink", "sync_directory"})
+
+
+class Story:
+    """What checkpoints were told, whether they wrote it or not: the model of the map at every version."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.version = 0
+        self.written: dict[bytes, dict[int, Value]] = {}
+        self.places: dict[int, dict[tuple[bytes, int], int]] = {0: {}}
+        self.states: dict[int, dict[bytes, bytes]] = {0: {}}
+
+    def overlay(self, floor: int) -> tuple[Overlay, StateRows]:
+        """What a checkpoint is to write: some versions, copies of some that are seen from `floor` on, rows of state."""
+        draw, overlay = self.random, Overlay()
+        places = dict(self.places[max(self.places)])
+        for _ in range(draw.randrange(1, 5)):
+            self.version += 1
+            writes = {key: self._value() for key in draw.sample(KEYS, draw.randrange(1, 8))}
+            overlay.apply(self.version, writes)
+            for key, value in writes.items():
+                self.written.setdefault(key, {})[self.version] = value
+                places[key, self.version] = self.version
+        self.version += 1
+        for key in draw.sample(sorted(self.written), min(3, len(self.written))):
+            oldest = max((version for version in self.written[key] if version <= floor), default=0)
+            version, value = draw.choice([one for one in self.written[key].items() if one[0] >= oldest])
+            if value is not None:
+                overlay.move(key, version, self.version, value)
+                places[key, version] = self.version
+        state = {b"s%d" % draw.randrange(9): draw.choice((None, b"%d" % self.version)) for _ in range(3)}
+        self.places[self.version] = places
+        kept = self.states[max(self.states)] | state
+        self.states[self.version] = {key: row for key, row in kept.items() if row is not None}
+        return overlay, sorted(state.items())
+
+    def _value(self) -> Value:
+        draw = self.random
+        small = b"%d " % self.version * draw.choice((1, 40))
+        return draw.choice((small, small, None, Place(self.version, draw.randrange(9), 9_000, bytes(16))))
+
+    def check(self, checkpoint: Checkpoint) -> None:
+        """It says what the model says, at all versions from where it was pruned up to what it covers."""
+        covers = checkpoint.covers
+        assert dict(checkpoint.state(b"")) == self.states[covers]
+        everything = {key: {row.version: row for row in rows} for key, rows in checkpoint.everything()}
+        for key in KEYS:
+            written = {version: value for version, value in self.written.get(key, {}).items() if version <= covers}
+            for at in range(checkpoint.pruned, covers + 1):
+                version = max((version for version in written if version <= at), default=0)
+                value = written.get(version)
+                row = checkpoint.row(key, at)
+                where = f"{key!r} at {at}"
+                if value is None:
+                    assert row is None or (row.version == version and row.kind == GONE), where
+                    continue
+                assert row is not None, where
+                assert (row.version, row.value) == (version, value), where
+                assert row.place == self.places[covers][key, version], where
+                assert everything[key][version] == row, where
+                if at == covers:
+                    assert checkpoint.live_value(key) == (value if row.kind == LIVE and len(key) < 480 else None)
+
+
+class Step(NamedTuple):
+    """Something that was done to the map, over when the disk had done `end` operations."""
+
+    end: int
+    covers: int
+    pruned: int
+
+
+def opened(path: Path, disk: MapDisk | None = None, *, follow: bool = False) -> Checkpoint:
+    return Checkpoint(path, LOG_ID, inline=True, disk=disk, follow=follow)
+
+
+def write(checkpoint: Checkpoint, version: int, overlay: Overlay, state: StateRows) -> None:
+    checkpoint.begin(version)
+    exhaust(checkpoint.write(overlay))
+    checkpoint.finish(version, state)
+
+
+def exhaust(steps: Iterator[int]) -> None:
+    for _ in steps:
+        pass
+
+
+def steps(path: Path, disk: MapDisk, story: Story, count: int) -> Iterator[None]:
+    """Checkpoints, merges, prunings and openings; yields after each."""
+    checkpoint = opened(path, disk)
+    try:
+        for number in range(count):
+            overlay, state = story.overlay(checkpoint.pruned)
+            write(checkpoint, story.version, overlay, state)
+            yield
+            if number % 3 == 2:
+                exhaust(checkpoint.prune(story.random.randrange(checkpoint.pruned, checkpoint.covers + 1)))
+                yield
+            exhaust(checkpoint.merge())
+            yield
+            if number % 4 == 3:
+                checkpoint.close()
+                checkpoint = opened(path, disk)
+                yield
+    finally:
+        checkpoint.close()
+
+
+@pytest.fixture(autouse=True)
+def levels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small runs are of several levels, so that some merges are of all runs and others are not."""
+    monkeypatch.setattr(merging, "LEVEL_BYTES", 1 << 14)
+
+
+class Recorded(NamedTuple):
+    disk: MapDisk
+    story: Story
+    steps: list[Step]
+
+
+def record(path: Path, seed: int, count: int) -> Recorded:
+    disk, story, done = MapDisk(path), Story(seed), [Step(0, 0, 0)]
+    for _ in steps(path, disk, story, count):
+        with closing(opened(path, follow=True)) as reader:
+            story.check(reader)
+            done.append(Step(disk.position(), reader.covers, reader.pruned))
+    return Recorded(disk, story, done)
+
+
+def fail_everywhere(recorded: Recorded, scratch: Path) -> int:
+    """Have the power fail after each operation and open what may be left; returns how many maps were opened."""
+    disk, story, done = recorded
+    tried = 0
+    for position in range(len(disk.operations) + 1):
+        before = max(step for step in done if step.end <= position)
+        after = min([step for step in done if step.end > position], default=before)
+        for image in Crash(disk.operations[:position]).images(random.Random(position), 0):
+            path = materialize(image, scratch / "map")
+            again = MapDisk(path)
+            with closing(opened(path, follow=True)) as reader, closing(opened(path, again)) as checkpoint:
+                where = f"after {position} operations, {sorted(image)}"
+                for one in (reader, checkpoint):
+                    assert before.covers <= one.covers <= after.covers, where
+                    assert one.pruned in {before.pruned, after.pruned}, where
+                story.check(checkpoint)
+                assert {one.kind for one in again.operations} <= {"unlink"}
+                named = {run_name(run.info.number) for run in checkpoint._snapshot.runs}
+                assert {file.name for file in path.glob("run-*")} == named, where
+            shutil.rmtree(path)
+            tried += 1
+    return tried
+
+
+def test_a_power_failure_at_any_operation_leaves_the_state_before_or_after(tmp_path: Path) -> None:
+    recorded = record(tmp_path / "recorded", seed=1, count=8)
+    assert {one.kind for one in recorded.disk.operations} == CHANGING
+    assert len({step.pruned for step in recorded.steps}) > 2
+    assert fail_everywhere(recorded, tmp_path) > 300
+
+
+PLANTED: planting.Plants = {}
+
+
+@planting.planted(MapFiles, "sync", PLANTED)
+def name_a_run_before_it_is_synced(right: Any, files: MapFiles, number: int) -> None: ...
+
+
+@planting.planted(MapFiles, "replace_manifest", PLANTED)
+def rename_a_manifest_before_it_is_synced(right: Any, files: MapFiles, content: bytes) -> None:
+    with unittest.mock.patch.object(files._disk, "sync"):
+        right(files, content)
+
+
+@planting.planted(MapFiles, "replace_manifest", PLANTED)
+def remove_runs_before_the_manifest_is_durable(right: Any, files: MapFiles, content: bytes) -> None:
+    with unittest.mock.patch.object(files._disk, "sync_directory"):
+        right(files, content)
+
+
+@planting.planted(Checkpoint, "_commit", PLANTED)
+def remove_runs_before_the_manifest_is_replaced(right: Any, one: Checkpoint, manifest: Manifest, runs: Any) -> None:
+    for run in set(one._snapshot.runs).difference(runs):
+        one._files.remove(run.info.number)
+    right(one, manifest, runs)
+
+
+@pytest.mark.parametrize("bug", PLANTED)
+def test_a_planted_bug_is_found(tmp_path: Path, bug: str) -> None:
+    with PLANTED[bug]():
+        recorded = record(tmp_path / "recorded", seed=1, count=6)
+    with pytest.raises((Corruption, AssertionError)):
+        fail_everywhere(recorded, tmp_path)
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
+def test_an_operation_that_fails_leaves_the_map_as_it_was_and_the_next_attempt_goes_on(
+    tmp_path: Path, error: int
+) -> None:
+    """Nothing is left of the attempt but files that the manifest does not name."""
+    counting = record(tmp_path / "whole", seed=2, count=6)
+    for nth in range(counting.disk.count("sync") + counting.disk.count("rename") + counting.disk.count("create")):
+        path = tmp_path / str(nth)
+        disk = MapDisk(path, Fault(frozenset({"sync", "rename", "create"}), nth, OSError(error, os.strerror(error))))
+        story = Story(2)
+        with closing(opened(path, disk)) as checkpoint:
+            for _ in range(6):
+                overlay, state = story.overlay(0)
+                for step in (
+                    lambda overlay=overlay, state=state: write(checkpoint, story.version, overlay, state),
+                    lambda: exhaust(checkpoint.merge()),
+                    lambda: exhaust(checkpoint.prune(0)),
+                ):
+                    before = checkpoint.covers
+                    try:
+                        step()
+                    except Unavailable as failed:
+                        assert os.strerror(error) in str(failed)
+                        assert checkpoint.covers == before
+                        story.check(checkpoint)
+                        step()
+                    story.check(checkpoint)
+            with closing(opened(path, follow=True)) as reader:
+                story.check(reader)
+        assert disk.hits == 1
+
+
+def test_a_disk_that_takes_no_more_is_named(tmp_path: Path) -> None:
+    """LMDB calls a write that was cut off an input/output error."""
+
+    def body() -> list[str]:
+        with closing(opened(tmp_path / "map")) as checkpoint:
+            overlay = Overlay()
+            overlay.apply(1, {b"%05d" % number: b"v" * 100 for number in range(20_000)})
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
+            with pytest.raises(Unavailable) as refused:
+                write(checkpoint, 1, overlay, [])
+            resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+            left = sorted(file.name for file in (tmp_path / "map").iterdir())
+            write(checkpoint, 1, overlay, [])
+            assert checkpoint.live_value(b"00077") == b"v" * 100
+            return [str(refused.value), *left]
+
+    assert in_child(body) == [
+        f"the checkpoint in {tmp_path}/map could not be written ({tmp_path}/map/run-1.mdb: File too large); "
+        "nothing is lost, the log has it all"
+    ]

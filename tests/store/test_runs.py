@@ -1,0 +1,373 @@
+"""The map over runs says what a dictionary of versions says, whatever happens to its files (MAP-1 to MAP-6)."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from logdb.log.contract import LogRecord
+from logdb.store import checkpoint as checkpoints
+from logdb.store import merging, runs
+from logdb.store.checkpoint import Checkpoint
+from logdb.store.manifest import RunInfo, decode_manifest
+from logdb.store.mapping import KeyMap
+from logdb.store.merging import LEVEL_BYTES, MOST_RUNS, SMALL_BYTES, runs_due
+from logdb.store.overlay import Overlay
+from logdb.store.records import (
+    COMMIT,
+    RELOCATION,
+    Commit,
+    Relocated,
+    decode_relocation,
+    encode_commit,
+    encode_relocation,
+)
+from logdb.store.values import Values
+
+LOG_ID = b"i" * 16
+KEYS = sorted(
+    [b"%03d" % number for number in range(40)]
+    + [b"a" * length + tail for length in (479, 480, 481, 600) for tail in (b"", b"\x00", b"b", b"\xff\xff")]
+    + [b"a" * 480 + (0).to_bytes(8), b"a" * 472 + b"\xff" * 16, b"\xff" * 500]
+)
+
+
+class Model:
+    """A log, and what a map of it must answer: each version of each key from the floor on."""
+
+    def __init__(self, seed: int) -> None:
+        self.draw = random.Random(seed)
+        self.log: dict[int, LogRecord] = {}
+        self.versions: dict[bytes, dict[int, bytes | None]] = {}
+        self.places: dict[tuple[bytes, int], int] = {}
+        self.floor = 0
+
+    @property
+    def end(self) -> int:
+        return len(self.log)
+
+    def read(self, gsn: int, shard: int) -> LogRecord:
+        return self.log[gsn]
+
+    def commit(self) -> None:
+        gsn, draw = self.end + 1, self.draw
+        writes = {
+            key: None if draw.random() < 0.3 else b"%d " % gsn * draw.choice((1, 30))
+            for key in draw.sample(KEYS, draw.randrange(1, 8))
+        }
+        self.log[gsn] = LogRecord(gsn, 0, COMMIT, encode_commit(Commit(1, gsn, writes)))
+        for key, value in writes.items():
+            self.versions.setdefault(key, {})[gsn] = value
+
+    def relocate(self) -> None:
+        """As compaction does: what is live at the floor."""
+        gsn, copies = self.end + 1, []
+        for key in self.draw.sample(KEYS, 8):
+            version = self.version(key, self.floor)
+            if version and (value := self.versions[key][version]) is not None:
+                copies.append(Relocated(key, version, value))
+                self.places[key, version] = gsn
+        self.log[gsn] = LogRecord(gsn, 0, RELOCATION, encode_relocation(copies))
+
+    def version(self, key: bytes, at: int) -> int:
+        return max((version for version in self.versions.get(key, {}) if version <= at), default=0)
+
+    def value(self, key: bytes, at: int) -> bytes | None:
+        return self.versions.get(key, {}).get(self.version(key, at))
+
+    def rows(self, at: int) -> list[tuple[bytes, bytes]]:
+        return [(key, value) for key in KEYS if (value := self.value(key, at)) is not None]
+
+
+class Machine:
+    """A map under random steps. `merging`, `writing`: what is under way, given up at any step or carried on."""
+
+    def __init__(self, path: Path, seed: int, *, inline: bool) -> None:
+        self.path, self.inline = path, inline
+        self.model = Model(seed)
+        self.draw = self.model.draw
+        self.merging: Iterator[int] | None = None
+        self.writing: Iterator[int] | None = None
+        self.target = 0
+        self.open()
+
+    def open(self) -> None:
+        self.checkpoint = Checkpoint(self.path, LOG_ID, inline=self.inline)
+        self.map = KeyMap(Values(self.model.read), self.checkpoint)
+        for gsn in range(self.checkpoint.covers + 1, self.model.end + 1):
+            self.apply(gsn)
+        self.check_files()
+
+    def apply(self, gsn: int) -> None:
+        record, versions = self.model.log[gsn], self.model.versions
+        if record.tag == COMMIT:
+            self.map.apply(gsn, {key: found[gsn] for key, found in versions.items() if gsn in found})
+        else:
+            self.map.relocate(gsn, decode_relocation(record.payload))
+
+    # ---- steps
+
+    def commit(self) -> None:
+        self.model.commit()
+        self.apply(self.model.end)
+
+    def relocate(self) -> None:
+        self.model.relocate()
+        self.apply(self.model.end)
+
+    def write_on(self) -> None:
+        """A slice of a checkpoint, of a new one if none is under way."""
+        if self.writing is None:
+            if self.map.frozen is None:
+                self.target = self.model.end
+                self.map.freeze()
+            self.checkpoint.begin(self.target)
+            assert self.map.frozen is not None
+            self.writing = self.checkpoint.write(self.map.frozen)
+        if next(self.writing, None) is None:
+            self.checkpoint.finish(
+                self.target, [(b"s%d" % self.draw.randrange(5), b"%d" % self.target), (b"gone", None)]
+            )
+            self.map.thaw()
+            self.writing = None
+            self.check_files()
+
+    def write(self) -> None:
+        self.write_on()
+        while self.writing is not None:
+            self.write_on()
+
+    def give_up_writing(self) -> None:
+        self.writing = None
+
+    def merge_on(self) -> None:
+        if self.merging is None:
+            self.merging = self.checkpoint.merge(closing=self.draw.random() < 0.3)
+        if next(self.merging, None) is None:
+            self.merging = None
+            self.check_files()
+
+    def merge(self) -> None:
+        self.merge_on()
+        while self.merging is not None:
+            self.merge_on()
+
+    def give_up_merging(self) -> None:
+        self.merging = None
+        self.check_files()
+
+    def prune(self) -> None:
+        if self.model.floor > self.checkpoint.covers:
+            return
+        self.model.floor = self.draw.randrange(self.model.floor, self.checkpoint.covers + 1)
+        self.merging = self.checkpoint.prune(self.model.floor)
+        for _ in self.merging:
+            if self.draw.random() < 0.3:
+                self.commit()
+            if self.draw.random() < 0.2:
+                self.write()
+        self.merging = None
+        self.check_files()
+
+    def reopen(self) -> None:
+        self.checkpoint.close()
+        self.give_up()
+        self.open()
+
+    def kill(self) -> None:
+        """Whatever is half done stays as it is; another life begins on the same files."""
+        old, merging, writing = self.checkpoint, self.merging, self.writing
+        self.writing = self.merging = None
+        self.open()
+        del merging, writing
+        old.close()
+
+    def give_up(self) -> None:
+        self.writing = self.merging = None
+
+    # ---- checks
+
+    def check_files(self) -> None:
+        """MAP-5, MAP-6."""
+        content = (self.path / "RUNS").read_bytes() if (self.path / "RUNS").exists() else None
+        infos: tuple[RunInfo, ...] = () if content is None else decode_manifest(content).runs
+        named = {f"run-{info.number}.mdb" for info in infos}
+        there = {file.name for file in self.path.glob("run-*.mdb")}
+        assert named <= there, "MAP-5"
+        if self.writing is None and self.merging is None:
+            assert named == there, "a file was left"
+        self.checkpoint.check_invariants()
+
+    def check(self) -> None:
+        model, key_map, draw = self.model, self.map, self.draw
+        versions = {model.end, max(model.floor, self.checkpoint.covers), model.floor}
+        for at in versions | {draw.randrange(model.floor, model.end + 1)}:
+            rows = model.rows(at)
+            assert list(itertools.chain(*key_map.scan(None, None, at))) == rows
+            assert list(itertools.chain(*key_map.scan(None, None, at, True))) == rows[::-1]
+            low, high = sorted(draw.sample(KEYS, 2))
+            inside = [row for row in rows if low <= row[0] < high]
+            limit = draw.randrange(1, 6)
+            assert list(itertools.chain(*key_map.scan(low, high, at, False, limit)))[:limit] == inside[:limit]
+            assert list(itertools.chain(*key_map.scan(low, high, at, True, limit)))[:limit] == inside[::-1][:limit]
+            assert list(key_map.first(low, high, at, True, 3))[:3] == inside[::-1][:3]
+            assert key_map.get_many(KEYS, at) == [model.value(key, at) for key in KEYS]
+            for key in draw.sample(KEYS, 5):
+                assert key_map.get(key, at) == model.value(key, at)
+                version = model.version(key, at)
+                if model.value(key, at) is not None:
+                    assert key_map.version(key, at) == version
+                since = draw.randrange(model.floor, at + 1)
+                changed = key_map.changed(key, key + b"\x00", since, at)
+                assert (None if changed is None else changed.version) == (version if version > since else None)
+                history = [(at, model.versions[key][at]) for at in sorted(model.versions.get(key, {}), reverse=True)]
+                seen = [(version, value) for version, value in history if model.floor < version <= at]
+                if (oldest := model.value(key, model.floor)) is not None and model.floor <= at:
+                    seen.append((model.version(key, model.floor), oldest))
+                assert list(key_map.history(key, at, model.floor)) == seen
+        assert key_map.keys_from(b"", 7) == self.kept_keys()[:7]
+        key_map.check_invariants()
+
+    def kept_keys(self) -> list[bytes]:
+        found: list[bytes] = []
+        start = b""
+        while keys := self.map.keys_from(start, 3):
+            found += keys
+            start = keys[-1] + b"\0"
+        assert found == sorted(set(found))
+        assert set(found) >= {key for key, _ in self.model.rows(self.model.end)}
+        return found
+
+
+STEPS = (
+    ["commit"] * 8
+    + ["relocate", "write", "write", "write_on", "write_on", "merge", "merge_on", "merge_on"]
+    + ["give_up_writing", "give_up_merging", "prune", "reopen", "kill"]
+)
+
+
+@pytest.mark.parametrize("inline", [False, True])
+@pytest.mark.parametrize("seed", [*range(6), 12])
+def test_a_map_under_any_steps_says_what_the_log_says(
+    tmp_path: Path, seed: int, inline: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = random.Random(seed)
+    monkeypatch.setattr(checkpoints, "SLICE_ROWS", draw.choice((1, 7, 1_000)))
+    monkeypatch.setattr(runs, "CHUNK_ROWS", draw.choice((1, 3, 1_000)))
+    monkeypatch.setattr(runs, "OLDER_ROWS", draw.choice((1, 500)))
+    monkeypatch.setattr(runs, "STATE_ROWS", draw.choice((1, 500)))
+    monkeypatch.setattr(runs, "WRITE_BYTES", draw.choice((1, 10_000)))
+    monkeypatch.setattr(merging, "RATIO", draw.choice((2, 4)))
+    machine = Machine(tmp_path / "map", seed, inline=inline)
+    for _ in range(80):
+        getattr(machine, machine.draw.choice(STEPS))()
+        machine.check()
+    machine.reopen()
+    machine.check()
+    machine.checkpoint.close()
+
+
+def test_what_merging_costs_and_leaves() -> None:
+    """Every byte is written about once for each factor of four by which the map is larger than a checkpoint."""
+    for size in (3 * LEVEL_BYTES, 50 << 20, 70 << 20):
+        sizes: list[int] = []
+        written = 0
+        for count in range(1, 300):
+            sizes.append(size)
+            while due := runs_due(sizes, closing=False):
+                written += sum(sizes[-due:])
+                sizes[-due:] = [sum(sizes[-due:])]
+            assert len(sizes) <= MOST_RUNS
+            assert written <= size * count * (1 + math.log(count, 4))
+    assert runs_due([SMALL_BYTES - 9, 9], closing=True) == 2
+    assert runs_due([SMALL_BYTES, 9], closing=True) == runs_due([9], closing=True) == 0
+
+
+def test_small_runs_do_not_collect_between_large_ones() -> None:
+    draw, sizes = random.Random(1), list[int]()
+    for _ in range(2_000):
+        sizes.append(draw.choice((1 << 10, 1 << 20, 1 << 26)))
+        while due := runs_due(sizes, closing=False):
+            sizes[-due:] = [sum(sizes[-due:])]
+        assert len(sizes) <= MOST_RUNS
+
+
+def test_a_reader_goes_on_with_runs_that_are_gone(tmp_path: Path) -> None:
+    """So does a follower that opens it between a merge and the removal of what was merged."""
+    writer = Checkpoint(tmp_path, LOG_ID)
+    for version in range(1, 9):
+        overlay = Overlay()
+        overlay.apply(version, {b"%d" % key: b"%d" % version for key in range(version, 20)})
+        write(writer, overlay, version)
+    reader = Checkpoint(tmp_path, LOG_ID, follow=True)
+    before = list(itertools.chain(*KeyMap(NO_VALUES, reader).scan(None, None, 8)))
+    walk = reader.everything()
+    first = next(walk)
+    for _ in writer.merge(closing=True):
+        pass
+    for _ in writer.prune(8):
+        pass
+    assert len(list(tmp_path.glob("run-*.mdb"))) == 1
+    assert list(itertools.chain(*KeyMap(NO_VALUES, reader).scan(None, None, 8))) == before
+    assert len([first, *walk]) == len(before)
+    reader.switch(reader.newest())
+    assert list(itertools.chain(*KeyMap(NO_VALUES, reader).scan(None, None, 8))) == before
+    assert (reader.covers, reader.pruned) == (8, 8)
+    reader.close()
+    writer.close()
+    assert open_files(tmp_path) == []
+
+
+def test_a_run_is_closed_when_its_last_reader_has_let_go(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path, LOG_ID)
+    for version in (1, 2):
+        overlay = Overlay()
+        overlay.apply(version, {b"k%d" % key: b"%d" % version for key in range(9)})
+        write(checkpoint, overlay, version)
+        assert checkpoint.live_value(b"k1") == b"%d" % version
+    walk = checkpoint.everything()
+    next(walk)
+    for _ in checkpoint.prune(2):
+        pass
+    assert len([file for file in open_files(tmp_path) if file.endswith("(deleted)")]) == 2
+    walk.close()
+    assert checkpoint.live_value(b"k1") == b"2"
+    assert [file for file in open_files(tmp_path) if file.endswith("(deleted)")] == []
+    checkpoint.close()
+
+
+def write(checkpoint: Checkpoint, overlay: Overlay, version: int) -> None:
+    checkpoint.begin(version)
+    for _ in checkpoint.write(overlay):
+        pass
+    checkpoint.finish(version, [])
+
+
+def open_files(path: Path) -> list[str]:
+    """The files below `path` that this process has open."""
+    found = []
+    for link in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            found.append(os.readlink(link))
+    return [file for file in found if file.startswith(str(path))]
+
+
+NO_VALUES = Values(lambda gsn, shard: pytest.fail("nothing to read"))
+
+
+def test_keys_are_sorted_in_parts() -> None:
+    for count in (0, 1, 7, 500):
+        overlay, draw = Overlay(), random.Random(count)
+        keys = [b"%d" % draw.randrange(10**6) for _ in range(count)]
+        overlay.apply(1, dict.fromkeys(keys, b"v"))
+        overlay.move(b"moved", 1, 2, b"v")
+        parts = list(overlay.sorted_keys(20))
+        assert list(itertools.chain(*parts)) == sorted({*keys, b"moved"})
+        assert all(len(part) <= 20 for part in parts)
