@@ -83,8 +83,7 @@ class _Map:
         self._path, self.covers = directory.map_path, 0
         self.damage: list[Corruption] = []
         try:
-            if not directory.is_written():
-                check_tables(directory.map_path, all_of_it=True)
+            check_tables(directory.map_path, all_of_it=True)
         except Corruption as found:
             self.damage = [found]
             return

@@ -117,6 +117,17 @@ def test_damage_in_the_checkpoint_is_found_and_mended_from_the_log(closed: Path,
         shutil.copytree(closed, path)
 
 
+def test_damage_in_the_checkpoint_is_found_beside_its_writer(closed: Path, tmp_path: Path) -> None:
+    path = tmp_path / "db"
+    shutil.copytree(closed, path)
+    with logdb.open(path):
+        assert verify(path).damage == []
+        (run,) = (path / "map").glob("run-*.mdb")
+        flip(run, run.stat().st_size - 1)
+        (damage,) = verify(path).damage
+        assert run.name in str(damage)
+
+
 def test_a_directory_that_is_none_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(logdb.NotADatabase):
         verify(tmp_path / "nothing")
