@@ -116,7 +116,7 @@ def test_a_full_disk_refuses_the_append_whole(fresh: Fresh, kind: str) -> None:
         path = fresh()
         disk = FaultyDisk()
         log = opened(path, disk=disk)
-        disk.fault = Fault(frozenset({kind}), nth, ENOSPC)
+        disk.fault = Fault(frozenset({kind}), nth, ENOSPC, forever=True)
         for size in BATCHES:
             end, files = log.end(), segment_files(path)
             try:
@@ -126,6 +126,7 @@ def test_a_full_disk_refuses_the_append_whole(fresh: Fresh, kind: str) -> None:
                 assert "free some space" in str(error)
                 assert (log.end(), log.durable, segment_files(path)) == (end, end - 1, files)
                 refusals += 1
+                disk.fault = None
                 append(log, size)
         hit, disk.fault = disk.hits > 0, None
         assert_prefix(log, sum(BATCHES), sum(BATCHES))
@@ -133,6 +134,19 @@ def test_a_full_disk_refuses_the_append_whole(fresh: Fresh, kind: str) -> None:
         assert_goes_on(path, FaultyDisk(), sum(BATCHES), sum(BATCHES))
         nth += 1
     assert refusals > 1
+
+
+def test_a_disk_with_room_for_the_append_alone_takes_it(fresh: Fresh) -> None:
+    """As many bytes as a segment likes to reserve are not to be had: for the growth of one, or for a new one."""
+    path, disk = fresh(), FaultyDisk()
+    log = opened(path, disk=disk)
+    for size in BATCHES:
+        disk.fault = Fault(frozenset({"allocate"}), 0, ENOSPC)
+        append(log, size)
+    disk.fault = None
+    assert_prefix(log, sum(BATCHES), sum(BATCHES))
+    log.close()
+    assert_goes_on(path, FaultyDisk(), sum(BATCHES), sum(BATCHES))
 
 
 def test_smaller_appends_go_on_while_the_disk_is_full(fresh: Fresh) -> None:

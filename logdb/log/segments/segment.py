@@ -88,7 +88,8 @@ class Segment:
             disk.unlink(path)
             fd = disk.create(path)
         try:
-            disk.allocate(fd, 0, STORE_HEADER_BYTES + max(room, min(least_bytes, ALLOCATE_BYTES)))
+            wanted = max(room, min(least_bytes, ALLOCATE_BYTES))
+            _reserve(disk, fd, 0, STORE_HEADER_BYTES + wanted, STORE_HEADER_BYTES + room)
             disk.write(fd, store_header(base, log_id), 0)
             disk.sync(fd)
             disk.sync_directory(directory)
@@ -156,9 +157,9 @@ class Segment:
         """Allocate blocks for `size` more bytes. Raises OSError when the disk is full; nothing is changed then."""
         needed = self.length + size
         if needed > self.allocated:
-            grow = max(needed - self.allocated, min(ALLOCATE_BYTES, max(self._least_bytes, self.allocated // 4)))
-            self._disk.allocate(self._fd, self.allocated, grow)
-            self.allocated += grow
+            least = needed - self.allocated
+            wanted = max(least, min(ALLOCATE_BYTES, max(self._least_bytes, self.allocated // 4)))
+            self.allocated += _reserve(self._disk, self._fd, self.allocated, wanted, least)
 
     def write(self, frames: list[bytes], offset: int) -> None:
         """Write frames, or parts of them, at `offset` and return when they are on the medium."""
@@ -398,6 +399,20 @@ class Segment:
             self.offsets.byteswap()
         self.length = store_bytes
         self.indexed = count
+
+
+def _reserve(disk: Disk, fd: int, offset: int, wanted: int, least: int) -> int:
+    """Allocate `wanted` bytes, or `least` where the disk has no room for more. Returns how many."""
+    try:
+        disk.allocate(fd, offset, wanted)
+    except OSError as error:
+        if error.errno not in DISK_FULL or least == wanted:
+            raise
+        if disk.size(fd) > offset:  # what was allocated before the disk was full: others need it, too
+            disk.truncate(fd, offset)
+        disk.allocate(fd, offset, least)
+        return least
+    return wanted
 
 
 def _pieces(frames: list[bytes]) -> Iterator[bytes]:
