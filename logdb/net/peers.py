@@ -39,7 +39,7 @@ from logdb.net.security.gate import Gate, Grant, user_of
 from logdb.net.security.needs import BRINGS, NEEDS
 from logdb.net.security.nodes import NodeGate
 from logdb.net.sense import check_sense
-from logdb.net.takes import ONLY_FROM
+from logdb.net.takes import is_of_others
 
 Receive = Callable[[Address, Sequence[Any]], None]
 """Takes the messages of a parcel and who has sent them."""
@@ -74,7 +74,6 @@ OPTIONS: Final = [
 
 logger = logging.getLogger("logdb.net")
 aio: Any = grpc.aio  # its type stubs are of another time
-ALL_ROLES: Final = frozenset(Role)
 BROKEN: Final = (grpc.RpcError, aio.UsageError, asyncio.InvalidStateError)
 """What gRPC raises when a stream is no more, which depends on who notices when."""
 
@@ -269,7 +268,7 @@ class Peers:
             for message in mail.messages:
                 if type(message) not in takes:
                     raise WireError(f"{peer.address} sent a {type(message).__name__}, which {me} does not take")
-                if role is not Role.CLIENT and role not in ONLY_FROM.get(type(message), ALL_ROLES):
+                if role is not Role.CLIENT and is_of_others(message, role):
                     raise WireError(f"{peer.address} ({role.value}) sent a {type(message).__name__}, as others do")
             check_sense(mail.messages)
             if grant is not None:

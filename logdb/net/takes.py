@@ -3,7 +3,7 @@ core that was sent what is not for it would stop its server."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from logdb.cluster import messages as mapping
 from logdb.log import paxos
@@ -125,3 +125,11 @@ ONLY_FROM: Final[dict[type, frozenset[Role]]] = {
     m.Tally: frozenset({Role.ORDERING, Role.AGGREGATOR}),
 }
 """Which servers send a message, where not all may: a server that another role's messages come from is none."""
+
+
+def is_of_others(message: Any, role: Role) -> bool:
+    """Whether no server of that role sends this. Of changes mapping servers need one: to trim what was compacted."""
+    kind = type(message)
+    if kind is m.Change:
+        return role is not Role.MAPPING or type(message.change) is not m.TrimLog
+    return kind in ONLY_FROM and role not in ONLY_FROM[kind]

@@ -31,8 +31,8 @@ ANSWER_S: Final = 60.0
 """A server that answers nothing for so long has been brought to a halt."""
 NOT_SENT: Final = {m.Change, mapping.Compact}
 """An administrator may change the cluster."""
-BELIEVED: Final = {m.Append}
-"""Who has a mapping server's certificate may write compactions: what they say is not looked at again."""
+BELIEVED: Final = {m.Append, m.Change}
+"""Who has a mapping server's certificate may write compactions and trim the log: nobody looks at that again."""
 Progress = Callable[[int], None]
 
 

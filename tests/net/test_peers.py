@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.ports import free_addresses
 from logdb.errors import AccessDenied, Unavailable
-from logdb.log.scalog.messages import AskTail, AskView, Replicate
+from logdb.log.scalog.messages import AddShard, AskTail, AskView, Change, FinalizeShard, Replicate, TrimLog
 from logdb.net import answers
 from logdb.net import peers as peers_module
 from logdb.net.parcels import EXCHANGE, VERSION, Hello, Refusal, Role, pack, pack_hello, unpack
@@ -20,7 +20,7 @@ from logdb.net.peers import Peers, Refused, shake_hands
 from logdb.net.security.access import Right
 
 DEADLINE_S = 20
-TAKES = frozenset({AskView, Replicate})
+TAKES = frozenset({AskView, Change, Replicate})
 
 
 class Node:
@@ -335,6 +335,37 @@ def test_what_only_other_servers_send_is_refused() -> None:
         other.peers.send(node.address, Replicate(1, 2, 3))
         await until(lambda: node.peers.refusals.count)
         assert node.got == [(other.address, AskView(1))]
+        for each in (node, other):
+            await each.close()
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("role", "change", "is_taken"),
+    [
+        (Role.MAPPING, TrimLog(7), True),
+        (Role.MAPPING, FinalizeShard(1, 0), False),
+        (Role.MAPPING, AddShard((1, 2)), False),
+        (Role.STORAGE, TrimLog(7), False),
+        (Role.CLIENT, FinalizeShard(1, 0), True),
+    ],
+)
+def test_of_servers_only_those_of_the_mapping_change_anything_and_only_trim(
+    role: Role, change: Any, is_taken: bool
+) -> None:
+    async def test() -> None:
+        addresses = free_addresses()
+        node = await Node(next(addresses)).listen()
+        if role is Role.CLIENT:
+            other = Node("client-1", role, cluster="")
+        else:
+            other = await Node(next(addresses), role).listen()
+        other.peers.send(node.address, AskView(1))
+        await until(lambda: node.got)
+        other.peers.send(node.address, Change(5, change))
+        await until(lambda: len(node.got) == 2 or node.peers.refusals.count)
+        assert (len(node.got) == 2) == is_taken
         for each in (node, other):
             await each.close()
 
