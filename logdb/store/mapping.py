@@ -34,7 +34,9 @@ SCAN_ROWS = 1_000
 FIRST_ROWS, MOST_ROWS = 256, 512
 """A scan begins with small batches, since many end soon, and goes on with larger ones, which cost less for each row
 until they outgrow the caches of the processor."""
-VALUE_OF = itemgetter(1)
+BOUNDED_ROWS = 32
+"""A range with an end may have few rows: all of a prefix, one key."""
+KEY_OF, VALUE_OF = itemgetter(0), itemgetter(1)
 
 Rows = Iterable[tuple[bytes, bytes]]
 """(key, value) in order, to be walked once."""
@@ -206,7 +208,7 @@ class KeyMap:
 
         Ends when there were `limit` (from 1 on); there may be more in the last batch.
         """
-        most = FIRST_ROWS if limit is None or limit > FIRST_ROWS else limit
+        most = _first_rows(start if reverse else end, limit)
         left = limit
         while True:
             batch, count, stop = self._batch(start, end, at, reverse, most)
@@ -227,54 +229,72 @@ class KeyMap:
 
     def first(self, start: bytes | None, end: bytes | None, at: int, reverse: bool, limit: int) -> Rows:
         """As `scan`, the rows of all its batches: for a `limit` of few."""
-        batch, count, stop = self._batch(start, end, at, reverse, limit)
+        batch, count, stop = self._batch(start, end, at, reverse, _first_rows(start if reverse else end, limit))
         if stop is None or count >= limit:
             return batch
-        return list(chain.from_iterable(self.scan(start, end, at, reverse, limit)))
+        start, end = (start, stop) if reverse else (stop + b"\0", end)
+        return [*batch, *chain.from_iterable(self.scan(start, end, at, reverse, limit - count))]
 
     def _batch(
         self, start: bytes | None, end: bytes | None, at: int, reverse: bool, most: int
     ) -> tuple[Rows, int, bytes | None]:
         """(rows, how many, the last key that they speak for, or None at the end of the range)."""
-        # From the top: what is moved down meanwhile is found in the layer below.
         active, frozen, checkpoint = self.active, self.frozen, self.checkpoint
-        upper = active.keys(start, end, reverse, most) if active.newest else []
-        middle = frozen.keys(start, end, reverse, most) if frozen is not None else []
         live: list[tuple[bytes, bytes]] = []
         lower: list[bytes] = []
-        full = [keys[-1] for keys in (upper, middle) if len(keys) == most]
+        stop = None
         if checkpoint is not None:
             if checkpoint.ceiling <= at:
-                live, lower, last = checkpoint.live_chunk(start, end, reverse, most)
-                if not (upper or middle or lower) and checkpoint.ceiling <= at:
-                    return live, len(live), last
+                live, lower, stop = checkpoint.live_chunk(start, end, reverse, most)
             if checkpoint.ceiling > at:
                 live, lower = [], [key for key, _ in checkpoint.chunk(start, end, reverse, most)]
-                last = lower[-1] if len(lower) == most else None
-            if last is not None:
-                full.append(last)
-        stop = None
+                stop = lower[-1] if len(lower) == most else None
+        # Of the overlays only what lies before the last key that the checkpoint speaks for.
+        low, high = start, end
+        if stop is not None:
+            low, high = (stop, end) if reverse else (start, stop + b"\0")
+        upper = active.keys(low, high, reverse, most) if active.newest else []
+        middle = frozen.keys(low, high, reverse, most) if frozen is not None else []
+        if self.frozen is not frozen or self.active is not active:
+            # A layer may have been moved down between the two looks, and be in neither: look again.
+            return self._batch(start, end, at, reverse, most)
+        if not (upper or middle or lower):
+            return live, len(live), stop
+        full = [keys[-1] for keys in (upper, middle) if len(keys) == most]
         if full:
             stop = max(full) if reverse else min(full)
             upper, middle, lower = (_up_to(keys, stop, reverse) for keys in (upper, middle, lower))
             if live and live[-1][0] != stop:
                 del live[len(_up_to([key for key, _ in live], stop, reverse)) :]
-        if not (upper or middle or lower):
-            return live, len(live), stop
         if not (middle or lower or live):
             # A key that is being added, or pruned, stands in one of the overlay's two indexes and not in the other.
             with contextlib.suppress(KeyError):
                 values = list(map(VALUE_OF, map(active.newest.__getitem__, upper)))
                 if active.is_plain and active.last <= at:
                     return zip(upper, values, strict=True), len(upper), stop
+        others = {*upper, *middle, *lower}
+        if len(others) * 4 < len(live):
+            if reverse:
+                live.reverse()
+            for key in others:
+                value = self._value(key, at)
+                place = bisect_left(live, key, key=KEY_OF)
+                end_of_key = place + (place < len(live) and live[place][0] == key)
+                live[place:end_of_key] = () if value is None else ((key, value),)
+            if reverse:
+                live.reverse()
+            return live, len(live), stop
         rows: dict[bytes, bytes | None] = dict(live)
-        for key in {*upper, *middle, *lower}:
-            try:
-                rows[key] = self.get(key, at)
-            except Trimmed:  # a compaction moved the value after it was looked up
-                rows[key] = self.get(key, at)
+        for key in others:
+            rows[key] = self._value(key, at)
         found_rows = [(key, value) for key, value in sorted(rows.items(), reverse=reverse) if value is not None]
         return found_rows, len(found_rows), stop
+
+    def _value(self, key: bytes, at: int) -> bytes | None:
+        try:
+            return self.get(key, at)
+        except Trimmed:  # a compaction moved the value after it was looked up
+            return self.get(key, at)
 
     def changed(self, start: bytes, end: bytes | None, since: int, at: int) -> Changed | None:
         """The first key of [start, end) with a version after `since` and not after `at`, tombstones included."""
@@ -381,6 +401,12 @@ class KeyMap:
                 while entry[2] is not None:
                     assert entry[0] > entry[2][0], f"MAP-1: {key!r} has {entry[2][0]} after {entry[0]}"
                     entry = entry[2]
+
+
+def _first_rows(bound: bytes | None, limit: int | None) -> int:
+    """How many rows a scan begins with; `bound`: where its range ends, which may be soon."""
+    most = FIRST_ROWS if bound is None else BOUNDED_ROWS
+    return most if limit is None or limit > most else limit
 
 
 def _up_to(keys: list[bytes], stop: bytes, reverse: bool) -> list[bytes]:

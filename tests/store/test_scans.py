@@ -1,0 +1,115 @@
+"""Scans of a map whose keys stand in memory and on disk: what they read, and what is moved down meanwhile."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import logdb
+from logdb.embedded import EmbeddedHost
+from logdb.store.checkpoint import Checkpoint
+from logdb.store.mapping import KeyMap
+from logdb.store.overlay import Overlay
+
+KEYS = [b"%05d" % number for number in range(2_000)]
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[logdb.Database]:
+    """2,000 keys on disk, and 200 keys between them in memory."""
+    with logdb.open(tmp_path / "db") as db:
+        db.multi_put(dict.fromkeys(KEYS, b"old"))
+        db.checkpoint()
+        db.multi_put({key + b"+": b"new" for key in KEYS[::10]})
+        yield db
+
+
+def map_of(db: logdb.Database) -> KeyMap:
+    host = db._host
+    assert isinstance(host, EmbeddedHost)
+    return host.coordinator.map
+
+
+def test_of_the_overlay_a_scan_looks_at_what_it_passes(db: logdb.Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scan of 50 rows looked at 50 keys of the overlay, to use five."""
+    looked_at: list[int] = []
+    keys = Overlay.keys
+
+    def counting(*given: Any) -> list[bytes]:
+        found = keys(*given)
+        looked_at.append(len(found))
+        return found
+
+    monkeypatch.setattr(Overlay, "keys", counting)
+    assert len(list(db.scan(b"00500", limit=50))) == 50
+    assert len(list(db.scan(end=b"00500", limit=50, reverse=True))) == 50
+    assert looked_at == [5, 5]
+
+
+def test_a_range_with_an_end_begins_with_few_rows(db: logdb.Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of a prefix of ten keys took 256 rows of the disk."""
+    asked: list[int] = []
+    live_chunk = Checkpoint.live_chunk
+
+    def counting(self: Checkpoint, start: Any, end: Any, reverse: bool, most: int) -> Any:
+        asked.append(most)
+        return live_chunk(self, start, end, reverse, most)
+
+    monkeypatch.setattr(Checkpoint, "live_chunk", counting)
+    expected = [b"00500", b"00500+", *KEYS[501:510]]
+    for limit in (None, 200):
+        assert [key for key, _ in db.scan(prefix=b"0050", limit=limit)] == expected
+        assert [key for key, _ in db.scan(prefix=b"0050", limit=limit, reverse=True)] == expected[::-1]
+    assert max(asked) <= 32
+    for limit in (None, 100, 10_000):
+        assert len(list(db.scan(b"00500", b"00990", limit=limit))) == min(539, limit or 539)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_what_is_moved_down_between_two_looks_is_found(
+    db: logdb.Database, monkeypatch: pytest.MonkeyPatch, reverse: bool
+) -> None:
+    """A checkpoint that ends after a scan has looked at the disk, and before it looks at the overlay."""
+    key_map, live_chunk = map_of(db), Checkpoint.live_chunk
+    moved: list[Overlay] = []
+
+    def overtaken(self: Checkpoint, *given: Any) -> Any:
+        found = live_chunk(self, *given)
+        if not moved:
+            moved.append(key_map.active)
+            db.checkpoint()
+            assert key_map.active is not moved[0]
+            moved[0].newest.clear()  # as who lets go of it may
+            moved[0]._sorted.clear()
+        return found
+
+    expected = list(db.scan(b"00500", b"00600", reverse=reverse))
+    monkeypatch.setattr(Checkpoint, "live_chunk", overtaken)
+    assert list(db.scan(b"00500", b"00600", reverse=reverse)) == expected
+    assert moved
+    assert len(expected) == 110
+
+
+@pytest.mark.parametrize("share", [0.02, 0.5])
+def test_few_and_many_changes_above_the_disk_are_merged(db: logdb.Database, share: float) -> None:
+    draw = random.Random(7)
+    state = dict(db.scan())
+    for kind in ("put", "delete", "large"):
+        for key in draw.sample(sorted(state), int(share * len(KEYS) / 3)):
+            value = None if kind == "delete" else b"v" * (9_000 if kind == "large" else 9)
+            db.multi_put({key: value, key + b"x": b"fresh"})
+            state[key + b"x"] = b"fresh"
+            if value is None:
+                del state[key]
+            else:
+                state[key] = value
+    rows = sorted(state.items())
+    for limit in (1, 7, 50, 300, None):
+        for start in draw.sample(KEYS, 20):
+            before, after = [row for row in rows if row[0] < start], [row for row in rows if row[0] >= start]
+            assert list(db.scan(start, limit=limit)) == after[:limit]
+            assert list(db.scan(end=start, limit=limit, reverse=True)) == before[::-1][:limit]
