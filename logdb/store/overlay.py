@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Final
 
-from sortedcontainers import SortedList
-
+from logdb.store.ordered import OrderedKeys
 from logdb.store.records import Value
 
 Entry = tuple[int, Value, "Entry | None"]
@@ -39,7 +38,7 @@ class Overlay:
         self.last = 0
         self.is_plain = True
         self._fresh: list[bytes] = []
-        self._sorted = SortedList()
+        self._ordered = OrderedKeys()
         self._sorting = threading.Lock()
 
     def apply(self, version: int, writes: Mapping[bytes, Value]) -> None:
@@ -103,10 +102,9 @@ class Overlay:
         fresh = self._fresh
         with self._sorting:
             if count := len(fresh):
-                self._sorted.update(fresh[:count])
+                self._ordered.add(fresh[:count])
                 del fresh[:count]
-            found = self._sorted.irange(start, end, inclusive=(True, False), reverse=reverse)
-            return list(islice(found, most))
+            return self._ordered.between(start, end, reverse, most)
 
     def sorted_keys(self, most: int) -> Iterator[list[bytes]]:
         """The keys of all that is here, also of what was only moved, in order, in parts of about `most`.
@@ -158,6 +156,6 @@ class Overlay:
                 del self.newest[key]
                 self.keys(None, None, False, 0)
                 with self._sorting:
-                    self._sorted.remove(key)
+                    self._ordered.remove(key)
             else:
                 self.newest[key] = rebuilt

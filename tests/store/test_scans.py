@@ -13,6 +13,7 @@ import logdb
 from logdb.embedded import EmbeddedHost
 from logdb.store.checkpoint import Checkpoint
 from logdb.store.mapping import KeyMap
+from logdb.store.ordered import BLOCK_KEYS, OrderedKeys
 from logdb.store.overlay import Overlay
 
 KEYS = [b"%05d" % number for number in range(2_000)]
@@ -84,7 +85,7 @@ def test_what_is_moved_down_between_two_looks_is_found(
             db.checkpoint()
             assert key_map.active is not moved[0]
             moved[0].newest.clear()  # as who lets go of it may
-            moved[0]._sorted.clear()
+            moved[0]._ordered = OrderedKeys()
         return found
 
     expected = list(db.scan(b"00500", b"00600", reverse=reverse))
@@ -113,3 +114,23 @@ def test_few_and_many_changes_above_the_disk_are_merged(db: logdb.Database, shar
             before, after = [row for row in rows if row[0] < start], [row for row in rows if row[0] >= start]
             assert list(db.scan(start, limit=limit)) == after[:limit]
             assert list(db.scan(end=start, limit=limit, reverse=True)) == before[::-1][:limit]
+
+
+def test_ordered_keys_agree_with_a_sorted_list() -> None:
+    draw = random.Random(11)
+    ordered, there = OrderedKeys(), set[bytes]()
+    for count in (0, 1, 3, 50, 7 * BLOCK_KEYS, 1, 900, 2, 3 * BLOCK_KEYS, 4):
+        fresh = list({draw.randbytes(draw.choice((1, 2, 3))) for _ in range(count)} - there)
+        ordered.add(fresh)
+        there.update(fresh)
+        for key in draw.sample(sorted(there), len(there) // 10):
+            ordered.remove(key)
+            there.discard(key)
+        rows = sorted(there)
+        assert ordered.between(None, None, False, len(rows) + 1) == rows
+        for _ in range(200):
+            start, end = (draw.choice((None, b"", b"\xff\xff\xff\xff", draw.randbytes(2))) for _ in range(2))
+            inside = [key for key in rows if (start is None or key >= start) and (end is None or key < end)]
+            most = draw.choice((0, 1, 10, 2_500, 100_000))
+            assert ordered.between(start, end, False, most) == inside[:most]
+            assert ordered.between(start, end, True, most) == inside[::-1][:most]
