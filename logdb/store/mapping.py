@@ -36,6 +36,8 @@ FIRST_ROWS, MOST_ROWS = 256, 512
 until they outgrow the caches of the processor."""
 BOUNDED_ROWS = 32
 """A range with an end may have few rows: all of a prefix, one key."""
+FEW_ABOVE = 4
+"""To put a row among others takes as long as to sort so many with them."""
 KEY_OF, VALUE_OF = itemgetter(0), itemgetter(1)
 
 Rows = Iterable[tuple[bytes, bytes]]
@@ -272,23 +274,22 @@ class KeyMap:
                 values = list(map(VALUE_OF, map(active.newest.__getitem__, upper)))
                 if active.is_plain and active.last <= at:
                     return zip(upper, values, strict=True), len(upper), stop
-        others = {*upper, *middle, *lower}
-        if len(others) * 4 < len(live):
-            if reverse:
-                live.reverse()
-            for key in others:
-                value = self._value(key, at)
-                place = bisect_left(live, key, key=KEY_OF)
-                end_of_key = place + (place < len(live) and live[place][0] == key)
-                live[place:end_of_key] = () if value is None else ((key, value),)
-            if reverse:
-                live.reverse()
-            return live, len(live), stop
-        rows: dict[bytes, bytes | None] = dict(live)
-        for key in others:
-            rows[key] = self._value(key, at)
-        found_rows = [(key, value) for key, value in sorted(rows.items(), reverse=reverse) if value is not None]
-        return found_rows, len(found_rows), stop
+        above: dict[bytes, bytes | None] = {key: self._value(key, at) for key in lower}
+        if frozen is not None:
+            self._take(above, frozen, middle, at)
+        self._take(above, active, upper, at)
+        rows = _merged(live, above, reverse)
+        return rows, len(rows), stop
+
+    def _take(self, into: dict[bytes, bytes | None], overlay: Overlay, keys: list[bytes], at: int) -> None:
+        """The values of these keys of an overlay, and of those above it that are taken later."""
+        newest = overlay.newest
+        for key in keys:
+            entry = newest.get(key)
+            if entry is not None and entry[0] <= at and entry[1].__class__ is bytes:
+                into[key] = entry[1]
+            else:
+                into[key] = self._value(key, at)
 
     def _value(self, key: bytes, at: int) -> bytes | None:
         try:
@@ -407,6 +408,25 @@ def _first_rows(bound: bytes | None, limit: int | None) -> int:
     """How many rows a scan begins with; `bound`: where its range ends, which may be soon."""
     most = FIRST_ROWS if bound is None else BOUNDED_ROWS
     return most if limit is None or limit > most else limit
+
+
+def _merged(
+    live: list[tuple[bytes, bytes]], above: dict[bytes, bytes | None], reverse: bool
+) -> list[tuple[bytes, bytes]]:
+    """The rows with those above them, of which None takes one away."""
+    if len(above) * FEW_ABOVE > len(live):
+        rows: dict[bytes, bytes | None] = dict(live)
+        rows.update(above)
+        return [(key, value) for key, value in sorted(rows.items(), reverse=reverse) if value is not None]
+    if reverse:
+        live.reverse()
+    for key, value in above.items():
+        place = bisect_left(live, key, key=KEY_OF)
+        behind = place + (place < len(live) and live[place][0] == key)
+        live[place:behind] = () if value is None else ((key, value),)
+    if reverse:
+        live.reverse()
+    return live
 
 
 def _up_to(keys: list[bytes], stop: bytes, reverse: bool) -> list[bytes]:
