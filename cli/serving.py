@@ -33,13 +33,21 @@ FILE: Final = click.Path(path_type=Path, dir_okay=False)
     show_default=True,
     help="What is told on stderr, and whatever is worse.",
 )
+@click.option(
+    "--compact-above",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    metavar="SHARE",
+    help="Compact the log when more than this share of it is garbage (0 to 1; default: never).",
+)
 @click.option("--certificate", type=FILE, metavar="FILE", help="The server's certificate (PEM), which makes it TLS.")
 @click.option("--certificate-key", "key", type=FILE, metavar="FILE", help="Its key, if in another file.")
 @click.option("--ca", type=FILE, metavar="FILE", help="Every client must show a certificate of this CA.")
 @click.option("--tokens", type=FILE, metavar="FILE", help="Who may do what: the file that `logdb token` writes.")
 @functools.partial(database, shows=False)
 @click.pass_context
-def serve(ctx: click.Context, /, listen: str, log_level: str, **files: Path | None) -> None:
+def serve(
+    ctx: click.Context, /, listen: str, log_level: str, compact_above: float | None, **files: Path | None
+) -> None:
     """Serve the database in a directory to `logdb.connect` and to commands with --endpoints.
 
     One line tells when it is ready. SIGTERM or Ctrl-C stop it: it answers what it has taken, and closes the
@@ -68,5 +76,10 @@ def serve(ctx: click.Context, /, listen: str, log_level: str, **files: Path | No
     )
     with progress("replaying the log", "records") as tick:
         serve_directory(
-            path, listen, gate, ready=lambda address: click.echo(f"ready: {path} at {address}"), progress=tick
+            path,
+            listen,
+            gate,
+            ready=lambda address: click.echo(f"ready: {path} at {address}"),
+            compact_above=compact_above,
+            progress=tick,
         )

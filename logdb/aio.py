@@ -64,10 +64,18 @@ async def open(
     *,
     read_only: bool = False,
     create: bool = True,
+    compact_above: float | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Database:
     """As `logdb.open`; the replay runs in a thread."""
-    call = functools.partial(opening.open_host, path, read_only=read_only, create=create, progress=progress)
+    call = functools.partial(
+        opening.open_host,
+        path,
+        read_only=read_only,
+        create=create,
+        compact_above=compact_above,
+        progress=progress,
+    )
     opened = asyncio.get_running_loop().run_in_executor(None, call)
     try:
         return Database(CoroutineHost(await asyncio.shield(opened)))

@@ -27,15 +27,23 @@ def open(
     *,
     read_only: bool = False,
     create: bool = True,
+    compact_above: float | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Database:
     """Open the database in a directory, and make one of it if it is new or empty and `create` is true.
 
     One process writes; any number may open the directory with `read_only` meanwhile and see what has become durable.
     ":memory:" is a database that is gone when it is closed. `progress` hears of the replay: (records done, of how
-    many). Raises NotADatabase, DatabaseInUse, UnsupportedFormat, Corruption, Unavailable.
+    many).
+
+    `compact_above`: when more than this share of the log is garbage, from 0 to 1, it is compacted in the background, as
+    by `Database.compact()`, as soon as it has 64 MiB: then only pinned versions stay readable beside the newest ones.
+
+    Raises NotADatabase, DatabaseInUse, UnsupportedFormat, Corruption, Unavailable.
     """
-    return Database(open_host(path, read_only=read_only, create=create, progress=progress))
+    return Database(
+        open_host(path, read_only=read_only, create=create, compact_above=compact_above, progress=progress)
+    )
 
 
 def connect(
@@ -129,6 +137,17 @@ def checked_timeout(timeout: float) -> float:
     return float(timeout)
 
 
+def checked_share(share: float | None) -> float | None:
+    """Raises TypeError, ValueError."""
+    if share is None:
+        return None
+    if isinstance(share, bool) or not isinstance(share, int | float):
+        raise TypeError(f"compact_above must be a number, not {type(share).__name__}")
+    if not 0 < share < 1:
+        raise ValueError(f"compact_above must be more than 0 and less than 1, not {share}")
+    return float(share)
+
+
 def checked_session(session: int | None) -> int | None:
     """Raises TypeError, ValueError."""
     return None if session is None else checked_version(session)
@@ -139,9 +158,11 @@ def open_host(
     *,
     read_only: bool,
     create: bool,
+    compact_above: float | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> EmbeddedHost:
     """What `open` puts its face on. Raises as `open`."""
+    above = checked_share(compact_above)
     if path == IN_MEMORY:
         if read_only:
             raise ValueError("a database in memory has nothing to read yet: open it for writing")
@@ -149,7 +170,9 @@ def open_host(
     if not isinstance(path, str | PathLike):
         raise TypeError(f"path must be a str or a path, not {type(path).__name__}")
     try:
-        return EmbeddedHost.open(Path(path), read_only=read_only, create=create, progress=progress)
+        return EmbeddedHost.open(
+            Path(path), read_only=read_only, create=create, compact_above=above, progress=progress
+        )
     except FileNotFoundError as error:
         raise Unavailable(
             f"{path} is being created or compacted, or a file is missing ({described(error)}): try again, and if it "

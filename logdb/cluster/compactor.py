@@ -30,7 +30,7 @@ from logdb.cluster.placement import decode_placement, named, placed
 from logdb.cluster.replica import KEYS_AT_ONCE, Replica
 from logdb.cluster.summaries import Summary, encode_summary
 from logdb.errors import Corruption, shown
-from logdb.log.cores import Address, ProtocolViolation
+from logdb.log.cores import MILLISECOND, Address, ProtocolViolation
 from logdb.log.scalog import calls
 from logdb.log.scalog.desk import Alarm, Desk
 from logdb.store.records import BEGINNING, ENDING, PART, SUMMARY, VALUE, Place
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from logdb.cluster.mapping_server import MappingConfig
 
 PART_BYTES: Final = 64 << 10
+LONGEST_PAUSE_NS: Final = 100 * MILLISECOND
+"""A compaction for which nobody waits pauses after each append for as long as that took, and no longer than this."""
 ROWS_AT_ONCE: Final = 1_000
 """Of a part: about so many bytes, or rows of the ledger and of recent decisions."""
 
@@ -74,6 +76,9 @@ class Compactor:
         self._began = self._stands = 0
         self._steps: Steps | None = None
         self._alarm = Alarm(lambda: None)
+        # Since when one is due that nobody asks for; 0: none is. Whether the one under way pauses.
+        self._due_since = 0
+        self._pauses = False
         # What was last seen of a compaction under way, and when.
         self._seen = 0, 0
         self._heard = 0
@@ -128,10 +133,11 @@ class Compactor:
 
         self._line.call(request, answered)
 
-    def _gather(self) -> None:
+    def _gather(self, target: int = 0) -> None:
         self._enter(Phase.GATHERING)
+        self._pauses = bool(target)
         self.copied = self._read = self._written = 0
-        self._target = max(self._wanted.values(), default=self._replica.coordinator.floor)
+        self._target = target or max(self._wanted.values(), default=self._replica.coordinator.floor)
         self._call(calls.Oldest(), self._wait)
 
     def _wait(self, oldest: int) -> None:
@@ -191,8 +197,15 @@ class Compactor:
             return
         if request is None:
             self._later(0, self._step, None)
-        else:
+        elif not self._pauses:
             self._call(request, self._step)
+        else:
+            asked = self._desk.now
+
+            def answered(result: Any) -> None:
+                self._later(min(self._desk.now - asked, LONGEST_PAUSE_NS), self._step, result)
+
+            self._call(request, answered)
 
     def _trim(self) -> None:
         """Whatever is not needed goes, also what somebody else has left there."""
@@ -237,6 +250,27 @@ class Compactor:
         elif replica.cleaned > self._trimmed:
             self._target = 0
             self._trim()
+        elif self._is_due():
+            self._gather(replica.applied)
+
+    @property
+    def garbage(self) -> float:
+        """The share of the log that a compaction would give back: what is not live, and has come since the last one.
+        Of what lies between its floor and its BEGINNING it knows nothing, so this is rather too low."""
+        replica = self._replica
+        logged = replica.logged
+        return max(min(logged - replica.map.live_bytes, logged - replica.logged_left), 0) / max(logged, 1)
+
+    def _is_due(self) -> bool:
+        """Whether this server should begin a compaction for which nobody has asked. The servers come one after another,
+        in the order of their addresses: the next only if those before it have not begun for a while."""
+        config, replica = self._config, self._replica
+        if replica.begun or replica.logged < config.compact_least or self.garbage <= config.compact_above:
+            self._due_since = 0
+            return False
+        self._due_since = self._due_since or self._desk.now
+        before = sum([peer < config.address for peer in config.peers])
+        return self._desk.now >= self._due_since + before * 3 * config.decide_ns
 
     # ---- what is written
 

@@ -71,7 +71,8 @@ class MappingConfig:
     `patience_ns`: what could not be answered for so long is forgotten. `decide_ns`: a decision record is due so long
     after the last look. `keep_decisions`: so many recent decisions can be explained. `gather_ns`: a compaction waits so
     long for what clients hold, which is remembered for `lease_ns`; it takes what another server has begun for given up
-    when nothing more of it has come for `takeover_ns`.
+    when nothing more of it has come for `takeover_ns`. `compact_above`: the share of garbage above which a log of at
+    least `compact_least` bytes is compacted without being asked for; 1: never.
     """
 
     address: Address
@@ -85,6 +86,8 @@ class MappingConfig:
     gather_ns: int = 3 * HOLD_NS
     lease_ns: int = 5 * SECOND
     takeover_ns: int = 2 * SECOND
+    compact_above: float = 1.0
+    compact_least: int = 64 << 20
 
 
 MAX_DUE = 64

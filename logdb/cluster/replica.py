@@ -61,7 +61,7 @@ PLACEMENT_ROW: Final = b"o"
 RECENT_ROWS: Final = b"r"
 SUMMARY_ROW: Final = b"h"
 _CLEANING: Final = Struct("<QQQQQ")
-_LOGGED: Final = Struct("<QQ")
+_LOGGED: Final = Struct("<QQQ")
 _COMPARED: Final = Struct("<QIi")
 _GSN: Final = Struct("<Q")
 _SUMMARIZED: Final = Struct("<IQ")
@@ -96,10 +96,11 @@ class Replica:
     `begun`: the BEGINNING of the compaction under way, 0 if there is none; `begun_by`: who appended it, as it says;
     `begun_with`: the head and the recent decisions just after it; `parts`: so many of it, and of its summaries, have
     come. `logged`: the bytes of the log's records, large values included, since the last compaction began, and
-    `logged_before`: of those before the one under way; `freed`: what the last one made needless. `ended`: the last
-    compaction that was brought to its end, by the ENDING `ending`. `cleaned`: nothing needs what stands in the log
-    before it (DBS-12). `placement`: what the PLACEMENT records say together, b"" if there was none. `summarized`: by
-    shard, up to where SUMMARY records of this placement have told it what its records do not say.
+    `logged_before`: of those before the one under way; `logged_left`: of those that the last one left, `freed`: of
+    those that it made needless. `ended`: the last compaction that was brought to its end, by the ENDING `ending`.
+    `cleaned`: nothing needs what stands in the log before it (DBS-12). `placement`: what the PLACEMENT records say
+    together, b"" if there was none. `summarized`: by shard, up to where SUMMARY records of this placement have told it
+    what its records do not say.
     """
 
     def __init__(self, key_map: KeyMap | None, keep: int) -> None:
@@ -107,7 +108,7 @@ class Replica:
         self.map = self.coordinator.map
         self.recent: OrderedDict[int, tuple[str, Verdict | None]] = OrderedDict()
         self.begun = self.begun_by = self.parts = self.ended = self.ending = self.cleaned = 0
-        self.logged = self.logged_before = self.freed = 0
+        self.logged = self.logged_before = self.logged_left = self.freed = 0
         self.placement = b""
         self.summarized: dict[int, int] = {}
         self.begun_with: tuple[StateRows, list[RecentRow]] = [], []
@@ -226,7 +227,8 @@ class Replica:
                         self.map.replace(key, version, value)
         elif decode_ending(payload) == self.begun:
             self.begun, self.ended, self.ending, self.cleaned = 0, self.begun, gsn, self.coordinator.floor
-            self.freed, self.logged, self.logged_before = self.logged_before, self.logged - self.logged_before, 0
+            self.freed, self.logged_before, self.logged = self.logged_before, 0, self.logged - self.logged_before
+            self.logged_left = self.logged
             if self.map.checkpoint is None:
                 self.map.active.prune(self.cleaned)
 
@@ -249,7 +251,7 @@ class Replica:
         if self.placement:
             summarized = b"".join([_SUMMARIZED.pack(*entry) for entry in sorted(self.summarized.items())])
             placement = [(PLACEMENT_ROW, self.placement), (SUMMARY_ROW, summarized)]
-        logged = _LOGGED.pack(self.logged, self.logged_before)
+        logged = _LOGGED.pack(self.logged, self.logged_before, self.logged_left)
         return [*self.coordinator.head(), *placement, (LOGGED_ROW, logged), (CLEANING_ROW, cleaning)]
 
     def _restore(self, covers: int, state: Callable[[bytes], StateRows]) -> None:
@@ -263,7 +265,7 @@ class Replica:
         for _, raw in state(CLEANING_ROW):
             self.begun, self.coordinator.reach, self.cleaned, self.ended, self.ending = _CLEANING.unpack(raw)
         for _, raw in state(LOGGED_ROW):
-            self.logged, self.logged_before = _LOGGED.unpack(raw)
+            self.logged, self.logged_before, self.logged_left = _LOGGED.unpack(raw)
 
     # ---- transactions
 

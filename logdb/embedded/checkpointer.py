@@ -1,11 +1,11 @@
-"""When and how the embedded host moves the map's overlay into the checkpoint."""
+"""When and how the embedded host moves the map's overlay into the checkpoint, and merges the checkpoint's runs."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Final, Protocol
 
 from logdb.embedded.pacing import Pacer
@@ -25,6 +25,16 @@ RETRY_S: Final = 1.0
 logger = logging.getLogger("logdb")
 
 
+def merges(checkpoint: Checkpoint) -> Generator[int, None, None]:
+    """The steps of all merges that are due."""
+    found = True
+    while found:
+        found = False
+        for keys in checkpoint.merge():
+            found = True
+            yield keys
+
+
 class Ordering(Protocol):
     """What the checkpointer needs of the host: the lock under which records are ordered and applied."""
 
@@ -35,6 +45,7 @@ class Ordering(Protocol):
     def declare(self) -> None: ...
     def check_running(self) -> None: ...
     def stop(self, why: str) -> None: ...
+    def look_at_garbage(self) -> None: ...
 
 
 class Checkpointer:
@@ -42,6 +53,8 @@ class Checkpointer:
     log by what takes long to replay.
 
     A checkpoint that failed (a full disk) leaves the overlay where it was, readable, and is finished first next time.
+    Runs are merged by the same thread step by step: it takes half the time while merging is not behind, a checkpoint
+    that is due comes first, and closing gives a merge up. What failed or was given up begins anew after a checkpoint.
     `pacer`: how long commits wait for it.
     """
 
@@ -53,18 +66,21 @@ class Checkpointer:
         self._thread: threading.Thread | None = None
         self._begun = checkpoint.covers
         self._is_failing, self._failed_at = False, -RETRY_S
+        self._stopping = threading.Event()
 
     def run(self, progress: Callable[[int], None] | None = None) -> int:
-        """Write a checkpoint of all that is applied; returns the GSN that it covers. `progress` hears of keys written.
+        """Write a checkpoint of all that is applied, and merge; returns the GSN that it covers. `progress` hears of
+        keys written.
 
         Raises Unavailable (a full disk), LogFailed.
         """
-        target = self._write(progress)
+        target = self.write(progress)
         for _ in self._checkpoint.merge():
             pass
         return target
 
-    def _write(self, progress: Callable[[int], None] | None) -> int:
+    def write(self, progress: Callable[[int], None] | None = None) -> int:
+        """As `run`, without merging."""
         host, checkpoint = self._host, self._checkpoint
         with self._one_at_a_time:
             if self._unfinished is not None:
@@ -95,35 +111,54 @@ class Checkpointer:
 
     def relieve(self) -> None:
         """Called after a commit: have a checkpoint written if one is due."""
-        if not self.is_due():
-            return
-        with self._starting:
-            thread = self._thread
-            if thread is None or not thread.is_alive():
-                if time.monotonic() < self._failed_at + RETRY_S:
-                    return
-                self._thread = thread = threading.Thread(target=self._run_aside, name="logdb-checkpoint", daemon=True)
-                thread.start()
+        if self.is_due():
+            self._start()
 
     def join(self) -> None:
-        """Wait for the checkpoint under way, if there is one."""
+        """Wait for the checkpoint under way, if there is one, and the merges after it."""
         thread = self._thread
         if thread is not None:
             thread.join()
 
+    def stop(self) -> None:
+        """End the checkpoint under way, and give up merging. None is begun any more but by `run`."""
+        self._stopping.set()
+        self.join()
+
+    def _start(self) -> None:
+        with self._starting:
+            thread = self._thread
+            if self._stopping.is_set() or (thread is not None and thread.is_alive()):
+                return
+            if time.monotonic() >= self._failed_at + RETRY_S:
+                self._thread = threading.Thread(target=self._run_aside, name="logdb-checkpoint", daemon=True)
+                self._thread.start()
+
     def _run_aside(self) -> None:
+        merge = merges(self._checkpoint)
         try:
-            while self.is_due():
-                self._write(None)
-                for _ in self._checkpoint.merge():
-                    if self.is_due():  # writers do not wait for the end of the merge
-                        self._write(None)
+            while not self._stopping.is_set():
+                if self.is_due():  # first, since writers wait for it
+                    self.write()
+                    continue
+                begun = time.monotonic()
+                if next(merge, None) is None:
+                    if not self.is_due():
+                        break
+                    merge = merges(self._checkpoint)
+                backlog = self._checkpoint.backlog
+                self.pacer.merged(backlog)
+                self._stopping.wait((time.monotonic() - begun) * max(1 - backlog, 0))
         except Exception as error:
             if not self._is_failing:
                 logger.warning("checkpoint failed; it is tried again: %s", error)
             self._is_failing, self._failed_at = True, time.monotonic()
         else:
             self._is_failing = False
+            self._host.look_at_garbage()
+        finally:
+            merge.close()
+            self.pacer.merged(0.0)
 
     def _finish(self, progress: Callable[[int], None] | None) -> None:
         assert self._unfinished is not None

@@ -58,7 +58,7 @@ class Compacting(Protocol):
     def append_locked(self, records: Sequence[Record]) -> int: ...
     def declare(self, *, always: bool = False) -> None: ...
     def settle(self, gsn: int) -> None: ...
-    def checkpoint(self) -> int: ...
+    def checkpoint(self, *, merge: bool = True) -> int: ...
     def relieve(self) -> None: ...
 
 
@@ -79,7 +79,7 @@ def compact(host: Compacting, floor: int, progress: Callable[[int], None] | None
     """
     log, coordinator, key_map = host.log, host.coordinator, host.coordinator.map
     before = log.left_by_trim(log.oldest())
-    host.checkpoint()
+    host.checkpoint(merge=False)
     reach = _reach(log, min(floor, coordinator.relocated_from or floor))
     relocated, read, written = _relocate(host, floor, reach, progress)
     with host.order_lock:
@@ -87,7 +87,7 @@ def compact(host: Compacting, floor: int, progress: Callable[[int], None] | None
         ending = Compaction(floor, coordinator.ledger.used_before(floor), coordinator.pins)
         gsn = host.append_locked([(COMPACTION, encode_compaction(ending))])
     host.settle(gsn)
-    host.checkpoint()
+    host.checkpoint(merge=False)
     checkpoint, freed = key_map.checkpoint, 0
     if checkpoint is None:
         with host.order_lock:

@@ -89,6 +89,9 @@ REPLAY_OVERLAYS = 3
 a kill leaves does not."""
 REPLAY_STRETCH = 50_000
 """A checkpoint may be taken after so many records of the replay at the opening."""
+LEAST_COMPACTED = 64 << 20
+"""A log of fewer bytes is not compacted by itself: there is little to be had."""
+LONGEST_PAUSE_S = 0.1
 LOOK_EVERY = 1_024
 """After so many records it is seen whether the log has grown by so much that a checkpoint is due."""
 SHORT_ROWS = 256
@@ -111,6 +114,7 @@ class EmbeddedHost:
         directory: Directory | None = None,
         read_only: bool = False,
         overlay_bytes: int = OVERLAY_BYTES,
+        compact_above: float | None = None,
     ) -> None:
         self.path, self.log, self.directory, self.read_only = path, log, directory, read_only
         self.coordinator = Coordinator(KeyMap(Values(self._read_record), checkpoint))
@@ -127,6 +131,9 @@ class EmbeddedHost:
         self._compacting_to = 0
         # Up to here all that could be compacted away was.
         self._compacted_whole = 0
+        self._compact_above, self._log_bytes_left = compact_above, 0
+        self._compacting: threading.Thread | None = None
+        self._closing = threading.Event()
         self._one_compaction = threading.Lock()
         self._one_close = threading.Lock()
         self._stopped: str | None = None
@@ -144,6 +151,7 @@ class EmbeddedHost:
         read_only: bool,
         create: bool,
         overlay_bytes: int = OVERLAY_BYTES,
+        compact_above: float | None = None,
         log_options: Mapping[str, Any] | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> EmbeddedHost:
@@ -152,7 +160,7 @@ class EmbeddedHost:
         `progress` hears (records replayed, of how many). Raises as `logdb.open`.
         """
         try:
-            return cls._opened(path, read_only, create, overlay_bytes, log_options or {}, progress)
+            return cls._opened(path, read_only, create, overlay_bytes, compact_above, log_options or {}, progress)
         except FileNotFoundError:  # of a log that is being trimmed, for a reader: it may try again
             raise
         except OSError as error:
@@ -165,13 +173,14 @@ class EmbeddedHost:
         read_only: bool,
         create: bool,
         overlay_bytes: int,
+        compact_above: float | None,
         log_options: Mapping[str, Any],
         progress: Callable[[int, int], None] | None,
     ) -> EmbeddedHost:
         directory = Directory.open(path, writable=not read_only, create=create)
         with contextlib.ExitStack() as undo:
             undo.callback(directory.close)
-            opening = path, directory, read_only, overlay_bytes, log_options, progress
+            opening = path, directory, read_only, overlay_bytes, compact_above, log_options, progress
             try:
                 host = cls._open(*opening)
             except Corruption as damage:
@@ -190,6 +199,7 @@ class EmbeddedHost:
         directory: Directory,
         read_only: bool,
         overlay_bytes: int,
+        compact_above: float | None,
         log_options: Mapping[str, Any],
         progress: Callable[[int, int], None] | None,
     ) -> EmbeddedHost:
@@ -207,7 +217,13 @@ class EmbeddedHost:
             )
             undo.callback(checkpoint.close)
             host = cls(
-                str(path), log, checkpoint, directory=directory, read_only=read_only, overlay_bytes=overlay_bytes
+                str(path),
+                log,
+                checkpoint,
+                directory=directory,
+                read_only=read_only,
+                overlay_bytes=overlay_bytes,
+                compact_above=compact_above,
             )
             host._recover(progress)
             undo.pop_all()
@@ -244,6 +260,7 @@ class EmbeddedHost:
                 progress(stop - first, end - first)
         if self._checkpointer is not None:
             self._checkpointer.relieve()
+            self.look_at_garbage()
 
     @property
     def log_id(self) -> bytes:
@@ -841,13 +858,17 @@ class EmbeddedHost:
 
         Raises ValueError, VersionTrimmed, FutureVersion.
         """
-        newest = self.version()
-        version = newest if version is None else version
+        self.version()
+        if self.read_only:
+            self._refuse_write()
+        if version is None:
+            return self.newest(lambda newest: self.pin(name, newest))
         if not version:
             raise ValueError("version 0 is the empty database: there is nothing to pin yet")
-        with self._one_compaction:
+        with self.order_lock:  # a compaction looks at the pins under it
             self.at(version)
-            self.settle(self.append([(PIN, encode_pin(name, version))]))
+            gsn = self.append_locked([(PIN, encode_pin(name, version))])
+        self.settle(gsn)
         return version
 
     def unpin(self, name: str) -> None:
@@ -863,14 +884,17 @@ class EmbeddedHost:
 
     # ---- upkeep
 
-    def checkpoint(self, progress: Callable[[int], None] | None = None) -> int:
-        """Bring the checkpoint up to date; returns the GSN that it covers. Raises Unavailable on a full disk."""
+    def checkpoint(self, progress: Callable[[int], None] | None = None, *, merge: bool = True) -> int:
+        """Bring the checkpoint up to date; returns the GSN that it covers. `merge`: merge its runs, if that is due.
+
+        Raises Unavailable on a full disk.
+        """
         if self.closed:
             raise DatabaseClosed(self.path, self.forked_from)
         if self._checkpointer is None:
             return self.coordinator.applied
         try:
-            return self._checkpointer.run(progress)
+            return self._checkpointer.run(progress) if merge else self._checkpointer.write(progress)
         except Exception as error:
             raise self._explained(error, self.coordinator.applied) from error
 
@@ -880,11 +904,9 @@ class EmbeddedHost:
         return None if self._checkpointer is None else self._checkpointer.pacer
 
     def relieve(self) -> None:
-        """Have a checkpoint written if the overlay has grown large, and wait for it: for who has time."""
-        checkpointer = self._checkpointer
-        if checkpointer is not None and checkpointer.is_due():
-            checkpointer.relieve()
-            checkpointer.join()
+        """Write a checkpoint if one is due: for who has time."""
+        if self._checkpointer is not None and self._checkpointer.is_due():
+            self.checkpoint(merge=False)
 
     def compact(self, before: int | None, progress: Callable[[int], None] | None = None) -> Compacted:
         """Drop what only reads before `before` (None: the newest version) could see, as far as pins, readers of this
@@ -903,7 +925,8 @@ class EmbeddedHost:
                         if is_whole:
                             floor = begin_anew(self)
                     self._compacting_to = cut = floor
-                    self._compacting_to = floor = min([*self._needed(cut), *others])
+                    with self.order_lock:  # who pins a version now sees how far this may go
+                        self._compacting_to = floor = min([*self._needed(cut), *others])
                     if floor <= self.coordinator.floor or floor <= self._compacted_whole:
                         left = self.log.left_by_trim(self.log.oldest())
                         return Compacted(self.coordinator.floor, 0, left, left)
@@ -914,7 +937,44 @@ class EmbeddedHost:
             except Exception as error:
                 raise self._explained(error, floor) from error
             finally:
-                self._compacting_to = 0
+                self._compacting_to, self._log_bytes_left = 0, self.log.size()
+
+    @property
+    def garbage(self) -> float:
+        """The share of the log that a compaction would give back: what is not live, and has come since the last one.
+
+        Rather too low: superseded values count as live until the map's runs have been merged.
+        """
+        size, left = self.log.size(), self._log_bytes_left
+        grown = size - left if left else self.log.size(self.coordinator.compacted_at)
+        return max(min(size - self.coordinator.map.live_bytes, grown), 0) / max(size, 1)
+
+    def look_at_garbage(self) -> None:
+        """Have the log compacted if the share of its garbage is above what the user has set."""
+        above, thread = self._compact_above, self._compacting
+        if above is None or self._closing.is_set() or (thread is not None and thread.is_alive()):
+            return
+        if self.log.size() >= LEAST_COMPACTED and self.garbage > above:
+            self._compacting = threading.Thread(target=self._compact_aside, name="logdb-compact", daemon=True)
+            self._compacting.start()
+
+    def _compact_aside(self) -> None:
+        """A compaction that takes half the time, so that calls keep their latency, and ends when the host is closed."""
+        last = time.monotonic()
+
+        def pause(_: int) -> None:
+            nonlocal last
+            if self._closing.wait(min(time.monotonic() - last, LONGEST_PAUSE_S)):
+                raise DatabaseClosed(self.path)
+            last = time.monotonic()
+
+        try:
+            done = self.compact(None, pause)
+        except Exception as error:
+            if not self._closing.is_set():
+                logger.warning("compaction failed; it is tried again: %s", error)
+        else:
+            logger.info("compacted to version %d: %s bytes freed", done.floor, f"{done.freed_bytes:,}")
 
     def _needed(self, newest: int) -> list[int]:
         """The versions that pins and readers of this process need, none newer than `newest`."""
@@ -939,8 +999,11 @@ class EmbeddedHost:
                 steps.callback(checkpoint.close)
             steps.callback(self._close_log)
             steps.callback(self._mark_closed)
+            self._closing.set()
             if self._checkpointer is not None:
-                self._checkpointer.join()
+                self._checkpointer.stop()  # it may have begun a compaction
+                if self._compacting is not None:
+                    self._compacting.join()
                 if grown and not failed and checkpoint is not None:
                     with contextlib.suppress(Exception):  # the log has it all; only the next opening takes longer
                         self._checkpointer.run()

@@ -16,12 +16,13 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import lmdb
 
 from logdb.cluster.mapping_server import MappingServer
 from logdb.cluster.replica import Places, Replica
+from logdb.embedded.checkpointer import merges
 from logdb.embedded.pacing import Pacer
 from logdb.errors import Corruption, Unavailable
 from logdb.log.cores import SECOND
@@ -34,6 +35,10 @@ from logdb.txn.ledger import StateRow
 
 Damaged = Callable[[BaseException], None]
 
+T = TypeVar("T")
+
+MERGE_STEPS: Final = 4
+"""After so many it is seen whether a checkpoint is due, which comes first."""
 LOOK_S: Final = 0.5
 """So often it is seen whether a checkpoint is due."""
 SYNC_S: Final = 0.002
@@ -72,6 +77,7 @@ class Checkpoints:
         self._stopping = threading.Event()
         self._task: asyncio.Task[None] | None = None
         self._pacer: Pacer | None = None
+        self._merge = merges(self._checkpoint)
         self._size = 0
 
     @property
@@ -127,6 +133,8 @@ class Checkpoints:
             await self._write(replica)
         if self._cleaned > self._checkpoint.pruned:
             await self._aside(self._prune)
+        while not self._is_due(replica) and await self._aside(self._merge_on):
+            pass
 
     def _is_due(self, replica: Replica) -> bool:
         if self.map.active.size > self._overlay_bytes or replica.cleaned > self._cleaned:
@@ -159,16 +167,26 @@ class Checkpoints:
             self._checkpoint.finish(target, state)
         finally:
             self._pacer.end()
-        for _ in self._checkpoint.merge():
+
+    def _merge_on(self) -> bool:
+        """Some steps of the merges that are due; whether there may be more."""
+        assert self._pacer is not None
+        for _ in range(MERGE_STEPS):
             self._check_stopping()
+            if next(self._merge, None) is None:
+                self._merge = merges(self._checkpoint)
+                self._pacer.merged(0.0)
+                return False
+        self._pacer.merged(self._checkpoint.backlog)
+        return True
 
     def _prune(self) -> None:
         for _ in self._checkpoint.prune(self._cleaned):
             self._check_stopping()
 
-    async def _aside(self, work: Callable[[], None]) -> None:
+    async def _aside(self, work: Callable[[], T]) -> T:
         assert self._thread is not None
-        await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def _check_stopping(self) -> None:
         if self._stopping.is_set():

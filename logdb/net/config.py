@@ -165,12 +165,14 @@ class AggregatorServerConfig(ServerConfig):
 @dataclass(frozen=True, slots=True)
 class MappingServerConfig(ServerConfig):
     """A mapping server. For what it says of decisions see `cluster.mapping_server.MappingConfig`. What it holds beside
-    its checkpoint is moved there when it has grown to `checkpoint_mib`, or after `checkpoint_s`."""
+    its checkpoint is moved there when it has grown to `checkpoint_mib`, or after `checkpoint_s`. `compact_above`: the
+    share of garbage above which the log is compacted; 1: never."""
 
     keep_decisions: int = 10_000
     decide_ms: int = 10_000
     checkpoint_mib: int = 64
     checkpoint_s: int = 10
+    compact_above: float = 0.75
 
     @property
     def role(self) -> Role:
@@ -185,6 +187,7 @@ class MappingServerConfig(ServerConfig):
             peers=tuple(other for other in self.mapping if other != self.address),
             keep_decisions=self.keep_decisions,
             decide_ns=self.decide_ms * MILLISECOND,
+            compact_above=self.compact_above,
         )
 
 
@@ -214,6 +217,12 @@ def _between(least: int, most: int) -> Callable[[int], int]:
         return value
 
     return check
+
+
+def _share(value: float) -> float:
+    if not 0 < value <= 1:
+        raise ValueError("a share more than 0.0, up to 1.0, which means never")
+    return value
 
 
 def _text(value: str) -> str:
@@ -260,6 +269,7 @@ SETTINGS: Final[dict[str, Setting]] = {
     "keep_decisions": Setting(int, _between(1, 10_000_000), ("cluster",)),
     "checkpoint_mib": Setting(int, _between(1, 65_536), ("cluster", "mapping")),
     "checkpoint_s": Setting(int, _between(1, 86_400), ("cluster", "mapping")),
+    "compact_above": Setting(float, _share, ("cluster",)),
     "decide_ms": Setting(int, _between(10, 3_600_000), ("cluster",)),
     "ca": Setting(str, Path, ("security",)),
     "certificate": Setting(str, str, ("security",)),
@@ -268,7 +278,7 @@ SETTINGS: Final[dict[str, Setting]] = {
 }
 """Every key. Times that all must agree on stand in [cluster] alone."""
 
-_KINDS: Final = {str: "a string", int: "a whole number", dict: "a table"}
+_KINDS: Final = {str: "a string", int: "a whole number", float: "a number with a point", dict: "a table"}
 
 
 class ClusterFile:

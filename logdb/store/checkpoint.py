@@ -151,7 +151,13 @@ class Checkpoint:
 
     def size(self) -> int:
         """The bytes of its files."""
-        return sum(info.bytes for info in self._snapshot.manifest.runs)
+        return sum([info.bytes for info in self._snapshot.manifest.runs])
+
+    @property
+    def live_bytes(self) -> int:
+        """About how many bytes what it has live takes in the log once that is compacted. Rather too many: what newer
+        runs have superseded counts until it is merged with them."""
+        return sum([info.live_bytes for info in self._snapshot.manifest.runs])
 
     def covered_by(self, snapshot: Snapshot) -> int:
         """Up to where a snapshot covers the log."""

@@ -20,7 +20,8 @@ class RunInfo(NamedTuple):
     """A run as the manifest names it.
 
     It holds what the versions (`after`, `through`] of the log have changed. `rows`: keys; `long_keys`: those longer
-    than LMDB takes. `bytes`, `crc`: of its file (`checking.py`).
+    than LMDB takes. `bytes`, `crc`: of its file (`checking.py`). `live_bytes`: of its rows but for older versions, and
+    of the large values whose places they hold.
     """
 
     number: int
@@ -30,6 +31,7 @@ class RunInfo(NamedTuple):
     long_keys: int
     bytes: int
     crc: int
+    live_bytes: int = 0
 
 
 class Manifest(NamedTuple):

@@ -70,6 +70,14 @@ class KeyMap:
         self.active = Overlay()
         self.frozen: Overlay | None = None
 
+    @property
+    def live_bytes(self) -> int:
+        """About how many bytes the log would have if it were compacted. Rather too many: what a newer overlay or run of
+        the checkpoint has superseded counts until the two are merged."""
+        frozen, checkpoint = self.frozen, self.checkpoint
+        live = self.active.size if frozen is None else self.active.size + frozen.size
+        return live if checkpoint is None else live + checkpoint.live_bytes
+
     # ---- applying the log
 
     def apply(self, version: int, writes: Mapping[bytes, Value]) -> None:

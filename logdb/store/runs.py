@@ -52,6 +52,8 @@ CHAIN: Final = Struct("<QI")  # ordinal of the newest older version, how many
 PLACE: Final = Struct("<Q")
 TAIL: Final = Struct("<H")  # bytes of the rest of a long key, which precedes it
 LARGE_PLACE: Final = Struct("<QIQ16s")
+LENGTH: Final = 2
+"""Which of its fields says how long the value is."""
 ORDINAL: Final = Struct(">Q")
 KIND_AT: Final = -5
 """Where kind and flags stand in a row."""
@@ -164,7 +166,7 @@ class RunWriter:
     def __init__(self, files: MapFiles, number: int, bytes_expected: int, *, inline: bool) -> None:
         self._files, self.number, self._inline = files, number, inline
         self._owner = os.getpid()
-        self._count = self._long_keys = 0
+        self._count = self._long_keys = self._live_bytes = 0
         self._rows: list[RawRow] = []
         self._older: list[RawRow] = []
         self._waiting = self._unsynced = 0
@@ -181,7 +183,12 @@ class RunWriter:
         """Add rows of another run as they are: of short keys, none with older versions."""
         self._rows += rows
         self._count += len(rows)
-        self._wait(sum(map(len, chain.from_iterable(rows))))
+        size = sum(map(len, chain.from_iterable(rows)))
+        self._live_bytes += size
+        for _, raw in rows:
+            if raw[KIND_AT] & KIND == LARGE:
+                self._live_bytes += LARGE_PLACE.unpack_from(raw)[LENGTH]
+        self._wait(size)
 
     def put(self, key: bytes, newest: Row, older: Iterable[Row] = ()) -> None:
         """Add a key with its versions, newest first."""
@@ -189,6 +196,8 @@ class RunWriter:
         for row in older:
             self._put_older(row)
         body, flags = _body(newest, 0)
+        if isinstance(newest.value, Place):
+            self._live_bytes += newest.value.length
         found = key
         if len(key) >= ROOT_BYTES:
             flags |= LONG
@@ -199,6 +208,7 @@ class RunWriter:
             body += CHAIN.pack(first, self._ordinal - first)
         raw = sealed(found, body + HEAD.pack(newest.version, flags))
         self._rows.append((found, raw))
+        self._live_bytes += len(found) + len(raw)
         self._count += 1
         self._wait(len(found) + len(raw))
 
@@ -265,7 +275,7 @@ class RunWriter:
         files, number = self._files, self.number
         files.sync(number)
         size, crc = files.measure(number)
-        return RunInfo(number, 0, 0, self._count, self._long_keys, size, crc)
+        return RunInfo(number, 0, 0, self._count, self._long_keys, size, crc, self._live_bytes)
 
     @property
     def written(self) -> int:

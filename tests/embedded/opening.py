@@ -12,10 +12,20 @@ from logdb.embedded.coroutines import CoroutineHost
 
 
 def open_database(
-    path: Path, *, read_only: bool = False, overlay_bytes: int = 1 << 20, **log_options: Any
+    path: Path,
+    *,
+    read_only: bool = False,
+    overlay_bytes: int = 1 << 20,
+    compact_above: float | None = None,
+    **log_options: Any,
 ) -> logdb.Database:
     host = EmbeddedHost.open(
-        path, read_only=read_only, create=not read_only, overlay_bytes=overlay_bytes, log_options=log_options
+        path,
+        read_only=read_only,
+        create=not read_only,
+        overlay_bytes=overlay_bytes,
+        compact_above=compact_above,
+        log_options=log_options,
     )
     return logdb.Database(host)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import logdb
-from logdb.embedded import EmbeddedHost, compactor
+from logdb.embedded import EmbeddedHost, compactor, host
 from tests.embedded.opening import open_database
 
 KEYS = 400
@@ -121,3 +121,111 @@ def test_copies_are_synced_as_they_come(db: logdb.Database, monkeypatch: pytest.
 
     db.compact(progress=progress)
     assert 1 <= most <= 6
+
+
+# ---- by itself
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logs are small, and so is what is worth a compaction."""
+    monkeypatch.setattr(host, "LEAST_COMPACTED", 100_000)
+
+
+def overwrite(db: logdb.Database, rounds: int) -> dict[bytes, bytes]:
+    written = {}
+    for number in range(rounds):
+        for first in range(0, KEYS, 50):
+            written.update({b"%04d" % key: b"%d " % number + b"v" * 500 for key in range(first, first + 50)})
+            db.multi_put({b"%04d" % key: written[b"%04d" % key] for key in range(first, first + 50)})
+    return written
+
+
+def settled(db: logdb.Database) -> EmbeddedHost:
+    """When checkpoints and compactions under way have ended."""
+    host = host_of(db)
+    db.checkpoint()
+    assert host._checkpointer is not None
+    host._checkpointer.join()
+    host.look_at_garbage()
+    if host._compacting is not None:
+        host._compacting.join()
+    return host
+
+
+@pytest.mark.usefixtures("small")
+def test_garbage_above_the_share_is_compacted_away(tmp_path: Path) -> None:
+    with open_database(tmp_path, overlay_bytes=300_000, compact_above=0.7) as db:
+        expected = overwrite(db, 30)
+        host = settled(db)
+        assert db.oldest_version > 0
+        assert host.garbage <= 0.7
+        assert host.log.size() < 30 * KEYS * 500
+        assert dict(db.scan()) == expected
+    logdb.rebuild(tmp_path)
+    with logdb.open(tmp_path) as again:
+        assert dict(again.scan()) == expected
+
+
+@pytest.mark.usefixtures("small")
+def test_what_has_no_garbage_is_left_alone(tmp_path: Path) -> None:
+    with open_database(tmp_path, overlay_bytes=100_000, compact_above=0.3) as db:
+        for number in range(2_000):
+            db.put(b"%06d" % number, b"v" * 300)
+        db.multi_put({b"large %d" % number: b"l" * 50_000 for number in range(20)})
+        host = settled(db)
+        assert host.garbage < 0.3
+        assert host._compacting is None
+
+
+@pytest.mark.usefixtures("small")
+def test_by_itself_it_respects_pins_and_readers(tmp_path: Path) -> None:
+    with open_database(tmp_path, overlay_bytes=100_000, compact_above=0.5) as db:
+        first = overwrite(db, 1)
+        pinned = db.pin("first")
+        overwrite(db, 10)
+        settled(db)
+        assert db.oldest_version == pinned
+        assert dict(db.at(pinned).scan()) == first
+        db.unpin("first")
+        with db.transaction() as work:
+            expected = work[b"0000"]
+            overwrite(db, 10)
+            settled(db)
+            assert work[b"0000"] == expected
+
+
+@pytest.mark.usefixtures("small")
+def test_closing_ends_a_compaction(tmp_path: Path) -> None:
+    db = open_database(tmp_path, overlay_bytes=1 << 20)
+    expected = overwrite(db, 5)
+    host = host_of(db)
+    host._compact_above = 0.1
+    host._compacted_whole = host._log_bytes_left = 0
+    db.checkpoint()
+    host.look_at_garbage()
+    db.close()
+    with logdb.open(tmp_path) as again:
+        assert dict(again.scan()) == expected
+
+
+def test_a_pin_waits_for_no_compaction(db: logdb.Database) -> None:
+    """It had waited for its end: some compactions take minutes."""
+    pinned = []
+
+    def progress(_: int) -> None:
+        if not pinned:
+            pinned.append(db.pin("meanwhile"))
+
+    floor = db.compact(progress=progress).floor
+    assert pinned[0] >= floor
+    assert db.pins == {"meanwhile": pinned[0]}
+    db.put(b"0000", b"new")
+    db.compact()
+    assert db.at(pinned[0])[b"0000"] == b"4 " + b"v" * 500
+
+
+@pytest.mark.parametrize("share", [0, 1, -0.5, 1.5])
+def test_a_share_that_is_none(share: float) -> None:
+    with pytest.raises(ValueError, match="compact_above must be more than 0 and less than 1"):
+        logdb.open(":memory:", compact_above=share)

@@ -33,21 +33,25 @@ def serve(
     gate: Gate,
     *,
     ready: Callable[[str], None],
+    compact_above: float | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
     """Serve the database in a directory until SIGTERM or SIGINT. `ready` hears the address, `progress` of the replay.
+    `compact_above`: as for `logdb.open`.
 
     Raises as `logdb.open`; Unavailable, also when the database takes no more writes until it is opened again.
     """
-    asyncio.run(_serve(path, listen, gate, ready, progress))
+    opening = functools.partial(
+        EmbeddedHost.open, path, read_only=False, create=True, compact_above=compact_above, progress=progress
+    )
+    asyncio.run(_serve(opening, path, listen, gate, ready))
 
 
 async def _serve(
-    path: Path, listen: str, gate: Gate, ready: Callable[[str], None], progress: Callable[[int, int], None] | None
+    opening: Callable[[], EmbeddedHost], path: Path, listen: str, gate: Gate, ready: Callable[[str], None]
 ) -> None:
     raise_open_files()
     with _told_to_stop() as told:
-        opening = functools.partial(EmbeddedHost.open, path, read_only=False, create=True, progress=progress)
         database = await asyncio.to_thread(opening)
         host = CoroutineHost(database, sync_in_loop=True)
         database.on_stop = functools.partial(asyncio.get_running_loop().call_soon_threadsafe, told.set)
