@@ -244,6 +244,19 @@ def large_run(quick: bool, as_json: bool, scratch: Path | None, to: Path | None)
         large.write(results, to)
 
 
+@main.command("fair")
+@click.option("--quick", is_flag=True, help="To see that it runs. The figures mean nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@click.option("--dir", "scratch", type=click.Path(path_type=Path), help="Where to put the database (on a real disk).")
+def fair_run(quick: bool, as_json: bool, scratch: Path | None) -> None:
+    """How long small puts wait at the single-node server beside clients that scan everything again and again."""
+    from benchmarks import fair
+
+    with tempfile.TemporaryDirectory(dir=scratch) as directory, telling(Console(stderr=True)) as tell:
+        waited = fair.measure(Path(directory), fair.QUICK if quick else fair.FULL, tell)
+    click.echo(json.dumps(waited._asdict()) if as_json else "\n".join(waited.lines()))
+
+
 @main.command("cluster")
 @click.argument("parts", nargs=-1, type=click.Choice(["served", "cost", "hops", "leader", "shards"]))
 @click.option("--quick", is_flag=True, help="To see that it runs. The figures mean nothing.")
