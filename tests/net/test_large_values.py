@@ -194,7 +194,7 @@ def test_no_message_is_large(served: Served, monkeypatch: pytest.MonkeyPatch) ->
         assert db.multi_get(values) == values
         assert db.get(b"k") == LARGE
         assert len(list(db.watch(keys=values, since=0, timeout=0))) == 1
-    assert max(sizes) < MAX_MESSAGE_BYTES / 2
+    assert max(sizes) < MAX_MESSAGE_BYTES
 
 
 def test_a_client_that_is_ahead_of_the_server(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,7 +39,9 @@ PAGE_RANGES: Final = 1_000
 MAX_REQUESTS: Final = 4_096
 """Of one message: an empty request takes two bytes in it and a hundred in memory."""
 PART_BYTES: Final = 512 << 10
-"""A larger request or response travels in parts of this size, between which others have their turn."""
+"""A larger request or value travels in parts of this size, between which others have their turn."""
+WHOLE_BYTES: Final = 3 << 19
+"""A response up to here travels whole, as pages of small rows are."""
 WINDOW_BYTES: Final = 2 << 20
 """So far a client is ahead, with the parts of a request, of what the server has taken."""
 LARGE_BYTES: Final = 16 << 20
@@ -49,7 +51,7 @@ MAX_REQUEST_BYTES: Final = MAX_TRANSACTION_BYTES + (64 << 20)
 MAX_QUESTION_BYTES: Final = 16 << 20
 """Of one that writes nothing."""
 MAX_MESSAGE_BYTES: Final = 4 << 20
-"""Of one message: a batch that is just not full, and a request or response more that is no larger than a part."""
+"""Of one message: a batch that is just not full, and a request or response more that need not go in parts."""
 MESSAGE_OPTIONS: Final = (
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),

@@ -41,6 +41,7 @@ from logdb.net.service.codec import (
     PAGE_KEYS,
     PAGE_RANGES,
     PART_BYTES,
+    WHOLE_BYTES,
     WINDOW_BYTES,
     change_to,
     check_numbers,
@@ -323,7 +324,7 @@ class Session:
 
     def _answer(self, response: pb.Response, *, reads: bool = True) -> None:
         size = response.ByteSize()
-        if size > PART_BYTES:
+        if size > WHOLE_BYTES:
             self._parted.append(Parted(response.id, parts_of(response), reads, size))
         else:
             self._ready.append((response, size, reads))
