@@ -90,6 +90,11 @@ class Answers:
         if not left.streams:
             del self._users[user]
 
+    @property
+    def streams(self) -> int:
+        """How many there are."""
+        return len(self._shares)
+
     def change(self, size: int) -> None:
         """So many bytes more wait, or less."""
         self.bytes += size
@@ -156,6 +161,11 @@ class Share:
         self.bytes = 0
         self._answers.end(self)
         self._answers.leave(self._name)
+
+    @property
+    def has_company(self) -> bool:
+        """Whether there are other streams."""
+        return self._answers.streams > 1
 
     def has_room(self) -> bool:
         """Whether one more answer may be made."""

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import logdb
+import logdb.aio
 from logdb.log import LocalLog
 from logdb.net import answers
 from logdb.net.limits import WireError
@@ -434,5 +435,34 @@ def test_a_snapshot_that_is_held_twice_is_let_go_of_once(served: Served) -> None
             for _ in range(3):
                 await raw.ask(pb.Request(multi_get=pb.MultiGet(keys=keys, lease=1)))
             assert len(served.host.host._leases) == 1
+
+    run(test())
+
+
+def test_pages_of_scans_are_short_beside_others(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rows come nevertheless, once and in order."""
+    monkeypatch.setattr(session, "PAGE_S", 0.0)
+    rows = {b"%05d" % number: b"v" for number in range(3_000)}
+
+    async def first_page() -> pb.Rows:
+        async with Raw(served.address) as raw:
+            return (await raw.ask(pb.Request(scan=pb.Scan())))[0].rows
+
+    async def test() -> None:
+        async with await logdb.aio.connect(served.address) as db:
+            await db.multi_put(rows)
+            page = await first_page()
+            assert page.more
+            assert 0 < len(page.keys) < 1_000
+            async with Raw(served.address, client=2):
+                for limit in (None, 1, 700, 3_000, 5_000):
+                    found = [row async for row in db.scan(limit=limit)]
+                    assert found == sorted(rows.items())[:limit]
+                    found = [row async for row in db.scan(reverse=True, limit=limit)]
+                    assert found == sorted(rows.items(), reverse=True)[:limit]
+        while served.server._sessions:
+            await asyncio.sleep(0.005)
+        alone = await first_page()
+        assert (len(alone.keys), alone.more) == (3_000, False)
 
     run(test())

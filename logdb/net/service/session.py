@@ -10,9 +10,11 @@ import asyncio
 import contextlib
 import functools
 import logging
+import math
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from itertools import islice
+from time import thread_time
 from typing import Any, Final, Protocol
 
 from logdb.embedded.coroutines import CoroutineHost
@@ -57,6 +59,7 @@ from logdb.net.service.rights import NEEDS
 from logdb.net.service.turns import Turns
 from logdb.net.service.uploads import Upload, Uploads
 from logdb.store.limits import check_key, check_label, check_pin
+from logdb.store.mapping import Rows
 from logdb.store.ranges import ScanRange, key_range
 from logdb.store.records import TxnId
 from logdb.txn.validation import Verdict
@@ -72,6 +75,8 @@ MAX_PARTED: Final = 64
 """With so many answers of a stream on their way in parts, its next request waits."""
 LONGEST_WATCH_S: Final = 30.0
 PAUSE_S: Final = 0.002
+PAGE_S: Final = 0.002
+"""A page of a scan ends after so much of the processor's time, if there are other streams."""
 ROW_BYTES: Final = 32
 """What a row, a key or a version takes in a page beside its bytes."""
 
@@ -599,7 +604,8 @@ class Session:
         version, holder = self._page_of(scan.lease, scan.at if scan.HasField("at") else None)
         rows = pb.Rows()
         try:
-            self._read_range(rows, wanted, version, scan.reverse, PAGE_BYTES)
+            most_s = PAGE_S if self._share.has_company else math.inf
+            self._read_range(rows, wanted, version, scan.reverse, PAGE_BYTES, most_s)
         finally:
             self._keep(scan.lease, holder, rows.more)
         return pb.Response(version=version, rows=rows)
@@ -619,12 +625,23 @@ class Session:
             self._keep(asked.lease, holder, more)
         return pb.Response(version=version, multi_rows=found)
 
-    def _read_range(self, rows: pb.Rows, wanted: ScanRange, version: int, reverse: bool, most_bytes: int) -> int:
+    def _read_range(
+        self, rows: pb.Rows, wanted: ScanRange, version: int, reverse: bool, most_bytes: int, most_s: float = math.inf
+    ) -> int:
         """Put the rows of a range into a page; returns how many bytes they take there."""
         start, end, limit = wanted
         size = 0
         batches = self._host.scan(start, end, version, reverse=reverse, limit=limit)
-        for key, value in islice((row for batch in batches for row in batch), limit):
+        ends = thread_time() + most_s
+
+        def in_time() -> Iterator[Rows]:
+            for batch in batches:
+                yield batch
+                if thread_time() > ends:
+                    rows.more = True
+                    return
+
+        for key, value in islice((row for batch in in_time() for row in batch), limit):
             if size >= most_bytes:
                 rows.more = True
                 break
