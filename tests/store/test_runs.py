@@ -96,9 +96,11 @@ class Machine:
         self.merging: Iterator[int] | None = None
         self.writing: Iterator[int] | None = None
         self.target = 0
+        self.has_given_up = False
         self.open()
 
     def open(self) -> None:
+        self.has_given_up = False
         self.checkpoint = Checkpoint(self.path, LOG_ID, inline=self.inline)
         self.map = KeyMap(Values(self.model.read), self.checkpoint)
         for gsn in range(self.checkpoint.covers + 1, self.model.end + 1):
@@ -129,6 +131,7 @@ class Machine:
                 self.target = self.model.end
                 self.map.freeze()
             self.checkpoint.begin(self.target)
+            self.has_given_up = False
             assert self.map.frozen is not None
             self.writing = self.checkpoint.write(self.map.frozen)
         if next(self.writing, None) is None:
@@ -145,6 +148,8 @@ class Machine:
             self.write_on()
 
     def give_up_writing(self) -> None:
+        """Its file stays until the next checkpoint begins."""
+        self.has_given_up = self.has_given_up or self.writing is not None
         self.writing = None
 
     def merge_on(self) -> None:
@@ -201,7 +206,7 @@ class Machine:
         named = {f"run-{info.number}.mdb" for info in infos}
         there = {file.name for file in self.path.glob("run-*.mdb")}
         assert named <= there, "MAP-5"
-        if self.writing is None and self.merging is None:
+        if self.writing is None and self.merging is None and not self.has_given_up:
             assert named == there, "a file was left"
         self.checkpoint.check_invariants()
 
