@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from logdb.cluster.messages import Get, History, MultiScan, Reads, Scan
+from logdb.cluster.messages import AskSlice, Get, History, MultiScan, Reads, Scan, Section
 from logdb.net.limits import WireError
 from logdb.store.limits import MAX_KEY_BYTES
 from logdb.store.ranges import MAX_BOUND_BYTES
+from logdb.txn.ledger import ROW_KEY_BYTES
 
 
 def check_sense(messages: Iterable[Any]) -> None:
@@ -47,4 +48,10 @@ def _check_key(key: bytes) -> None:
         raise WireError(f"a read of a key of {len(key):,} bytes, keys have 1 to {MAX_KEY_BYTES:,}")
 
 
-_CHECKS: Final[dict[type, Callable[[Any], None]]] = {Reads: _check_reads}
+def _check_asked_slice(asked: AskSlice) -> None:
+    after = asked.cursor.after if asked.cursor is not None and asked.cursor.section == Section.LEDGER else b""
+    if after and len(after) != ROW_KEY_BYTES.get(after[:1]):
+        raise WireError(f"a slice of the ledger from {after[:20]!r} on, which is no row of one")
+
+
+_CHECKS: Final[dict[type, Callable[[Any], None]]] = {Reads: _check_reads, AskSlice: _check_asked_slice}

@@ -27,6 +27,7 @@ such a gap is taken for used."""
 ABORTED_ROWS = b"a"
 RUN_ROWS = b"t"
 FORGOTTEN_ROWS = b"s"
+ROW_KEY_BYTES = {ABORTED_ROWS: 1 + _GSN.size, RUN_ROWS: 1 + _RUN_KEY.size, FORGOTTEN_ROWS: 1 + _CLIENT.size}
 StateRow = tuple[bytes, bytes | None]
 Stretches = tuple[int, ...]
 """Sequence numbers as bounds: first, end, first, end, ... in order. An end is the first number that is not used."""

@@ -11,13 +11,17 @@ import grpc
 import pytest
 
 from benchmarks.ports import free_addresses
+from logdb.cluster.messages import AskSlice, Cursor, Section
 from logdb.errors import AccessDenied, Unavailable
 from logdb.log.scalog.messages import AddShard, AskTail, AskView, Change, FinalizeShard, Replicate, TrimLog
 from logdb.net import answers
 from logdb.net import peers as peers_module
+from logdb.net.limits import WireError
 from logdb.net.parcels import EXCHANGE, VERSION, Hello, Refusal, Role, pack, pack_hello, unpack
 from logdb.net.peers import Peers, Refused, shake_hands
 from logdb.net.security.access import Right
+from logdb.net.sense import check_sense
+from logdb.txn.ledger import Ledger
 
 DEADLINE_S = 20
 TAKES = frozenset({AskView, Change, Replicate})
@@ -426,3 +430,16 @@ def test_an_address_that_is_taken() -> None:
                 await Node(address).listen()
 
     run(test())
+
+
+@pytest.mark.parametrize("after", [b"a", b"a123", b"s" + bytes(16), b"t" + bytes(8), b"?"])
+def test_a_slice_from_what_no_ledger_has_makes_no_sense(after: bytes) -> None:
+    """It would end the mapping server that is asked for it."""
+    with pytest.raises(WireError, match="no row"):
+        check_sense([AskSlice(1, 5, Cursor(Section.LEDGER, after))])
+
+
+@pytest.mark.parametrize("after", [b"", b"a" + bytes(8), b"s" + bytes(8), b"t" + bytes(16)])
+def test_a_slice_from_a_row_of_a_ledger_on(after: bytes) -> None:
+    check_sense([AskSlice(1, 5, Cursor(Section.LEDGER, after)), AskSlice(1, 5, None)])
+    assert list(Ledger().rows(after, 5)) == []
