@@ -179,7 +179,7 @@ class Upload:
         else:
             if not self.values:
                 await self._uploads.values.take(self, 1)
-            self.values.append(await asyncio.to_thread(self._receive, part.length))
+            self.values.append(self._receive(part.length))  # at once: a thread's file is lost with a cancelled task
 
     def _parsed(self, raw: bytes) -> pb.Request:
         try:
