@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import lmdb
+from lmdb import _envid
 
 from logdb.forking import keep_for_ever
 from logdb.log.segments.disk import Disk
@@ -175,10 +176,21 @@ def _share(path: str) -> OpenRun:
 
 
 def _begin_in_child() -> None:
-    """In a child of fork(): a run that the parent has open can be read on, as it is never locked or changed."""
+    """In a child of fork(): a run that the parent has open can be read on, as it is never locked or changed.
+
+    One that a thread of the parent was just opening or writing is open in no thread of the child, and may be opened
+    here, though py-lmdb has it in its list.
+    """
     global _opening  # noqa: PLW0603 - a thread of the parent may hold it
     _opening = threading.Lock()
     keep_for_ever([ref() for ref in _open_runs.values()])
+    identities: Any = _envid.env_keys
+    child = os.getpid()
+
+    def identities_here(path: Any, subdir: bool) -> tuple[tuple[Any, ...], ...]:
+        return tuple((child, *key) for key in identities(path, subdir))
+
+    _envid.env_keys = identities_here
 
 
 os.register_at_fork(after_in_child=_begin_in_child)
