@@ -177,3 +177,4 @@ class Checkpointer:
             self.pacer.end()
         self._host.coordinator.map.thaw()
         self._unfinished = None
+        frozen.let_go()

@@ -184,9 +184,9 @@ class Examiner:
         """Spill the rows of a checkpoint, and save those of its state."""
         spill = Spill(self._scratch, f"{self._name}-map", self._plan.partitions)
         for key, rows in checkpoint.everything():
-            version, kind, _, value = rows[0]
+            version, kind, _, value = next(rows)
             found = [(version, kind, plain(value))]
-            for version, kind, _, older in rows[1:]:
+            for version, kind, _, older in rows:
                 found.append((version, kind, plain(older) if kind == LARGE else None))
             spill.of(key).found.append((key, found))
             spill.took(len(found), len(key) + (len(value) if type(value) is bytes else 64))

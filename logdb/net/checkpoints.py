@@ -149,8 +149,9 @@ class Checkpoints:
             self._under_way = applied, replica.cleaned, self.map.freeze(), state
         await self._aside(self._move)
         self.map.thaw()
-        self._cleaned = self._under_way[1]
+        self._cleaned, frozen = self._under_way[1], self._under_way[2]
         self._under_way = None
+        await self._aside(frozen.let_go)
         self._last = asyncio.get_running_loop().time()
 
     def _move(self) -> None:

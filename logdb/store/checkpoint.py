@@ -315,8 +315,11 @@ class Checkpoint:
         finally:
             snapshot.readers.append(reader)
 
-    def everything(self) -> Iterator[tuple[bytes, list[Row]]]:
-        """(key, all its versions, newest first) of every key in order, from the snapshot that `covers` speaks of."""
+    def everything(self) -> Iterator[tuple[bytes, Iterator[Row]]]:
+        """(key, all its versions, newest first) of every key in order, from the snapshot that `covers` speaks of.
+
+        The versions of a key are read as they are asked for, before the next key is.
+        """
         snapshot = self._snapshot
         reader = snapshot.reader()
         try:
@@ -324,11 +327,17 @@ class Checkpoint:
                 found = [dict(part) for part in parts]
                 for key in sorted(set().union(*found)):
                     of_key = [(run, part[key]) for run, part in zip(reader, found, strict=True) if key in part]
-                    yield key, list(versions(of_key))
+                    yield key, self._versions(of_key)
         except DAMAGE as error:
             raise self.damaged(str(error)) from error
         finally:
             snapshot.readers.append(reader)
+
+    def _versions(self, of_key: list[tuple[RunReader, bytes]]) -> Iterator[Row]:
+        try:
+            yield from versions(of_key)
+        except DAMAGE as error:
+            raise self.damaged(str(error)) from error
 
     def check_invariants(self) -> None:
         """MAP-6; for tests."""

@@ -390,7 +390,7 @@ class KeyMap:
                     yield Survivor(key, entry[0], entry[1], place)
             return
         for key, rows in self.checkpoint.everything():
-            for position, row in enumerate(rows):
+            for row in rows:
                 if row.version <= floor:
                     if row.kind != GONE:
                         value = row.value
@@ -399,7 +399,7 @@ class KeyMap:
                                 break
                             value = self.values.written(row.place, key, row.version)
                         yield Survivor(key, row.version, value, row.place)
-                    elif row.place < compacted_at or any(older.place > row.place for older in rows[position + 1 :]):
+                    elif row.place < compacted_at or any(older.place > row.place for older in rows):
                         yield Survivor(key, row.version, None, 0)
                     break
 

@@ -126,6 +126,15 @@ class Overlay:
             for first in range(0, len(bucket), most):
                 yield bucket[first : first + most]
 
+    def let_go(self) -> None:
+        """Forget every entry, one after another. To free a large overlay at once would stop all threads meanwhile.
+
+        The layer below has it all, and nobody begins to read here any more.
+        """
+        for entries in (self.newest, self.moved):
+            while entries:
+                entries.popitem()
+
     def without(self, covered: int) -> Overlay:
         """A copy that has only what is newer than version `covered`."""
         rest = Overlay()
