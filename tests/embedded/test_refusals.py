@@ -16,7 +16,7 @@ from logdb.store.checking import NOTE
 from logdb.store.checkpoint import Checkpoint
 from logdb.store.files import MANIFEST
 from logdb.store.manifest import decode_manifest
-from tests.forks import in_child, refused
+from tests.forks import allow_files, in_child, refused
 
 ROWS = 10
 NOBODY = 65_534
@@ -91,14 +91,12 @@ def test_without_files_or_memory(path: Path, read_only: bool) -> None:
 
     def with_files(count: int) -> str:
         def body() -> str:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (count, count))
+            allow_files(count)
             return refused(opening(path, read_only))[0]
 
         return in_child(body)
 
-    lowest_free = os.dup(0)
-    os.close(lowest_free)
-    count, answers = lowest_free, []
+    count, answers = 0, []
     while (answer := with_files(count)) != "no error: b'v'":
         answers.append(answer)
         count += 1

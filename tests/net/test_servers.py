@@ -180,7 +180,7 @@ def test_another_client_is_told_what_became_of_an_append_whose_client_has_ended(
 
 
 def test_a_damaged_journal_stops_its_server_and_nobody_else(clusters: Callable[..., Cluster]) -> None:
-    cluster = clusters(storage=4, failures=1)
+    cluster = clusters(storage=4, failures=1, suspect_after_ms=2_000)
     cluster.start(shards=1)
     with cluster.connect() as log:
         log.append([(1, b"precious" * 10)] * 10)

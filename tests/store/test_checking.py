@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-import resource
 import shutil
 from collections.abc import Callable
 from contextlib import closing
@@ -21,7 +20,7 @@ from logdb.store.checkpoint import Checkpoint
 from logdb.store.files import MANIFEST
 from logdb.store.overlay import Overlay
 from logdb.store.records import Place, Value
-from tests.forks import in_child
+from tests.forks import allow_files, in_child
 from tests.forks import refused as refused_to
 
 PAGE = 4096
@@ -307,11 +306,9 @@ def test_a_server_that_gets_no_files_keeps_its_map(tables: Path) -> None:
     """What the system refuses is no damage."""
 
     def body() -> str:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, lowest_free))
+        allow_files(0)
         return refused_to(lambda: Checkpoints(tables, b"log", 1_000, 1.0, print))[0]
 
-    lowest_free = os.dup(0)
-    os.close(lowest_free)
     before = {file.name: file.read_bytes() for file in tables.iterdir()}
     assert "Too many open files" in in_child(body)
     assert {file.name: file.read_bytes() for file in tables.iterdir()} == before

@@ -25,6 +25,7 @@ CAUGHT_BY: dict[str, Callable[[], None]] = {
     "call never what is not known yet": (
         appends.test_an_unknown_append_can_be_asked_for_until_its_outcome_is_certain
     ),
+    "have servers forget what was unknown": appends.test_what_was_unknown_is_not_settled_so_that_other_clients_find_it,
     "believe that gsns follow numbers": appends.test_an_append_of_another_client_is_looked_for_at_all_members,
     "conclude from silence": subscriptions.test_a_silent_shard_holds_the_subscription,
     "skip what was trimmed": subscriptions.test_what_was_trimmed_is_said,
