@@ -52,8 +52,9 @@ async def haunted(db: Database, process: ServerProcess) -> AsyncIterator[Restart
         writing = asyncio.create_task(other.put(b"k", b"ghost"))
 
         async def restart() -> None:
+            writing.cancel()  # before it can be sent again
+            await asyncio.gather(writing, return_exceptions=True)
             process.kill()
-            writing.cancel()
             process.delay_writes(0)
             await asyncio.to_thread(process.start)
 
