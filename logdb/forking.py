@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import os
 import threading
 import weakref
@@ -58,6 +59,7 @@ def keep_for_ever(thing: object) -> None:
 
 def _disown_all() -> None:
     global _owned, _owning, _pid
+    gc.freeze()  # what the parent left, gRPC's objects among it, is not the child's to collect
     parent, _pid = _pid, os.getpid()
     inherited, _owned, _owning = _owned, [], threading.Lock()
     for owned in inherited:

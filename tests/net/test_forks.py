@@ -236,3 +236,20 @@ def test_multiprocessing(server: ServerProcess, tmp_path: Path, method: str) -> 
         server.address,
         method,
     )
+
+
+def test_a_client_whose_loop_was_closed_first(server: ServerProcess, tmp_path: Path) -> None:
+    """Nothing of it is freed by the hook of fork(), which runs also in `subprocess` with `preexec_fn`."""
+    program = """
+    import subprocess
+
+    async def leave():
+        db = await logdb.aio.connect(address)
+        await db.put(b"k", b"v")
+        return db
+
+    left = asyncio.run(leave())
+    subprocess.run(["true"], check=True, preexec_fn=lambda: None)
+    os._exit(0)
+    """
+    run(tmp_path, program, server.address)

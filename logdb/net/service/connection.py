@@ -24,7 +24,7 @@ from logdb.errors import (
     ReadOnly,
     Unavailable,
 )
-from logdb.forking import own
+from logdb.forking import keep_for_ever, own
 from logdb.net.limits import WireError
 from logdb.net.proto import database_pb2 as pb
 from logdb.net.security.credentials import NONE, Credentials
@@ -159,7 +159,9 @@ class Connection:
         own(self)
 
     def disown(self, parent: int) -> None:
-        """In a child of fork(): be closed. The stream is the parent's."""
+        """In a child of fork(): be closed. The stream stays the parent's: freed here, it would wait for ever for a
+        thread of gRPC that the child does not have."""
+        keep_for_ever((self._tasks, self._stream))
         self.forked_from, self.closed, self._tasks = parent, True, []
 
     # ---- calling
