@@ -44,8 +44,19 @@ def opened(path: Path, disk: Disk) -> logdb.aio.Database:
     return on_coroutines(open_database(path, disk=disk))
 
 
+OTHERS: set[threading.Thread] = set()
+"""Threads of tests that ran before, whose databases nobody has closed yet."""
+
+
+@pytest.fixture(autouse=True)
+def _others() -> None:
+    OTHERS.clear()
+    OTHERS.update(threading.enumerate())
+
+
 def sync_threads() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name.startswith("logdb-sync")]
+    """Those that the test has begun."""
+    return [one for one in threading.enumerate() if one.name.startswith("logdb-sync") and one not in OTHERS]
 
 
 async def reached(event: threading.Event) -> None:
