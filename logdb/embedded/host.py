@@ -27,7 +27,6 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from logdb.embedded.aside import begin_at_oldest
 from logdb.embedded.checkpointer import Checkpointer
 from logdb.embedded.compactor import Compacted, begin_anew, compact
 from logdb.embedded.directory import Directory
@@ -36,6 +35,7 @@ from logdb.embedded.follower import follow
 from logdb.embedded.holds import held
 from logdb.embedded.incoming import PART_BYTES, IncomingValue, OutgoingValue
 from logdb.embedded.pacing import Pacer
+from logdb.embedded.replay import begin_at_oldest
 from logdb.errors import (
     ConflictError,
     Corruption,

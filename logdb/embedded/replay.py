@@ -1,4 +1,4 @@
-"""Replaying a log whose prefix is gone."""
+"""Where the replay of a log begins whose prefix a compaction has trimmed."""
 
 from __future__ import annotations
 
