@@ -8,7 +8,6 @@ parent's. The child opens for itself what it needs.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import gc
 import os
@@ -62,12 +61,19 @@ def _disown_all() -> None:
     gc.freeze()  # what the parent left, gRPC's objects among it, is not the child's to collect
     parent, _pid = _pid, os.getpid()
     inherited, _owned, _owning = _owned, [], threading.Lock()
+    failed: list[Exception] = []
     for owned in inherited:
         thing = owned()
         if thing is not None:
             keep_for_ever(thing)
-            with contextlib.suppress(OSError):  # a descriptor that a thread of the parent was closing: the others count
+            try:
                 thing.disown(parent)
+            except OSError:
+                pass  # a descriptor that a thread of the parent was closing
+            except Exception as error:
+                failed.append(error)
+    if failed:  # Python prints it; all the others are disowned
+        raise ExceptionGroup("not disowned in a child of fork()", failed)
 
 
 os.register_at_fork(after_in_child=_disown_all)

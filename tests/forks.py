@@ -8,6 +8,7 @@ import pickle
 import resource
 import select
 import signal
+import sys
 import traceback
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -19,16 +20,25 @@ PATIENCE_S = 60.0
 
 
 class Child:
-    """A forked process that runs `body`; `result` waits for what it returns."""
+    """A forked process that runs `body`; `result` waits for what it returns.
 
-    def __init__(self, body: Callable[[], Any]) -> None:
+    What Python's hooks of fork() could only print there is a failure, too, unless `printed` is a list to put it into.
+    """
+
+    def __init__(self, body: Callable[[], Any], printed: list[str] | None = None) -> None:
         self._answers, into = os.pipe()
-        self.pid = os.fork()
+        failures: list[str] = [] if printed is None else printed
+        hook, sys.unraisablehook = sys.unraisablehook, lambda failure: failures.append(_text_of(failure))
+        try:
+            self.pid = os.fork()
+        finally:
+            sys.unraisablehook = hook
         if self.pid == 0:
             try:
                 gc.freeze()  # what the parent left, gRPC's objects among it, is not the child's to collect
                 os.close(self._answers)
                 try:
+                    assert not failures or printed is not None, "\n".join(failures)
                     answer = pickle.dumps((body(), None))
                 except BaseException:
                     answer = pickle.dumps((None, traceback.format_exc()))
@@ -58,6 +68,10 @@ class Child:
         return result
 
 
+def _text_of(failure: Any) -> str:
+    return "".join(traceback.format_exception(failure.exc_value))
+
+
 def allow_files(count: int) -> None:
     """Let this process open `count` more files; more if numbers between are taken."""
     lowest_free = os.dup(0)
@@ -65,9 +79,9 @@ def allow_files(count: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free + count, lowest_free + count))
 
 
-def in_child(body: Callable[[], T]) -> T:
-    """What `body` returns in a child of this process."""
-    result: T = Child(body).result()
+def in_child(body: Callable[[], T], printed: list[str] | None = None) -> T:
+    """What `body` returns in a child of this process. `printed`: see `Child`."""
+    result: T = Child(body, printed).result()
     return result
 
 

@@ -31,6 +31,24 @@ def test_what_exists_at_the_fork_is_disowned_and_nothing_later() -> None:
     assert in_second not in (0, os.getpid())
 
 
+class Broken:
+    """Cannot be disowned, as a thing that was being made, or closed, at the fork."""
+
+    def disown(self, parent: int) -> None:
+        raise AttributeError("half made")
+
+
+def test_what_cannot_be_disowned_leaves_the_others_disowned() -> None:
+    printed: list[str] = []
+    broken, thing = Broken(), Thing()
+    forking.own(broken)
+    forking.own(thing)
+    parent, told = in_child(lambda: (thing.parent, list(printed)), printed)
+    assert parent == os.getpid()
+    assert "half made" in told[0]
+    del broken
+
+
 def test_what_is_gone_takes_no_room() -> None:
     for _ in range(10_000):
         forking.own(Thing())
