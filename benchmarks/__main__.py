@@ -12,8 +12,8 @@ from rich.console import Console
 
 from benchmarks import fresh, large_transactions, long_load, map_designs, mixed, report, scalog, verification
 from benchmarks.rounds import FULL, QUICK, interleaved
-from benchmarks.telling import telling
 from benchmarks.workloads import WORKLOADS, Stage
+from tests.harness.progress import telling
 
 RESULTS = Path(__file__).parent / "results"
 NAMES = [*(workload.name for workload in WORKLOADS), "open"]

@@ -14,8 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple
 
-from benchmarks.ports import free_addresses
 from logdb.log import connect
+from tests.harness.ports import free_addresses
 
 TICKS_S = os.sysconf("SC_CLK_TCK")
 READY_S = 30

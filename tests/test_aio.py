@@ -15,7 +15,7 @@ import logdb.aio
 from logdb import opening
 from logdb.embedded import EmbeddedHost
 from logdb.log.segments import Disk
-from tests.embedded.opening import on_coroutines, open_database
+from tests.harness.opening import on_coroutines, open_database
 
 
 class GatedDisk(Disk):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from logdb import forking
-from tests.forks import in_child
+from tests.harness.forks import in_child
 
 
 class Thing:

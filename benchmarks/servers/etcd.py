@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Final
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from benchmarks.ports import free_addresses
 from benchmarks.servers import Items, answering, ended, incremented, launched
+from tests.harness.ports import free_addresses
 
 # Message -> field -> (number, type); "*" makes it repeated. Of etcd's rpc.proto and kv.proto, version 3.
 MESSAGES: Final = {

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import ClassVar
 
 import logdb.aio
-from benchmarks.ports import free_addresses
 from benchmarks.servers import Items, answering, ended, incremented, launched
+from tests.harness.ports import free_addresses
 
 
 def launch(directory: Path) -> tuple[subprocess.Popen[bytes], str]:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from benchmarks.ports import free_ports
 from benchmarks.servers import Items, answering, ended, incremented, launched
+from tests.harness.ports import free_ports
 
 
 class Redis:

@@ -20,11 +20,11 @@ from click.testing import CliRunner
 from logdb_cli.commands import cli
 
 import logdb.log
-from benchmarks.ports import free_addresses, free_ports
 from logdb.directories import holding_process, lock
 from logdb.net.operations.layout import FILE, Layout
 from logdb.net.operations.processes import running
 from tests.cli.test_processes import started
+from tests.harness.ports import free_addresses, free_ports
 
 WAIT_S = 120
 PATIENT = ("--set", "suspect_after_ms=20000", "--set", "straggle_after_ms=60000", "--set", "election_ms=2000")

@@ -9,10 +9,10 @@ from click.testing import CliRunner, Result
 from logdb_cli.commands import cli
 
 import logdb
-from benchmarks.ports import free_addresses
 from logdb.log import AppendId, LocalLog
-from tests.net.clusters import Cluster
-from tests.net.serving import Served
+from tests.harness.clusters import Cluster
+from tests.harness.ports import free_addresses
+from tests.harness.served import Served
 
 from .conftest import Run, documents
 

@@ -16,8 +16,8 @@ from click.testing import CliRunner
 from logdb_cli.commands import cli
 
 from tests.cli.conftest import Run
-from tests.net.clusters import Cluster
-from tests.net.serving import Served
+from tests.harness.clusters import Cluster
+from tests.harness.served import Served
 
 
 def ask(*args: object, code: int = 0) -> str:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from logdb_cli.commands import cli
 
 import logdb
-from tests.net.serving import Served
+from tests.harness.served import Served
 
 from .conftest import Run, documents
 

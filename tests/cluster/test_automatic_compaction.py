@@ -14,7 +14,7 @@ from logdb.log.cores import SECOND
 from logdb.store.checkpoint import Checkpoint
 from logdb.store.mapping import KeyMap
 from logdb.store.records import BEGINNING, ENDING, PIN, VALUE, Place, digest, encode_pin
-from tests.cluster.stage import Log, Server, commit
+from tests.harness.stage import Log, Server, commit
 
 SHARE = 0.5
 LARGE = b"large " * 4_000

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import logdb
 from logdb.cluster import calls
 from logdb.cluster.cleaning import (
     Beginning,
@@ -61,67 +60,12 @@ from logdb.store.records import (
     MalformedRecord,
     Place,
     TxnId,
-    digest,
     encode_pin,
 )
 from logdb.txn.coordinator import Status
 from logdb.txn.validation import Reason, Verdict
-from tests.cluster.stage import SNAPSHOT, Client, Log, Server, batch, commit
-from tests.cluster.test_mapping_server import LARGE, some_history
-
-PLACE = Place(5, 1, len(LARGE), digest(LARGE))
-
-
-def compacted(log: Log, *servers: Server, before: int, number: int = 1) -> Compacted:
-    """Ask the first server, and let time pass until it has answered."""
-    servers[0].give("client", Compact(number, before))
-    told = finished(log, *servers)
-    assert told.request == number
-    return told
-
-
-def finished(log: Log, *servers: Server, most: int = 200) -> Compacted:
-    for _ in range(most):
-        log.run(*servers)
-        found = servers[0].take(Compacted)
-        if found:
-            assert all(told == found[0] for told in found)
-            return found[0][1]
-        for server in servers:
-            server.wait(SECOND // 10)
-    raise AssertionError("it does not end")
-
-
-def write(draw: random.Random, log: Log, number: int) -> None:
-    """Somebody appends a transaction of any fate, perhaps with a large value, or pins something."""
-    tail, key = len(log.records), b"key %d" % draw.randrange(12)
-    kind = draw.randrange(10)
-    if kind == 0:
-        log.add((VALUE, LARGE), *[commit(1, {})] * draw.choice((0, 0, 10, 40)))
-        log.add(commit(number, {key: PLACE._replace(gsn=tail + 1)}))
-    elif kind == 1:
-        log.add(commit(draw.randrange(1, number + 1), {key: None}))
-    elif kind == 2:
-        log.add((PIN, encode_pin("pin", draw.choice((0, max(tail - 5, 1))))))
-    elif kind in (3, 4):
-        snapshot = max(tail - draw.randrange(1, 30), 0)
-        log.add(commit(number, {key: b"read"}, client=3, reads=[key], snapshot=snapshot, label=f"label {number}"))
-    elif kind == 5:
-        log.add(commit(number, {key: None}, client=4, conditions=[logdb.exists(key)]))
-    else:
-        log.add(commit(number, {key: b"%d" % number, b"last": b"%d" % number}))
-
-
-def kinds(log: Log) -> list[int]:
-    return [tag for tag, _ in log.records]
-
-
-def until(kind: int, log: Log, server: Server) -> None:
-    """The server goes on until the log has such a record, and not further."""
-    while kind not in kinds(log):
-        if not log.step(server):
-            server.wait(SECOND // 10)
-
+from tests.harness.mapping_histories import LARGE, PLACE, compacted, finished, kinds, some_history, until, write
+from tests.harness.stage import SNAPSHOT, Client, Log, Server, batch, commit
 
 # ---- what is left
 

@@ -10,9 +10,8 @@ from logdb.cluster.cleaning import Beginning, encode_beginning
 from logdb.cluster.messages import AskSlice, Compare, Compared
 from logdb.log.cores import SECOND, ProtocolViolation
 from logdb.store.records import BEGINNING, DECISION
-from tests.cluster.stage import Log, Server, commit
-from tests.cluster.test_compaction import compacted
-from tests.cluster.test_mapping_server import some_history
+from tests.harness.mapping_histories import compacted, some_history
+from tests.harness.stage import Log, Server, commit
 
 LONG = 60 * SECOND
 

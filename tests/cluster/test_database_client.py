@@ -70,7 +70,7 @@ from logdb.store.records import (
 )
 from logdb.txn.coordinator import Outcome, Status
 from logdb.txn.validation import COMMITTED, Reason, Verdict
-from tests.cluster.stage import Client, Server, batch
+from tests.harness.stage import Client, Server, batch
 
 LARGE = b"x" * 5_000
 LOST = LogFailed("nobody knows")

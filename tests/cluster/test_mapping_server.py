@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import pytest
@@ -41,7 +40,6 @@ from logdb.cluster.messages import (
     Versions,
     Wait,
 )
-from logdb.cluster.replica import Replica
 from logdb.log.contract import Record, Trimmed
 from logdb.log.cores import SECOND, ProtocolViolation
 from logdb.log.scalog import calls as log
@@ -61,40 +59,8 @@ from logdb.store.records import (
 )
 from logdb.txn.coordinator import Status
 from logdb.txn.validation import COMMITTED, Reason
-from tests.cluster.stage import LINEARIZABLE, SESSION, SNAPSHOT, Server, batch, commit
-
-LARGE = b"x" * 5_000
-"""A value that stands in the log by itself."""
-
-
-def some_history(seed: int, records: int) -> list[Record]:
-    """Commits of every fate, sent again and again, with large values, pins and honest decision records between."""
-    draw, told, history = random.Random(seed), Replica(None, 100), list[Record]()
-    for number in range(1, records + 1):
-        key = b"key %d" % draw.randrange(20)
-        kind = draw.randrange(12)
-        record: Record = commit(number, {key: b"%d" % number})
-        if kind == 0:
-            record = VALUE, LARGE
-        elif kind == 1 and history and history[-1][0] == VALUE:
-            record = commit(number, {key: Place(number - 1, 1, len(LARGE), digest(LARGE))})
-        elif kind == 2:
-            record = PIN, encode_pin(f"pin {draw.randrange(3)}", draw.choice((0, number - 1)))
-        elif kind == 3:
-            record = DECISION, encode_decision(told.coordinator.undeclared())
-        elif kind == 4 and history:
-            record = draw.choice(history)
-            if record[0] != 1:
-                record = commit(number, {key: None}, client=2)
-        elif kind in (5, 6):
-            snapshot = max(number - draw.randrange(1, 9), 0)
-            record = commit(number, {key: b"read"}, client=3, reads=[key], snapshot=snapshot, label=f"label {number}")
-        elif kind == 7:
-            record = commit(number, {key: b"tested"}, client=4, conditions=[logdb.absent(key)])
-        history.append(record)
-        told.apply(batch(number, record))
-    return history
-
+from tests.harness.mapping_histories import LARGE, some_history
+from tests.harness.stage import LINEARIZABLE, SESSION, SNAPSHOT, Server, batch, commit
 
 # ---- reads
 

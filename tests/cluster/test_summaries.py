@@ -30,8 +30,8 @@ from logdb.store.records import (
     Value,
     digest,
 )
-from tests.cluster.stage import Log, Server, commit
-from tests.cluster.test_compaction import compacted, until
+from tests.harness.mapping_histories import compacted, until
+from tests.harness.stage import Log, Server, commit
 
 KEYS = [b"a/%d" % number for number in range(4)] + [b"b/%d" % number for number in range(4)]
 PLACEMENT_OF_ALL = ByPrefix({b"a/": 1, b"b/": 2})

@@ -1,93 +1,14 @@
-"""The worlds in which the Database contract is tried: whoever implements it joins `WORLDS`."""
+"""Tests of the Database contract that take `world`, `db` or `embedded` run in each of the worlds."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
 
 import pytest
 
 import logdb
-from tests.conformance.on_asyncio import OnAsyncio
-from tests.net.clustered import OnCluster, OnClusterOfMany, OnMaskingCluster
-from tests.net.security.secured import WORLDS as SECURE
-from tests.net.serving import OnServer, OnServerAsyncio
-
-
-class World(Protocol):
-    """A database, and what may happen to it between two calls without any answer changing."""
-
-    db: logdb.Database
-
-    def settle(self) -> logdb.Database:
-        """Go through whatever this world is about, and return the database to go on with."""
-
-    def close(self) -> None: ...
-
-
-class InMemory:
-    """A database in memory, to which nothing happens."""
-
-    def __init__(self, path: Path) -> None:
-        self.db = logdb.open(":memory:")
-
-    def settle(self) -> logdb.Database:
-        return self.db
-
-    def close(self) -> None:
-        self.db.close()
-
-
-class InDirectory(InMemory):
-    """A database in a directory, its map in memory."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path / "db"
-        self.db = logdb.open(self.path)
-
-
-class Checkpointed(InDirectory):
-    """Everything is moved into the checkpoint."""
-
-    def settle(self) -> logdb.Database:
-        self.db.checkpoint()
-        return self.db
-
-
-class Reopened(InDirectory):
-    """The database is closed, and opened again: a replay of the whole log."""
-
-    def settle(self) -> logdb.Database:
-        self.db.close()
-        self.db = logdb.open(self.path, create=False)
-        return self.db
-
-
-class Rebuilt(Reopened):
-    """The checkpoint is thrown away and made anew from the log."""
-
-    def settle(self) -> logdb.Database:
-        self.db.close()
-        logdb.rebuild(self.path)
-        self.db = logdb.open(self.path, create=False)
-        return self.db
-
-
-WORLDS = {
-    "memory": InMemory,
-    "directory": InDirectory,
-    "checkpointed": Checkpointed,
-    "reopened": Reopened,
-    "rebuilt": Rebuilt,
-    "asyncio": OnAsyncio,
-    "served": OnServer,
-    "served asyncio": OnServerAsyncio,
-    "cluster": OnCluster,
-    "cluster of many": OnClusterOfMany,
-    "cluster that masks": OnMaskingCluster,
-}
-
+from tests.harness.worlds import SECURE_WORLDS, WORLDS, World
 
 FEW = ("memory", "directory", "served", "cluster")
 """Where a test of what has nothing to do with a world's past is tried."""
@@ -99,7 +20,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Each world in turn, or those that the module of the test names itself."""
-    worlds = SECURE if metafunc.config.getoption("tls", default=False) else WORLDS
+    worlds = SECURE_WORLDS if metafunc.config.getoption("tls", default=False) else WORLDS
     worlds = getattr(metafunc.module, "WORLDS", worlds)
     if "world" in metafunc.fixturenames:
         metafunc.parametrize("world", [pytest.param(worlds[name], id=name) for name in sorted(worlds)], indirect=True)

@@ -8,21 +8,12 @@ from pathlib import Path
 from logdb.log import LocalLog, MemoryLog
 from logdb.log.contract import Log, LogRecord, NotOfThisShard, OrderedLog, Reconfigurable, Record
 from logdb.log.scalog.commands import FailurePolicy
-from tests.net.clusters import Cluster, ClusterLog
+from tests.harness.clocks import Clock
+from tests.harness.clusters import Cluster, ClusterLog
 from tests.sim.cluster import Shape
 from tests.sim.engine import SimulatedLog
 
 JOIN_S = 60
-
-
-class Clock:
-    """A clock that the test sets."""
-
-    def __init__(self) -> None:
-        self.now = 1000
-
-    def __call__(self) -> int:
-        return self.now
 
 
 def scalog(replicas: int, shards: int, f: int, policy: FailurePolicy) -> Callable[[Path, Clock], Reconfigurable]:

@@ -13,10 +13,10 @@ import pytest
 
 import logdb
 import logdb.aio
-from tests.conformance import conftest
+from tests.harness import worlds
 
 NAMES = ("memory", "directory", "asyncio", "served", "served asyncio", "cluster")
-WORLDS = {name: conftest.WORLDS[name] for name in NAMES}
+WORLDS = {name: worlds.WORLDS[name] for name in NAMES}
 EAST, WEST = dt.timezone(dt.timedelta(hours=23)), dt.timezone(-dt.timedelta(hours=23))
 NO_KEYS: list[Any] = [None, "k", 1, True, bytearray(b"k"), memoryview(b"k"), [b"k"], {}, b""]
 NO_NEW_KEYS: list[Any] = [*NO_KEYS, bytes(8_193)]

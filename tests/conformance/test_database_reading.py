@@ -8,7 +8,7 @@ import time
 import pytest
 
 import logdb
-from tests.conformance.conftest import World
+from tests.harness.worlds import World
 
 LARGE = bytes(range(256)) * 40
 LONG = [b"", b"a" * 470, b"a" * 960, b"a" * 1440, b"\xff" * 480, b"a" * 8180]

@@ -14,7 +14,7 @@ import pytest
 import logdb
 from logdb.store.mapping import KeyMap
 from logdb.txn.retry import ATTEMPTS, LONGEST_PAUSE_S, pauses
-from tests.conformance.conftest import World
+from tests.harness.worlds import World
 
 Rows = list[tuple[bytes, bytes]]
 

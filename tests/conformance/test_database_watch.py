@@ -8,7 +8,7 @@ from itertools import islice
 import pytest
 
 import logdb
-from tests.conformance.conftest import World
+from tests.harness.worlds import World
 
 LARGE = b"large " * 1_000
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 import logdb
-from tests.conformance.conftest import World
+from tests.harness.worlds import World
 
 LARGE = b"large " * 2_000
 OTHER_LARGE = b"other " * 2_000

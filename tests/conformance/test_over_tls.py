@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from tests.conformance.test_database_reading import test_scans_longer_than_a_batch
 from tests.conformance.test_database_writing import test_outcomes
-from tests.net.security.secured import OnSecureCluster, OnSecureServer
+from tests.harness.worlds import OnSecureCluster, OnSecureServer
 
 WORLDS = {"cluster by TLS": OnSecureCluster, "served by TLS": OnSecureServer}
 

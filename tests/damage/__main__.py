@@ -11,8 +11,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.telling import telling
 from tests.damage import embedded, servers
+from tests.harness.progress import telling
 
 
 def main() -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import logdb
 from logdb.inspection import verify
-from tests.embedded.opening import open_database
+from tests.harness.opening import open_database
 
 KEYS = [b"key %03d" % number for number in range(120)]
 LARGE = b"large " * 1_500

@@ -12,7 +12,7 @@ import logdb
 from logdb.net.loops import in_shared_loop
 from logdb.net.server import Damaged
 from tests.damage.embedded import Served, damages, exchanges, write
-from tests.net.clusters import Cluster
+from tests.harness.clusters import Cluster
 
 KEYS = [b"key %03d" % number for number in range(60)]
 NAMES = ("o1", "s1", "m1")

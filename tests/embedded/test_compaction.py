@@ -10,7 +10,7 @@ import pytest
 
 import logdb
 from logdb.embedded import EmbeddedHost, compactor, host
-from tests.embedded.opening import open_database
+from tests.harness.opening import open_database
 
 KEYS = 400
 

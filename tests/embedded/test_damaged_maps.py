@@ -15,8 +15,8 @@ import pytest
 import logdb
 from logdb.inspection import verify
 from logdb.store import checking
-from tests.embedded.opening import open_database
-from tests.forks import in_child
+from tests.harness.forks import in_child
+from tests.harness.opening import open_database
 
 KEYS = [b"key %04d" % number for number in range(400)]
 PAGE = 4096

@@ -16,7 +16,7 @@ import pytest
 import logdb
 from logdb.log.segments import Disk
 from logdb.store.checkpoint import Checkpoint
-from tests.embedded.opening import open_database
+from tests.harness.opening import open_database
 
 LARGE = b"large " * 2_000
 

@@ -19,7 +19,7 @@ from logdb.embedded import plan
 from logdb.embedded.holds import FOLDER, Hold, held, process_owner
 from logdb.inspection import verify
 from logdb.log import LocalLog
-from tests.forks import Child, in_child, refused
+from tests.harness.forks import Child, in_child, refused
 
 ROWS = 3_000
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 import logdb
-from tests.embedded.opening import open_database
+from tests.harness.opening import open_database
 
 
 @pytest.fixture

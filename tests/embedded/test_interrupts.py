@@ -14,7 +14,7 @@ import pytest
 
 import logdb
 from logdb.inspection import audit, verify
-from tests.forks import in_child
+from tests.harness.forks import in_child
 
 HERE = str(Path(logdb.__file__).parent)
 SAMPLES = 40

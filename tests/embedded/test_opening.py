@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import logdb
-from tests.embedded.opening import open_database
+from tests.harness.opening import open_database
 
 LARGE = b"large " * 2_000
 

@@ -14,8 +14,8 @@ from logdb.embedded import EmbeddedHost, checkpointer
 from logdb.embedded.pacing import MOST_SYNCS, ROOM, Pacer
 from logdb.store.checkpoint import Checkpoint
 from logdb.store.overlay import Overlay
-from tests.embedded.opening import on_coroutines, open_database
-from tests.net.serving import Served
+from tests.harness.opening import on_coroutines, open_database
+from tests.harness.served import Served
 
 OVERLAY = 100_000
 SYNC_S = 0.002

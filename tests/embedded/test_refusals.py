@@ -16,7 +16,7 @@ from logdb.store.checking import NOTE
 from logdb.store.checkpoint import Checkpoint
 from logdb.store.files import MANIFEST
 from logdb.store.manifest import decode_manifest
-from tests.forks import allow_files, in_child, refused
+from tests.harness.forks import allow_files, in_child, refused
 
 ROWS = 10
 NOBODY = 65_534

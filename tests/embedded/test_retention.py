@@ -14,7 +14,7 @@ from logdb.embedded import EmbeddedHost, host
 from logdb.embedded.verification import verify_files
 from logdb.store import checkpoint, runs
 from logdb.store.values import Values
-from tests.embedded.opening import open_database
+from tests.harness.opening import open_database
 
 LARGE = b"large " * 2_000
 

@@ -9,7 +9,7 @@ import pytest
 
 import logdb.log
 from examples import marketplace
-from tests.net.clusters import Cluster
+from tests.harness.clusters import Cluster
 
 
 @pytest.fixture

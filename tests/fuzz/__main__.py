@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import logdb
-from benchmarks.ports import free_addresses
 from logdb.net.log_client import connect
 from logdb.net.parcels import Role
 from logdb.net.security.access import Right, add
 from logdb.net.security.certificates import Authority, hosts_of
 from logdb.net.security.nodes import Identity
 from tests.fuzz.running import fuzz_node, fuzz_single, listening, secured
-from tests.net.cluster_processes import Processes
-from tests.net.server_process import ServerProcess
+from tests.harness.cluster_processes import Processes
+from tests.harness.ports import free_addresses
+from tests.harness.server_process import ServerProcess
 
 ROLES = {"single": "", "ordering": "o1", "storage": "s1", "aggregator": "a1", "mapping": "m1"}
 TOKENS_S = 1.5

@@ -13,7 +13,7 @@ from logdb.net.limits import MAX_PULL_BYTES
 from logdb.net.proto import database_pb2 as pb
 from logdb.net.service.codec import LARGE_BYTES, PART_BYTES
 from logdb.store.records import COMMIT, PIN, VALUE, Commit, encode_commit, encode_pin
-from tests.net.samples import STORED, is_id
+from tests.harness.samples import STORED, is_id
 
 NUMBERS = [0, 0, 1, 1, 1, 2, 2, 3, 4, 5, 7, 10, 20, 21, 40, 100, 1_000, 4_096, 1 << 31, 1 << 32, (1 << 63) - 1]
 """Small ones are servers, shards, segments, epochs and GSNs of a young cluster."""

@@ -23,7 +23,7 @@ from logdb.net.security.needs import NEEDS
 from logdb.net.security.nodes import Identity
 from logdb.net.takes import ONLY_FROM, TAKES
 from tests.fuzz.making import Maker
-from tests.net.raw import Raw
+from tests.harness.raw import Raw
 
 SEND_S: Final = 5.0
 """A stream that takes nothing for so long is given up: its answers were not read."""

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 import logdb
-from benchmarks.ports import free_addresses
 from logdb.cluster.mapping_server import MappingServer
 from logdb.log.cores import Effect, Event, Received
 from logdb.net import peers
@@ -21,9 +20,10 @@ from logdb.net.security.gate import Gate, Security
 from logdb.net.sense import check_sense
 from logdb.net.server import Server
 from tests.fuzz.running import fuzz_node, fuzz_single, listening, secured
-from tests.net.clusters import Cluster
-from tests.net.security.secured import SecureCluster
-from tests.net.serving import Served
+from tests.harness.clusters import Cluster
+from tests.harness.ports import free_addresses
+from tests.harness.secured import SecureCluster
+from tests.harness.served import Served
 
 MESSAGES = 3_000
 SEED = 11

@@ -7,13 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from logdb.log.segments import segment
+from tests.harness.small_files import small_files
 
-
-@pytest.fixture(autouse=True)
-def small_allocations(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Preallocate 256 bytes at a time."""
-    monkeypatch.setattr(segment, "ALLOCATE_BYTES", 256)
+__all__ = ["fresh", "small_files"]
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tests.log.faulty_disk import Crash, Fault, FaultyDisk, Operation
+from tests.harness.faulty_disk import Crash, Fault, FaultyDisk, Operation
 
 ROOT = "."
 Tree = dict[str, dict[str, bytes]]

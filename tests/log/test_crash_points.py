@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from logdb.errors import Unavailable
-from tests.log.faulty_disk import Crash, Fault, FaultyDisk, contents, materialize
+from tests.harness.faulty_disk import Crash, Fault, FaultyDisk, contents, materialize
 from tests.log.small_logs import append, assert_goes_on, assert_prefix, opened, payload_of
 
 Fresh = Callable[[], Path]

@@ -14,7 +14,7 @@ from logdb.errors import Unavailable
 from logdb.log import LocalLog
 from logdb.log.contract import LogFailed
 from logdb.log.segments.disk import Disk, described
-from tests.log.faulty_disk import Fault, FaultyDisk, contents, materialize
+from tests.harness.faulty_disk import Fault, FaultyDisk, contents, materialize
 from tests.log.small_logs import TAG, append, assert_goes_on, assert_prefix, opened, payload_of, segment_files
 
 Fresh = Callable[[], Path]

@@ -12,7 +12,7 @@ import pytest
 
 from logdb.errors import Corruption, Unavailable
 from logdb.log.contract import LogFailed, Trimmed
-from tests.log.faulty_disk import FaultyDisk, contents, materialize
+from tests.harness.faulty_disk import FaultyDisk, contents, materialize
 from tests.log.small_logs import TAG, append, opened, payload_of, records, segment_files
 
 Fresh = Callable[[], Path]

@@ -29,7 +29,7 @@ from logdb.log.segments.format import (
     store_header,
     walk_frames,
 )
-from tests.log.faulty_disk import FaultyDisk, contents, materialize
+from tests.harness.faulty_disk import FaultyDisk, contents, materialize
 from tests.log.small_logs import LOG_ID, append, opened, payload_of
 
 Fresh = Callable[[], Path]

@@ -17,7 +17,7 @@ import pytest
 
 from logdb.log import LocalLog
 from logdb.log.contract import LogFailed
-from tests.log.faulty_disk import Fault, FaultyDisk, contents, materialize
+from tests.harness.faulty_disk import Fault, FaultyDisk, contents, materialize
 from tests.log.small_logs import LOG_ID, TAG, append, assert_prefix, opened, records
 
 Fresh = Callable[[], Path]

@@ -16,7 +16,7 @@ from logdb.log import LocalLog
 from logdb.log.contract import LogFailed
 from logdb.log.segments import incoming
 from logdb.log.segments.format import joined_checksum
-from tests.log.faulty_disk import Fault, FaultyDisk
+from tests.harness.faulty_disk import Fault, FaultyDisk
 from tests.log.small_logs import append, opened, payload_of, records, segment_files
 
 Fresh = Callable[[], Path]

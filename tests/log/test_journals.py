@@ -29,7 +29,7 @@ from logdb.log.cores import (
 )
 from logdb.log.journals import LEAST_BYTES, Journals
 from logdb.log.segments import segment
-from tests.log.faulty_disk import Fault
+from tests.harness.faulty_disk import Fault
 from tests.log.faulty_tree import CrashedTree, FaultyTree, plant
 
 IDENTITY = bytes(range(16))

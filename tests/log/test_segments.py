@@ -16,7 +16,7 @@ from logdb.log.contract import Trimmed
 from logdb.log.segments import Disk
 from logdb.log.segments import segment as segment_module
 from logdb.log.segments.segment import Segment
-from tests.log.faulty_disk import FaultyDisk, contents
+from tests.harness.faulty_disk import FaultyDisk, contents
 from tests.log.small_logs import TAG, append, assert_prefix, damage_of, opened, payload_of, records, segment_files
 
 Fresh = Callable[[], Path]

@@ -12,7 +12,7 @@ import logdb
 from logdb.embedded import EmbeddedHost
 from logdb.log import MemoryLog
 from logdb.log.stamps import LONGEST_JUMP_NS, LONGEST_PAUSE_NS, Stamps
-from tests.net.serving import Served
+from tests.harness.served import Served
 
 S = 1_000_000_000
 NOW = int(dt.datetime(2026, 11, 22, tzinfo=dt.UTC).timestamp()) * S

@@ -12,8 +12,8 @@ from hypothesis.stateful import initialize, precondition, rule
 
 import logdb
 from logdb.net.loops import in_shared_loop
+from tests.harness.clusters import Cluster
 from tests.model.test_model import DatabaseMachine, InTransaction, Rows
-from tests.net.clusters import Cluster
 
 UNKNOWN = b"no test writes this key"
 

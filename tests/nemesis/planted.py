@@ -16,7 +16,7 @@ from logdb.embedded import EmbeddedHost
 from logdb.log.segments.disk import Disk
 from logdb.store.records import Condition
 from logdb.txn.speculation import Belief
-from tests import planting
+from tests.harness import planting
 from tests.sim.database.planted import PLANTED as SIMULATED
 
 OWN: planting.Plants = {}

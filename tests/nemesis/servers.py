@@ -13,8 +13,8 @@ import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.ports import free_addresses
-from tests import slow_disk
+from tests.harness import slow_disk
+from tests.harness.ports import free_addresses
 from tests.nemesis.disks import FailingDisk
 from tests.nemesis.network import Network
 
@@ -216,7 +216,7 @@ class Servers:
         self._config.write_text("\n".join(lines))
 
     def _server(self, name: str, role: str) -> Process:
-        python = [sys.executable, "-m", "tests.slow_disk", str(self._delay(name)), *self._planted]
+        python = [sys.executable, "-m", "tests.harness.slow_disk", str(self._delay(name)), *self._planted]
         command = [*self.ground.command(name), *python, "logdb_cli", "serve"]
         if self.is_cluster:
             command += [role, "--config", str(self._config), "--name", name]

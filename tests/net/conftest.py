@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.net.serving import Served
+from tests.harness.served import Served
 
 
 @pytest.fixture

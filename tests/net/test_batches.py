@@ -11,7 +11,7 @@ import pytest
 import logdb.aio
 from logdb.net.service import connection, session
 from logdb.net.service.codec import BATCH_CALLS
-from tests.net.serving import Served
+from tests.harness.served import Served
 
 
 def counting(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, field: str) -> list[int]:

@@ -22,8 +22,8 @@ from logdb.net.checkpoints import Checkpoints
 from logdb.store import checkpoint as tables
 from logdb.store.records import BEGINNING, ENDING, Place, TxnId
 from logdb.txn.validation import Reason
-from tests.cluster.stage import SNAPSHOT, Log, Server, batch, commit
-from tests.cluster.test_compaction import finished, write
+from tests.harness.mapping_histories import finished, write
+from tests.harness.stage import SNAPSHOT, Log, Server, batch, commit
 
 NEVER = 1e9
 

@@ -18,7 +18,7 @@ from logdb.net.limits import MAX_PULL_BYTES, WireError
 from logdb.net.packing import pack_numbered, pack_records, unpack_numbered, unpack_records, unpack_stored
 from logdb.net.parcels import VERSION, Mail, pack, unpack
 from logdb.net.proto import peers_pb2
-from tests.net.samples import any_message, conforms, message_types, messages, sample, variants
+from tests.harness.samples import any_message, conforms, message_types, messages, sample, variants
 
 GOLDEN = Path(__file__).with_name("golden.txt")
 kinds = pytest.mark.parametrize("kind", message_types(), ids=lambda kind: f"{kind.__module__[10:16]}-{kind.__name__}")

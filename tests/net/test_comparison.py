@@ -9,7 +9,7 @@ import logdb
 from logdb.cluster.mapping_server import MappingServer
 from logdb.log.cores import ProtocolViolation
 from logdb.net.loops import in_shared_loop
-from tests.net.clusters import Cluster
+from tests.harness.clusters import Cluster
 
 
 def core_of(cluster: Cluster, name: str) -> MappingServer:

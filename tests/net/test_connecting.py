@@ -21,8 +21,8 @@ from logdb.net import connecting
 from logdb.net.database.client import ClusterHost, Nodes
 from logdb.net.loops import in_shared_loop
 from logdb.net.parcels import VERSION
-from tests.conformance.on_asyncio import Loop
-from tests.net.clusters import Cluster
+from tests.harness.blocking import Loop
+from tests.harness.clusters import Cluster
 
 LARGE = b"large " * 2_000
 HOUR = 3_600 * SECOND

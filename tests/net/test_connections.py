@@ -19,7 +19,7 @@ import logdb
 from logdb.net import metrics
 from logdb.net.connections import KEPT_FILES, connection_options
 from logdb.net.server import Server
-from tests.net.clusters import Cluster
+from tests.harness.clusters import Cluster
 
 FILES = 600
 WAIT_S = 60

@@ -20,7 +20,7 @@ from logdb.net.proto import database_pb2 as pb
 from logdb.net.service import codec
 from logdb.net.service.codec import METHOD, PROTOCOL, RELEASE
 from logdb.txn.transaction import TransactionOver
-from tests.net.serving import Served
+from tests.harness.served import Served
 
 ERRORS = [
     errors.LogDBError("something"),

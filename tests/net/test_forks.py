@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.net.clusters import Cluster
-from tests.net.server_process import ServerProcess
+from tests.harness.clusters import Cluster
+from tests.harness.server_process import ServerProcess
 
 PATIENCE_S = 120.0
 

@@ -34,6 +34,7 @@ from logdb.log.scalog.messages import Found
 from logdb.log.segments import Disk
 from logdb.net.disk_worker import DiskWorker
 from logdb.net.host import Host
+from tests.harness.clocks import Clock
 
 DEADLINE_S = 20
 
@@ -64,16 +65,6 @@ class Network:
 
     def send(self, to: str, message: Any) -> None:
         self.sent.append((to, message))
-
-
-class Clock:
-    """Set by the test."""
-
-    def __init__(self) -> None:
-        self.now = 1_000
-
-    def __call__(self) -> int:
-        return self.now
 
 
 class GatedDisk(Disk):

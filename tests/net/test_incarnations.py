@@ -15,9 +15,9 @@ import logdb.aio
 from logdb.net.database.client import ClusterHost
 from logdb.net.loops import in_shared_loop
 from logdb.net.proto import database_pb2 as pb
-from tests.net.clusters import Cluster
-from tests.net.server_process import ServerProcess
-from tests.net.serving import Served
+from tests.harness.clusters import Cluster
+from tests.harness.served import Served
+from tests.harness.server_process import ServerProcess
 
 Database = logdb.aio.Database
 Transaction = logdb.aio.Transaction

@@ -19,11 +19,11 @@ from logdb.net.security.gate import Gate, Security
 from logdb.net.service import codec, uploads
 from logdb.net.service.codec import LARGE_BYTES, MAX_MESSAGE_BYTES, PART_BYTES, WINDOW_BYTES
 from logdb.net.service.connection import Connection
-from tests.net.raw import Raw
-from tests.net.security.conftest import Tokens
-from tests.net.security.secured import OnSecureServer
-from tests.net.server_process import ServerProcess
-from tests.net.serving import Served
+from tests.harness.raw import Raw
+from tests.harness.secured import Tokens
+from tests.harness.served import Served
+from tests.harness.server_process import ServerProcess
+from tests.harness.worlds import OnSecureServer
 
 LARGE = random.Random(1).randbytes(LARGE_BYTES + 12_345)
 

@@ -24,8 +24,8 @@ from logdb.net.security.gate import Gate, Security
 from logdb.net.service import session
 from logdb.net.service.codec import MAX_REQUESTS, NUMBERS, PAGE_KEYS, PART_BYTES, requests_of
 from logdb.net.service.connection import Connection
-from tests.net.raw import Raw
-from tests.net.serving import Served
+from tests.harness.raw import Raw
+from tests.harness.served import Served
 
 DEADLINE_S = 30
 VALUE = bytes(1 << 20)

@@ -20,8 +20,8 @@ from logdb.net.loops import in_shared_loop
 from logdb.net.parcels import VERSION, Hello, Role
 from logdb.store.records import COMMIT, VALUE, Place, digest, encode_commit
 from logdb.store.records import Commit as CommitRecord
+from tests.harness.cluster_processes import Processes
 from tests.net.applications import Application
-from tests.net.cluster_processes import Processes
 
 LARGE = bytes(range(256)) * 40
 

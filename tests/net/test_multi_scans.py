@@ -17,8 +17,8 @@ from logdb.net.proto import database_pb2 as pb
 from logdb.net.service.codec import PAGE_RANGES
 from logdb.net.service.connection import Connection
 from logdb.store.ranges import ScanRange
-from tests.net.clusters import Cluster
-from tests.net.serving import Served
+from tests.harness.clusters import Cluster
+from tests.harness.served import Served
 
 
 @pytest.fixture(params=["server", "cluster"])

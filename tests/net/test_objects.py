@@ -21,7 +21,7 @@ from logdb.log.scalog.messages import Member
 from logdb.net.log_client import RemoteLog
 from logdb.net.loops import in_shared_loop
 from logdb.store.records import COMMIT, PART, VALUE, Place, decode_commit
-from tests.net.clusters import Cluster
+from tests.harness.clusters import Cluster
 
 Value = bytes | None
 PLACEMENT = logdb.ByPrefix({b"cart/": 1, b"user/": 2})

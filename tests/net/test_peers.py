@@ -10,7 +10,6 @@ from typing import Any
 import grpc
 import pytest
 
-from benchmarks.ports import free_addresses
 from logdb.cluster.messages import AskSlice, Cursor, Section
 from logdb.errors import AccessDenied, Unavailable
 from logdb.log.scalog.messages import AddShard, AskTail, AskView, Change, FinalizeShard, Replicate, TrimLog
@@ -22,6 +21,7 @@ from logdb.net.peers import Peers, Refused, shake_hands
 from logdb.net.security.access import Right
 from logdb.net.sense import check_sense
 from logdb.txn.ledger import Ledger
+from tests.harness.ports import free_addresses
 
 DEADLINE_S = 20
 TAKES = frozenset({AskView, Change, Replicate})

@@ -18,7 +18,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 import logdb.log
 from logdb.net.log_client import RemoteLog
 from logdb.net.server import SERVICE
-from tests.net.cluster_processes import WAIT_S, Processes
+from tests.harness.cluster_processes import WAIT_S, Processes
 
 AT_LEAST = 30
 """So many records are acknowledged between one event and the next."""

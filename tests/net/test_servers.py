@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 import logdb
-from benchmarks.ports import free_addresses
 from logdb.cluster.database_client import DatabaseClient, DatabaseConfig
 from logdb.cluster.mapping_server import MappingConfig, MappingServer
 from logdb.errors import DatabaseInUse, NotADatabase, Unavailable
@@ -39,7 +38,8 @@ from logdb.net.loops import in_shared_loop
 from logdb.net.parcels import Hello, Role
 from logdb.net.server import Damaged, Server
 from logdb.net.takes import TAKES
-from tests.net.clusters import Cluster
+from tests.harness.clusters import Cluster
+from tests.harness.ports import free_addresses
 
 WAIT_S = 60
 

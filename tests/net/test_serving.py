@@ -21,15 +21,15 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 import logdb
 import logdb.aio
-from benchmarks.ports import free_addresses
 from logdb.errors import Advice
 from logdb.log.segments import Disk
 from logdb.net.loops import in_shared_loop
 from logdb.net.proto import database_pb2 as pb
 from logdb.net.service import connection, server, session
 from logdb.net.service.codec import PROTOCOL
-from tests.net.server_process import ServerProcess
-from tests.net.serving import Served
+from tests.harness.ports import free_addresses
+from tests.harness.served import Served
+from tests.harness.server_process import ServerProcess
 
 
 @pytest.fixture

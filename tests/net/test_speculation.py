@@ -24,8 +24,8 @@ from logdb.net.service.connection import Connection
 from logdb.net.service.session import Session
 from logdb.store.records import Commit, TxnId, encode_commit
 from logdb.txn import speculation
-from tests.net.clusters import Cluster
-from tests.net.serving import Served
+from tests.harness.clusters import Cluster
+from tests.harness.served import Served
 
 Database = logdb.aio.Database
 Transaction = logdb.aio.Transaction

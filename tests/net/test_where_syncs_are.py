@@ -11,7 +11,7 @@ import logdb
 from logdb.embedded import coroutines
 from logdb.log.contract import LogFailed
 from logdb.log.local import LocalLog
-from tests.net.serving import Served
+from tests.harness.served import Served
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from logdb.embedded.checkpointer import Checkpointer
 from logdb.embedded.host import EmbeddedHost
 from logdb.log import LocalLog
 from logdb.store.files import MapFiles
-from tests.planting import Plants, planted
+from tests.harness.planting import Plants, planted
 
 PLANTED: Plants = {}
 

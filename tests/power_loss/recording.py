@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from logdb.store import checking
-from tests.log.faulty_disk import Crash, Operation, materialize
-from tests.store.map_disk import MapDisk
+from tests.harness.faulty_disk import Crash, Operation, materialize
+from tests.harness.map_disk import MapDisk
 
 MAP = "map"
 MISSING = 0.1

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import logdb
 from logdb.embedded import EmbeddedHost, host
 from logdb.embedded.plan import pin
-from tests.log.faulty_disk import FaultyDisk
+from tests.harness.faulty_disk import FaultyDisk
 from tests.power_loss.recording import RecordingDisk
 
 SEGMENT_BYTES = 6_000

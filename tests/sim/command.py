@@ -15,7 +15,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.telling import counting
+from tests.harness.progress import counting
 from tests.sim.run import Outcome
 
 console = Console()

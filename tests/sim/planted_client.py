@@ -18,7 +18,7 @@ from logdb.log.scalog.lanes import Lane
 from logdb.log.scalog.messages import Refused, TailIs, View, Why
 from logdb.log.scalog.reads import Reads
 from logdb.log.scalog.subscriber import Following
-from tests import planting
+from tests.harness import planting
 
 PLANTED: planting.Plants = {}
 planted = partial(planting.planted, among=PLANTED, kind="client: ")

@@ -28,7 +28,7 @@ from logdb.log.scalog.primary import Primary
 from logdb.log.scalog.replication import Replication
 from logdb.log.scalog.sessions import Sessions
 from logdb.log.scalog.shard import Shard
-from tests import planting
+from tests.harness import planting
 
 PLANTED: planting.Plants = {}
 

@@ -21,7 +21,7 @@ from logdb.net.log_client import RemoteLog
 from logdb.store.records import Place
 from spark_export import export_snapshot, servers
 from spark_export.clustering import ClusterSource
-from tests.net.cluster_processes import WAIT_S, Processes
+from tests.harness.cluster_processes import WAIT_S, Processes
 from tests.spark_export.test_endpoints import Planned, disconnect
 from tests.spark_export.test_export import exported_rows
 

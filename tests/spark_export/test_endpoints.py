@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 import logdb
-from benchmarks.ports import free_addresses
 from logdb import Database
 from logdb.cluster import calls
 from logdb.log.contract import NotOfThisShard
@@ -30,8 +29,9 @@ from spark_export import (
     verify_export,
 )
 from spark_export.source import LogDBSource
-from tests.net.clusters import Cluster
-from tests.net.serving import Served
+from tests.harness.clusters import Cluster
+from tests.harness.ports import free_addresses
+from tests.harness.served import Served
 from tests.spark_export import histories, planning
 from tests.spark_export.test_changes import FEED, watched
 from tests.spark_export.test_export import exported_rows, scanned_rows

@@ -19,7 +19,7 @@ from logdb.embedded.holds import sweep
 from logdb.embedded.plan import pin
 from spark_export import export_snapshot, remote, runs, scratch
 from spark_export.scratch import IDLE_S, base, folder_of, private, remove, used
-from tests.net.serving import Served
+from tests.harness.served import Served
 from tests.spark_export import histories, planning
 
 OpenSmall = Callable[..., Database]

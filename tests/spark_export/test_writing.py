@@ -36,7 +36,7 @@ from spark_export import source as source_module
 from spark_export import transactions, writing
 from spark_export.source import LogDBSource
 from spark_export.writing import MARKS, LogDBWriter, Marked, Rows
-from tests.net.serving import Served
+from tests.harness.served import Served
 from tests.spark_export import planning
 
 OpenSmall = Callable[..., Database]

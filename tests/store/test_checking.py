@@ -20,8 +20,8 @@ from logdb.store.checkpoint import Checkpoint
 from logdb.store.files import MANIFEST
 from logdb.store.overlay import Overlay
 from logdb.store.records import Place, Value
-from tests.forks import allow_files, in_child
-from tests.forks import refused as refused_to
+from tests.harness.forks import allow_files, in_child
+from tests.harness.forks import refused as refused_to
 
 PAGE = 4096
 VALUES = {b"key %05d" % number: b"value %05d " % number * 20 for number in range(1_000)}

@@ -25,10 +25,10 @@ from logdb.store.files import MapFiles, run_name
 from logdb.store.manifest import Manifest
 from logdb.store.overlay import Overlay
 from logdb.store.records import Place, Value
-from tests import planting
-from tests.forks import in_child
-from tests.log.faulty_disk import Crash, Fault, materialize
-from tests.store.map_disk import MapDisk
+from tests.harness import planting
+from tests.harness.faulty_disk import Crash, Fault, materialize
+from tests.harness.forks import in_child
+from tests.harness.map_disk import MapDisk
 
 LOG_ID = b"i" * 16
 KEYS = [b"key %02d" % number for number in range(24)] + [b"long" * 150 + b"%d" % number for number in range(4)]

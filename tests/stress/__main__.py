@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.telling import telling
+from tests.harness.progress import telling
 from tests.stress.killing import Tally, run
 
 

@@ -17,7 +17,7 @@ import logdb
 import logdb.aio
 from logdb.embedded import EmbeddedHost
 from logdb.log.segments import segment
-from tests.embedded.opening import on_coroutines
+from tests.harness.opening import on_coroutines
 
 THREADS, COROUTINES = 4, 6
 ACCOUNTS, EACH = 10, 100

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import ports
 from logdb.directories import LOCK, lock
 from logdb.errors import Unavailable
 from logdb.log.scalog.commands import FailurePolicy
 from logdb.net.operations.layout import FILE, Layout, NotACluster, Shape, changing, free_ports
+from tests.harness import ports
 
 PORTS = ports.free_ports()
 MASK = FailurePolicy.MASK

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from logdb.net.security import credentials
-from logdb.net.security.access import Right, add
 from logdb.net.security.certificates import Authority
 from logdb.net.security.gate import Gate, Security
 from logdb.net.security.nodes import Identity
-from tests.net.serving import Served
+from tests.harness.secured import Tokens
+from tests.harness.served import Served
 
 HOSTS = ["localhost", "127.0.0.1"]
 Serve = Callable[..., Served]
@@ -58,16 +58,6 @@ class Files:
 @pytest.fixture(scope="session")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
     return Files(tmp_path_factory.mktemp("certificates"))
-
-
-class Tokens:
-    """A tokens file with a token for each right, and for ada's certificate the right to write."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.read, self.write, self.admin = (add(path, f"{right.shown}er", right) for right in list(Right)[1:])
-        with path.open("a") as file:
-            file.write('\n[ada]\nright = "write"\n')
 
 
 @pytest.fixture

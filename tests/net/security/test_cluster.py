@@ -19,7 +19,6 @@ from logdb_cli.commands import cli
 
 import logdb
 import logdb.log
-from benchmarks.ports import free_addresses
 from logdb.errors import AccessDenied, Unavailable
 from logdb.log.contract import LogFailed
 from logdb.log.scalog.calls import Reconfigure
@@ -44,8 +43,9 @@ from logdb.store.records import (
     encode_commit,
     encode_decision,
 )
-from tests.net.clusters import Cluster
-from tests.net.security.secured import SecureCluster
+from tests.harness.clusters import Cluster
+from tests.harness.ports import free_addresses
+from tests.harness.secured import SecureCluster
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,8 @@ from logdb.net.security.access import AccessFile, Right, add, hashed
 from logdb.net.security.certificates import Authority, hosts_of
 from logdb.net.security.credentials import Credentials, credentials
 from logdb.net.security.nodes import Identity, why_no_node
-from tests.net.security.conftest import Files, Tokens
+from tests.harness.secured import Tokens
+from tests.net.security.conftest import Files
 
 # ---- tokens
 

@@ -15,7 +15,7 @@ from logdb.net.parcels import Role
 from logdb.net.security import nobody
 from logdb.net.security.access import NAME
 from logdb.net.security.credentials import Credentials
-from tests.net.security.conftest import Tokens
+from tests.harness.secured import Tokens
 from tests.net.security.test_peers import OF_SERVERS, READING, Node, Nodes, listening
 from tests.net.test_peers import run, until
 

@@ -19,7 +19,7 @@ from logdb.net.peers import Peers
 from logdb.net.security.needs import NEEDS
 from logdb.net.takes import TAKES
 from logdb.store.records import VALUE
-from tests.net.clusters import Cluster
+from tests.harness.clusters import Cluster
 
 NUMBERS = [0, 1, 2, 7, 20, 21, 22, 1_000, (1 << 32) - 1, 1 << 32, (1 << 63) - 1, -1, -(1 << 63)]
 UNSIGNED = [0, 1, 2, 1 << 63, (1 << 64) - 1]

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.ports import free_addresses
 from logdb.errors import AccessDenied
 from logdb.log.scalog.messages import Append, AskTail, Change, Report, TimeIs, TrimLog
 from logdb.net.parcels import VERSION, Hello, Role
@@ -19,7 +18,8 @@ from logdb.net.security.certificates import Authority
 from logdb.net.security.credentials import NONE, Credentials, credentials
 from logdb.net.security.gate import Gate, Security
 from logdb.net.security.nodes import Identity, NodeGate
-from tests.net.security.conftest import Tokens
+from tests.harness.ports import free_addresses
+from tests.harness.secured import Tokens
 from tests.net.test_peers import run, until
 
 TAKES = frozenset({AskTail, Append, Change, Report, TimeIs})

@@ -18,9 +18,10 @@ from logdb.net.security import access
 from logdb.net.security.access import Right, add
 from logdb.net.security.gate import Gate, Security
 from logdb.net.service import codec
-from tests.net.raw import Raw
-from tests.net.security.conftest import Files, Serve, Tokens
-from tests.net.serving import Served
+from tests.harness.raw import Raw
+from tests.harness.secured import Tokens
+from tests.harness.served import Served
+from tests.net.security.conftest import Files, Serve
 
 TIMEOUT_S = 20
 

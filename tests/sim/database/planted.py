@@ -38,7 +38,7 @@ from logdb.txn.coordinator import Coordinator
 from logdb.txn.ledger import Ledger
 from logdb.txn.speculation import Belief, Misspeculated
 from logdb.txn.validation import COMMITTED, Reason, Verdict
-from tests import planting
+from tests.harness import planting
 from tests.sim.database.run import simulate
 from tests.sim.run import Outcome
 

@@ -26,11 +26,11 @@ from logdb.net import checkpoints
 from logdb.net.checkpoints import Checkpoints
 from logdb.store import merging
 from logdb.store.checkpoint import Checkpoint
-from tests.log.faulty_disk import Crash, Fault, Operation, materialize
+from tests.harness.faulty_disk import Crash, Fault, Operation, materialize
+from tests.harness.map_disk import MapDisk
 from tests.sim.database.loop import Loop
 from tests.sim.process import Process
 from tests.sim.world import Failure
-from tests.store.map_disk import MapDisk
 
 SECOND_NS = 20 * MILLISECOND
 """A second of the real code: it looks every half of one whether a checkpoint is due."""

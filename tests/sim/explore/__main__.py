@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.telling import telling
+from tests.harness.progress import telling
 from tests.sim.explore.machine import Search, Wrong, search
 from tests.sim.explore.scenario import BUDGETS, Cluster
 

@@ -6,11 +6,8 @@ import asyncio
 import inspect
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from pathlib import Path
 from typing import Any
 
-import logdb
-import logdb.aio
 from logdb.txn.retry import run
 
 
@@ -137,20 +134,3 @@ class BlockingDatabase(Blocking):
 
     def __repr__(self) -> str:
         return repr(self._target)
-
-
-class OnAsyncio:
-    """A world for the conformance suite: a directory, opened by `logdb.aio` in a loop of its own."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path / "db"
-        self._loop = Loop()
-        self.db: Any = BlockingDatabase(self._loop.run(logdb.aio.open(self.path)), self._loop)
-
-    def settle(self) -> logdb.Database:
-        self.db.checkpoint()
-        return self.db  # type: ignore[no-any-return]
-
-    def close(self) -> None:
-        self.db.close()
-        self._loop.close()

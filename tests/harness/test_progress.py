@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from rich.console import Console
 
-from benchmarks.telling import counting, telling
+from tests.harness.progress import counting, telling
 
 
 def clock(*seconds: float) -> Iterator[float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from tests.log.faulty_disk import Fault, FaultyDisk, Operation
+from tests.harness.faulty_disk import Fault, FaultyDisk, Operation
 
 PIECE_BYTES: Final = 4096
 """A run that was not synced may hold any of its pieces of this size after a power failure."""

@@ -10,7 +10,7 @@ import urllib.request
 from pathlib import Path
 from types import TracebackType
 
-from benchmarks.ports import free_addresses
+from tests.harness.ports import free_addresses
 
 WAIT_S = 60
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests import slow_disk
+from tests.harness import slow_disk
 
 
 class ServerProcess:
@@ -21,7 +21,7 @@ class ServerProcess:
         self.start()
 
     def start(self) -> None:
-        slow = [sys.executable, "-m", "tests.slow_disk", self._delay]
+        slow = [sys.executable, "-m", "tests.harness.slow_disk", self._delay]
         serve = ["logdb_cli", "serve", "--db", self.path, "--listen", self.address, *self.options]
         self.process = subprocess.Popen([*slow, *serve], stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None

@@ -6,13 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import logdb
-import logdb.aio
 from logdb.embedded import EmbeddedHost
 from logdb.embedded.coroutines import CoroutineHost
 from logdb.net.security.gate import Gate
 from logdb.net.service.server import Server
-from tests.conformance.on_asyncio import BlockingDatabase, Loop
+from tests.harness.blocking import Loop
 
 
 class Served:
@@ -53,38 +51,3 @@ class Served:
         if not self.host.closed:
             self.stop()
         self.loop.close()
-
-
-class OnServer:
-    """A world for the conformance suite: `logdb.connect`. To settle, the server stops and another one begins."""
-
-    def __init__(self, path: Path) -> None:
-        self.served = Served(path / "db")
-        self.db = logdb.connect(self.served.address)
-
-    def settle(self) -> logdb.Database:
-        self.served.stop()
-        self.served.start()
-        return self.db
-
-    def close(self) -> None:
-        self.db.close()
-        self.served.close()
-
-
-class OnServerAsyncio:
-    """A world for the conformance suite: `logdb.aio.connect`."""
-
-    def __init__(self, path: Path) -> None:
-        self.served = Served(path / "db")
-        self.loop = Loop()
-        self.db = BlockingDatabase(self.loop.run(logdb.aio.connect(self.served.address)), self.loop)
-
-    def settle(self) -> logdb.Database:
-        self.db.checkpoint()
-        return self.db  # type: ignore[return-value]
-
-    def close(self) -> None:
-        self.db.close()
-        self.loop.close()
-        self.served.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from benchmarks.ports import free_addresses
 from logdb.log.scalog.commands import FailurePolicy
 from logdb.net.config import (
     AggregatorServerConfig,
@@ -17,6 +16,7 @@ from logdb.net.config import (
 from logdb.net.log_client import Connection, RemoteLog, connect
 from logdb.net.loops import in_shared_loop
 from logdb.net.server import Server
+from tests.harness.ports import free_addresses
 
 HEARTBEAT_MS = 25
 SUSPECT_AFTER_MS = 20_000

@@ -1,4 +1,4 @@
-"""Servers and clusters behind TLS, and the same as worlds of the conformance suite."""
+"""Clusters behind mutual TLS, and the tokens of their clients."""
 
 from __future__ import annotations
 
@@ -9,15 +9,21 @@ from typing import Any
 import logdb
 import logdb.log
 from logdb.net.log_client import RemoteLog
+from logdb.net.security.access import Right, add
 from logdb.net.security.certificates import Authority, hosts_of
-from logdb.net.security.gate import Gate, Security
+from logdb.net.security.gate import Security
 from logdb.net.security.nodes import Identity
-from tests.net.clustered import OnCluster, OnClusterOfMany
-from tests.net.clusters import Cluster
-from tests.net.security.conftest import Tokens
-from tests.net.serving import OnServer, Served
+from tests.harness.clusters import Cluster
 
-TIMEOUT_S = 60.0
+
+class Tokens:
+    """A tokens file with a token for each right, and for ada's certificate the right to write."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.read, self.write, self.admin = (add(path, f"{right.shown}er", right) for right in list(Right)[1:])
+        with path.open("a") as file:
+            file.write('\n[ada]\nright = "write"\n')
 
 
 class SecureCluster(Cluster):
@@ -53,44 +59,3 @@ class SecureCluster(Cluster):
 
     def connect(self) -> RemoteLog:
         return logdb.log.connect(self.ordering, **self.shown(self.tokens.admin))
-
-
-class OnSecureServer(OnServer):
-    """The client has a token."""
-
-    def __init__(self, path: Path) -> None:
-        pem = Authority(path / "certificates").server(["127.0.0.1"])
-        tokens = Tokens(path / "tokens.toml")
-        files = Security(certificate=pem, key=pem.with_suffix(".key"), tokens=tokens.path)
-        self.served = Served(path / "db", Gate(files))
-        ca = pem.with_name("ca.pem")
-        self.db = logdb.connect(self.served.address, ca=ca, token=tokens.admin, timeout=TIMEOUT_S)
-
-
-class OnSecureCluster(OnCluster):
-    """The client has a token, and no certificate."""
-
-    def __init__(self, path: Path) -> None:
-        self.cluster = cluster = SecureCluster(path, mapping=1)
-        cluster.start(1)
-        shown = {"ca": cluster.certificates / "ca.pem", "token": cluster.tokens.admin}
-        self.db = logdb.connect(cluster.ordering[0], **shown, timeout=TIMEOUT_S)
-
-
-class OnSecureClusterOfMany(OnClusterOfMany):
-    """The client has a certificate, and no token; what that may is in the tokens file."""
-
-    def __init__(self, path: Path) -> None:
-        self.cluster = cluster = SecureCluster(path, replicas=3, storage=4, aggregators=0, mapping=2, failures=1)
-        text = cluster.tokens.path.read_text()
-        cluster.tokens.path.write_text(text.replace('[ada]\nright = "write"', '[ada]\nright = "admin"'))
-        cluster.start(2)
-        self.db = logdb.connect(cluster.mapping, **cluster.shown(None, "ada"), timeout=TIMEOUT_S)
-        self._settled = False
-
-
-WORLDS = {
-    "served by TLS": OnSecureServer,
-    "cluster by TLS": OnSecureCluster,
-    "cluster of many by TLS": OnSecureClusterOfMany,
-}

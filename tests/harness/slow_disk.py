@@ -1,4 +1,4 @@
-"""A program whose disk is as slow as a file says: `python -m tests.slow_disk FILE MODULE ARGUMENTS...`.
+"""A program whose disk is as slow as a file says: `python -m tests.harness.slow_disk FILE MODULE ARGUMENTS...`.
 
 The file holds the seconds that each flush waits before it writes anything ("inf": until the file says something else);
 without it the disk is as it is. Who is killed meanwhile loses what was ordered and not written.
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from logdb.log.segments import SegmentStore
-from tests import planting
+from tests.harness import planting
 
 PLANTS: planting.Plants = {}
 

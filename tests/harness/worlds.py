@@ -1,0 +1,243 @@
+"""The worlds in which the contract of a database is tried: each is a database, and what may happen to it meanwhile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Protocol
+
+import logdb
+import logdb.aio
+from logdb.log.scalog.commands import FailurePolicy
+from logdb.net.loops import in_shared_loop
+from logdb.net.security.certificates import Authority
+from logdb.net.security.gate import Gate, Security
+from tests.harness.blocking import BlockingDatabase, Loop
+from tests.harness.clusters import Cluster
+from tests.harness.secured import SecureCluster, Tokens
+from tests.harness.served import Served
+
+TIMEOUT_S = 60.0
+
+
+class World(Protocol):
+    """A database, and what may happen to it between two calls without any answer changing."""
+
+    db: logdb.Database
+
+    def settle(self) -> logdb.Database:
+        """Go through whatever this world is about, and return the database to go on with."""
+
+    def close(self) -> None: ...
+
+
+class InMemory:
+    """A database in memory, to which nothing happens."""
+
+    def __init__(self, path: Path) -> None:
+        self.db = logdb.open(":memory:")
+
+    def settle(self) -> logdb.Database:
+        return self.db
+
+    def close(self) -> None:
+        self.db.close()
+
+
+class InDirectory(InMemory):
+    """A database in a directory, its map in memory."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path / "db"
+        self.db = logdb.open(self.path)
+
+
+class Checkpointed(InDirectory):
+    """Everything is moved into the checkpoint."""
+
+    def settle(self) -> logdb.Database:
+        self.db.checkpoint()
+        return self.db
+
+
+class Reopened(InDirectory):
+    """The database is closed, and opened again: a replay of the whole log."""
+
+    def settle(self) -> logdb.Database:
+        self.db.close()
+        self.db = logdb.open(self.path, create=False)
+        return self.db
+
+
+class Rebuilt(Reopened):
+    """The checkpoint is thrown away and made anew from the log."""
+
+    def settle(self) -> logdb.Database:
+        self.db.close()
+        logdb.rebuild(self.path)
+        self.db = logdb.open(self.path, create=False)
+        return self.db
+
+
+class OnAsyncio:
+    """A world for the conformance suite: a directory, opened by `logdb.aio` in a loop of its own."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path / "db"
+        self._loop = Loop()
+        self.db: Any = BlockingDatabase(self._loop.run(logdb.aio.open(self.path)), self._loop)
+
+    def settle(self) -> logdb.Database:
+        self.db.checkpoint()
+        return self.db  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        self.db.close()
+        self._loop.close()
+
+
+class OnServer:
+    """A world for the conformance suite: `logdb.connect`. To settle, the server stops and another one begins."""
+
+    def __init__(self, path: Path) -> None:
+        self.served = Served(path / "db")
+        self.db = logdb.connect(self.served.address)
+
+    def settle(self) -> logdb.Database:
+        self.served.stop()
+        self.served.start()
+        return self.db
+
+    def close(self) -> None:
+        self.db.close()
+        self.served.close()
+
+
+class OnServerAsyncio:
+    """A world for the conformance suite: `logdb.aio.connect`."""
+
+    def __init__(self, path: Path) -> None:
+        self.served = Served(path / "db")
+        self.loop = Loop()
+        self.db = BlockingDatabase(self.loop.run(logdb.aio.connect(self.served.address)), self.loop)
+
+    def settle(self) -> logdb.Database:
+        self.db.checkpoint()
+        return self.db  # type: ignore[return-value]
+
+    def close(self) -> None:
+        self.db.close()
+        self.loop.close()
+        self.served.close()
+
+
+class OnCluster:
+    """One server of each role. To settle, the mapping server begins again with what its directory and the log have."""
+
+    def __init__(self, path: Path) -> None:
+        self.cluster = Cluster(path, mapping=1)
+        self.cluster.start(1)
+        self.db = logdb.connect(self.cluster.ordering[0])
+
+    def settle(self) -> logdb.Database:
+        in_shared_loop(self._restart("m1"))
+        return self.db
+
+    async def _restart(self, name: str) -> None:
+        await self.cluster.end(name)
+        await self.cluster.begin(name)
+
+    def close(self) -> None:
+        self.db.close()
+        self.cluster.check()
+        self.cluster.close()
+
+
+class OnClusterOfMany(OnCluster):
+    """f = 1: 2 shards of 2 servers, 3 ordering replicas, 2 mapping servers. To settle, a shard is finalized, once."""
+
+    def __init__(self, path: Path) -> None:
+        self.cluster = Cluster(path, replicas=3, storage=4, aggregators=0, mapping=2, failures=1)
+        self.cluster.start(2)
+        self.db = logdb.connect(",".join(self.cluster.mapping))
+        self._settled = False
+
+    def settle(self) -> logdb.Database:
+        if not self._settled:
+            self._settled = True
+            with self.cluster.connect() as log:
+                log.finalize_shard(1)
+        return self.db
+
+
+class OnMaskingCluster(OnCluster):
+    """f = 1 with failures masked, through `logdb.aio`. To settle, a storage server goes away for good."""
+
+    def __init__(self, path: Path) -> None:
+        shape = {"replicas": 3, "storage": 3, "aggregators": 1, "mapping": 2}
+        self.cluster = Cluster(path, **shape, failures=1, policy=FailurePolicy.MASK, suspect_after_ms=500)
+        self.cluster.start(1)
+        self.loop = Loop()
+        self.db = BlockingDatabase(self.loop.run(logdb.aio.connect(self.cluster.configs["s1"].address)), self.loop)
+
+    def settle(self) -> logdb.Database:
+        if "s3" in self.cluster.servers:
+            in_shared_loop(self.cluster.end("s3"))
+        return self.db
+
+    def close(self) -> None:
+        super().close()
+        self.loop.close()
+
+
+class OnSecureServer(OnServer):
+    """The client has a token."""
+
+    def __init__(self, path: Path) -> None:
+        pem = Authority(path / "certificates").server(["127.0.0.1"])
+        tokens = Tokens(path / "tokens.toml")
+        files = Security(certificate=pem, key=pem.with_suffix(".key"), tokens=tokens.path)
+        self.served = Served(path / "db", Gate(files))
+        ca = pem.with_name("ca.pem")
+        self.db = logdb.connect(self.served.address, ca=ca, token=tokens.admin, timeout=TIMEOUT_S)
+
+
+class OnSecureCluster(OnCluster):
+    """The client has a token, and no certificate."""
+
+    def __init__(self, path: Path) -> None:
+        self.cluster = cluster = SecureCluster(path, mapping=1)
+        cluster.start(1)
+        shown = {"ca": cluster.certificates / "ca.pem", "token": cluster.tokens.admin}
+        self.db = logdb.connect(cluster.ordering[0], **shown, timeout=TIMEOUT_S)
+
+
+class OnSecureClusterOfMany(OnClusterOfMany):
+    """The client has a certificate, and no token; what that may is in the tokens file."""
+
+    def __init__(self, path: Path) -> None:
+        self.cluster = cluster = SecureCluster(path, replicas=3, storage=4, aggregators=0, mapping=2, failures=1)
+        text = cluster.tokens.path.read_text()
+        cluster.tokens.path.write_text(text.replace('[ada]\nright = "write"', '[ada]\nright = "admin"'))
+        cluster.start(2)
+        self.db = logdb.connect(cluster.mapping, **cluster.shown(None, "ada"), timeout=TIMEOUT_S)
+        self._settled = False
+
+
+WORLDS = {
+    "memory": InMemory,
+    "directory": InDirectory,
+    "checkpointed": Checkpointed,
+    "reopened": Reopened,
+    "rebuilt": Rebuilt,
+    "asyncio": OnAsyncio,
+    "served": OnServer,
+    "served asyncio": OnServerAsyncio,
+    "cluster": OnCluster,
+    "cluster of many": OnClusterOfMany,
+    "cluster that masks": OnMaskingCluster,
+}
+SECURE_WORLDS = {
+    "served by TLS": OnSecureServer,
+    "cluster by TLS": OnSecureCluster,
+    "cluster of many by TLS": OnSecureClusterOfMany,
+}

@@ -1,0 +1,98 @@
+"""The rooms of the tests: each is a folder of its own, and shares with others through `tests.harness` alone."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+BRIDGES = {
+    ("conformance", "sim"): "the log contract is tried on simulated clusters",
+    ("log", "sim"): "bugs planted for the simulator are caught by tests of the core, too",
+    ("sim", "log"): "bugs planted in Paxos are caught by its tests and by the simulator",
+    ("machines", "nemesis"): "machines are network namespaces in both",
+    ("nemesis", "sim"): "histories of real and of simulated clusters have the same judges",
+    ("net", "sim"): "every message of a simulated run passes the codec",
+}
+"""(room, another one that it imports): why. This list may only shrink."""
+
+
+def python_files() -> list[Path]:
+    return sorted(path for folder in ("tests", "benchmarks") for path in (ROOT / folder).rglob("*.py"))
+
+
+def room_of(parts: tuple[str, ...]) -> str:
+    """The folder of tests that a file or a module belongs to; "" for what lies in none."""
+    if parts[0] == "benchmarks":
+        return "the benchmarks"
+    return parts[1] if len(parts) > 1 and (ROOT / "tests" / parts[1]).is_dir() else ""
+
+
+def imported(path: Path) -> Iterator[tuple[int, str]]:
+    """(line, module) of each import from tests and benchmarks."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        yield from ((node.lineno, name) for name in found if name.split(".")[0] in ("tests", "benchmarks"))
+
+
+def is_allowed(room: str, target: str) -> bool:
+    if target in (room, "harness"):
+        return True
+    if target == "the benchmarks":
+        return room == "benchmarks"
+    return (room, target) in BRIDGES
+
+
+def wrong_imports(path: Path) -> list[str]:
+    parts = path.relative_to(ROOT).parts
+    room = room_of(parts)
+    return [
+        f"{'/'.join(parts)}:{line}: {name} belongs to another room; what rooms share stands in tests/harness"
+        for line, name in imported(path)
+        if not is_allowed(room, room_of(tuple(name.split("."))))
+    ]
+
+
+def test_rooms_share_through_the_harness() -> None:
+    assert [wrong for path in python_files() for wrong in wrong_imports(path)] == []
+
+
+def test_every_bridge_is_used() -> None:
+    used = {
+        (room_of(path.relative_to(ROOT).parts), room_of(tuple(name.split("."))))
+        for path in python_files()
+        for _, name in imported(path)
+    }
+    assert set(BRIDGES) <= used
+
+
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("tests/cli/test_logs.py", "from tests.net.clusters import Cluster"),
+        ("tests/cli/test_logs.py", "from benchmarks.clusters import Cluster"),
+        ("tests/cli/test_logs.py", "from tests import net"),
+        ("tests/harness/served.py", "import tests.net.clusters"),
+        ("tests/test_aio.py", "from tests.net.clusters import Cluster"),
+        ("tests/sim/engine.py", "from tests.conformance.logs import read"),
+        ("benchmarks/clusters.py", "from tests.net.clusters import Cluster"),
+    ],
+)
+def test_an_import_of_another_room_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, line: str
+) -> None:
+    monkeypatch.setattr("tests.test_rooms.ROOT", tmp_path)
+    for room in ("cli", "net", "harness", "sim", "conformance"):
+        (tmp_path / "tests" / room).mkdir(parents=True)
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / file).write_text(f"{line}\nfrom tests.harness.ports import free_ports\n")
+    assert len(wrong_imports(tmp_path / file)) == 1
