@@ -13,8 +13,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from logdb.log.cores import MILLISECOND, Address, Effect, Persist, Persisted, Received, Send, SetTimer, Timer
+from logdb.log.requests import AddShard
 from logdb.log.scalog.aggregator import Aggregator, AggregatorConfig
-from logdb.log.scalog.messages import AddShard, Change, Register, Report, Updates
+from logdb.log.scalog.messages import Change, Register, Report, Updates
 from logdb.log.scalog.ordering import OrderingConfig, OrderingReplica
 
 LEADER = "ordering"

@@ -10,10 +10,11 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from logdb.log import requests as calls
 from logdb.log.contract import LogRecord
 from logdb.log.cores import Answer, Call, Effect, Received, Send
-from logdb.log.scalog import calls
-from logdb.log.scalog.client import ClientConfig, LogClient
+from logdb.log.requests import ClientConfig, ShardState
+from logdb.log.scalog.client import LogClient
 from logdb.log.scalog.messages import (
     Append,
     Appended,
@@ -23,7 +24,6 @@ from logdb.log.scalog.messages import (
     Pulled,
     Segment,
     ShardConfig,
-    ShardState,
     View,
     ViewIs,
 )

@@ -10,6 +10,8 @@ import random
 from time import process_time_ns
 
 from logdb.log.cores import SECOND, Create, Effect, Journal, Persist, Persisted, Received, Send, Timer
+from logdb.log.requests import ShardState
+from logdb.log.scalog.config import StorageConfig
 from logdb.log.scalog.messages import (
     Append,
     Appended,
@@ -19,11 +21,10 @@ from logdb.log.scalog.messages import (
     Register,
     Segment,
     ShardConfig,
-    ShardState,
     Update,
     You,
 )
-from logdb.log.scalog.storage import StorageConfig, StorageServer
+from logdb.log.scalog.storage import StorageServer
 
 PRIMARY, BACKUP, LEADER, CLIENT = "primary", "backup", "leader", "client"
 Event = Received | Persisted | Timer

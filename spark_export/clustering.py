@@ -25,10 +25,10 @@ from logdb.cluster.messages import Floor
 from logdb.cluster.upkeep import HOLD_NS
 from logdb.embedded.plan import Part
 from logdb.errors import Corruption, Unavailable, VersionTrimmed
+from logdb.log import requests as log
 from logdb.log.contract import Batch, LogFailed, LogRecord, NotOfThisShard, Trimmed
 from logdb.log.cores import SECOND
-from logdb.log.scalog import calls as log
-from logdb.log.scalog.records import RECORD_BYTES
+from logdb.log.requests import RECORD_BYTES
 from logdb.net.database.client import ClusterHost
 from logdb.net.hosted_client import given
 from logdb.net.loops import in_shared_loop, shared_loop

@@ -16,7 +16,8 @@ from typing import Final
 
 from logdb.embedded.plan import Part
 from logdb.errors import Corruption, VersionTrimmed
-from logdb.log.segments.format import FRAME_BYTES, STORE_HEADER_BYTES, LogRecord, read_frame, salt_of
+from logdb.log.contract import LogRecord
+from logdb.log.segments.format import FRAME_BYTES, STORE_HEADER_BYTES, read_frame, salt_of
 from logdb.net.loops import in_shared_loop, shared_loop
 from logdb.net.service.client import RemoteHost
 from logdb.store.records import COMMIT

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from logdb.cluster.messages import Answered, Answers, AtTime, Busy, Consistency, Outcome, Question, Read, Reads
+from logdb.cores.context import Alarm, Desk
 from logdb.log.cores import Address, ProtocolViolation
-from logdb.log.scalog.desk import Alarm, Desk
 
 Told = Callable[[int, Any], None]
 """Takes (version, result)."""

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from logdb.cluster import messages
 from logdb.cluster.messages import Consistency
+from logdb.log import requests as log
 from logdb.log.cores import Address
-from logdb.log.scalog import calls as log
 from logdb.store.records import Condition, Range, TxnId
 from logdb.txn.validation import Verdict
 

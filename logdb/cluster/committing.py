@@ -17,11 +17,11 @@ from logdb.cluster.line import LogLine
 from logdb.cluster.messages import Await, Decided, Verdicts, Wait
 from logdb.cluster.placement import InOrder, Placement, encode_placement, placed
 from logdb.cluster.upkeep import Holds
+from logdb.cores.context import Alarm, Desk
 from logdb.errors import OutcomeUnknown, TransactionTooLarge, Unavailable
+from logdb.log import requests as calls
 from logdb.log.contract import LogFailed, Record
 from logdb.log.cores import Address
-from logdb.log.scalog import calls
-from logdb.log.scalog.desk import Alarm, Desk
 from logdb.store.limits import INLINE_VALUE_BYTES
 from logdb.store.records import COMMIT, FENCE, PLACEMENT, VALUE, Place, TxnId, Value, digest, encode_commit
 from logdb.store.records import Commit as CommitRecord

@@ -29,10 +29,10 @@ from logdb.cluster.messages import (
 from logdb.cluster.placement import decode_placement, named, placed
 from logdb.cluster.replica import KEYS_AT_ONCE, Replica
 from logdb.cluster.summaries import Summary, encode_summary
+from logdb.cores.context import Alarm, Desk
 from logdb.errors import Corruption, shown
+from logdb.log import requests as calls
 from logdb.log.cores import MILLISECOND, Address, ProtocolViolation
-from logdb.log.scalog import calls
-from logdb.log.scalog.desk import Alarm, Desk
 from logdb.store.records import BEGINNING, ENDING, PART, SUMMARY, VALUE, Place
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from typing import Final
 
 from logdb.cluster.messages import Compare, Compared
 from logdb.cluster.replica import Replica
+from logdb.cores.context import Alarm, Desk
 from logdb.log.cores import Address, ProtocolViolation
-from logdb.log.scalog.desk import Alarm, Desk
 
 ATTEMPTS: Final = 10
 """So often a peer is asked whose answer counts, one time-out after another."""

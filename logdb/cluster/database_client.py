@@ -18,9 +18,9 @@ from logdb.cluster.line import TIMER, LogLine
 from logdb.cluster.placement import ByObject, InOrder, Placement
 from logdb.cluster.reading import Readings
 from logdb.cluster.upkeep import HOLD_NS, Compactions, Holds
+from logdb.cores.context import Desk
 from logdb.log.cores import SECOND, Address, Call, Effect, Event, Journal, Lost, Received, Timer
-from logdb.log.scalog.client import ClientConfig
-from logdb.log.scalog.desk import Desk
+from logdb.log.requests import ClientConfig
 from logdb.store.limits import MAX_TRANSACTION_BYTES
 
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+from logdb.cores.context import Desk
 from logdb.log.cores import Answer, Call, Effect, Event, Lost, Received, SetTimer, Timer
-from logdb.log.scalog.calls import Request
-from logdb.log.scalog.client import ClientConfig, LogClient
-from logdb.log.scalog.desk import Desk
+from logdb.log.requests import ClientConfig, Request
+from logdb.log.scalog.client import LogClient
 
 TIMER = "log"
 """The log client's one timer, by the name that the host knows it by."""

@@ -53,11 +53,11 @@ from logdb.cluster.rebuilding import Rebuilding
 from logdb.cluster.replica import FOLLOWED, SLICE_BYTES, Replica
 from logdb.cluster.summarizer import Summarizer
 from logdb.cluster.upkeep import HOLD_NS
+from logdb.cores.context import Alarm, Desk, Questions
+from logdb.log import requests as calls
 from logdb.log.contract import Batch, Trimmed
 from logdb.log.cores import SECOND, Address, Effect, Event, Journal, Received, Send, Stop, Timer
-from logdb.log.scalog import calls
-from logdb.log.scalog.client import ClientConfig
-from logdb.log.scalog.desk import Alarm, Desk, Questions
+from logdb.log.requests import ClientConfig
 from logdb.store.mapping import KeyMap
 from logdb.store.records import DECISION, TxnId, encode_decision
 

@@ -17,7 +17,7 @@ from struct import Struct, error
 from typing import Final
 
 from logdb.log.contract import Record
-from logdb.log.scalog.policies import ANYWHERE, Anywhere, Places, Policy
+from logdb.log.policies import ANYWHERE, Anywhere, Places, Policy
 from logdb.store.records import MalformedRecord
 
 _FORMAT: Final = 1

@@ -10,10 +10,10 @@ from logdb.cluster import calls, messages
 from logdb.cluster.asking import Asking, Told
 from logdb.cluster.line import LogLine, nobody
 from logdb.cluster.messages import Below, Beyond, Consistency, Question
+from logdb.cores.context import Desk
 from logdb.errors import Corruption, FutureVersion, Unavailable, VersionTrimmed
+from logdb.log import requests as log
 from logdb.log.contract import Batch, LogRecord, Trimmed
-from logdb.log.scalog import calls as log
-from logdb.log.scalog.desk import Desk
 from logdb.store.records import PIN, Place, Value, encode_pin
 
 

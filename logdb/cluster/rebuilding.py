@@ -14,11 +14,11 @@ from logdb.cluster.cleaning import decode_ending, decode_part
 from logdb.cluster.line import LogLine
 from logdb.cluster.messages import HeadRows, LedgerRows, MapRows, Part
 from logdb.cluster.replica import Replica
+from logdb.cores.context import Alarm, Desk
 from logdb.errors import shown
+from logdb.log import requests as calls
 from logdb.log.contract import LogFailed, LogRecord
 from logdb.log.cores import MILLISECOND, ProtocolViolation
-from logdb.log.scalog import calls
-from logdb.log.scalog.desk import Alarm, Desk
 from logdb.store.records import BEGINNING, COMMIT, ENDING, PART, MalformedRecord, Place, decode_commit
 from logdb.txn.coordinator import floor_of
 from logdb.txn.ledger import aborted_of

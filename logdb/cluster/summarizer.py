@@ -13,8 +13,8 @@ from logdb.cluster.line import LogLine, nobody
 from logdb.cluster.placement import Placement, decode_placement, named, placed
 from logdb.cluster.replica import Replica
 from logdb.cluster.summaries import Summary, encode_summary
-from logdb.log.scalog import calls
-from logdb.log.scalog.messages import ShardState
+from logdb.log import requests as calls
+from logdb.log.requests import ShardState
 from logdb.store.records import COMMIT, SUMMARY, Relocated, Value, decode_commit
 
 ROWS_BYTES: Final = 64 << 10

@@ -8,9 +8,9 @@ from typing import Any, Final
 from logdb.cluster import calls
 from logdb.cluster.asking import Asking
 from logdb.cluster.messages import Below, Beyond, Compact, Compacted, Compacting, Hold, Version
+from logdb.cores.context import Alarm, Desk, Questions
 from logdb.errors import FutureVersion, Unavailable, VersionTrimmed
 from logdb.log.cores import MILLISECOND, Address
-from logdb.log.scalog.desk import Alarm, Desk, Questions
 
 HOLD_NS: Final = 100 * MILLISECOND
 """So often a client tells what it holds."""

@@ -19,8 +19,6 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from logdb.errors import LogDBError
-from logdb.log.segments.format import LogRecord
-from logdb.log.segments.store import LogFailed, Trimmed
 
 __all__ = [
     "AppendId",
@@ -51,6 +49,29 @@ ShardPolicy = Callable[[Record], int]
 def never() -> bool:
     """No."""
     return False
+
+
+class LogRecord(NamedTuple):
+    """One record as the log returns it: `lsn` its GSN (in a segment, its sequence number there), `time` ns since the
+    epoch, `tag` its kind."""
+
+    lsn: int
+    time: int
+    tag: int
+    payload: bytes
+
+
+class LogFailed(Exception):
+    """An append failed and its outcome is unknown: a write or sync failed, and nothing more can be made durable until
+    the log is opened again, or the servers of the log did not answer in time."""
+
+
+class Trimmed(LogDBError):
+    """The record was trimmed. `oldest` is the oldest GSN that can be read."""
+
+    def __init__(self, gsn: int, oldest: int) -> None:
+        self.gsn, self.oldest = gsn, oldest
+        super().__init__(f"record {gsn} was trimmed; the oldest one left is {oldest}")
 
 
 class NotOfThisShard(LogDBError):
@@ -150,14 +171,21 @@ class IncomingPayload(Protocol):
 class Log(Protocol):
     """A totally ordered, durable log of records."""
 
-    def append(self, records: Sequence[Record]) -> Sequence[int]:
+    def append(self, records: Sequence[Record], after: int | None = None) -> Sequence[int]:
         """Append records in this order, next to nothing else between them only if the engine has one shard; a policy
         that scatters them over several shards keeps their order in each.
+
+        `after` None: the records are ordered after every append that had returned when this was called. Otherwise
+        they are ordered after record `after`, whose GSN the caller has been given, and no other order is promised
+        (dissertation 4.2.2, InsertAfter): an engine that can do that faster does. An engine that sees at once that no
+        record has that GSN yet raises ValueError.
 
         Returns their GSNs once they are durable and ordered. Raises Unavailable, LogFailed.
         """
 
-    def append_to_shard(self, records: Sequence[Record], shard: int) -> tuple[Sequence[int], int]:
+    def append_to_shard(
+        self, records: Sequence[Record], shard: int, after: int | None = None
+    ) -> tuple[Sequence[int], int]:
         """Append to a shard that the caller chooses. Returns (GSNs, shard). Raises NotOfThisShard as well, and
         Unavailable for a shard that is finalized."""
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import overload
 
 from logdb.errors import Corruption, Unavailable
-from logdb.log.contract import LogRecord, Record
+from logdb.log.contract import LogFailed, LogRecord, Record
 from logdb.log.cores import (
     Create,
     Drop,
@@ -36,7 +36,7 @@ from logdb.log.cores import (
 )
 from logdb.log.segments import Disk, SegmentStore
 from logdb.log.segments.disk import DISK_FULL, described
-from logdb.log.segments.store import SEGMENT_BYTES, LogFailed, Run
+from logdb.log.segments.store import SEGMENT_BYTES, Run
 
 LEAST_BYTES = 64 << 10
 """A new journal takes so much of the disk."""

@@ -37,11 +37,11 @@ from logdb.cluster.mapping_server import MappingConfig
 from logdb.errors import LogDBError
 from logdb.log import paxos
 from logdb.log.cores import MILLISECOND, Address
+from logdb.log.requests import ClientConfig
 from logdb.log.scalog.aggregator import AggregatorConfig
-from logdb.log.scalog.client import ClientConfig
 from logdb.log.scalog.commands import FailurePolicy
+from logdb.log.scalog.config import StorageConfig
 from logdb.log.scalog.ordering import OrderingConfig
-from logdb.log.scalog.storage import StorageConfig
 from logdb.net.parcels import Role
 from logdb.net.security.gate import Security
 from logdb.net.service.addresses import is_loopback, parsed

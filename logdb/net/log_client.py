@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from logdb.errors import AccessDenied
 from logdb.forking import own
+from logdb.log import requests as calls
 from logdb.log.contract import (
     AppendId,
     AppendUnknown,
@@ -27,10 +28,10 @@ from logdb.log.contract import (
     View,
 )
 from logdb.log.cores import SECOND, Address, Journal
-from logdb.log.scalog import calls, messages
-from logdb.log.scalog.client import ClientConfig, LogClient
-from logdb.log.scalog.messages import ShardState
-from logdb.log.scalog.policies import ByRecord
+from logdb.log.policies import ByRecord
+from logdb.log.requests import ClientConfig, ShardState
+from logdb.log.scalog import messages
+from logdb.log.scalog.client import LogClient
 from logdb.net.discovery import addresses_of, client_hello, discover
 from logdb.net.host import Build
 from logdb.net.hosted_client import HostedClient, Waiter, given, settle
@@ -130,7 +131,7 @@ class AsyncRemoteLog:
         self._connection, self._timeout = connection, timeout
 
     async def call(self, request: Any, timeout: float | None = None) -> Any:
-        """What a request of `logdb.log.scalog.calls` comes to."""
+        """What a request of `logdb.log.requests` comes to."""
         return given(await self.answer(request, timeout))
 
     async def answer(self, request: Any, timeout: float | None = None) -> Any:
@@ -207,23 +208,23 @@ class AsyncRemoteLog:
 
     async def add_shard(self) -> int:
         """A new shard of spare servers."""
-        return await self.reconfigure(messages.AddShard(()))
+        return await self.reconfigure(calls.AddShard(()))
 
     async def finalize_shard(self, shard: int, grace: int = 0) -> None:
         """Have a shard take no appends any more, after `grace` more cuts."""
-        await self.reconfigure(messages.FinalizeShard(shard, grace))
+        await self.reconfigure(calls.FinalizeShard(shard, grace))
 
     async def replace_server(self, server: int) -> int:
         """Put a spare server in the place of this one. Returns its number."""
-        return await self.reconfigure(messages.ReplaceServer(server, 0))
+        return await self.reconfigure(calls.ReplaceServer(server, 0))
 
     async def add_replica(self, shard: int) -> int:
         """One more server for a finalized shard. Returns its number."""
-        return await self.reconfigure(messages.AddReplica(shard, 0))
+        return await self.reconfigure(calls.AddReplica(shard, 0))
 
     async def set_cut_interval(self, seconds: float) -> None:
         """Order new records only every so many seconds."""
-        await self.reconfigure(messages.SetCutInterval(round(seconds * SECOND)))
+        await self.reconfigure(calls.SetCutInterval(round(seconds * SECOND)))
 
     async def members(self, shard: int) -> tuple[int, ...]:
         """The servers of a shard. Raises NotOfThisShard."""
@@ -308,7 +309,7 @@ class RemoteLog:
         self._connection.require(kind)
 
     def call(self, request: Any, timeout: float | None = None) -> Any:
-        """What a request of `logdb.log.scalog.calls` comes to."""
+        """What a request of `logdb.log.requests` comes to."""
         waiter: futures.Future[Any] = futures.Future()
         self._connection.put_from_thread(request, timeout, waiter)
         return given(waiter.result())
@@ -380,23 +381,23 @@ class RemoteLog:
 
     def add_shard(self) -> int:
         """A new shard of spare servers."""
-        return self.reconfigure(messages.AddShard(()))
+        return self.reconfigure(calls.AddShard(()))
 
     def finalize_shard(self, shard: int, grace: int = 0) -> None:
         """Have a shard take no appends any more, after `grace` more cuts."""
-        self.reconfigure(messages.FinalizeShard(shard, grace))
+        self.reconfigure(calls.FinalizeShard(shard, grace))
 
     def replace_server(self, server: int) -> int:
         """Put a spare server in the place of this one. Returns its number."""
-        return self.reconfigure(messages.ReplaceServer(server, 0))
+        return self.reconfigure(calls.ReplaceServer(server, 0))
 
     def add_replica(self, shard: int) -> int:
         """One more server for a finalized shard. Returns its number."""
-        return self.reconfigure(messages.AddReplica(shard, 0))
+        return self.reconfigure(calls.AddReplica(shard, 0))
 
     def set_cut_interval(self, seconds: float) -> None:
         """Order new records only every so many seconds."""
-        self.reconfigure(messages.SetCutInterval(round(seconds * SECOND)))
+        self.reconfigure(calls.SetCutInterval(round(seconds * SECOND)))
 
     def members(self, shard: int) -> tuple[int, ...]:
         """The servers of a shard. Raises NotOfThisShard."""

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from logdb.cluster.placement import Placement
 from logdb.cluster.summaries import TOLD, ShardHistory
 from logdb.errors import Corruption, Unavailable, shown
+from logdb.log import requests as calls
 from logdb.log.contract import Trimmed
 from logdb.log.cores import Address
-from logdb.log.scalog import calls
 from logdb.net.log_client import AsyncRemoteLog, Connection
 from logdb.net.security.credentials import NONE, Credentials
 from logdb.store.records import Place

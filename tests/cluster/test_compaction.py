@@ -46,8 +46,8 @@ from logdb.cluster.placement import ByPrefix, encode_placement
 from logdb.cluster.rebuilding import PAUSE_NS, ROWS_AT_ONCE
 from logdb.cluster.replica import Places, Replica
 from logdb.errors import FutureVersion, Unavailable, VersionTrimmed
+from logdb.log import requests as log_calls
 from logdb.log.cores import SECOND, ProtocolViolation
-from logdb.log.scalog import calls as log_calls
 from logdb.store.checkpoint import Checkpoint
 from logdb.store.mapping import KeyMap
 from logdb.store.records import (

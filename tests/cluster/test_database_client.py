@@ -53,9 +53,9 @@ from logdb.errors import (
     Unavailable,
     VersionTrimmed,
 )
+from logdb.log import requests as log
 from logdb.log.contract import LogFailed, LogRecord, Trimmed
 from logdb.log.cores import SECOND, ProtocolViolation
-from logdb.log.scalog import calls as log
 from logdb.store.records import (
     COMMIT,
     PIN,

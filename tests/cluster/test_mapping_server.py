@@ -40,9 +40,9 @@ from logdb.cluster.messages import (
     Versions,
     Wait,
 )
+from logdb.log import requests as log
 from logdb.log.contract import Record, Trimmed
 from logdb.log.cores import SECOND, ProtocolViolation
-from logdb.log.scalog import calls as log
 from logdb.store.records import (
     COMPACTION,
     DECISION,

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from logdb.errors import Unavailable
+from logdb.log import requests as calls
 from logdb.log.contract import AppendId, AppendUnknown, NotOfThisShard, Reconfigurable, TraceableLog
-from logdb.log.scalog import calls
 from tests.conformance.logs import JOIN_S, RECONFIGURABLE, Clock, a_shard, follow, numbered, read
 
 

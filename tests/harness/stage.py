@@ -12,11 +12,11 @@ from logdb.cluster import messages
 from logdb.cluster.database_client import DatabaseClient, DatabaseConfig
 from logdb.cluster.mapping_server import MappingConfig, MappingServer
 from logdb.cluster.messages import Consistency, Read, Reads
+from logdb.log import requests as log
 from logdb.log.contract import Batch, LogRecord, Record, Trimmed
 from logdb.log.cores import SECOND, Answer, Call, Effect, Lost, Received, Send, SetTimer, Stop, Timer
-from logdb.log.scalog import calls as log
-from logdb.log.scalog.client import ClientConfig
-from logdb.log.scalog.messages import ShardConfig, ShardState, View
+from logdb.log.requests import ClientConfig, ShardState
+from logdb.log.scalog.messages import ShardConfig, View
 from logdb.store.mapping import KeyMap
 from logdb.store.records import COMMIT, VALUE, Commit, Condition, Range, Value, encode_commit
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from logdb.errors import Corruption
 from logdb.log import LocalLog
-from logdb.log.segments import Disk, LogRecord
+from logdb.log.contract import LogRecord
+from logdb.log.segments import Disk
 
 LOG_ID = bytes(range(16))
 TAG = 7

@@ -9,7 +9,8 @@ import pytest
 
 from logdb.errors import Corruption, UnsupportedFormat
 from logdb.log import LocalLog
-from logdb.log.segments.format import FRAME_BYTES, STORE_HEADER_BYTES, LogRecord, frame_head, salt_of
+from logdb.log.contract import LogRecord
+from logdb.log.segments.format import FRAME_BYTES, STORE_HEADER_BYTES, frame_head, salt_of
 from tests.harness.faulty_disk import FaultyDisk, contents, materialize
 from tests.log.small_logs import (
     TAG,

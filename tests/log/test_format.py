@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 import logdb.log.segments
 from logdb.errors import Corruption, LogDBError
 from logdb.log import LocalLog
+from logdb.log.contract import LogRecord
 from logdb.log.segments.format import (
     FRAME_BYTES,
     FRAME_MAGIC,
     INDEX_HEADER_BYTES,
     STORE_HEADER_BYTES,
-    LogRecord,
     claims_durable,
     frame_head,
     holds_frame,

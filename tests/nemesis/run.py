@@ -16,7 +16,8 @@ import logdb
 import logdb.log
 from logdb.errors import LogDBError
 from logdb.log.contract import LogFailed
-from logdb.log.scalog.messages import ShardConfig, ShardState, View
+from logdb.log.requests import ShardState
+from logdb.log.scalog.messages import ShardConfig, View
 from logdb.net.log_client import RemoteLog
 from tests.nemesis.faults import ALONE, GROUND_FAULTS, PROCESS_FAULTS, SERVERS, Fault, Scene, Wrong
 from tests.nemesis.following import Follower

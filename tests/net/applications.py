@@ -11,7 +11,7 @@ from typing import Any
 from logdb.cluster.calls import Request
 from logdb.cluster.database_client import DatabaseClient, DatabaseConfig
 from logdb.log.cores import SECOND, Answer
-from logdb.log.scalog.client import ClientConfig
+from logdb.log.requests import ClientConfig
 from logdb.net.clock import Clock
 from logdb.net.host import Host
 from logdb.net.loops import in_shared_loop

@@ -16,7 +16,7 @@ import pytest
 import logdb
 import logdb.aio
 from logdb.log.cores import SECOND
-from logdb.log.scalog.client import ClientConfig
+from logdb.log.requests import ClientConfig
 from logdb.net import connecting
 from logdb.net.database.client import ClusterHost, Nodes
 from logdb.net.loops import in_shared_loop

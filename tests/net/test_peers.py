@@ -12,7 +12,8 @@ import pytest
 
 from logdb.cluster.messages import AskSlice, Cursor, Section
 from logdb.errors import AccessDenied, Unavailable
-from logdb.log.scalog.messages import AddShard, AskTail, AskView, Change, FinalizeShard, Replicate, TrimLog
+from logdb.log.requests import AddShard, FinalizeShard
+from logdb.log.scalog.messages import AskTail, AskView, Change, Replicate, TrimLog
 from logdb.net import answers
 from logdb.net import peers as peers_module
 from logdb.net.limits import WireError

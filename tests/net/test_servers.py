@@ -22,12 +22,14 @@ from logdb.cluster.mapping_server import MappingConfig, MappingServer
 from logdb.errors import DatabaseInUse, NotADatabase, Unavailable
 from logdb.log import connect, connect_async
 from logdb.log.contract import AppendId, AppendUnknown, LogFailed, Record
+from logdb.log.requests import ClientConfig
 from logdb.log.scalog import messages
 from logdb.log.scalog.aggregator import _ANSWER as AGGREGATOR_TAKES
-from logdb.log.scalog.client import ClientConfig, LogClient
+from logdb.log.scalog.client import LogClient
 from logdb.log.scalog.commands import FailurePolicy
+from logdb.log.scalog.config import StorageConfig
 from logdb.log.scalog.ordering import _ANSWER as ORDERING_TAKES
-from logdb.log.scalog.storage import StorageConfig, StorageServer
+from logdb.log.scalog.storage import StorageServer
 from logdb.log.stamps import LONGEST_JUMP_NS, UNSET_NS
 from logdb.net import parcels, peers
 from logdb.net.clock import Clock

@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from logdb.errors import Unavailable
+from logdb.log import requests as calls
 from logdb.log.contract import AppendId, AppendUnknown, LogRecord, NotOfThisShard, Record, Trimmed
-from logdb.log.scalog import calls, messages
+from logdb.log.scalog import messages
 from tests.sim.history import KILLED, SCATTERED, History, Operation
 from tests.sim.world import Failure
 

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
+from logdb.log import requests as calls
 from logdb.log.contract import (
     AppendId,
     Batch,
@@ -23,9 +24,9 @@ from logdb.log.contract import (
     View,
 )
 from logdb.log.cores import SECOND, Answer
-from logdb.log.scalog import calls, messages
-from logdb.log.scalog.messages import ShardState
-from logdb.log.scalog.policies import ByRecord
+from logdb.log.policies import ByRecord
+from logdb.log.requests import ShardState
+from logdb.log.scalog import messages
 from tests.sim.cluster import Cluster, Shape
 from tests.sim.world import World
 

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from logdb.log import requests as calls
 from logdb.log.cores import MILLISECOND
-from logdb.log.scalog import calls, messages
-from logdb.log.scalog.messages import ShardState
+from logdb.log.requests import ShardState
+from logdb.log.scalog import messages
 from logdb.net.parcels import Role
 from logdb.net.security.access import Right
 from logdb.net.security.needs import BRINGS

@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from logdb.cores.context import Desk
+from logdb.log import requests as calls
 from logdb.log.contract import Batch, NotOfThisShard
-from logdb.log.scalog import calls
 from logdb.log.scalog.appends import Appending, Appends, Search, Share
 from logdb.log.scalog.batches import NEVER, Numbers, Piece
 from logdb.log.scalog.batches import Batch as Sent
 from logdb.log.scalog.client import LogClient
-from logdb.log.scalog.desk import Desk
 from logdb.log.scalog.directory import Directory
 from logdb.log.scalog.lanes import Lane
 from logdb.log.scalog.messages import Refused, TailIs, View, Why

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from logdb.log.cores import Send
+from logdb.log.requests import ShardState
 from logdb.log.scalog import leading, ordering, shards, state, tally
 from logdb.log.scalog.commands import Changing, Cut, decode
 from logdb.log.scalog.messages import (
     AskTail,
     Changed,
     Register,
-    ShardState,
     ShardTally,
     Suspect,
     TailIs,

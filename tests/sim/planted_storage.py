@@ -8,21 +8,11 @@ from functools import partial
 from typing import Any
 
 from logdb.log.cores import Send, Trim
+from logdb.log.requests import END
 from logdb.log.scalog.chain import Chain
 from logdb.log.scalog.copies import Copy
 from logdb.log.scalog.membership import Membership
-from logdb.log.scalog.messages import (
-    END,
-    Appended,
-    AskFate,
-    Held,
-    Placed,
-    Range,
-    Replicate,
-    ShardConfig,
-    Update,
-    You,
-)
+from logdb.log.scalog.messages import Appended, AskFate, Held, Placed, Range, Replicate, ShardConfig, Update, You
 from logdb.log.scalog.meta import Meta
 from logdb.log.scalog.primary import Primary
 from logdb.log.scalog.replication import Replication

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from logdb.errors import Unavailable
+from logdb.log import requests as calls
 from logdb.log.contract import LogRecord, NotOfThisShard, Trimmed
-from logdb.log.scalog import calls
 from tests.sim.checks import Copy, Truth, check_all, check_answered, truth_of
 from tests.sim.history import Following, History, Operation
 from tests.sim.world import Failure

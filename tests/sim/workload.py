@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from logdb.errors import Unavailable
+from logdb.log import requests as calls
 from logdb.log.contract import AppendUnknown, Batch, LogRecord, NotOfThisShard, Record, Trimmed
 from logdb.log.cores import MILLISECOND, Answer
-from logdb.log.scalog import calls, messages
-from logdb.log.scalog.policies import Anywhere, ByRecord, Fixed, Nearest
+from logdb.log.policies import Anywhere, ByRecord, Fixed, Nearest
+from logdb.log.scalog import messages
 from tests.sim.history import KILLED, SCATTERED, Following, History, Operation
 from tests.sim.process import Process
 from tests.sim.world import Failure, World

@@ -14,7 +14,7 @@ import logdb
 from logdb import Database
 from logdb.cluster import calls
 from logdb.log.contract import NotOfThisShard
-from logdb.log.scalog.calls import Read
+from logdb.log.requests import Read
 from logdb.log.segments import segment
 from logdb.net.database.client import ClusterHost
 from spark_export import (

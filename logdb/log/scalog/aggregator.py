@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from logdb.log.cores import MILLISECOND, SECOND, Address, Effect, Event, Journal, Received, Send, SetTimer, Timer
+from logdb.log.requests import ShardState
 from logdb.log.scalog.messages import (
     AskView,
     RegisterAggregator,
     Report,
     ShardConfig,
-    ShardState,
     SuspectAggregator,
     Tally,
     Update,

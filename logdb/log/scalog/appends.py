@@ -11,18 +11,18 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import pairwise
 
+from logdb.cores.context import Alarm, Desk
 from logdb.errors import Unavailable
+from logdb.log import requests as calls
 from logdb.log.contract import AppendId, AppendUnknown, LogFailed, NotOfThisShard, Record
 from logdb.log.cores import Address, ProtocolViolation
-from logdb.log.scalog import calls
+from logdb.log.policies import Places
+from logdb.log.requests import RECORD_BYTES, ShardState, bytes_of
 from logdb.log.scalog.batches import Numbers, Piece, merged
 from logdb.log.scalog.council import Council
-from logdb.log.scalog.desk import Alarm, Desk
 from logdb.log.scalog.directory import Directory
 from logdb.log.scalog.lanes import Lane
-from logdb.log.scalog.messages import Appended, AskFate, Fate, Refused, ShardState, TailIs
-from logdb.log.scalog.policies import Places
-from logdb.log.scalog.records import RECORD_BYTES, bytes_of
+from logdb.log.scalog.messages import Appended, AskFate, Fate, Refused, TailIs
 
 REMEMBERED_UNKNOWN = 10_000
 """Of so many appends that were told to be unknown the outcome is remembered."""

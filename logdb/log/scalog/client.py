@@ -7,55 +7,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from logdb.cores.context import Desk, Questions, unknown
 from logdb.errors import Unavailable
+from logdb.log import requests as calls
 from logdb.log.contract import AppendId
-from logdb.log.cores import MILLISECOND, SECOND, Address, Call, Effect, Event, Journal, Lost, Received, Timer
-from logdb.log.scalog import calls, messages
+from logdb.log.cores import Address, Call, Effect, Event, Journal, Lost, Received, Timer
+from logdb.log.requests import ClientConfig
+from logdb.log.scalog import messages
 from logdb.log.scalog.appends import Appends
 from logdb.log.scalog.council import Council
-from logdb.log.scalog.desk import Desk, Questions, unknown
 from logdb.log.scalog.directory import Directory
-from logdb.log.scalog.policies import ANYWHERE, Policy
 from logdb.log.scalog.reads import Reads
 from logdb.log.scalog.subscriber import Subscriber
 
 
-@dataclass(frozen=True, slots=True)
-class ClientConfig:
-    """What a client is told. Bytes of records are their payloads and 32 each.
-
-    `gathers`: a batch leaves when the host has told of everything that is called at this moment, not with the first
-    of it. `linger_ns`: so long records wait for others while a batch to their segment is under way. `batch_bytes`:
-    about so much goes into one message, to or from a server. `window_bytes`: so much may be under way to a segment,
-    `buffer_bytes` be in this client altogether (what is beyond waits), and `fetch_bytes` be fetched for a
-    subscription.
-    `answer_timeout_ns`: after so long without an answer ask again, or another. `backoff_ns`, `max_backoff_ns`: the
-    wait before what was refused is tried again, which doubles. `suspect_after_ns`: a primary that is silent for so
-    long is reported. `view_age_ns`: who appends looks for new shards so often.
-    """
-
-    address: Address
-    ordering: tuple[Address, ...]
-    policy: Policy = ANYWHERE
-    gathers: bool = True
-    linger_ns: int = 2 * MILLISECOND
-    batch_bytes: int = 1 << 20
-    window_bytes: int = 8 << 20
-    buffer_bytes: int = 64 << 20
-    fetch_bytes: int = 8 << 20
-    answer_timeout_ns: int = SECOND // 2
-    backoff_ns: int = 5 * MILLISECOND
-    max_backoff_ns: int = SECOND // 2
-    suspect_after_ns: int = 2 * SECOND
-    view_age_ns: int = 5 * SECOND
-
-
 class LogClient:
-    """A core that turns calls (`calls.py`) into messages, and their answers into answers.
+    """A core that turns calls (`logdb/log/requests.py`) into messages, and their answers into answers.
 
     It needs no journal. Its number, by which servers know its records, is drawn from `rng`: a host gives each
     incarnation a generator of its own, or one that goes on.

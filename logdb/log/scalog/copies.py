@@ -9,8 +9,9 @@ from typing import Final
 
 from logdb.log.contract import LogRecord, Record
 from logdb.log.cores import Address
+from logdb.log.requests import bytes_of
 from logdb.log.scalog.messages import Segment
-from logdb.log.scalog.records import bytes_of, runs_of
+from logdb.log.scalog.records import runs_of
 from logdb.log.scalog.sessions import Sessions
 
 SAMPLE_BYTES: Final = 16 << 10

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from logdb.cores.context import Desk, Questions
 from logdb.log.cores import Address
-from logdb.log.scalog.desk import Desk, Questions
 from logdb.log.scalog.directory import Directory
 from logdb.log.scalog.messages import (
     AskTail,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from logdb.log.cores import Address
-from logdb.log.scalog.messages import Segment, ShardConfig, ShardState, View
+from logdb.log.requests import ShardState
+from logdb.log.scalog.messages import Segment, ShardConfig, View
 
 SELDOM = 7
 """Servers that were replaced are asked every so many turns."""

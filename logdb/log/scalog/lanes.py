@@ -11,10 +11,10 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Protocol
 
+from logdb.cores.context import Alarm, Desk
 from logdb.log.cores import Address
 from logdb.log.scalog.batches import FORGOTTEN, NEVER, Batch, Numbers, Piece, merged
 from logdb.log.scalog.council import Council
-from logdb.log.scalog.desk import Alarm, Desk
 from logdb.log.scalog.directory import Directory
 from logdb.log.scalog.messages import Append, Appended, AskFate, Fate, Refused, Why
 from logdb.log.scalog.records import transfer_ns

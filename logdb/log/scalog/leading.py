@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 from logdb.log import paxos
 from logdb.log.cores import MILLISECOND, SECOND, Address, CancelTimer, Effect, Send, SetTimer, Stop
+from logdb.log.requests import ShardState
 from logdb.log.scalog.commands import (
     AggregatorFailed,
     Command,
@@ -29,18 +30,7 @@ from logdb.log.scalog.commands import (
     SetPolicy,
     encode,
 )
-from logdb.log.scalog.messages import (
-    AskReport,
-    Placed,
-    Recovered,
-    Report,
-    ShardState,
-    Suspect,
-    Tally,
-    Update,
-    Updates,
-    You,
-)
+from logdb.log.scalog.messages import AskReport, Placed, Recovered, Report, Suspect, Tally, Update, Updates, You
 from logdb.log.scalog.shards import Shard
 from logdb.log.scalog.state import Applied, OrderingState
 from logdb.log.scalog.tally import LeafWatch, Tallies

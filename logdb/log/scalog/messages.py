@@ -12,9 +12,7 @@ from typing import NamedTuple
 
 from logdb.log.contract import LogRecord, Record
 from logdb.log.cores import Address
-
-END = (1 << 63) - 1
-"""A GSN after all others."""
+from logdb.log.requests import AddReplica, AddShard, FinalizeShard, ReplaceServer, SetCutInterval, ShardState
 
 # ---- positions and configuration
 
@@ -26,14 +24,6 @@ class Range(NamedTuple):
     first_lsn: int
     count: int  # type: ignore[assignment]  # a tuple has a method of that name, which nobody calls
     first_gsn: int
-
-
-class ShardState(Enum):
-    """A live shard takes appends, a finalizing one still does, a finalized one never again."""
-
-    LIVE = "live"
-    FINALIZING = "finalizing"
-    FINALIZED = "finalized"
 
 
 class Segment(NamedTuple):
@@ -536,39 +526,8 @@ class NotLeader(NamedTuple):
     leader: Address
 
 
-# ---- changes of the configuration, which clients ask for and the ordering layer decides
-
-
-class AddShard(NamedTuple):
-    """A new shard of `servers` (spares); empty: of as many spares as a shard has, chosen by the ordering layer.
-
-    Result: the shard."""
-
-    servers: tuple[int, ...]
-
-
-class FinalizeShard(NamedTuple):
-    """No appends any more, after `grace` more cuts (0: at once). Result: the shard."""
-
-    shard: int
-    grace: int
-
-
-class ReplaceServer(NamedTuple):
-    """Let a spare (`by`, 0: any) take the place of `server` in the shard. Its segment is sealed; what it holds stays
-    until the successor has caught up.
-
-    Result: the new server."""
-
-    server: int
-    by: int
-
-
-class AddReplica(NamedTuple):
-    """One more replica (`server`, 0: any spare) for a finalized shard. Result: the new server."""
-
-    shard: int
-    server: int
+# ---- changes of the configuration beside those of `logdb.log.requests`, which clients ask for and the ordering layer
+# decides
 
 
 class TrimLog(NamedTuple):
@@ -607,12 +566,6 @@ class DropAggregator(NamedTuple):
     """The aggregator has failed: what reported to it reports to a spare one, or to its parent. Result: 0."""
 
     aggregator: Address
-
-
-class SetCutInterval(NamedTuple):
-    """Let at least so much time pass between two cuts (0: order as soon as the last cut is chosen). Result: it."""
-
-    interval_ns: int
 
 
 Reconfiguration = (

@@ -21,8 +21,9 @@ from typing import Any, Final, NamedTuple
 
 from logdb.log.contract import LogRecord
 from logdb.log.cores import Create, Journal, Persist, ProtocolViolation, SetTimer, Trim
+from logdb.log.requests import ShardState
 from logdb.log.scalog.copies import Copy, Sizes
-from logdb.log.scalog.messages import Member, Placed, Range, Segment, ShardConfig, ShardState
+from logdb.log.scalog.messages import Member, Placed, Range, Segment, ShardConfig
 from logdb.log.scalog.sessions import Sessions
 from logdb.log.scalog.shard import Shard
 

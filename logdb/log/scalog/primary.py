@@ -13,9 +13,10 @@ from typing import NamedTuple
 
 from logdb.log.contract import Record
 from logdb.log.cores import Address, Persist, Send
+from logdb.log.requests import bytes_of
 from logdb.log.scalog.copies import Copy
 from logdb.log.scalog.messages import Append, Appended, AskFate, Fate, Refused, Why
-from logdb.log.scalog.records import bytes_of, wrap
+from logdb.log.scalog.records import wrap
 from logdb.log.scalog.sessions import Run
 from logdb.log.scalog.shard import Shard
 

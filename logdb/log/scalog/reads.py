@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from logdb.cores.context import Desk, Questions
 from logdb.errors import Corruption
+from logdb.log import requests as calls
 from logdb.log.contract import LogRecord, NotOfThisShard, Trimmed
 from logdb.log.cores import Address
-from logdb.log.scalog import calls
 from logdb.log.scalog.council import Council
-from logdb.log.scalog.desk import Desk, Questions
 from logdb.log.scalog.directory import Directory
 from logdb.log.scalog.messages import AskTime, Found, Not, NotFound, Read, TailIs, TimeIs
 from logdb.log.scalog.records import transfer_ns, unwrap

@@ -21,9 +21,6 @@ BYTES_A_SECOND: Final = 8 << 20
 PROMPT_BYTES: Final = 1 << 20
 """What is no larger is answered within the usual time."""
 
-RECORD_BYTES: Final = 32
-"""What a record counts for beside its payload where bytes are bounded."""
-
 
 def transfer_ns(size: int) -> int:
     """How much longer than usual an answer about so many bytes may take. Sending them again earlier makes it worse."""
@@ -45,11 +42,6 @@ def unwrap_all(records: Iterable[LogRecord]) -> list[LogRecord]:
     """The records with the application's part of their payloads."""
     make = LogRecord._make
     return [make((gsn, time, tag, payload[HEADER_BYTES:])) for gsn, time, tag, payload in records]
-
-
-def bytes_of(records: Sequence[Record]) -> int:
-    """What records count for where bytes are bounded."""
-    return sum(map(len, [payload for _, payload in records])) + RECORD_BYTES * len(records)
 
 
 def runs_of(payloads: Iterable[bytes]) -> list[tuple[int, int, int]]:

@@ -17,9 +17,10 @@ from functools import partial
 
 from logdb.log.contract import Record
 from logdb.log.cores import Address, Persist, ProtocolViolation, Send, SendStored
+from logdb.log.requests import bytes_of
 from logdb.log.scalog.copies import Copy
 from logdb.log.scalog.messages import AskSessions, Held, Replicate, SessionsAre
-from logdb.log.scalog.records import PROMPT_BYTES, bytes_of, transfer_ns
+from logdb.log.scalog.records import PROMPT_BYTES, transfer_ns
 from logdb.log.scalog.shard import Shard
 
 

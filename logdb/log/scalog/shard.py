@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING
 
 from logdb.log.cores import Effect
+from logdb.log.requests import END, ShardState
 from logdb.log.scalog.chain import Chain
+from logdb.log.scalog.config import StorageConfig
 from logdb.log.scalog.copies import Copy
-from logdb.log.scalog.messages import END, Member, ShardConfig, ShardState
-
-if TYPE_CHECKING:
-    from logdb.log.scalog.storage import StorageConfig
+from logdb.log.scalog.messages import Member, ShardConfig
 
 
 class Shard:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from logdb.log.cores import Address, ProtocolViolation
-from logdb.log.scalog.messages import Member, Placed, Range, Segment, ShardConfig, ShardState, Update
+from logdb.log.requests import ShardState
+from logdb.log.scalog.messages import Member, Placed, Range, Segment, ShardConfig, Update
 
 MARKS = 16
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from logdb.log.cores import SECOND, Address, ProtocolViolation
+from logdb.log.requests import AddReplica, AddShard, FinalizeShard, ReplaceServer, SetCutInterval, ShardState
 from logdb.log.scalog.commands import (
     AggregatorFailed,
     Changing,
@@ -33,21 +34,15 @@ from logdb.log.scalog.commands import (
     SetPolicy,
 )
 from logdb.log.scalog.messages import (
-    AddReplica,
-    AddShard,
     AssignShard,
     Changed,
     DropAggregator,
-    FinalizeShard,
     Member,
     OpenSegment,
     Register,
     RegisterAggregator,
-    ReplaceServer,
     SealSegment,
-    SetCutInterval,
     SetParent,
-    ShardState,
     TrimLog,
     View,
 )

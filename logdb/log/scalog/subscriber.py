@@ -13,14 +13,15 @@ from collections import deque
 from collections.abc import Sequence
 from heapq import heappop, heappush
 
+from logdb.cores.context import Alarm, Desk, Questions
 from logdb.errors import Corruption
+from logdb.log import requests as calls
 from logdb.log.contract import Batch, LogRecord, Trimmed
 from logdb.log.cores import Address, ProtocolViolation
-from logdb.log.scalog import calls
+from logdb.log.requests import END
 from logdb.log.scalog.council import Council
-from logdb.log.scalog.desk import Alarm, Desk, Questions
 from logdb.log.scalog.directory import Directory
-from logdb.log.scalog.messages import END, Not, NotFound, Pull, Pulled
+from logdb.log.scalog.messages import Not, NotFound, Pull, Pulled
 from logdb.log.scalog.records import HEADER_BYTES
 
 LEAST_BYTES = 1 << 16

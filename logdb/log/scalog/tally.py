@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from logdb.log.scalog.messages import Recovered, Report, ShardConfig, ShardState, ShardTally, Suspect
+from logdb.log.requests import ShardState
+from logdb.log.scalog.messages import Recovered, Report, ShardConfig, ShardTally, Suspect
 
 
 class LocalCuts:

@@ -4,7 +4,6 @@
 """
 
 from logdb.log.segments.disk import Disk
-from logdb.log.segments.format import LogRecord
 from logdb.log.segments.store import SegmentStore
 
-__all__ = ["Disk", "LogRecord", "SegmentStore"]
+__all__ = ["Disk", "SegmentStore"]

@@ -10,9 +10,11 @@ from __future__ import annotations
 import mmap
 from collections.abc import Iterator
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final
 
 from google_crc32c import extend, value
+
+from logdb.log.contract import LogRecord
 
 FORMAT_VERSION: Final = 1
 
@@ -39,15 +41,6 @@ LOW_HALF: Final = 0xFFFFFFFF
 MAX_PAYLOAD_BYTES: Final = 1 << 30
 
 MAX_OFFSET: Final = (1 << 32) - 1
-
-
-class LogRecord(NamedTuple):
-    """One record as the log returns it: `lsn` its sequence number, `time` ns since the epoch, `tag` its kind."""
-
-    lsn: int
-    time: int
-    tag: int
-    payload: bytes
 
 
 Readable = bytes | mmap.mmap

@@ -14,6 +14,7 @@ from pathlib import Path
 from google_crc32c import extend, value
 
 from logdb.errors import Corruption, UnsupportedFormat
+from logdb.log.contract import LogRecord
 from logdb.log.segments.disk import DISK_FULL, Disk
 from logdb.log.segments.format import (
     BODY_AT,
@@ -29,7 +30,6 @@ from logdb.log.segments.format import (
     STORE_HEADER,
     STORE_HEADER_BYTES,
     STORE_MAGIC,
-    LogRecord,
     index_header,
     is_sealed,
     read_frame,

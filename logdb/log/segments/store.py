@@ -25,13 +25,13 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from logdb.errors import Corruption, LogDBError, Unavailable
+from logdb.errors import Corruption, Unavailable
+from logdb.log.contract import LogFailed, LogRecord, Trimmed
 from logdb.log.segments.disk import DISK_FULL, Disk, described
 from logdb.log.segments.format import (
     FRAME_BYTES,
     MAX_OFFSET,
     STORE_HEADER_BYTES,
-    LogRecord,
     claims_durable,
     frame_head,
     holds_frame,
@@ -47,19 +47,6 @@ SEGMENT_BYTES = 64 << 20
 REFUSED = (*DISK_FULL, errno.EMFILE, errno.ENFILE)
 """What keeps a segment from being extended now, and may not a moment later; anything else is a failing disk."""
 _READ_BYTES = 1 << 20
-
-
-class LogFailed(Exception):
-    """A write or fdatasync failed: nothing more can be made durable until the log is opened again."""
-
-
-class Trimmed(LogDBError):
-    """The record was trimmed. `oldest` is the oldest GSN that can be read."""
-
-    def __init__(self, gsn: int, oldest: int) -> None:
-        self.gsn, self.oldest = gsn, oldest
-        super().__init__(f"record {gsn} was trimmed; the oldest one left is {oldest}")
-
 
 Run = tuple[Segment, int, list[bytes], bool]
 """Frames that follow each other in a segment, the offset where the first goes, and whether no other frames follow."""

@@ -29,7 +29,7 @@ from logdb.forking import own
 from logdb.hosts import Progress
 from logdb.log.contract import LogFailed
 from logdb.log.cores import Address, Journal
-from logdb.log.scalog.client import ClientConfig
+from logdb.log.requests import ClientConfig
 from logdb.log.scalog.records import HEADER_BYTES
 from logdb.net.database.feed import ClusterFeed
 from logdb.net.discovery import client_hello, mapping_servers

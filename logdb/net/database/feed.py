@@ -16,8 +16,8 @@ from typing import Any, Protocol
 from logdb.cluster import calls
 from logdb.embedded.feed import Change
 from logdb.errors import Corruption, DatabaseClosed, Unavailable, VersionTrimmed
+from logdb.log import requests as log
 from logdb.log.contract import Batch, LogFailed, LogRecord, Trimmed
-from logdb.log.scalog import calls as log
 from logdb.net.hosted_client import given
 from logdb.store.records import COMMIT, Place, Value, decode_commit
 

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 
 from logdb.errors import Unavailable
-from logdb.log.scalog import calls
+from logdb.log import requests as calls
 from logdb.log.scalog import messages as m
 from logdb.net.log_client import Connection, RemoteLog
 from logdb.net.loops import in_shared_loop
@@ -126,7 +126,7 @@ class Operator:
         there are not enough. Raises Unavailable, ValueError."""
         with self._log() as log:
             if servers:
-                return log.reconfigure(m.AddShard(tuple(self._chosen(log, servers))))
+                return log.reconfigure(calls.AddShard(tuple(self._chosen(log, servers))))
             before = _view(log).next_shard
             if self._layout is None:
                 return log.add_shard()
@@ -134,7 +134,7 @@ class Operator:
             spares = self._spares_started(log, size, lambda view: view.next_shard > before)
             try:
                 if len(spares) == size:
-                    return log.reconfigure(m.AddShard(tuple(spares)))
+                    return log.reconfigure(calls.AddShard(tuple(spares)))
             except Unavailable:
                 if _view(log).next_shard == before:
                     raise
@@ -149,9 +149,9 @@ class Operator:
         """One more server, a new one if need be, for a finalized shard. Returns its number. Raises Unavailable."""
         with self._log() as log:
             config = next((one for one in _view(log).shards if one.shard == shard), None)
-            wanted = self._layout is not None and config is not None and config.state is m.ShardState.FINALIZED
+            wanted = self._layout is not None and config is not None and config.state is calls.ShardState.FINALIZED
             by = self._spares_started(log, 1)[0] if wanted else 0  # else it is refused, and says why
-            return log.reconfigure(m.AddReplica(shard, by))
+            return log.reconfigure(calls.AddReplica(shard, by))
 
     def set_cut_interval(self, seconds: float) -> None:
         """The least time between two cuts. Raises Unavailable."""
@@ -164,7 +164,7 @@ class Operator:
         with self._log() as log:
             shard, server = self._member(_view(log), which)
             by = 0 if self._layout is None else self._spares_started(log, 1)[0]
-            return server, log.reconfigure(m.ReplaceServer(server, by)), shard
+            return server, log.reconfigure(calls.ReplaceServer(server, by)), shard
 
     def _member(self, view: m.View, which: str) -> tuple[int, int]:
         """(shard, server); the newest one that is at that address."""

@@ -7,7 +7,7 @@ from typing import Final
 
 from logdb.cluster import calls as database
 from logdb.cluster import messages as mapping
-from logdb.log.scalog import calls as log
+from logdb.log import requests as log
 from logdb.log.scalog import messages as m
 from logdb.net.security.access import Right
 

@@ -9,19 +9,9 @@ from typing import Any, TypeVar
 
 from logdb.log.contract import LogRecord, Record
 from logdb.log.cores import SECOND, Answer, Call, Effect, Lost, Received, Send, SetTimer, Timer
-from logdb.log.scalog.client import ClientConfig, LogClient
-from logdb.log.scalog.messages import (
-    Append,
-    Appended,
-    AskView,
-    Member,
-    Pulled,
-    Segment,
-    ShardConfig,
-    ShardState,
-    View,
-    ViewIs,
-)
+from logdb.log.requests import ClientConfig, ShardState
+from logdb.log.scalog.client import LogClient
+from logdb.log.scalog.messages import Append, Appended, AskView, Member, Pulled, Segment, ShardConfig, View, ViewIs
 from logdb.log.scalog.records import wrap
 
 Message = TypeVar("Message")

@@ -25,9 +25,9 @@ from logdb.log.cores import (
     Stop,
     Timer,
 )
+from logdb.log.requests import AddShard
 from logdb.log.scalog.aggregator import Aggregator, AggregatorConfig
 from logdb.log.scalog.messages import (
-    AddShard,
     Change,
     Changed,
     Placed,

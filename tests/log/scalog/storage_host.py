@@ -25,18 +25,10 @@ from logdb.log.cores import (
     Timer,
     Trim,
 )
-from logdb.log.scalog.messages import (
-    Append,
-    Member,
-    Placed,
-    Range,
-    Segment,
-    ShardConfig,
-    ShardState,
-    Update,
-    You,
-)
-from logdb.log.scalog.storage import StorageConfig, StorageServer
+from logdb.log.requests import ShardState
+from logdb.log.scalog.config import StorageConfig
+from logdb.log.scalog.messages import Append, Member, Placed, Range, Segment, ShardConfig, Update, You
+from logdb.log.scalog.storage import StorageServer
 
 ORDERING = ("order-1", "order-2")
 SHARD = 1

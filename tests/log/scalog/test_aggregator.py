@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from logdb.log.cores import SECOND, Received, Send
+from logdb.log.requests import ShardState
 from logdb.log.scalog.aggregator import Aggregator
 from logdb.log.scalog.messages import (
     AskReport,
     Report,
     SealSegment,
     SetParent,
-    ShardState,
     Suspect,
     SuspectAggregator,
     Tally,

@@ -7,9 +7,10 @@ import pickle
 import pytest
 
 from logdb.errors import Unavailable
+from logdb.log import requests as calls
 from logdb.log.contract import AppendId, AppendUnknown, LogFailed, NotOfThisShard
 from logdb.log.cores import MILLISECOND, SECOND, ProtocolViolation
-from logdb.log.scalog import calls
+from logdb.log.policies import ByRecord, Fixed, Nearest
 from logdb.log.scalog.messages import (
     Append,
     AskFate,
@@ -23,7 +24,6 @@ from logdb.log.scalog.messages import (
     ViewIs,
     Why,
 )
-from logdb.log.scalog.policies import ByRecord, Fixed, Nearest
 from tests.log.scalog.client_stage import FINALIZED, FINALIZING, Stage, records, shard, view
 
 

@@ -3,21 +3,11 @@
 from __future__ import annotations
 
 from logdb.errors import Unavailable
+from logdb.log import requests as calls
 from logdb.log.contract import LogFailed
 from logdb.log.cores import SECOND
-from logdb.log.scalog import calls
-from logdb.log.scalog.messages import (
-    AddShard,
-    Append,
-    AskTail,
-    AskView,
-    Change,
-    Changed,
-    NotLeader,
-    TailIs,
-    TrimLog,
-    ViewIs,
-)
+from logdb.log.requests import AddShard
+from logdb.log.scalog.messages import Append, AskTail, AskView, Change, Changed, NotLeader, TailIs, TrimLog, ViewIs
 from tests.log.scalog.client_stage import CONFIG, FINALIZED, Stage, records, shard, view
 
 SHOWN = view(1, shard(1))

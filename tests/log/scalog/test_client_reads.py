@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from logdb.errors import Corruption
+from logdb.log import requests as calls
 from logdb.log.contract import LogRecord, NotOfThisShard, Trimmed
 from logdb.log.cores import SECOND
-from logdb.log.scalog import calls
-from logdb.log.scalog.messages import END, AskTail, AskTime, Found, Not, NotFound, Read, TailIs, TimeIs
+from logdb.log.requests import END
+from logdb.log.scalog.messages import AskTail, AskTime, Found, Not, NotFound, Read, TailIs, TimeIs
 from logdb.log.scalog.records import wrap
 from tests.log.scalog.client_stage import FINALIZED, Stage, shard, view
 

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from logdb.errors import Corruption
+from logdb.log import requests as calls
 from logdb.log.contract import Trimmed
 from logdb.log.cores import SECOND, ProtocolViolation
-from logdb.log.scalog import calls
-from logdb.log.scalog.messages import END, AskView, Not, NotFound, Pull
+from logdb.log.requests import END
+from logdb.log.scalog.messages import AskView, Not, NotFound, Pull
 from tests.log.scalog.client_stage import FINALIZED, Stage, shard, stretch, view
 
 

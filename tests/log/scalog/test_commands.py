@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logdb.log.cores import ProtocolViolation
+from logdb.log.requests import AddReplica, AddShard, FinalizeShard, ReplaceServer
 from logdb.log.scalog.commands import (
     AggregatorFailed,
     Changing,
@@ -24,15 +25,11 @@ from logdb.log.scalog.commands import (
     encode,
 )
 from logdb.log.scalog.messages import (
-    AddReplica,
-    AddShard,
     AssignShard,
     DropAggregator,
-    FinalizeShard,
     OpenSegment,
     Register,
     RegisterAggregator,
-    ReplaceServer,
     SealSegment,
     SetParent,
     TrimLog,

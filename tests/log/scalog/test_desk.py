@@ -7,8 +7,8 @@ import weakref
 from functools import partial
 from random import Random
 
+from logdb.cores.context import FEW_ALARMS, Alarm, Desk
 from logdb.log.cores import SECOND
-from logdb.log.scalog.desk import FEW_ALARMS, Alarm, Desk
 from tests.log.scalog.client_stage import CONFIG
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 
+from logdb.log import requests as calls
 from logdb.log.contract import LogFailed
 from logdb.log.cores import SECOND, Received, Send
-from logdb.log.scalog import calls
+from logdb.log.requests import END
 from logdb.log.scalog.aggregator import Aggregator, AggregatorConfig
 from logdb.log.scalog.messages import (
-    END,
     Append,
     AskFate,
     AskTail,

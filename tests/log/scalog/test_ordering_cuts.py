@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from logdb.log.cores import MILLISECOND, SECOND, Timer
+from logdb.log.requests import FinalizeShard, ShardState
 from logdb.log.scalog.messages import (
     Ask,
     CaughtUp,
-    FinalizeShard,
     Range,
     Register,
     RegisterAggregator,
     Report,
     SealSegment,
-    ShardState,
     ShardTally,
     Suspect,
     Tally,

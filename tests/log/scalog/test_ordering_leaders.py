@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import random
 
+from logdb.log.requests import AddShard, FinalizeShard
 from logdb.log.scalog.messages import (
-    AddShard,
     AskTail,
     AskView,
     Change,
     Changed,
-    FinalizeShard,
     NotLeader,
     Report,
     TailIs,
@@ -210,8 +209,8 @@ def test_the_log_has_the_policy_of_its_leader() -> None:
 
 
 def test_a_replica_restarts_where_it_was() -> None:
+    from logdb.log.contract import LogRecord
     from logdb.log.cores import Journal, Persist, Persisted, Timer
-    from logdb.log.segments.format import LogRecord
 
     config = OrderingConfig("o", ("o",), snapshot_bytes=1_000)
     core, records, now = OrderingReplica(config, {}, random.Random(1)), [], 10**9

@@ -5,20 +5,16 @@ from __future__ import annotations
 import pytest
 
 from logdb.log.cores import SECOND
+from logdb.log.requests import AddReplica, AddShard, FinalizeShard, ReplaceServer, ShardState
 from logdb.log.scalog.commands import FailurePolicy
 from logdb.log.scalog.messages import (
-    AddReplica,
-    AddShard,
     Ask,
     AskTail,
     CaughtUp,
-    FinalizeShard,
     Member,
     OpenSegment,
     Recovered,
     Register,
-    ReplaceServer,
-    ShardState,
     Suspect,
     Unreachable,
     You,

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logdb.log.cores import ProtocolViolation
+from logdb.log.requests import AddReplica, AddShard, FinalizeShard, ReplaceServer, ShardState
 from logdb.log.scalog.commands import (
     AggregatorFailed,
     Changing,
@@ -23,22 +24,17 @@ from logdb.log.scalog.commands import (
     SetPolicy,
 )
 from logdb.log.scalog.messages import (
-    AddReplica,
-    AddShard,
     AssignShard,
     Changed,
     DropAggregator,
-    FinalizeShard,
     OpenSegment,
     Placed,
     Range,
     Reconfiguration,
     Register,
     RegisterAggregator,
-    ReplaceServer,
     SealSegment,
     SetParent,
-    ShardState,
     TrimLog,
 )
 from logdb.log.scalog.shards import Shard

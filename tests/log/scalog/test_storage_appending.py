@@ -3,19 +3,8 @@
 from __future__ import annotations
 
 from logdb.log.cores import SECOND
-from logdb.log.scalog.messages import (
-    Appended,
-    AskFate,
-    Fate,
-    Member,
-    Pull,
-    Pulled,
-    Refused,
-    Segment,
-    ShardState,
-    Why,
-    You,
-)
+from logdb.log.requests import ShardState
+from logdb.log.scalog.messages import Appended, AskFate, Fate, Member, Pull, Pulled, Refused, Segment, Why, You
 from logdb.log.scalog.records import unwrap
 from tests.log.scalog.storage_host import ORDERING, Cluster, Host, append, sealed
 

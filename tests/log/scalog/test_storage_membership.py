@@ -7,6 +7,7 @@ from unittest import mock
 import pytest
 
 from logdb.log.cores import SECOND, ProtocolViolation
+from logdb.log.requests import ShardState
 from logdb.log.scalog.messages import (
     Append,
     Ask,
@@ -28,7 +29,6 @@ from logdb.log.scalog.messages import (
     Report,
     Segment,
     SessionsAre,
-    ShardState,
     SuspectAggregator,
     Update,
     Updates,

@@ -6,19 +6,9 @@ import pytest
 
 from logdb.log.contract import LogRecord
 from logdb.log.cores import Lost, Received, SendStored, SendStretches, Unreadable
+from logdb.log.requests import END, ShardState
 from logdb.log.scalog import reading
-from logdb.log.scalog.messages import (
-    END,
-    AskTime,
-    Found,
-    Not,
-    NotFound,
-    Pull,
-    Pulled,
-    Read,
-    ShardState,
-    TimeIs,
-)
+from logdb.log.scalog.messages import AskTime, Found, Not, NotFound, Pull, Pulled, Read, TimeIs
 from logdb.log.scalog.records import unwrap, unwrap_all
 from tests.log.scalog.storage_host import ORDERING, SHARD, Cluster, append, sealed
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from logdb.log.cores import SECOND, ProtocolViolation, SendStored, Unreadable
+from logdb.log.requests import ShardState
 from logdb.log.scalog.copies import Sizes
-from logdb.log.scalog.messages import Held, Member, Replicate, Report, Segment, ShardState, You
+from logdb.log.scalog.messages import Held, Member, Replicate, Report, Segment, You
 from logdb.log.scalog.records import wrap
 from tests.log.scalog.storage_host import ORDERING, SHARD, Cluster, Host, append
 

@@ -5,16 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logdb.log.scalog.messages import (
-    Member,
-    Recovered,
-    Report,
-    Segment,
-    ShardConfig,
-    ShardState,
-    ShardTally,
-    Suspect,
-)
+from logdb.log.requests import ShardState
+from logdb.log.scalog.messages import Member, Recovered, Report, Segment, ShardConfig, ShardTally, Suspect
 from logdb.log.scalog.tally import LeafWatch, LocalCuts, Tallies
 
 SUSPECT, STRAGGLE = 100, 500

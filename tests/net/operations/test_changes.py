@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from logdb.errors import AccessDenied, Unavailable
-from logdb.log.scalog.calls import Reconfigure
-from logdb.log.scalog.messages import Member, ReplaceServer, ShardConfig, ShardState, View
+from logdb.log.requests import Reconfigure, ReplaceServer, ShardState
+from logdb.log.scalog.messages import Member, ShardConfig, View
 from logdb.net.operations import changes
 from logdb.net.operations.changes import Operator
 from logdb.net.operations.layout import Layout, Shape

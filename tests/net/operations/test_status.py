@@ -8,7 +8,8 @@ from logdb_cli import clusters
 
 from logdb.cluster.messages import Answered, Answers
 from logdb.log.cores import SECOND
-from logdb.log.scalog.messages import Member, ShardConfig, ShardState, TailIs, View
+from logdb.log.requests import ShardState
+from logdb.log.scalog.messages import Member, ShardConfig, TailIs, View
 from logdb.net.operations.asking import Heard
 from logdb.net.operations.status import Known, Status, made_of
 from logdb.net.parcels import VERSION, Hello, Role

@@ -21,7 +21,7 @@ import logdb
 import logdb.log
 from logdb.errors import AccessDenied, Unavailable
 from logdb.log.contract import LogFailed
-from logdb.log.scalog.calls import Reconfigure
+from logdb.log.requests import Reconfigure
 from logdb.net import hosted_client, peers
 from logdb.net.loops import in_shared_loop
 from logdb.net.metrics import MetricsPort

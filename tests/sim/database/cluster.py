@@ -14,9 +14,9 @@ from logdb.cluster.mapping_server import MappingConfig, MappingServer
 from logdb.cluster.messages import Hold, MapRows
 from logdb.cluster.placement import ByHash, ByPrefix, Placement
 from logdb.cluster.replica import Replica
+from logdb.log import requests as log
 from logdb.log.contract import Batch, LogRecord
 from logdb.log.cores import Address, Call, Effect, Event
-from logdb.log.scalog import calls as log
 from logdb.store.limits import INLINE_VALUE_BYTES
 from logdb.store.records import BEGINNING, COMMIT, ENDING, PART, Place, decode_commit, digest
 from tests.sim.cluster import Cluster, Shape

@@ -22,8 +22,8 @@ from logdb.cluster.replica import Replica
 from logdb.cluster.summarizer import Summarizer
 from logdb.cluster.upkeep import Holds
 from logdb.errors import Unavailable
+from logdb.log import requests as log
 from logdb.log.contract import Batch
-from logdb.log.scalog import calls as log
 from logdb.net.checkpoints import Checkpoints
 from logdb.net.first_reads import FirstReader
 from logdb.net.multi_scans import RangePages

@@ -14,9 +14,9 @@ from logdb.cluster.placement import Placement
 from logdb.cluster.replica import Replica
 from logdb.cluster.summaries import TOLD, ShardHistory
 from logdb.errors import OutcomeUnknown, Unavailable
+from logdb.log import requests as log
 from logdb.log.contract import Batch, LogRecord
 from logdb.log.cores import MILLISECOND
-from logdb.log.scalog import calls as log
 from logdb.store.records import COMMIT, DECISION, VALUE, Place, TxnId, decode_commit, decode_decision
 from logdb.txn.coordinator import Outcome as Ended
 from logdb.txn.coordinator import Status

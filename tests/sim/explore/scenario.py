@@ -8,17 +8,11 @@ from random import Random
 from typing import Any
 
 from logdb.log.cores import Address, Journal
-from logdb.log.scalog.messages import (
-    AddShard,
-    Append,
-    Appended,
-    Change,
-    FinalizeShard,
-    ShardState,
-    View,
-)
+from logdb.log.requests import AddShard, FinalizeShard, ShardState
+from logdb.log.scalog.config import StorageConfig
+from logdb.log.scalog.messages import Append, Appended, Change, View
 from logdb.log.scalog.ordering import OrderingConfig, OrderingReplica
-from logdb.log.scalog.storage import StorageConfig, StorageServer
+from logdb.log.scalog.storage import StorageServer
 from tests.sim.explore.machine import Explored, Message, Node, State, Wrong
 
 REPLICAS = tuple(f"ordering-{number}" for number in (1, 2, 3))

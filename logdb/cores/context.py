@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from logdb.log.contract import LogFailed
 from logdb.log.cores import Address, Answer, Effect, Send, SetTimer
-
-if TYPE_CHECKING:
-    from logdb.log.scalog.client import ClientConfig
+from logdb.log.requests import ClientConfig
 
 AGENDA = "agenda"
 """The one timer of a client."""
