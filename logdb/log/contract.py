@@ -74,6 +74,12 @@ class Trimmed(LogDBError):
         super().__init__(f"record {gsn} was trimmed; the oldest one left is {oldest}")
 
 
+def check_after(after: int | None, newest: int) -> None:
+    """For an engine that knows its newest record: whether records can be ordered after `after`. Raises ValueError."""
+    if after is not None and after > newest:
+        raise ValueError(f"there is no record {after} yet; the newest is {newest}")
+
+
 class NotOfThisShard(LogDBError):
     """The shard does not exist, or the record with that GSN lives on another one."""
 

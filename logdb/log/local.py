@@ -23,6 +23,7 @@ from logdb.log.contract import (
     Subscription,
     Trimmed,
     View,
+    check_after,
     never,
 )
 from logdb.log.following import Following, read_waiting
@@ -76,15 +77,18 @@ class LocalLog:
 
     # ---- appending
 
-    def append(self, records: Sequence[Record]) -> range:
+    def append(self, records: Sequence[Record], after: int | None = None) -> range:
+        check_after(after, self.end() - 1)
         first = self.order(records)
         self.wait_durable(first + len(records) - 1)
         return range(first, first + len(records))
 
-    def append_to_shard(self, records: Sequence[Record], shard: int) -> tuple[range, int]:
+    def append_to_shard(
+        self, records: Sequence[Record], shard: int, after: int | None = None
+    ) -> tuple[range, int]:
         if shard != 0:
             raise NotOfThisShard(0, shard)
-        return self.append(records), 0
+        return self.append(records, after), 0
 
     def order(self, records: Sequence[Record]) -> int:
         with self._lock:

@@ -16,6 +16,7 @@ from logdb.log.contract import (
     Subscription,
     Trimmed,
     View,
+    check_after,
     never,
 )
 from logdb.log.following import Following, read_waiting
@@ -78,14 +79,17 @@ class MemoryLog:
         _, _, tag, payload = self.read_record(gsn, 0)
         return tag, len(payload), (payload[at : at + part_bytes] for at in range(0, len(payload), part_bytes))
 
-    def append(self, records: Sequence[Record]) -> range:
+    def append(self, records: Sequence[Record], after: int | None = None) -> range:
+        check_after(after, self.end() - 1)
         first = self.order(records)
         return range(first, first + len(records))
 
-    def append_to_shard(self, records: Sequence[Record], shard: int) -> tuple[range, int]:
+    def append_to_shard(
+        self, records: Sequence[Record], shard: int, after: int | None = None
+    ) -> tuple[range, int]:
         if shard != 0:
             raise NotOfThisShard(0, shard)
-        return self.append(records), 0
+        return self.append(records, after), 0
 
     def wait_durable(self, gsn: int) -> None:
         assert gsn <= self.durable

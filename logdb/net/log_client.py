@@ -140,15 +140,17 @@ class AsyncRemoteLog:
         self._connection.put(request, timeout, waiter)
         return await waiter
 
-    async def append(self, records: Sequence[Record]) -> Sequence[int]:
-        """The GSNs of the records, once they are durable and ordered. Raises Unavailable, AppendUnknown,
-        TooLargeToSend."""
-        gsns: list[int] = (await self.call(calls.Append(_check(records)), self._timeout)).gsns
+    async def append(self, records: Sequence[Record], after: int | None = None) -> Sequence[int]:
+        """The GSNs of the records, once they are durable and ordered; `after`: as of `Log.append`. Raises Unavailable,
+        AppendUnknown, TooLargeToSend."""
+        gsns: list[int] = (await self.call(calls.Append(_check(records), after=after), self._timeout)).gsns
         return gsns
 
-    async def append_to_shard(self, records: Sequence[Record], shard: int) -> tuple[Sequence[int], int]:
+    async def append_to_shard(
+        self, records: Sequence[Record], shard: int, after: int | None = None
+    ) -> tuple[Sequence[int], int]:
         """The same on this shard. Raises NotOfThisShard as well."""
-        return (await self.call(calls.Append(_check(records), shard), self._timeout)).gsns, shard
+        return (await self.call(calls.Append(_check(records), shard, after=after), self._timeout)).gsns, shard
 
     async def outcome(self, append_id: AppendId, timeout: float | None = None) -> Sequence[int | None]:
         """What became of an append that was `AppendUnknown`: of each record its GSN, None: never in the log."""
@@ -314,15 +316,17 @@ class RemoteLog:
         self._connection.put_from_thread(request, timeout, waiter)
         return given(waiter.result())
 
-    def append(self, records: Sequence[Record]) -> Sequence[int]:
-        """The GSNs of the records, once they are durable and ordered. Raises Unavailable, AppendUnknown,
-        TooLargeToSend."""
-        gsns: list[int] = self.call(calls.Append(_check(records)), self._timeout).gsns
+    def append(self, records: Sequence[Record], after: int | None = None) -> Sequence[int]:
+        """The GSNs of the records, once they are durable and ordered; `after`: as of `Log.append`. Raises Unavailable,
+        AppendUnknown, TooLargeToSend."""
+        gsns: list[int] = self.call(calls.Append(_check(records), after=after), self._timeout).gsns
         return gsns
 
-    def append_to_shard(self, records: Sequence[Record], shard: int) -> tuple[Sequence[int], int]:
+    def append_to_shard(
+        self, records: Sequence[Record], shard: int, after: int | None = None
+    ) -> tuple[Sequence[int], int]:
         """The same on this shard. Raises NotOfThisShard as well."""
-        return self.call(calls.Append(_check(records), shard), self._timeout).gsns, shard
+        return self.call(calls.Append(_check(records), shard, after=after), self._timeout).gsns, shard
 
     def outcome(self, append_id: AppendId, timeout: float | None = None) -> Sequence[int | None]:
         """What became of an append that was `AppendUnknown`: of each record its GSN, None: never in the log."""

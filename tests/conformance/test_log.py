@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from logdb.log.contract import Log, LogFailed, NotOfThisShard, Subscription, Trimmed
-from tests.conformance.logs import ENGINES, JOIN_S, Clock, a_shard, follow, numbered, read
+from tests.conformance.logs import ENGINES, JOIN_S, ORDERED, Clock, a_shard, follow, numbered, read
 
 
 @pytest.fixture(params=ENGINES)
@@ -207,6 +207,45 @@ def test_a_trim_that_overtakes_a_subscription(log: Log) -> None:
     with pytest.raises(Trimmed):
         log.subscribe(gsns[3])
     assert [record.lsn for record in follow(log, gsns[4], 8)] == [*gsns[4:], *more]
+
+
+def test_an_append_after_a_record_is_ordered_after_it(log: Log) -> None:
+    (last,) = log.append(numbered(1))
+    for _ in range(10):
+        gsns = log.append(numbered(3), after=last)
+        assert min(gsns) > last
+        last = max(gsns)
+    (placed,), shard = log.append_to_shard(numbered(1), a_shard(log), after=last)
+    assert placed > last
+    assert shard == a_shard(log)
+    assert log.append(numbered(1), after=0)
+
+
+def test_an_append_after_a_record_that_another_reader_has_seen(log: Log) -> None:
+    """The append of that record may not have returned yet."""
+    subscription = log.subscribe(1)
+    threads = [threading.Thread(target=lambda: log.append(numbered(2)), daemon=True) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    seen = 0
+    while seen < 8:
+        batch = next(subscription)
+        if batch.records:
+            assert min(log.append(numbered(1, tag=2), after=batch.records[-1].lsn)) > batch.records[-1].lsn
+        seen += sum(record.tag == 1 for record in batch.records)
+    for thread in threads:
+        thread.join(JOIN_S)
+    subscription.close()
+
+
+@pytest.mark.parametrize("engine", ORDERED)
+def test_an_append_after_no_record(engine: str, tmp_path: Path) -> None:
+    log = ORDERED[engine](tmp_path / "log", Clock())
+    log.append(numbered(2))
+    with pytest.raises(ValueError, match="there is no record 3 yet; the newest is 2"):
+        log.append(numbered(1), after=3)
+    assert log.tail() == 2
+    log.close()
 
 
 def test_closing_a_subscription_ends_who_waits(log: Log) -> None:

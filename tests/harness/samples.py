@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from logdb.cluster import messages as mapping
 from logdb.log.contract import LogRecord, Record
 from logdb.log.paxos import messages as paxos
+from logdb.log.requests import END
 from logdb.log.scalog import messages as scalog
 from logdb.log.scalog.records import HEADER_BYTES
 from logdb.net.limits import MAX_PULL_BYTES
@@ -110,7 +111,7 @@ class _Sampler:
 
 # ---- random ones
 
-positions = st.integers(0, scalog.END) | st.integers(0, 100)
+positions = st.integers(0, END) | st.integers(0, 100)
 ids = st.integers(0, (1 << 64) - 1)
 tags = st.integers(1, 255)
 
@@ -118,7 +119,7 @@ tags = st.integers(1, 255)
 def messages(kind: Any) -> st.SearchStrategy[Any]:
     """Any message of a kind."""
     if kind is scalog.SessionsAre:
-        run = st.tuples(ids, positions, positions, positions, st.integers(-1, scalog.END - 1))
+        run = st.tuples(ids, positions, positions, positions, st.integers(-1, END - 1))
         marks = st.lists(st.tuples(ids, positions), max_size=4).map(tuple)
         return st.builds(kind, positions, positions, positions, marks, st.lists(run, max_size=4).map(tuple))
     if kind is scalog.Pull:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from logdb.log.contract import LogRecord
 from logdb.log.paxos import messages as paxos
+from logdb.log.requests import ShardState
 from logdb.log.scalog import messages as scalog
 from logdb.net.codec import KINDS
 from logdb.net.limits import MAX_PULL_BYTES, WireError
@@ -84,7 +85,7 @@ def test_lists_are_as_good_as_tuples() -> None:
 )
 def test_not_sealed_is_not_sealed_at_0(absent: scalog.Segment, zero: scalog.Segment) -> None:
     def config(segment: scalog.Segment) -> scalog.You:
-        shard = scalog.ShardConfig(1, 0, scalog.ShardState.LIVE, 1, (), (segment,), "")
+        shard = scalog.ShardConfig(1, 0, ShardState.LIVE, 1, (), (segment,), "")
         return scalog.You(1, 1, False, scalog.Update(1, 0, shard, (), 0, 0, 0))
 
     assert sent(config(absent)) == config(absent)
@@ -102,7 +103,7 @@ def test_no_update_and_no_config_are_none() -> None:
     assert update.config is None
 
 
-@pytest.mark.parametrize("kind", [scalog.Why, scalog.Not, scalog.ShardState])
+@pytest.mark.parametrize("kind", [scalog.Why, scalog.Not, ShardState])
 def test_every_member_of_an_enum_arrives(kind: Any) -> None:
     for member in kind:
         if kind is scalog.Why:

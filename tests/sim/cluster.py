@@ -241,7 +241,7 @@ class Cluster:
             for process in self.aggregators[1:]:
                 self.operator.do(messages.SetParent(process.address, self.aggregators[0].address), limit)
         for _ in range(shape.shards):
-            self.operator.do(messages.AddShard(()), limit)
+            self.operator.do(calls.AddShard(()), limit)
 
     def view(self, limit: int) -> messages.View:
         """The newest configuration, as the operator is told."""

@@ -90,12 +90,14 @@ class SimulatedLog:
 
     # ---- the contract
 
-    def append(self, records: Sequence[Record]) -> Sequence[int]:
-        gsns: list[int] = self.call(calls.Append(records)).gsns
+    def append(self, records: Sequence[Record], after: int | None = None) -> Sequence[int]:
+        gsns: list[int] = self.call(calls.Append(records, after=after)).gsns
         return gsns
 
-    def append_to_shard(self, records: Sequence[Record], shard: int) -> tuple[Sequence[int], int]:
-        return self.call(calls.Append(records, shard)).gsns, shard
+    def append_to_shard(
+        self, records: Sequence[Record], shard: int, after: int | None = None
+    ) -> tuple[Sequence[int], int]:
+        return self.call(calls.Append(records, shard, after=after)).gsns, shard
 
     def outcome(self, append_id: AppendId, timeout: float | None = None) -> Sequence[int | None]:
         found: list[int | None] = self.call(calls.Outcome(append_id), timeout)
@@ -142,22 +144,22 @@ class SimulatedLog:
     # ---- changes
 
     def add_shard(self) -> int:
-        shard: int = self.call(calls.Reconfigure(messages.AddShard(())))
+        shard: int = self.call(calls.Reconfigure(calls.AddShard(())))
         return shard
 
     def finalize_shard(self, shard: int, grace: int = 0) -> None:
-        self.call(calls.Reconfigure(messages.FinalizeShard(shard, grace)))
+        self.call(calls.Reconfigure(calls.FinalizeShard(shard, grace)))
 
     def replace_server(self, server: int) -> int:
-        new: int = self.call(calls.Reconfigure(messages.ReplaceServer(server, 0)))
+        new: int = self.call(calls.Reconfigure(calls.ReplaceServer(server, 0)))
         return new
 
     def add_replica(self, shard: int) -> int:
-        new: int = self.call(calls.Reconfigure(messages.AddReplica(shard, 0)))
+        new: int = self.call(calls.Reconfigure(calls.AddReplica(shard, 0)))
         return new
 
     def set_cut_interval(self, seconds: float) -> None:
-        self.call(calls.Reconfigure(messages.SetCutInterval(round(seconds * SECOND))))
+        self.call(calls.Reconfigure(calls.SetCutInterval(round(seconds * SECOND))))
 
     def members(self, shard: int) -> tuple[int, ...]:
         config = self._shards().get(shard)

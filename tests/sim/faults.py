@@ -339,7 +339,7 @@ class Faults:
             return False
         one, other = self.draw.sample(shard.members, 2)
         self.losses_left -= 1
-        self._have("lose disk beside a replacement", messages.ReplaceServer(one.server, 0))
+        self._have("lose disk beside a replacement", calls.ReplaceServer(one.server, 0))
         self._lose_soon(other.server, 40)
         return True
 
@@ -412,19 +412,19 @@ class Faults:
         return found
 
     def add_shard(self, view: messages.View) -> Any:
-        return messages.AddShard(())
+        return calls.AddShard(())
 
     def finalize_with_grace(self, view: messages.View) -> Any:
         shard = self._shard(view, ShardState.LIVE)
-        return shard and messages.FinalizeShard(shard.shard, self.draw.randint(1, 20))
+        return shard and calls.FinalizeShard(shard.shard, self.draw.randint(1, 20))
 
     def finalize_now(self, view: messages.View) -> Any:
         shard = self._shard(view, ShardState.LIVE, ShardState.FINALIZING)
-        return shard and messages.FinalizeShard(shard.shard, 0)
+        return shard and calls.FinalizeShard(shard.shard, 0)
 
     def replace_server(self, view: messages.View) -> Any:
         shard = self._shard(view, ShardState.LIVE)
-        return shard and messages.ReplaceServer(self.draw.choice(shard.members).server, 0)
+        return shard and calls.ReplaceServer(self.draw.choice(shard.members).server, 0)
 
     def replace_all_servers(self, view: messages.View) -> Any:
         """All of one shard, and never mind that each must be copied from the others before these can go."""
@@ -433,15 +433,15 @@ class Faults:
             (shard,) = [one for one in view.shards if any(member.server == first.server for member in one.members)]
             for member in shard.members:
                 if member.server != first.server:
-                    self._have("replace all servers", messages.ReplaceServer(member.server, 0))
+                    self._have("replace all servers", calls.ReplaceServer(member.server, 0))
         return first
 
     def add_replica(self, view: messages.View) -> Any:
         shard = self._shard(view, ShardState.FINALIZED)
-        return shard and messages.AddReplica(shard.shard, 0)
+        return shard and calls.AddReplica(shard.shard, 0)
 
     def set_cut_interval(self, view: messages.View) -> Any:
-        return messages.SetCutInterval(self.draw.choice((0, 0, self.cluster.shape.heartbeat_ns // 5)))
+        return calls.SetCutInterval(self.draw.choice((0, 0, self.cluster.shape.heartbeat_ns // 5)))
 
     def seal_segment(self, view: messages.View) -> Any:
         shard = self._shard(view, ShardState.LIVE)

@@ -9,6 +9,7 @@ from typing import Any
 
 from logdb.log import requests as calls
 from logdb.log.cores import MILLISECOND
+from logdb.log.requests import ShardState
 from logdb.log.scalog import messages
 from logdb.log.scalog.commands import FailurePolicy
 from tests.sim.checks import Copy, Truth, check_all, check_answered, in_the_log, truth_of
@@ -139,7 +140,7 @@ class Simulation:
         self._see_to_successors(limit)
         prober = Prober(cluster)
         self.view = view = prober.views(limit)
-        added, asked = view.next_shard - 1, cluster.operator.asked[messages.AddShard]
+        added, asked = view.next_shard - 1, cluster.operator.asked[calls.AddShard]
         if added > asked and self.plan.shape.policy is not FailurePolicy.FINALIZE_AND_ADD:
             raise Failure("a change is carried out once", f"{added} shards were added, {asked} were asked for")
         self.copies = prober.copies(view, view.oldest, tail, limit)
@@ -198,14 +199,14 @@ class Simulation:
             cluster.add_storage().start()
         while True:
             view = cluster.view(limit)
-            live = [shard for shard in view.shards if shard.state is messages.ShardState.LIVE]
+            live = [shard for shard in view.shards if shard.state is ShardState.LIVE]
             for shard in live:
                 primaries = {segment.primary for segment in shard.segments if segment.sealed is None}
                 for server in sorted({member.server for member in shard.members} - primaries):
                     cluster.operator.do(messages.OpenSegment(server), limit)
             if live:
                 return
-            cluster.operator.do(messages.AddShard(()), limit)
+            cluster.operator.do(calls.AddShard(()), limit)
 
     def _see_to_successors(self, limit: int) -> None:
         """They catch up, and those that they replaced go. A successor that has lost its disk is replaced itself: of a
@@ -216,9 +217,9 @@ class Simulation:
             if world.now > limit - 20 * self.plan.shape.heartbeat_ns:
                 raise Failure("liveness: successors catch up", f"{joining}")
             for server in sorted(before & joining.keys()):
-                if joining[server].state is messages.ShardState.FINALIZED:
+                if joining[server].state is ShardState.FINALIZED:
                     cluster.add_storage().start()
-                    cluster.operator.do(messages.ReplaceServer(server, 0), limit)
+                    cluster.operator.do(calls.ReplaceServer(server, 0), limit)
             before = set(joining)
             world.run(world.now + 20 * self.plan.shape.heartbeat_ns)
 
