@@ -291,10 +291,11 @@ def test_every_setting_is_one_of_a_server() -> None:
     assert set.union(*fields.values()) == {*SETTINGS, "cluster", "ordering", "mapping", "security", "names"}
 
 
-def test_the_configuration_in_the_readme(tmp_path: Path) -> None:
-    readme = (Path(__file__).resolve().parent.parent.parent / "README.md").read_text()
-    shown = "\n".join([block.partition("```")[0] for block in readme.split("```toml\n")[1:]])
-    assert "[security]" in shown
+def test_the_configuration_in_the_documents(tmp_path: Path) -> None:
+    docs = Path(__file__).resolve().parents[2] / "docs"
+    pages = [(docs / page).read_text() for page in ("log.md", "security.md")]
+    shown = "\n".join([page.split("```toml\n")[1].partition("```")[0] for page in pages])
+    assert "[cluster]" in shown and "[security]" in shown
     file = ClusterFile(written(tmp_path, shown))
     assert len(file.servers) == 6
     assert file.server("storage", "s2").data == tmp_path / "data" / "s2"

@@ -1,0 +1,109 @@
+"""What the documents show runs, and what they name exists.
+
+A page is read from top to bottom: its Python blocks are one program, its console blocks one session. Each block of bash is a
+script of its own. docs/spark.md is executed by tests/spark_export/test_docs.py, the commands of CONTRIBUTING.md are parsed by
+tests/test_contributing.py.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = {str(path.relative_to(ROOT)): path for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]}
+TESTED_ELSEWHERE = {"docs/spark.md"}
+FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\((?!https?:)([^)\s]+)\)")
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return [code for name, code in FENCED.findall(page.read_text()) if name == language]
+
+
+def with_blocks(language: str) -> list[str]:
+    return [name for name, page in PAGES.items() if name not in TESTED_ELSEWHERE and blocks(page, language)]
+
+
+def program(page: Path) -> str:
+    """The Python blocks of a page, each on the lines on which it stands there."""
+    text = page.read_text()
+    lines = [""] * text.count("\n")
+    for block in FENCED.finditer(text):
+        if block[1] == "python":
+            first, code = text.count("\n", 0, block.start(2)), block[2].splitlines()
+            lines[first : first + len(code)] = code
+    return "\n".join(lines)
+
+
+def headings(page: Path) -> set[str]:
+    """The anchors of a page, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.*)$", FENCED.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.fixture
+def surroundings(tmp_path: Path) -> dict[str, str]:
+    """An environment in which `logdb` and `python3` are those of the tests."""
+    commands = tmp_path / "bin"
+    commands.mkdir()
+    for name, arguments in (("logdb", "-m logdb_cli "), ("python3", "")):
+        (commands / name).write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {arguments}"$@"\n')
+        (commands / name).chmod(0o755)
+    return os.environ | {"PATH": f"{commands}:{os.environ['PATH']}"}
+
+
+@pytest.mark.parametrize("name", with_blocks("python"))
+def test_python_runs(name: str, tmp_path: Path, surroundings: dict[str, str]) -> None:
+    script = tmp_path / Path(name).with_suffix(".py").name
+    script.write_text(program(PAGES[name]))
+    directory = tmp_path / "work"
+    directory.mkdir()
+    command = [sys.executable, script]
+    done = subprocess.run(command, cwd=directory, env=surroundings, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", with_blocks("console"))
+def test_console_sessions_run(name: str, tmp_path: Path, surroundings: dict[str, str]) -> None:
+    lines = "".join(blocks(PAGES[name], "console")).splitlines()
+    commands = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
+    assert len(commands) > 3
+    for command in commands:
+        words = shlex.split(command)
+        done = subprocess.run(words, cwd=tmp_path, env=surroundings, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{command}: {done.stderr}"
+
+
+@pytest.mark.parametrize("name", with_blocks("bash"))
+def test_shell_scripts_run(name: str, tmp_path: Path, surroundings: dict[str, str]) -> None:
+    """Up to the end or the first command that fails. Each script stops the servers that it started."""
+    for number, script in enumerate(blocks(PAGES[name], "bash")):
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        command = ["bash", "-euo", "pipefail", "-c", script]
+        done = subprocess.run(command, cwd=directory, env=surroundings, capture_output=True, text=True, check=False)
+        subprocess.run([tmp_path / "bin" / "logdb", "cluster", "down", "--kill"], cwd=directory, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_links_lead_somewhere(name: str) -> None:
+    page = PAGES[name]
+    for link in LINK.findall(FENCED.sub("", page.read_text())):
+        target, _, anchor = link.partition("#")
+        path = page.parent / target if target else page
+        assert path.exists(), f"{name}: {link}"
+        assert not anchor or anchor in headings(path), f"{name}: {link}"
+
+
+def test_the_readme_is_short_and_links_every_document() -> None:
+    readme = PAGES["README.md"].read_text()
+    assert readme.count("\n") <= 160
+    assert set(PAGES) - {"README.md"} <= set(LINK.findall(readme))
