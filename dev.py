@@ -4,9 +4,10 @@
     python3 dev.py flights       the tour: a year of flights, bookings, time travel, two Spark exports, what differs
     python3 dev.py marketplace   the shared log by itself, on a cluster: events, shards that come and go, analytics
     python3 dev.py test          everything a contributor must see green: ruff, mypy --strict, all tests
+    python3 dev.py docs          the API reference, from the docstrings, in build/api
 
 All make a virtual environment in .venv (LOGDB_VENV names another place) and install the project with what it needs
-into it; arguments that follow go to the example or to pytest.
+into it; arguments that follow go to the example, to pytest, or name another folder for the reference.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent
 VENV = Path(os.environ.get("LOGDB_VENV", ROOT / ".venv"))
 THREE_AT_A_TIME = ["-n", "3", "--dist", "loadgroup"]  # most of them wait for disks and servers of their own
-EXTRAS = {"flights": "flights", "marketplace": "cluster", "test": "dev"}
+EXTRAS = {"flights": "flights", "marketplace": "cluster", "test": "dev", "docs": "docs"}
 
 
 def python_with(extra: str) -> str:
@@ -52,6 +53,9 @@ def main(arguments: list[str]) -> None:
     if task not in EXTRAS:
         raise SystemExit(__doc__)
     python = python_with(EXTRAS[task])
+    if task == "docs":
+        run([python, "docs/reference.py", *(arguments[1:] or ["build/api"])])
+        return
     if task != "test":
         run([python, f"examples/{task}.py", *arguments[1:]])
         return

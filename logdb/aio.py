@@ -51,6 +51,8 @@ from logdb.txn.retry import ATTEMPTS, nested, pauses
 from logdb.txn.speculation import Misspeculated
 from logdb.txn.transaction import RangeRead, RangeReads, Workspace
 
+__all__ = ["Changes", "Committing", "Database", "Snapshot", "Transaction", "connect", "open", "shard_history"]
+
 D = TypeVar("D")
 P = ParamSpec("P")
 T = TypeVar("T")

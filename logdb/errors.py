@@ -30,6 +30,28 @@ from typing import ClassVar
 
 from logdb.forking import forked_text
 
+__all__ = [
+    "AccessDenied",
+    "Advice",
+    "ConflictError",
+    "Corruption",
+    "DatabaseClosed",
+    "DatabaseInUse",
+    "FutureVersion",
+    "KeyTooLarge",
+    "LimitExceeded",
+    "LogDBError",
+    "NotADatabase",
+    "OutcomeUnknown",
+    "ProtocolMismatch",
+    "ReadOnly",
+    "TransactionTooLarge",
+    "Unavailable",
+    "UnsupportedFormat",
+    "ValueTooLarge",
+    "VersionTrimmed",
+]
+
 
 class Advice(Enum):
     """What the caller should do after an error."""

@@ -1,4 +1,4 @@
-"""The commands of CONTRIBUTING.md, and of the other documents that show `python -m`: their modules exist and know the options."""
+"""The commands `python -m ...` of CONTRIBUTING.md and other documents: their modules exist and know the options."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_command_exists_with_its_options(command: str) -> None:
 
 
 def test_a_wrong_command_is_seen() -> None:
-    text = "    .venv/bin/python -m tests.sim --speeds 3\n\nSee `python -m benchmarks quickly` and `python -m tests.nothing`."
+    text = "    .venv/bin/python -m tests.sim --speeds 3\n\n`python -m benchmarks quickly`, `python -m tests.nothing`."
     assert [len(problems(command)) for command in commands(text)] == [1, 1, 1]
 
 

@@ -1,8 +1,8 @@
 """What the documents show runs, and what they name exists.
 
-A page is read from top to bottom: its Python blocks are one program, its console blocks one session. Each block of bash is a
-script of its own. docs/spark.md is executed by tests/spark_export/test_docs.py, the commands of CONTRIBUTING.md are parsed by
-tests/test_contributing.py.
+A page is read from top to bottom: its Python blocks are one program, its console blocks one session. Each block of bash
+is a script of its own. tests/spark_export/test_docs.py executes docs/spark.md, tests/test_contributing.py parses the
+commands of CONTRIBUTING.md.
 """
 
 from __future__ import annotations

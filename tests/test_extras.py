@@ -20,6 +20,7 @@ NEEDS = {
     "spark": ["spark_export", "spark_export.clustering", "spark_export.serving"],
     "delta": ["spark_export.delta", "deltalake"],
     "flights": ["examples.flights"],
+    "docs": ["pdoc", "spark_export"],
 }
 """What has to be there with an extra, as modules that import the rest."""
 

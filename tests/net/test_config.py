@@ -295,7 +295,8 @@ def test_the_configuration_in_the_documents(tmp_path: Path) -> None:
     docs = Path(__file__).resolve().parents[2] / "docs"
     pages = [(docs / page).read_text() for page in ("log.md", "security.md")]
     shown = "\n".join([page.split("```toml\n")[1].partition("```")[0] for page in pages])
-    assert "[cluster]" in shown and "[security]" in shown
+    assert "[cluster]" in shown
+    assert "[security]" in shown
     file = ClusterFile(written(tmp_path, shown))
     assert len(file.servers) == 6
     assert file.server("storage", "s2").data == tmp_path / "data" / "s2"
