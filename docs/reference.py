@@ -17,13 +17,16 @@ from types import ModuleType
 import pdoc
 from pdoc.doc_types import resolve_annotations
 
+from logdb.log import LocalLog, MemoryLog, OrderedLog
+
 PAGES = ("logdb", "logdb.aio", "logdb.errors", "logdb.log", "spark_export")
 
 
 def prepare(page: ModuleType) -> None:
-    """Import the names of a page that are imported on first use, and resolve the types of its named tuples.
+    """Give pdoc what it cannot find by itself.
 
-    pdoc looks for those types in the module that `NamedTuple` makes up for a constructor, where they are not defined.
+    Names of the page that are imported on first use; the types of named tuples, which it looks for in the module that
+    `NamedTuple` makes up for a constructor; and the contract's docstrings for the methods of engines that have none.
     """
     for name in page.__all__:
         thing = getattr(page, name)
@@ -32,6 +35,9 @@ def prepare(page: ModuleType) -> None:
             module = sys.modules[thing.__module__]
             types = thing.__new__.__annotations__
             thing.__new__.__annotations__ = resolve_annotations(types, module, None, thing.__qualname__)
+        if thing in (LocalLog, MemoryLog):
+            for method in filter(inspect.isfunction, vars(thing).values()):
+                method.__doc__ = method.__doc__ or inspect.getdoc(getattr(OrderedLog, method.__name__, None))
 
 
 def build(folder: Path) -> None:

@@ -147,7 +147,7 @@ class Snapshot:
     @overload
     async def get(self, key: bytes, default: D) -> bytes | D: ...
     async def get(self, key: bytes, default: D | None = None) -> bytes | D | None:
-        """The value of `key`, or `default` where it does not exist."""
+        """As `logdb.Snapshot.get`."""
         check_key(key)
         self._check_open()
         value = await self._host.get(key, self.version)
@@ -158,7 +158,7 @@ class Snapshot:
             raise DatabaseClosed(self._host.path, self._host.forked_from)
 
     async def multi_get(self, keys: Iterable[bytes]) -> Found:
-        """Those of `keys` that exist, with their values."""
+        """As `logdb.Snapshot.multi_get`."""
         self._check_open()
         _, found = await self._host.multi_get(checked_keys(keys), self.version)
         return Found(found, self.version)
@@ -172,7 +172,7 @@ class Snapshot:
         reverse: bool = False,
         limit: int | None = None,
     ) -> AsyncIterator[tuple[bytes, bytes]]:
-        """(key, value) in key order: see `logdb.Snapshot.scan`."""
+        """As `logdb.Snapshot.scan`, as an asynchronous iterator."""
         low, high = key_range(start, end, prefix, limit, reverse)
         return _rows(self._host.scan(low, high, self.version, reverse=reverse, limit=limit), limit)
 
@@ -183,23 +183,23 @@ class Snapshot:
         reverse: bool = False,
         limit: int | None = None,
     ) -> list[list[tuple[bytes, bytes]]]:
-        """The rows of several ranges: see `logdb.Snapshot.multi_scan`."""
+        """As `logdb.Snapshot.multi_scan`."""
         self._check_open()
         return await self._host.multi_scan(scan_ranges(ranges, limit, reverse), self.version, reverse=reverse)
 
     def history(self, key: bytes) -> AsyncIterator[HistoryEntry]:
-        """The versions of `key` up to this one, newest first."""
+        """As `logdb.Snapshot.history`, as an asynchronous iterator."""
         check_key(key)
         return _entries(self._host.history(key, self.version))
 
 
 class Transaction(Workspace):
-    """A transaction for asyncio. Reads are awaited; writes are only noted until it commits, so they are plain calls."""
+    """`logdb.Transaction` for asyncio. Reads are awaited; writes take effect with the commit and are plain calls."""
 
     reader: AsyncReader
 
     async def get(self, key: bytes, default: bytes | None = None) -> bytes | None:
-        """The value of `key` in this transaction's snapshot and writes, or `default`."""
+        """As `logdb.Transaction.get`."""
         found: dict[bytes, bytes] = {}
         if self.unread((key,), found):
             value = await self.reader.get(key, self.snapshot)
@@ -207,7 +207,7 @@ class Transaction(Workspace):
         return found.get(key, default)
 
     async def multi_get(self, keys: list[bytes]) -> dict[bytes, bytes]:
-        """The values of those keys that exist."""
+        """As `logdb.Transaction.multi_get`."""
         found: dict[bytes, bytes] = {}
         left = self.unread(listed(keys, "keys"), found)
         if left:
@@ -223,7 +223,7 @@ class Transaction(Workspace):
         reverse: bool = False,
         limit: int | None = None,
     ) -> AsyncIterator[tuple[bytes, bytes]]:
-        """(key, value) in key order, own writes included, without phantoms."""
+        """As `logdb.Transaction.scan`, as an asynchronous iterator."""
         low, high = key_range(start, end, prefix, limit, reverse)
         return self._scan(RangeRead(self, low, high, reverse, limit), reverse)
 
@@ -234,7 +234,7 @@ class Transaction(Workspace):
         reverse: bool = False,
         limit: int | None = None,
     ) -> list[list[tuple[bytes, bytes]]]:
-        """The rows of several ranges, read together: see `logdb.Transaction.multi_scan`."""
+        """As `logdb.Transaction.multi_scan`."""
         reads = RangeReads(self, scan_ranges(ranges, limit, reverse), reverse)
         while asked := reads.ask():
             reads.take(await self.reader.multi_scan(asked, self.snapshot, reverse=reverse))
@@ -287,7 +287,7 @@ class Changes:
 
 
 class Database:
-    """`logdb.Database` for asyncio: the same verbs, for the coroutines of one event loop."""
+    """`logdb.Database` for asyncio: the same methods, for the coroutines of one event loop."""
 
     def __init__(self, host: AsyncHost) -> None:
         self._host = host
@@ -300,14 +300,14 @@ class Database:
     @overload
     async def get(self, key: bytes, default: D) -> bytes | D: ...
     async def get(self, key: bytes, default: D | None = None) -> bytes | D | None:
-        """The newest value of `key`, or `default` where it does not exist."""
+        """As `logdb.Database.get`."""
         if key.__class__ is not bytes or not key:
             check_key(key)
         value = await self._host.get(key)
         return default if value is None else value
 
     async def multi_get(self, keys: Iterable[bytes]) -> Found:
-        """Those of `keys` that exist, with their values, all of one snapshot."""
+        """As `logdb.Database.multi_get`."""
         version, found = await self._host.multi_get(checked_keys(keys))
         return Found(found, version)
 
@@ -320,7 +320,7 @@ class Database:
         reverse: bool = False,
         limit: int | None = None,
     ) -> AsyncIterator[tuple[bytes, bytes]]:
-        """(key, value) in key order of one snapshot: see `logdb.Database.scan`."""
+        """As `logdb.Database.scan`, as an asynchronous iterator."""
         low, high = key_range(start, end, prefix, limit, reverse)
         return _rows(self._host.scan(low, high, reverse=reverse, limit=limit), limit)
 
@@ -331,16 +331,16 @@ class Database:
         reverse: bool = False,
         limit: int | None = None,
     ) -> list[list[tuple[bytes, bytes]]]:
-        """The rows of several ranges of one snapshot: see `logdb.Database.multi_scan`."""
+        """As `logdb.Database.multi_scan`."""
         return await self._host.multi_scan(scan_ranges(ranges, limit, reverse), reverse=reverse)
 
     def history(self, key: bytes) -> AsyncIterator[HistoryEntry]:
-        """The versions of `key`, newest first."""
+        """As `logdb.Database.history`, as an asynchronous iterator."""
         check_key(key)
         return _entries(self._host.history(key))
 
     async def at(self, version: int | None = None, *, time: dt.datetime | float | None = None) -> Snapshot:
-        """The database as it was at a version or a point in time; neither: the newest snapshot."""
+        """As `logdb.Database.at`."""
         host = self._host
         if time is not None:
             if version is not None:
@@ -351,49 +351,49 @@ class Database:
         return Snapshot(host, await host.at(checked_version(version)))
 
     async def version(self) -> int:
-        """The newest version."""
+        """The newest version: that of the last record that is durable. Raises DatabaseClosed, Unavailable."""
         return await self._host.version()
 
     @property
     def session(self) -> int:
-        """The newest version that has been read or written here."""
+        """As `logdb.Database.session`."""
         return self._host.session
 
     async def oldest_version(self) -> int:
-        """The oldest version that can be read."""
+        """The oldest version that can be read; 0 is the empty database. Raises DatabaseClosed, Unavailable."""
         return await self._host.oldest()
 
     async def time_of(self, version: int) -> dt.datetime | None:
-        """When `version` was written (UTC), None if it is 0 or its record was compacted away."""
+        """As `logdb.Database.time_of`."""
         time = await self._host.time_of(version) if checked_version(version) else None
         return None if time is None else moment(time)
 
     # ---- writing
 
     async def put(self, key: bytes, value: bytes, *, label: str = "") -> int:
-        """Write `value` under `key`. Returns the version, durable."""
+        """As `logdb.Database.put`."""
         check_key(key)
         check_value(key, value)
         return (await self._host.write({key: value}, label))[0]
 
     async def delete(self, key: bytes, *, label: str = "") -> int:
-        """Delete `key`, which need not exist. Returns the version, durable."""
+        """As `logdb.Database.delete`."""
         check_key(key)
         return (await self._host.write({key: None}, label))[0]
 
     async def multi_put(self, items: Mapping[bytes, bytes | None], *, label: str = "") -> int:
-        """Write all of `items` or nothing (None deletes). Returns the version, durable."""
+        """As `logdb.Database.multi_put`."""
         return (await self._host.write(checked_items(items), label))[0]
 
     async def test_and_multi_put(
         self, conditions: Iterable[Condition], items: Mapping[bytes, bytes | None], *, label: str = ""
     ) -> Tested:
-        """Write all of `items` if all of `conditions` hold, else nothing."""
+        """As `logdb.Database.test_and_multi_put`."""
         tested = checked_conditions(conditions)
         return sync.tested_answer(*await self._host.write(checked_items(items), label, tested), tested)
 
     def transaction(self, *, read_only: bool = False, label: str = "", guard_writes: bool = False) -> Committing:
-        """`async with db.transaction() as txn: ...`: see `logdb.Database.transaction`."""
+        """As `logdb.Database.transaction`: `async with db.transaction() as txn: ...`."""
         check_flag("read_only", read_only)
         check_flag("guard_writes", guard_writes)
         return Committing(self._host, read_only, label, guard_writes)
@@ -401,12 +401,11 @@ class Database:
     async def run(
         self, body: Callable[Concatenate[Transaction, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Await `body(txn, ...)` in a transaction, again after each conflict: see `logdb.transactional`.
+        """As `logdb.Database.run`, for an async function `body(txn, *args, **kwargs)`.
 
-        Where the database is a network away it may begin with what a transaction of this process has written, before
-        that is durable: where it never comes to be, or others have written since, all that `body` has returned or
-        raised is forgotten, and it runs again. So it must have no effect but on `txn`. Until something else is read
-        `txn.snapshot` is 0.
+        Behind endpoints, `body` may read a version that this process has just written and that is not durable yet. If
+        that version is lost, or others have written since, the result of `body` is discarded and it runs again. Until
+        the first read that a server answers, `txn.snapshot` is 0.
         """
         return await self.attempt(getattr(body, "__name__", ""), ATTEMPTS, body, *args, **kwargs)
 
@@ -418,7 +417,9 @@ class Database:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
-        """As `run`, with the transaction's label and the bound on attempts given."""
+        """As `run`, with the transaction's `label` and the number of `attempts` given. Raises TypeError for a plain
+        function.
+        """
         check_body(body)
         pause = pauses(attempts)
         may_speculate = True
@@ -448,7 +449,7 @@ class Database:
             self._running.discard(task)
 
     async def outcome(self, txn_id: str, *, settle: bool = False) -> Outcome:
-        """How the transaction with this id ended: see `logdb.Database.outcome`."""
+        """As `logdb.Database.outcome`."""
         check_flag("settle", settle)
         return await self._host.outcome(TxnId.parse(txn_id), settle)
 
@@ -462,9 +463,9 @@ class Database:
         since: int | None = None,
         timeout: float | None = None,
     ) -> Changes:
-        """The commits after version `since` (default: from this call on) that touch the prefix or the keys.
+        """As `logdb.Database.watch`, as an asynchronous iterator.
 
-        See `logdb.Database.watch`; what it raises may come with the first item, or when the result is awaited.
+        What it raises comes with the first item, or when the result is awaited.
         """
         watched, wait_s = watched_keys(prefix, keys), checked_wait(timeout)
         after = None if since is None else checked_version(since)
@@ -473,28 +474,28 @@ class Database:
     # ---- upkeep
 
     async def pin(self, name: str, version: int | None = None) -> int:
-        """Keep a version (default: the newest) readable until `unpin(name)`. Returns it."""
+        """As `logdb.Database.pin`."""
         check_pin(name)
         return await self._host.pin(name, None if version is None else checked_version(version))
 
     async def unpin(self, name: str) -> None:
-        """Give up a pin. Raises KeyError."""
+        """As `logdb.Database.unpin`."""
         check_pin(name)
         await self._host.unpin(name)
 
     async def pins(self) -> dict[str, int]:
-        """The pinned versions by name."""
+        """The pinned versions by name. Raises DatabaseClosed, Unavailable."""
         return await self._host.pins()
 
     async def compact(
         self, before: int | None = None, *, progress: Callable[[int], None] | None = None
     ) -> Compacted:
-        """Drop what can only be seen by reading before version `before`: see `logdb.Database.compact`."""
+        """As `logdb.Database.compact`."""
         check_progress(progress)
         return await self._host.compact(None if before is None else checked_version(before), progress)
 
     async def checkpoint(self, *, progress: Callable[[int], None] | None = None) -> int:
-        """Bring the checkpoint of the map up to date. Returns the version covered."""
+        """As `logdb.Database.checkpoint`."""
         check_progress(progress)
         return await self._host.checkpoint(progress)
 
@@ -504,7 +505,7 @@ class Database:
         return self._host.path
 
     async def close(self) -> None:
-        """Make durable what was written and release the directory."""
+        """As `logdb.Database.close`."""
         await self._host.close()
 
     async def __aenter__(self) -> Database:

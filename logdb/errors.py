@@ -97,7 +97,7 @@ class ConflictError(LogDBError):
 
     @classmethod
     def restarted(cls, snapshot: int) -> ConflictError:
-        """For a transaction whose snapshot a server has lost; no key has won."""
+        """The error of a transaction whose `snapshot` (a version) was lost when its server restarted; it has no key."""
         error = cls(b"", 0, "", snapshot, in_range=False)
         error.args = (
             f"aborted: its server was restarted, and may have lost what this transaction has read, since its snapshot"
@@ -107,7 +107,9 @@ class ConflictError(LogDBError):
 
     @classmethod
     def compacted(cls, snapshot: int) -> ConflictError:
-        """For a transaction whose snapshot was not held while nothing reached the servers; no key has won."""
+        """The error of a transaction whose `snapshot` (a version) was compacted away while no server held it; it has no
+        key.
+        """
         error = cls(b"", 0, "", snapshot, in_range=False)
         error.args = (
             f"aborted: its snapshot {snapshot} was compacted away while the servers did not know that it was in use:"
@@ -133,7 +135,10 @@ class DatabaseInUse(Unavailable):
 
 
 class OutcomeUnknown(LogDBError):
-    """The log failed while the transaction was being made durable. `txn_id` settles it after reopening."""
+    """The transaction may or may not have been committed: the log failed, or no answer came in time.
+
+    `txn_id`: for `Database.outcome`, which tells, perhaps after opening the database again. `cause`: what failed.
+    """
 
     advice = Advice.ASK_OUTCOME
 
@@ -146,7 +151,7 @@ class OutcomeUnknown(LogDBError):
 
 
 class VersionTrimmed(LogDBError):
-    """The version lies before the oldest one that compaction has left."""
+    """The `version` lies before `oldest`, the oldest one that compaction has left."""
 
     def __init__(self, version: int, oldest: int) -> None:
         self.version, self.oldest = version, oldest
@@ -154,7 +159,7 @@ class VersionTrimmed(LogDBError):
 
 
 class FutureVersion(LogDBError):
-    """The version, or point in time, lies after the newest one."""
+    """The `version`, or point in time, lies after `newest`, the newest version."""
 
     def __init__(self, version: object, newest: int) -> None:
         self.version, self.newest = version, newest
@@ -166,11 +171,13 @@ class ReadOnly(LogDBError):
 
 
 class AccessDenied(LogDBError):
-    """A server refuses to do this for whoever asks. Nothing was done. The message says what is missing."""
+    """A server refuses this request of this client. Nothing was done. The message says which right is missing."""
 
 
 class LimitExceeded(LogDBError, ValueError):
-    """Something is larger than its limit. `limit` and `size` are in bytes (or in operations, if it says so)."""
+    """Something is larger than its limit; nothing was written. `size` and `limit`: in bytes, or in operations if the
+    message says so.
+    """
 
     what: ClassVar[str] = "the object"
     unit: ClassVar[str] = "bytes"
@@ -199,7 +206,9 @@ class TransactionTooLarge(LimitExceeded):
 
 
 class DatabaseClosed(LogDBError):
-    """The database was used after `close()`, or in a child of fork() that has inherited it from process `parent`."""
+    """The database at `path` was used after `close()`, or in a child of fork() that inherited it from process `parent`
+    (0: it did not).
+    """
 
     def __init__(self, path: str, parent: int = 0) -> None:
         self.path, self.parent = path, parent
@@ -211,7 +220,7 @@ class NotADatabase(LogDBError):
 
 
 class UnsupportedFormat(LogDBError):
-    """A file was written by a newer LogDB. Nothing in it was touched."""
+    """The file `path` was written by a newer LogDB. Nothing in it was changed."""
 
     def __init__(self, path: str | PathLike[str], found: int, supported: int) -> None:
         self.path, self.found, self.supported = fspath(path), found, supported
@@ -221,7 +230,7 @@ class UnsupportedFormat(LogDBError):
 
 
 class ProtocolMismatch(LogDBError):
-    """Client and server do not speak the same version of the protocol."""
+    """The client speaks protocol version `ours`, the server at `endpoint` version `theirs`."""
 
     def __init__(self, endpoint: str, theirs: int, their_release: str, ours: int, our_release: str) -> None:
         self.endpoint, self.theirs, self.ours = endpoint, theirs, ours

@@ -30,16 +30,17 @@ def open(
     compact_above: float | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Database:
-    """Open the database in a directory, and make one of it if it is new or empty and `create` is true.
+    """Open the database in the directory `path`, and create one there if the directory is missing or empty and `create`
+    is true.
 
-    One process writes; any number may open the directory with `read_only` meanwhile and see what has become durable.
-    ":memory:" is a database that is gone when it is closed. `progress` hears of the replay: (records done, of how
-    many).
+    One process writes. Any number of processes may open the directory with `read_only` meanwhile and see what has
+    become durable. The path ":memory:" is a database without a directory.
 
-    `compact_above`: when more than this share of the log is garbage, from 0 to 1, it is compacted in the background, as
-    by `Database.compact()`, as soon as it has 64 MiB: then only pinned versions stay readable beside the newest ones.
+    `compact_above`: a share from 0 to 1. When more than this share of the log is garbage, and the log has 64 MiB, it is
+    compacted in the background as by `Database.compact`; then only the newest and pinned versions stay readable.
+    `progress`: called during the replay with (records done, records in all).
 
-    Raises NotADatabase, DatabaseInUse, UnsupportedFormat, Corruption, Unavailable.
+    Raises NotADatabase, DatabaseInUse, UnsupportedFormat, Corruption, Unavailable, TypeError, ValueError.
     """
     return Database(
         open_host(path, read_only=read_only, create=create, compact_above=compact_above, progress=progress)
@@ -57,22 +58,22 @@ def connect(
     certificate_key: str | PathLike[str] | None = None,
     token: str | None = None,
 ) -> Database:
-    """The database that servers answer for, with the same verbs: "HOST:PORT", several with commas between, or a list.
+    """Connect to the database that servers answer for; it has the same methods as one that `logdb.open` opens.
 
-    That is a server of one directory, or any nodes of a cluster, which tell of all others. A call waits `timeout`
-    seconds for its answer, whatever becomes of streams and servers meanwhile; then it raises Unavailable, or
-    OutcomeUnknown if it may have been carried out.
+    `endpoints`: "HOST:PORT", several with commas between, or a list: a server of one directory (`logdb serve`), or any
+    servers of a cluster, which name the others. `timeout`: seconds that a call waits for its answer, whatever happens
+    to streams and servers meanwhile. Then it raises Unavailable, or OutcomeUnknown if it may have been carried out.
 
-    `placement`: the shard of a cluster to which what is written to a key goes (`ByPrefix`, `ByHash`, or a function of
-    the key; None: any). `session`: plain reads see that version (another client's `Database.session`, or 0) and
-    whatever this client has seen; without it they see every commit that anybody has been told of, which is one more
-    question to the log.
+    `placement`: the shard of a cluster for what is written to a key (`logdb.ByPrefix`, `logdb.ByHash`, or a function of
+    the key; None: any shard). `session`: plain reads see at least that version (another client's `Database.session`, or
+    0) and what this client has seen. Without it they see every commit that was acknowledged to any client, which costs
+    a question to the log.
 
-    `ca`: a file with the certificates of whom to believe (PEM), which makes it TLS. `certificate` and
-    `certificate_key`: what to show to a server that asks for it; without the latter it is in the same file. `token`:
-    what gives the right to read, to write, or to everything.
+    `ca`: a file with the certificates to trust (PEM); it turns on TLS. `certificate`, `certificate_key`: files with
+    what to show to a server that asks for it; without the second the key is in the first. `token`: the client's token.
 
-    Raises Unavailable, AccessDenied, ProtocolMismatch; ValueError for certificates that cannot be used.
+    Raises Unavailable, AccessDenied, ProtocolMismatch, TypeError; ValueError for arguments or certificates that cannot
+    be used; ModuleNotFoundError without the extra `logdb[cluster]`.
     """
     with cluster_needed():
         from logdb.net.blocking import BlockingHost
@@ -95,13 +96,14 @@ def shard_history(
     certificate_key: str | PathLike[str] | None = None,
     token: str | None = None,
 ) -> ShardHistory:
-    """The history of a key of a cluster, read from any replica of its shard alone, and the version up to which that is
-    complete: for when no mapping server answers.
+    """The history of `key` in a cluster, read from any one replica of its shard, for when no mapping server answers.
 
-    `placement`: as for `connect`; the cluster must know it. Mapping servers tell the shard every ten seconds or so what
-    its own records do not say, so what was committed last may be missing: `through` tells. Reads all transactions of
-    the shard. `timeout`: seconds for each answer; the rest as for `connect`. Raises Unavailable if the shard cannot
-    tell, AccessDenied, Corruption, ValueError.
+    `endpoints`, `ca`, `certificate`, `certificate_key`, `token`: as `logdb.connect`. `placement`: as `logdb.connect`;
+    the cluster must know it. `timeout`: seconds for each answer. The result's `through` is the version up to which it
+    is complete: mapping servers write every ten seconds or so what the shard's records do not say by themselves. Reads
+    all transactions of the shard.
+
+    Raises Unavailable if the shard cannot tell, AccessDenied, Corruption, TypeError, ValueError.
     """
     with cluster_needed():
         from logdb.net.loops import in_shared_loop
@@ -181,9 +183,10 @@ def open_host(
 
 
 def rebuild(path: str | PathLike[str], *, progress: Callable[[int, int], None] | None = None) -> int:
-    """Throw the checkpoint of a database away and make it anew from the log. Returns the version that it covers.
+    """Remove the checkpoint of the database in `path` and make it again from the log. Returns the version that it
+    covers.
 
-    Raises as `open`.
+    `progress`: as `logdb.open`. Raises as `logdb.open`.
     """
     directory = Directory.open(Path(path), writable=True, create=False)
     try:

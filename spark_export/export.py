@@ -98,16 +98,17 @@ def export_snapshot(
     file_bytes: int = STRETCH_BYTES,
     progress: Progress | None = None,
 ) -> Exported:
-    """Write the snapshot of a database at a version or a time (default: the newest) to the directory `to`.
+    """Write the snapshot of a database at a `version` or a `timestamp` (default: the newest) to the directory `to`.
 
-    `source`: the database's directory, or `servers("host:port,...")`. `timestamp`: as for `Database.at`, so one without
-    a time zone is local time. `base`: an earlier export, to read only what has changed since. `history`: also every
-    change since the oldest version left, for `import_export`. `format`: parquet, or delta, for which `to` may be a
-    table that an earlier export has made. `file_bytes`: of log, for each file.
+    `source`: the database's directory, or `servers("host:port,...")`. `timestamp`: as `logdb.Database.at`, so one
+    without a time zone is local time. `prefix`: only these keys. `base`: an earlier export, so that only what has
+    changed since is read. `history`: also every change since the oldest version left, for `import_export`. `format`:
+    "parquet", or "delta", for which `to` may be a table that an earlier export has made. `file_bytes`: bytes of log for
+    each file. `progress`: called with (bytes of the log read, bytes in all).
 
     Works while the database is in use. Runs on the Spark session of this process, which is made if there is none.
     Raises ExportFailed (`to` is not empty, the base is of something else, Spark failed), VersionTrimmed, FutureVersion,
-    Corruption, NotADatabase, Unavailable.
+    Corruption, NotADatabase, Unavailable, ValueError (arguments that exclude each other).
     """
     if format not in FORMATS:
         raise ValueError(f"format must be {' or '.join(FORMATS)}, not {format!r}")

@@ -42,11 +42,11 @@ SCHEMA: Final = (("key", "binary"), ("value", "binary"), ("version", "int64"))
 
 
 class ExportFailed(LogDBError):
-    """The export was not published, or what stands there is no export. Nothing that was there has been touched."""
+    """The export was not published, or the directory holds no export. What was there is unchanged."""
 
 
 class Exported(NamedTuple):
-    """An export. `time`: when its version was written (UTC), None if that is unknown. `bytes`: of its files."""
+    """An export: `version`, its `time` (UTC; None if unknown), and the number of `rows`, `files` and `bytes`."""
 
     version: int
     time: dt.datetime | None
@@ -204,7 +204,9 @@ def newest_manifest(directory: Path) -> Manifest:
 
 
 def verify_export(to: str | os.PathLike[str]) -> Exported:
-    """Check that every file of an export is there, whole and listed. Raises ExportFailed, Corruption."""
+    """Check that every file of the export in the directory `to` is there, complete and listed. Raises ExportFailed,
+    Corruption.
+    """
     directory = Path(to)
     manifest = newest_manifest(directory)
     names = {file.name for file in manifest.files}

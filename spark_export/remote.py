@@ -54,7 +54,9 @@ PLANNED_BYTES: Final = 128 << 20
 
 
 class Endpoints(NamedTuple):
-    """Where servers are, what is shown to them, and how long they have for an answer."""
+    """Where servers are (`addresses`), what is shown to them (`credentials`), and the seconds they have to answer
+    (`timeout_s`).
+    """
 
     addresses: tuple[str, ...]
     credentials: Credentials
@@ -71,7 +73,11 @@ class Endpoints(NamedTuple):
         certificate_key: AnyPath | None = None,
         token: str | None = None,
     ) -> Endpoints:
-        """Servers, named as for `logdb.connect`. Raises ValueError."""
+        """Servers, for `export_snapshot`.
+
+        `addresses`, `ca`, `certificate`, `certificate_key`, `token`: as `logdb.connect`. `timeout_s`: seconds for each
+        answer. Raises ValueError.
+        """
         shown = credentials(ca=ca, certificate=certificate, certificate_key=certificate_key, token=token)
         return cls(tuple(endpoints_of(addresses)), shown, timeout_s)
 

@@ -48,11 +48,14 @@ def import_export(
     label: str = "",
     progress: Callable[[int, int], None] | None = None,
 ) -> int:
-    """Write what an export holds into an empty database; returns the number of rows.
+    """Write what the export in `directory` holds into the empty database `db`. Returns the number of rows.
 
-    Rows of a snapshot go in by transactions of `batch_rows`, the changes of a history by the transactions that they
-    were, with their labels. `label`: of those that have none. `progress` hears (rows written, of how many). Raises
-    ExportFailed (the database is not empty), Corruption (before anything is written), and as `Database.multi_put`.
+    Rows of a snapshot are written by transactions of `batch_rows`, the changes of a history by the transactions that
+    they were, with their labels. `label`: for transactions that have none. `progress`: called with (rows written, rows
+    in all).
+
+    Raises ExportFailed (the database is not empty), Corruption (before anything is written), and as
+    `logdb.Database.multi_put`.
     """
     path = Path(directory)
     verify_export(path)

@@ -51,10 +51,10 @@ daemon.manager()
 
 
 def session(*, cores: int | None = None, memory: str = "2g", name: str = "logdb") -> SparkSession:
-    """The Spark session of this process, made if there is none, with the data source `logdb` registered.
+    """The Spark session of this process with the data source `logdb`; made if there is none.
 
-    `cores` (default: all) and `memory` ("2g") count only for a session that is made here. Raises Unavailable when Spark
-    or Java is missing.
+    `cores` (default: all), `memory` ("2g") and `name` count only for a session that is made here. Raises Unavailable
+    when Spark or Java is missing.
     """
     try:
         from pyspark.sql import SparkSession
@@ -81,9 +81,9 @@ def session(*, cores: int | None = None, memory: str = "2g", name: str = "logdb"
 
 
 def register(spark: SparkSession) -> SparkSession:
-    """Make `spark.read.format("logdb")` known to a session, which is returned, with filters pushed down to it.
+    """Register the data source `logdb` with a session and push filters down to it. Returns `spark`, the session.
 
-    Times that name no time zone are of that which the session has now: call it again when that is changed.
+    Times without a time zone are in the session's time zone as it is now: call this again when that changes.
     """
     from spark_export.source import LogDBSource
 

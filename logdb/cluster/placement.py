@@ -93,7 +93,10 @@ class ByObject(Anywhere):
 
 @dataclass(frozen=True, slots=True)
 class ByPrefix:
-    """The shard of the longest of these prefixes that a key begins with; other keys go anywhere."""
+    """A placement: each key on the shard of the longest of these prefixes that it begins with; other keys on any shard.
+
+    `shards`: prefix -> number of a shard. For `logdb.connect` (vScalog, dissertation 3.4.3).
+    """
 
     shards: Mapping[bytes, int]
 
@@ -104,7 +107,7 @@ class ByPrefix:
 
 @dataclass(frozen=True, slots=True)
 class ByHash:
-    """Each key is an object of its own, spread over these shards."""
+    """A placement: keys spread by their hash over the shards with these numbers, `shards`. For `logdb.connect`."""
 
     shards: tuple[int, ...]
 

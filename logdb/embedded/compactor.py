@@ -31,11 +31,11 @@ SYNC_BYTES = 1 << 20
 
 
 class Compacted(NamedTuple):
-    """What a compaction did:
+    """What a compaction did.
 
-    `floor`: the oldest version left. `relocated`: the versions copied. `oldest_before`, `oldest_after`: the oldest
-    record in the log before and after. `read_bytes`: of what was looked at, `written_bytes`: of copies and of the map
-    that was written anew, `freed_bytes`: of the files that were removed.
+    `floor`: the oldest version left. `relocated`: how many versions were copied. `oldest_before`, `oldest_after`: the
+    oldest record in the log before and after. `read_bytes`: of the log that was read. `written_bytes`: of copies, and
+    of the map that was written anew. `freed_bytes`: of the files that were removed.
     """
 
     floor: int

@@ -12,9 +12,10 @@ from logdb.txn.coordinator import Coordinator
 
 
 class Change(NamedTuple):
-    """One committed transaction. `version` is the cursor to resume from; `time`: ns since the epoch.
+    """One committed transaction: an item of `Database.watch`.
 
-    `changes`: key -> value, or None where it was deleted; only the keys that are watched.
+    `version`: of the commit, and the cursor to resume from. `time`: nanoseconds since the epoch. `label`: of the
+    transaction. `changes`: key -> value, or None where the key was deleted; only the keys that are watched.
     """
 
     version: int

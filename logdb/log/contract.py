@@ -89,10 +89,10 @@ class NotOfThisShard(LogDBError):
 
 
 class AppendId(NamedTuple):
-    """What an append can be asked for by, in other processes as well: `str(id)` and `AppendId.parse`.
+    """The id of an append, for `outcome`, also in other processes: `str(id)` and `AppendId.parse`.
 
-    `client`: the random number of the client. `numbers`: those that it gave the records, in their order, as runs (first
-    number, count); a first number of 0 means that these records were never sent.
+    `client`: the random number of the client. `numbers`: the sequence numbers of the records, in their order, as runs
+    (first number, count); a first number of 0 means that these records were never sent.
     """
 
     client: int
@@ -103,7 +103,7 @@ class AppendId(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> AppendId:
-        """The reverse of `str`. Raises ValueError."""
+        """The id that `str` made the `text` of. Raises ValueError."""
         client, dash, runs = text.partition("-")
         try:
             numbers = [run.partition("+") for run in runs.split(",")]
@@ -116,7 +116,7 @@ class AppendId(NamedTuple):
 
 
 class AppendUnknown(LogFailed):
-    """The records of an append may be in the log or not. `append_id`: ask for them by it (`TraceableLog.outcome`)."""
+    """The records of an append may be in the log or not. `append_id`: for `TraceableLog.outcome`. `why`: the cause."""
 
     def __init__(self, why: str, append_id: AppendId) -> None:
         self.why, self.append_id = why, append_id
@@ -127,7 +127,10 @@ class AppendUnknown(LogFailed):
 
 
 class Batch(NamedTuple):
-    """Records `first` <= gsn < `end` of the subscribed tags. The next batch begins at `end`: a gap shows."""
+    """Consecutive `records` of the subscribed tags: those with `first` <= GSN < `end`.
+
+    The next batch begins at `end`, so a gap would show.
+    """
 
     first: int
     end: int
@@ -135,7 +138,7 @@ class Batch(NamedTuple):
 
 
 class View(NamedTuple):
-    """The shards that take appends, and those that are finalized (read-only), by number."""
+    """The numbers of the shards that take appends (`active`), and of those that are read-only (`finalized`)."""
 
     active: frozenset[int]
     finalized: frozenset[int]
@@ -178,22 +181,24 @@ class Log(Protocol):
     """A totally ordered, durable log of records."""
 
     def append(self, records: Sequence[Record], after: int | None = None) -> Sequence[int]:
-        """Append records in this order, next to nothing else between them only if the engine has one shard; a policy
-        that scatters them over several shards keeps their order in each.
+        """Append `records`, pairs (tag, payload), in this order. Returns their GSNs once they are durable and ordered.
 
-        `after` None: the records are ordered after every append that had returned when this was called. Otherwise
-        they are ordered after record `after`, whose GSN the caller has been given, and no other order is promised
-        (dissertation 4.2.2, InsertAfter): an engine that can do that faster does. An engine that sees at once that no
-        record has that GSN yet raises ValueError.
+        In an engine with one shard no other record comes between them. A policy that scatters them over several shards
+        keeps their order in each. `after` None: the records are ordered after every append that had returned when this
+        was called. Otherwise they are ordered after record `after`, whose GSN the caller has been given, and no other
+        order is promised (dissertation 4.2.2, InsertAfter): an engine that can do that faster does.
 
-        Returns their GSNs once they are durable and ordered. Raises Unavailable, LogFailed.
+        Raises Unavailable (nothing was appended), LogFailed (unknown); ValueError if the engine sees that no record
+        `after` exists.
         """
 
     def append_to_shard(
         self, records: Sequence[Record], shard: int, after: int | None = None
     ) -> tuple[Sequence[int], int]:
-        """Append to a shard that the caller chooses. Returns (GSNs, shard). Raises NotOfThisShard as well, and
-        Unavailable for a shard that is finalized."""
+        """Append `records` to a `shard` that the caller chooses. Returns (GSNs, shard). `after`: as `append`.
+
+        Raises as `append`, NotOfThisShard, and Unavailable for a shard that is finalized.
+        """
 
     def read_record(self, gsn: int, shard: int, timeout: float | None = None) -> LogRecord:
         """The record at `gsn` on `shard`. Linearizable: waits until the log has reached `gsn`, never says "absent".
@@ -205,7 +210,7 @@ class Log(Protocol):
         """Every record from `gsn` on, in order; with `tags`, only those kinds. Raises Trimmed."""
 
     def trim(self, gsn: int) -> None:
-        """Records before `gsn` may go. Raises ValueError past the tail."""
+        """Let records before `gsn` go. Raises ValueError past the tail, LogFailed."""
 
     def tail(self) -> int:
         """A GSN at or after that of every append that had returned when this was called; 0 for an empty log."""
@@ -214,7 +219,10 @@ class Log(Protocol):
         """The oldest GSN that can be read, or would be if it had been appended."""
 
     def set_shard_policy(self, policy: ShardPolicy) -> None:
-        """Which shard the records of `append` go to. One that takes no appends is stood in for by another."""
+        """Choose the shard of each record of `append` by a `policy`, a function of the record.
+
+        A shard that takes no appends is replaced by another one.
+        """
 
     def view(self) -> View:
         """The shards, with every change that had returned when this was called."""
@@ -285,20 +293,22 @@ class OrderedLog(Log, Protocol):
     """How long a sync takes: a running median, in seconds."""
 
     def order(self, records: Sequence[Record]) -> int:
-        """Give the records consecutive GSNs and return the first. Raises Unavailable, LogFailed."""
+        """Give `records` consecutive GSNs and return the first. Raises Unavailable, LogFailed."""
 
     def receive(self, length: int) -> IncomingPayload:
-        """The payload of a record that comes in parts. Raises Unavailable, LogFailed, OSError."""
+        """The payload, of `length` bytes, of a record that comes in parts. Raises Unavailable, LogFailed, OSError."""
 
     def order_incoming(self, tag: int, incoming: IncomingPayload) -> int:
-        """As `order`, of the one record, whose payload `receive` has made and which is whole."""
+        """As `order`, of one record with this `tag`, whose payload `incoming` comes from `receive` and is complete."""
 
     def payload(self, gsn: int, part_bytes: int) -> tuple[int, int, Iterator[bytes]]:
-        """(tag, length, the payload in parts of so many bytes) of the durable record `gsn`. The parts stay readable
-        when the log is trimmed. Raises Trimmed, Corruption, which may come with the last part."""
+        """(tag, length, the payload in parts of `part_bytes`) of the durable record `gsn`.
+
+        The parts stay readable when the log is trimmed. Raises Trimmed, Corruption, which may come with the last part.
+        """
 
     def wait_durable(self, gsn: int) -> None:
-        """Return when `gsn` is durable. Callers share one sync; a lone caller waits for nobody. Raises LogFailed."""
+        """Return when `gsn` is durable. Callers share one sync. Raises LogFailed."""
 
     def wait_past(self, gsn: int, timeout: float | None, stopped: Callable[[], bool] = never) -> bool:
         """Wait until `durable` > `gsn`; False after `timeout` seconds, or once `stopped()`. Asks nobody to sync.

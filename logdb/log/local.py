@@ -299,7 +299,7 @@ class LocalLog:
                 raise
 
     def set_shard_policy(self, policy: ShardPolicy) -> None:
-        """There is one shard, so every policy chooses it."""
+        """There is one shard, so every `policy` chooses it."""
 
     def view(self) -> View:
         return View(frozenset({0}), frozenset())
@@ -318,7 +318,7 @@ class LocalLog:
         self._release()
 
     def disown(self, parent: int) -> None:
-        """In a child of fork(): take no records, and touch no file of the parent's."""
+        """In a child of fork() by process `parent`: take no records, and touch no file of the parent's."""
         self._lock = threading.Lock()
         self._advanced = threading.Condition(self._lock)
         self._leader, self._waiters = None, []

@@ -159,7 +159,7 @@ class MemoryLog:
             self._oldest = max(self._oldest, gsn)
 
     def set_shard_policy(self, policy: ShardPolicy) -> None:
-        """There is one shard, so every policy chooses it."""
+        """There is one shard, so every `policy` chooses it."""
 
     def view(self) -> View:
         return View(frozenset({0}), frozenset())

@@ -279,8 +279,7 @@ async def connect_async(
     certificate_key: AnyPath | None = None,
     token: str | None = None,
 ) -> AsyncRemoteLog:
-    """The log of the cluster that one of these servers belongs to; with TLS, a certificate and a token as for
-    `logdb.connect`. Raises Unavailable, AccessDenied, ValueError."""
+    """As `logdb.log.connect`, for asyncio: the methods of the log are coroutines."""
     shown = credentials(ca=ca, certificate=certificate, certificate_key=certificate_key, token=token)
     return AsyncRemoteLog(await Connection.open(addresses, TIMEOUT_S if timeout is None else timeout, shown), timeout)
 
@@ -454,7 +453,13 @@ def connect(
     certificate_key: AnyPath | None = None,
     token: str | None = None,
 ) -> RemoteLog:
-    """As `connect_async`."""
+    """Connect to the shared log of a cluster. Returns its log (`Log`, with the operations on shards and servers), for
+    threads.
+
+    `addresses`: "HOST:PORT" of any of its servers, several with commas between, or a list. `timeout`: seconds for each
+    call that does not wait for a record; None: no bound. `ca`, `certificate`, `certificate_key`, `token`: as
+    `logdb.connect`. Raises Unavailable, AccessDenied, ValueError.
+    """
     shown = credentials(ca=ca, certificate=certificate, certificate_key=certificate_key, token=token)
     opening = Connection.open(addresses, TIMEOUT_S if timeout is None else timeout, shown)
     return RemoteLog(in_shared_loop(opening), timeout)

@@ -29,7 +29,7 @@ NAMES: Final = {
 
 
 def equals(key: bytes, value: bytes) -> Condition:
-    """The key exists and holds `value`. Raises TypeError, ValueError, LimitExceeded."""
+    """The condition that `key` exists and holds `value`. Raises TypeError, ValueError, LimitExceeded."""
     check_key(key)
     check_value(key, value)
     if len(value) > INLINE_VALUE_BYTES:
@@ -38,29 +38,31 @@ def equals(key: bytes, value: bytes) -> Condition:
 
 
 def absent(key: bytes) -> Condition:
-    """The key does not exist. Raises TypeError, ValueError, KeyTooLarge."""
+    """The condition that `key` does not exist. Raises TypeError, ValueError, KeyTooLarge."""
     check_key(key)
     return Condition(ABSENT, key)
 
 
 def exists(key: bytes) -> Condition:
-    """The key exists. Raises TypeError, ValueError, KeyTooLarge."""
+    """The condition that `key` exists. Raises as `absent`."""
     check_key(key)
     return Condition(EXISTS, key)
 
 
 def version_equals(key: bytes, version: int) -> Condition:
-    """The key's newest version is `version`; 0: it does not exist. Raises TypeError, ValueError, KeyTooLarge."""
+    """The condition that the newest version of `key` is `version`; 0: the key does not exist. Raises as `absent`."""
     return _on_version(VERSION_EQUALS, key, version)
 
 
 def version_less(key: bytes, version: int) -> Condition:
-    """The key's newest version is before `version`, or it does not exist. Raises as `version_equals`."""
+    """The condition that the newest version of `key` is before `version`, or that it does not exist. Raises as
+    `absent`.
+    """
     return _on_version(VERSION_LESS, key, version)
 
 
 def version_greater(key: bytes, version: int) -> Condition:
-    """The key exists and its newest version is after `version`. Raises as `version_equals`."""
+    """The condition that `key` exists and its newest version is after `version`. Raises as `absent`."""
     return _on_version(VERSION_GREATER, key, version)
 
 

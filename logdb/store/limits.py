@@ -7,8 +7,11 @@ from typing import Final
 from logdb.errors import KeyTooLarge, TransactionTooLarge, ValueTooLarge, shown
 
 MAX_KEY_BYTES: Final = 8 << 10
+"""The longest key, in bytes."""
 MAX_VALUE_BYTES: Final = 64 << 20
+"""The longest value, in bytes."""
 MAX_TRANSACTION_BYTES: Final = 256 << 20
+"""The most that a transaction can write: keys and values, in bytes."""
 MAX_LABEL_BYTES: Final = 1 << 10
 MAX_PIN_BYTES: Final = 400
 INLINE_VALUE_BYTES: Final = 4 << 10

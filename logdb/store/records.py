@@ -123,7 +123,11 @@ Range = tuple[bytes, bytes | None]
 
 
 class Condition(NamedTuple):
-    """A condition of a test-and-multi-put: `operator` one of those in `conditions`, `operand` as that asks for."""
+    """A condition of a test-and-multi-put. Make one with `logdb.equals`, `absent`, `exists`, `version_equals`, ...
+
+    `operator`: which of them. `key`: whose newest version is tested. `operand`: the value or the version to compare
+    with.
+    """
 
     operator: int
     key: bytes

@@ -46,7 +46,7 @@ _PIN_ROWS, _FLOOR_ROW, _DECIDED_ROW, _COMPACTED_ROW, _RELOCATED_ROW = b"p", b"f"
 
 
 class Status(Enum):
-    """How a transaction ended, as far as the log tells."""
+    """How a transaction ended, as far as the log shows: COMMITTED, ABORTED, NOT_FOUND or FORGOTTEN."""
 
     COMMITTED = "committed"
     ABORTED = "aborted"
@@ -57,7 +57,7 @@ class Status(Enum):
 
 
 class Outcome(NamedTuple):
-    """`version`: where the transaction's commit record stands, 0 if the log has none."""
+    """How a transaction ended: `status`, and the `version` of its commit record, 0 if the log has none."""
 
     status: Status
     version: int

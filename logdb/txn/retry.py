@@ -106,12 +106,15 @@ def attempt(
 def transactional(
     body: Callable[..., Any] | None = None, *, label: str | None = None, attempts: int = ATTEMPTS
 ) -> Callable[..., Any]:
-    """Make `def f(txn, ...)` a function to be called as `f(db, ...)`, which runs it as `run` does.
+    """Make a function `body(txn, ...)` one that is called as `body(db, ...)` and runs in a transaction.
 
-    For `async def f(txn, ...)` the result is a coroutine function, to be called with a database of `logdb.aio`; see
-    `Database.run` there for what it may be run on.
-    `label` names the transaction in the conflicts of others (default: the function's name); `attempts` bounds the
-    retries.
+    After a conflict the function runs again: at most `attempts` times (default: 50), after random pauses that grow to
+    0.1 s. So it must have no effect but on `txn`. For `async def` the result is a coroutine function, to be called with
+    a database of `logdb.aio`. `label`: names the transaction in the conflicts of others (default: the function's name).
+
+    Raises TypeError, ValueError; a call raises the last ConflictError, what the function raises, and what a transaction
+    raises at its end; and LogDBError inside another transaction that runs this way on the same database: pass that
+    transaction on.
     """
     check_attempts(attempts)
     if label is not None:

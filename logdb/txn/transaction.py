@@ -184,16 +184,18 @@ class Workspace:
     # ---- writing
 
     def put(self, key: bytes, value: bytes) -> None:
-        """Write `value` under `key` when the transaction commits. Raises ReadOnly, LimitExceeded."""
+        """Write `value` under `key` when the transaction commits. Raises ReadOnly, LimitExceeded, TypeError,
+        ValueError.
+        """
         check_value(key, value)
         self._write(key, value, len(value))
 
     def delete(self, key: bytes) -> None:
-        """Delete `key` when the transaction commits; it need not exist. Raises ReadOnly."""
+        """Delete `key` when the transaction commits; it need not exist. Raises as `put`."""
         self._write(key, None, 0)
 
     def multi_put(self, items: Mapping[bytes, bytes | None]) -> None:
-        """Write all of `items`; None deletes. Raises ReadOnly, LimitExceeded."""
+        """Write all of `items` when the transaction commits; the value None deletes. Raises as `put`."""
         check_items(items)
         for key, value in items.items():
             if value is None:
@@ -379,15 +381,20 @@ class RangeReads:
 
 
 class Transaction(Workspace):
-    """A transaction over one snapshot. Made by `Database.transaction()`; not for use by several threads at once.
+    """A transaction over one snapshot, for one thread: `Database.transaction` makes one.
 
-    It commits where its `with` block ends and aborts when that raises. It never retries by itself: see `transactional`.
+    It commits where its `with` block ends and aborts when the block raises. It never retries by itself: see
+    `logdb.transactional`. Reads see the snapshot and the transaction's own writes. Writes take effect with the commit.
     """
 
     reader: Reader
 
     def get(self, key: bytes, default: bytes | None = None) -> bytes | None:
-        """The value of `key` in this transaction's snapshot and writes, or `default`."""
+        """The value of `key` in the snapshot and the own writes, or `default`.
+
+        Raises TypeError, ValueError and KeyTooLarge for a key that cannot be one; ConflictError if the snapshot was
+        lost (its server restarted, or it was compacted away); Unavailable, Corruption.
+        """
         self._check_open()
         check_key(key)
         if key in self.writes:
@@ -407,7 +414,7 @@ class Transaction(Workspace):
         return self.get(key) is not None
 
     def multi_get(self, keys: list[bytes]) -> dict[bytes, bytes]:
-        """The values of those keys that exist."""
+        """The values of those of `keys` that exist. Raises as `get`."""
         found: dict[bytes, bytes] = {}
         left = self.unread(listed(keys, "keys"), found)
         if left:
@@ -423,7 +430,14 @@ class Transaction(Workspace):
         reverse: bool = False,
         limit: int | None = None,
     ) -> Iterator[tuple[bytes, bytes]]:
-        """(key, value) in key order, own writes included. As far as it is consumed it is read: no phantoms."""
+        """(key, value) of the keys in [`start`, `end`) or with `prefix`, in key order.
+
+        `start`, `end`: keys; None is the first key, or the end of all keys. `prefix`: instead of these. `reverse`: from
+        the last key to the first. `limit`: at most so many rows. Own writes are included. The part that is consumed
+        counts as read, so there are no phantoms.
+
+        Raises TypeError and ValueError for arguments that make no range, and as `get`.
+        """
         start, end = key_range(start, end, prefix, limit, reverse)
         return chain.from_iterable(self._parts(RangeRead(self, start, end, reverse, limit), reverse))
 
@@ -434,7 +448,13 @@ class Transaction(Workspace):
         reverse: bool = False,
         limit: int | None = None,
     ) -> list[list[tuple[bytes, bytes]]]:
-        """The rows of several ranges [start, end), read together: as a list of `scan` of each, `limit` rows of each."""
+        """The rows of several ranges, read together: for each of `ranges`, a pair (start, end) as of `scan`, a list of
+        (key, value).
+
+        `reverse`: each list from its last key to its first. `limit`: at most so many rows of each range.
+
+        Raises as `scan`.
+        """
         reads = RangeReads(self, scan_ranges(ranges, limit, reverse), reverse)
         while asked := reads.ask():
             reads.take(self.reader.multi_scan(asked, self.snapshot, reverse=reverse))
