@@ -8,7 +8,8 @@
         for key, value in db.scan(prefix=b"a"): ...
         db.at(version=version).get(b"k")
 
-`logdb.aio` is the same for asyncio. Errors: `logdb.errors`.
+`logdb.aio` is the same for asyncio. Errors: `logdb.errors`. Limits in bytes: a key has at most `MAX_KEY_BYTES` (8 KiB),
+a value `MAX_VALUE_BYTES` (64 MiB), and a transaction writes at most `MAX_TRANSACTION_BYTES` (256 MiB).
 """
 
 from logdb.cluster.placement import ByHash, ByPrefix
