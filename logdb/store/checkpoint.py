@@ -36,10 +36,11 @@ from logdb.store import checking
 from logdb.store.checking import RESIDUE
 from logdb.store.files import MapFiles
 from logdb.store.manifest import MalformedManifest, Manifest, decode_manifest
-from logdb.store.merging import RATIO, merge_rows, merged_state, runs_due
+from logdb.store.merging import DISJOINT_RATIO, RATIO, groups_due, merge_rows, runs_due
 from logdb.store.overlay import Overlay
 from logdb.store.runs import (
     DAMAGE,
+    FENCE_BYTES,
     FOUND,
     GONE,
     KIND,
@@ -49,12 +50,16 @@ from logdb.store.runs import (
     LIVE_END,
     PLAIN,
     ROOT_BYTES,
+    Group,
+    Reader,
     Row,
     Run,
     RunReader,
     RunWriter,
     aligned,
     decode,
+    grouped,
+    merged_state,
     row_of,
     version_of,
     versions,
@@ -64,18 +69,18 @@ from logdb.store.sealed import FEW_ROWS, RawRow, check_row, check_rows, damaged
 __all__ = ["GONE", "LARGE", "LIVE", "Checkpoint", "Row", "check_tables"]
 
 SLICE_ROWS: Final = 2_000
+LEAST_BYTES: Final = 1 << 20
+"""A checkpoint begins another run only behind one of this size."""
 VERSION: Final = itemgetter(0)
 NO_RUN: Final = (*DAMAGE, lmdb.InvalidError, lmdb.VersionMismatchError, lmdb.IncompatibleError, lmdb.NotFoundError)
 """What says, when a run is opened, that the file is not what was written. All else is the system's refusal."""
-Reader = tuple[RunReader, ...]
-"""Of each run of a snapshot, the newest first."""
 
 
 class Snapshot:
     """The runs that a manifest names, open for reading, and readers of them that are idle."""
 
     def __init__(self, manifest: Manifest, runs: Sequence[Run]) -> None:
-        self.manifest, self.runs = manifest, tuple(runs)
+        self.manifest, self.runs, self.groups = manifest, tuple(runs), grouped(runs)
         self.readers: list[Reader] = []
 
     def reader(self) -> Reader:
@@ -83,7 +88,7 @@ class Snapshot:
         try:
             return self.readers.pop()
         except IndexError:
-            return tuple(run.reader() for run in reversed(self.runs))
+            return tuple([group.reader() for group in reversed(self.groups)])
 
 
 class ClosedSnapshot(Snapshot):
@@ -110,10 +115,11 @@ class Checkpoint:
         self._path, self._log_id, self._follow, self._inline = os.path.realpath(path), log_id, follow, inline
         self._files = MapFiles(self._path, disk)
         self._writing, self._merging, self._committing = threading.Lock(), threading.Lock(), threading.Lock()
-        self._pending: RunWriter | None = None
+        self._pending: list[RunWriter] = []
         self._merge: Merge | None = None
         self._target = self._written = 0
         self._is_closed = False
+        self._snapshot: Snapshot = ClosedSnapshot(self._path, Manifest(log_id))  # to disown, should opening fail
         own(self)
         try:
             if not follow:
@@ -177,7 +183,7 @@ class Checkpoint:
     def disown(self, parent: int) -> None:
         """In a child of fork(): be closed. What is half written stays the parent's."""
         keep_for_ever((self._snapshot, self._pending))
-        self._pending, self._merge, self._is_closed = None, None, True
+        self._pending, self._merge, self._is_closed = [], None, True
         self._snapshot = ClosedSnapshot(self._path, self._snapshot.manifest)
         self._writing, self._merging, self._committing = threading.Lock(), threading.Lock(), threading.Lock()
 
@@ -198,7 +204,8 @@ class Checkpoint:
         snapshot = self._snapshot
         reader = snapshot.reader()
         try:
-            for run in reader:
+            for group in reader:
+                run = group.run_of(key)
                 raw = run.find(key)
                 if raw is not None:
                     row, first, older_ones = decode(raw)
@@ -224,8 +231,8 @@ class Checkpoint:
         except IndexError:
             readers, reader = self._borrowed()
         try:
-            for run in reader:
-                raw = run.get(key)
+            for group in reader:
+                raw = group.get(key)
                 if raw is not None:
                     break
             else:
@@ -237,7 +244,7 @@ class Checkpoint:
         if extend(RESIDUE, key + raw) != RESIDUE:
             check_row(key, raw, self._path)
         if raw[KIND_AT] == LIVE:
-            return raw[:LIVE_END]  # type: ignore[no-any-return]
+            return raw[:LIVE_END]
         cut = PLAIN.get(raw[KIND_AT])
         return None if cut is None else raw[:-cut]
 
@@ -294,13 +301,13 @@ class Checkpoint:
         readers, reader = self._borrowed()
         try:
             newest: dict[bytes, bytes] = {}
-            for run in reversed(reader):
-                newest.update(run.chunk(start, end, reverse, most))
+            for group in reversed(reader):
+                newest.update(group.chunk(start, end, reverse, most))
         except DAMAGE as error:
             raise self.damaged(str(error)) from error
         finally:
             readers.append(reader)
-        # Each run gave its first ones, so the first of all are among them, and none of a newer run is missing there.
+        # Each group gave its first ones, so the first of all are among them, and none of a newer run is missing there.
         return [(key, version_of(newest[key])) for key in sorted(newest, reverse=reverse)[:most]]
 
     def state(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
@@ -308,7 +315,7 @@ class Checkpoint:
         snapshot = self._snapshot
         reader = snapshot.reader()
         try:
-            rows = merged_state([run.state(prefix) for run in reader])
+            rows = merged_state([group.state(prefix) for group in reader])
             return [(key[len(prefix) :], value) for key, value in rows if value is not None]
         except DAMAGE as error:
             raise self.damaged(str(error)) from error
@@ -324,9 +331,9 @@ class Checkpoint:
         reader = snapshot.reader()
         try:
             for parts in aligned(reader):
-                found = [dict(part) for part in parts]
-                for key in sorted(set().union(*found)):
-                    of_key = [(run, part[key]) for run, part in zip(reader, found, strict=True) if key in part]
+                found = [(run, dict(rows)) for run, rows in parts]
+                for key in sorted(set().union(*[rows for _, rows in found])):
+                    of_key = [(run, rows[key]) for run, rows in found if key in rows]
                     yield key, self._versions(of_key)
         except DAMAGE as error:
             raise self.damaged(str(error)) from error
@@ -341,12 +348,12 @@ class Checkpoint:
 
     def check_invariants(self) -> None:
         """MAP-6; for tests."""
-        _, reader = self._borrowed()
         newer: dict[bytes, set[int]] = {}
-        for run in reader:
-            for parts in aligned([run]):
-                for key, raw in parts[0]:
-                    here = {row.version for row in versions([(run, raw)])}
+        for run in reversed(self._snapshot.runs):
+            for reader, rows in run.reader().chunks():
+                for key, raw in rows:
+                    assert run.first <= key <= run.last, f"{key!r} lies outside of its run"
+                    here = {row.version for row in versions([(reader, raw)])}
                     above = newer.setdefault(key, here)
                     assert not {version for version in here - above if version > min(above)}, f"MAP-6: {key!r}"
                     above |= here
@@ -362,32 +369,47 @@ class Checkpoint:
     def write(self, overlay: Overlay) -> Iterator[int]:
         """Write an overlay's entries into a new run, slice by slice; yields the number of keys after each.
 
+        Where much lies between two keys, another one is begun: with keys on both sides a run would overlap it.
         Nothing of it can be seen before `finish`. Raises Unavailable, on a full disk for example; Corruption.
         """
         with self._checkpointing():
-            self._pending = self._new_run(overlay.size)
+            large = [part for run in self._snapshot.runs if run.info.bytes >= FENCE_BYTES for part in run.parts]
+            self._pending = [self._new_run(overlay.size)]
+        last = None
         for part in overlay.sorted_keys(SLICE_ROWS):
             with self._checkpointing():
-                assert self._pending is not None
-                for key in part:
-                    self._put(self._pending, key, overlay)
+                begin = 0
+                for place in _gaps(last, part, large):
+                    self._put_all(part[begin:place], overlay)
+                    begin = place
+                    if self._pending[-1].live_bytes >= LEAST_BYTES:
+                        self._pending[-1].finish()
+                        self._pending.append(self._new_run(overlay.size))
+                self._put_all(part[begin:], overlay)
+            last = part[-1]
             yield len(part)
 
     def finish(self, covers: int, state: Iterable[tuple[bytes, bytes | None]]) -> None:
         """End the checkpoint: rows of state (None: remove), and the GSN that the runs cover from now on. Raises as
         `write`."""
         with self._checkpointing():
-            if self._pending is None:
-                self._pending = self._new_run(0)
-            writer = self._pending
-            writer.put_state(sorted(dict(state).items()))
-            info = writer.finish()._replace(after=self.covers, through=covers)
-            run = Run(self._files, info)
+            if not self._pending:
+                self._pending = [self._new_run(0)]
+            self._pending[-1].put_state(sorted(dict(state).items()))
+            self._pending[-1].finish()
+            first, *others = [writer.info for writer in self._pending]
+            infos = [first._replace(after=self.covers, through=covers)]
+            infos += [info._replace(after=covers, through=covers) for info in others]
+            runs = [Run(self._files, info) for info in infos]
             with self._committing:
                 manifest = self._snapshot.manifest._replace(covers=covers, ceiling=max(self.ceiling, self._target))
-                self._commit(manifest, [*self._snapshot.runs, run])
-            self._pending = None
-            self._written += info.bytes
+                self._commit(manifest, [*self._snapshot.runs, *runs])
+            self._pending = []
+            self._written += sum([info.bytes for info in infos])
+
+    def _put_all(self, keys: list[bytes], overlay: Overlay) -> None:
+        for key in keys:
+            self._put(self._pending[-1], key, overlay)
 
     def _put(self, writer: RunWriter, key: bytes, overlay: Overlay) -> None:
         entry, moved = overlay.newest.get(key), overlay.moved.get(key)
@@ -431,8 +453,8 @@ class Checkpoint:
                 raise
 
     def _drop_pending(self) -> None:
-        writer, self._pending = self._pending, None
-        if writer is not None:
+        writers, self._pending = self._pending, []
+        for writer in writers:
             self._abandon(writer)
 
     # ---- merging
@@ -442,7 +464,7 @@ class Checkpoint:
         under way. `closing`: leave one run if the map is small. Raises as `write`."""
         with self._committing:
             runs = self._snapshot.runs
-            due = runs_due([run.info.bytes for run in runs], closing=closing)
+            due = runs_due(_sizes(self._snapshot.groups), closing=closing)
             if not due or self._merge is not None:
                 return
             merge = self._merge = Merge(runs[-due:], self.pruned)
@@ -467,7 +489,7 @@ class Checkpoint:
             with self._merging, self._explained():
                 is_oldest = runs[0] is self._snapshot.runs[0]
                 writer = self._new_run(sum(run.info.bytes for run in runs))
-                readers = [run.reader() for run in reversed(runs)]
+                readers = tuple([group.reader() for group in reversed(grouped(runs))])
                 rows = merge_rows(readers, writer, merge.floor, is_oldest=is_oldest)
             while True:
                 with self._merging, self._explained():
@@ -489,7 +511,8 @@ class Checkpoint:
     def _replace(self, merge: Merge, writer: RunWriter) -> None:
         """Put the run that was written in the place of those that it was merged from."""
         runs = merge.runs
-        info = writer.finish()._replace(after=runs[0].info.after, through=runs[-1].info.through)
+        writer.finish()
+        info = writer.info._replace(after=runs[0].info.after, through=runs[-1].info.through)
         run = Run(self._files, info)
         with self._committing:
             if self._merge is not merge:
@@ -508,10 +531,11 @@ class Checkpoint:
     def backlog(self) -> float:
         """How far merging is behind: 0.0 if nothing waits; 1.0 if as many runs wait, beside those that are being
         merged, as make the next merge due."""
-        runs, merge = self._snapshot.runs, self._merge
-        if merge is not None and merge.runs[-1] in runs:
-            return (len(runs) - 1 - runs.index(merge.runs[-1])) / RATIO
-        return max(runs_due([run.info.bytes for run in runs], closing=False) - RATIO, 0) / RATIO
+        snapshot, merge = self._snapshot, self._merge
+        if merge is None or merge.runs[-1] not in snapshot.runs:
+            return max(groups_due(_sizes(snapshot.groups)) - RATIO, 0) / RATIO
+        newer = snapshot.runs[snapshot.runs.index(merge.runs[-1]) + 1 :]
+        return max(len(grouped(newer)) / RATIO, len(newer) / DISJOINT_RATIO)
 
     @property
     def written(self) -> int:
@@ -547,6 +571,21 @@ class Checkpoint:
             ) from error
 
 
+def _gaps(last: bytes | None, keys: list[bytes], ranges: list[tuple[bytes, bytes]]) -> list[int]:
+    """Before which of the keys, which follow `last`, one of the ranges lies."""
+    found = set()
+    for first, end in ranges:
+        place = bisect_left(keys, first)
+        before = keys[place - 1] if place else last
+        if before is not None and before < first and place < len(keys) and keys[place] > end:
+            found.add(place)
+    return sorted(found)
+
+
+def _sizes(groups: Sequence[Group]) -> list[list[int]]:
+    return [[run.info.bytes for run in group.runs] for group in groups]
+
+
 class Merge(NamedTuple):
     """A merge under way: of adjacent runs, the oldest first, without what only a read before `floor` could see."""
 
@@ -558,14 +597,14 @@ def _newest_rows(
     reader: Reader, start: bytes | None, end: bytes | None, reverse: bool, most: int
 ) -> tuple[list[RawRow], bytes | None, bool]:
     """(key, row of its newest version) of [start, end) in order; the last key that this speaks for, None at the end of
-    the range; and whether the rows were checked. Of each run as many are read as it is likely to have among `most`."""
-    is_checked = any(run.has_long_keys for run in reader)
-    largest = max([1, *[run.count for run in reader]])
+    the range; and whether the rows were checked. Each group gives as many as it is likely to have among `most`."""
+    is_checked = any(group.has_long_keys for group in reader)
+    largest = max([1, *[group.count for group in reader]])
     newest: dict[bytes, bytes] = {}
     stops = []
-    for run in reversed(reader):
-        share = min(most, most * run.count // largest + FEW_ROWS)
-        rows = (run.chunk if is_checked else run.unchecked)(start, end, reverse, share)
+    for group in reversed(reader):
+        share = min(most, most * group.count // largest + FEW_ROWS)
+        rows = (group.chunk if is_checked else group.unchecked)(start, end, reverse, share)
         if len(rows) == share:
             stops.append(rows[-1][0])
         newest.update(rows)

@@ -19,9 +19,11 @@ FORMAT: Final = 3
 class RunInfo(NamedTuple):
     """A run as the manifest names it.
 
-    It holds what the versions (`after`, `through`] of the log have changed. `rows`: keys; `long_keys`: those longer
+    It holds what the versions (`after`, `through`] of the log have changed; if a checkpoint has written several, the
+    others are named behind the first with ranges that are empty. `rows`: keys; `long_keys`: those longer
     than LMDB takes. `bytes`, `crc`: of its file (`checking.py`). `live_bytes`: of its rows but for older versions, and
-    of the large values whose places they hold.
+    of the large values whose places they hold. `fences`: of a large run, keys in order that divide it into parts of
+    about the same size, in hexadecimal digits.
     """
 
     number: int
@@ -32,6 +34,7 @@ class RunInfo(NamedTuple):
     bytes: int
     crc: int
     live_bytes: int = 0
+    fences: str = ""
 
 
 class Manifest(NamedTuple):

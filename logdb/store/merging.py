@@ -18,20 +18,25 @@ from logdb.store.runs import (
     OLDER,
     PLACED,
     OlderRows,
+    Reader,
     Row,
     RunReader,
     RunWriter,
     aligned,
+    merged_state,
     version_of,
     versions,
 )
 from logdb.store.sealed import SEAL_BYTES, RawRow
 
 RATIO: Final = 4
-"""So many runs of about the same size are merged."""
+"""So many groups of about the same size are merged."""
+DISJOINT_RATIO: Final = 32
+"""So many runs of about the same size in one group are merged."""
 LEVEL_BYTES: Final = 4 << 20
-"""Runs of up to this size are of the same level; those of each further level are up to `RATIO` times larger."""
-MOST_RUNS: Final = 8
+"""Up to this size they are of the same level; on each further level they are up to the ratio larger."""
+MOST_GROUPS: Final = 8
+MOST_RUNS: Final = 128
 SMALL_BYTES: Final = 64 << 20
 """A map up to this size consists of one run when it is closed."""
 COPIED: Final = frozenset((LIVE, LARGE, LIVE | PLACED, LARGE | PLACED))
@@ -45,54 +50,73 @@ MOST_AT_ONCE: Final = 10_000
 """A key with more older versions in a run is written version by version."""
 
 
-def runs_due(sizes: Sequence[int], *, closing: bool) -> int:
-    """How many of the newest runs are to be merged; 0: none. `sizes`: in bytes, from the oldest to the newest.
+def runs_due(groups: Sequence[Sequence[int]], *, closing: bool) -> int:
+    """How many of the newest runs are to be merged; 0: none. `groups`: the bytes of each run of each group, from the
+    oldest to the newest.
 
-    Always the newest ones, so that small runs do not collect between large ones. A run counts for the level of the
-    largest that is newer.
+    Always the newest ones, so that small runs do not collect between large ones. Groups are merged with each other to
+    bound what reads look at, and the space; the runs of a group only to bound the number of files.
     """
+    if closing and sum(map(sum, groups)) <= SMALL_BYTES:
+        count = sum(map(len, groups))
+        return count if count > 1 else 0
+    due = groups_due(groups)
+    if due:
+        return sum(map(len, groups[-due:]))
+    return _newest_due(groups[-1], DISJOINT_RATIO) if groups else 0
+
+
+def groups_due(groups: Sequence[Sequence[int]]) -> int:
+    """How many of the newest groups are to be merged with each other."""
+    count = len(groups)
+    due = _newest_due(list(map(sum, groups)), RATIO)
+    if not due and count > MOST_GROUPS:
+        due = count - MOST_GROUPS + 1
+    if not due and count > 1 and sum(map(len, groups)) > MOST_RUNS:
+        due = max(count - max(range(count), key=lambda index: len(groups[index])), 2)
+    return due
+
+
+def _newest_due(sizes: Sequence[int], ratio: int) -> int:
+    """How many of the newest are to become one, since `ratio` of about the same size have come together. One counts
+    for the level of the largest that is newer."""
     count = len(sizes)
-    if count < 2:
-        return 0
-    if closing and sum(sizes) <= SMALL_BYTES:
-        return count
-    levels = [_level(size) for size in sizes]
+    levels = [_level(size, ratio) for size in sizes]
     for index in reversed(range(count - 1)):
         levels[index] = max(levels[index], levels[index + 1])
-    first = next((levels.index(level) for level in levels if levels.count(level) >= RATIO), count)
-    if first == count and count > MOST_RUNS:
-        first = MOST_RUNS - 1
+    first = next((levels.index(level) for level in levels if levels.count(level) >= ratio), count)
     while 0 < first < count:  # what comes out would be the one that is missing there
         above = levels[first - 1]
-        if levels.count(above) < RATIO - 1 or _level(sum(sizes[first:])) < above:
+        if levels.count(above) < ratio - 1 or _level(sum(sizes[first:]), ratio) < above:
             break
         first = levels.index(above)
     return count - first
 
 
-def _level(size: int) -> int:
+def _level(size: int, ratio: int) -> int:
     level = 0
     while size > LEVEL_BYTES:
-        size //= RATIO
+        size //= ratio
         level += 1
     return level
 
 
-def merge_rows(readers: Sequence[RunReader], writer: RunWriter, floor: int, *, is_oldest: bool) -> Iterator[int]:
-    """Write what is in several runs, the newest first, as one; yields keys looked at, step by step.
+def merge_rows(readers: Reader, writer: RunWriter, floor: int, *, is_oldest: bool) -> Iterator[int]:
+    """Write what is in several groups, the newest first, as one run; yields keys looked at, step by step.
 
     What only a read before version `floor` could see is left out; a deletion only if `is_oldest`: nothing is below.
     """
-    sources = [OlderRows(reader) for reader in readers]
+    sources: dict[RunReader, OlderRows] = {}
     for parts in aligned(readers):
-        found = [dict(part) for part in parts]
+        found = [dict(rows) for _, rows in parts]
         newest: dict[bytes, bytes] = {}
         shared: set[bytes] = set()
         for rows in reversed(found):
             if newest:
                 shared |= newest.keys() & rows.keys()
             newest.update(rows)
-        _merge_part(sources, writer, floor, is_oldest, found, sorted(newest.items(), key=FOUND), shared)
+        of_part = [sources.get(run) or sources.setdefault(run, OlderRows(run)) for run, _ in parts]
+        _merge_part(of_part, writer, floor, is_oldest, found, sorted(newest.items(), key=FOUND), shared)
         yield len(newest)
     writer.put_state(_merged_state(readers, is_oldest))
 
@@ -170,25 +194,7 @@ def _kept(rows: Iterable[Row], floor: int, is_oldest: bool) -> Iterator[Row]:
         yield row
 
 
-def _merged_state(readers: Sequence[RunReader], is_oldest: bool) -> Iterator[tuple[bytes, bytes | None]]:
+def _merged_state(readers: Reader, is_oldest: bool) -> Iterator[tuple[bytes, bytes | None]]:
     for key, value in merged_state([reader.state() for reader in readers]):
         if value is not None or not is_oldest:
             yield key, value
-
-
-def merged_state(
-    runs: Sequence[Iterator[tuple[bytes, bytes | None]]],
-) -> Iterator[tuple[bytes, bytes | None]]:
-    """Rows of state of several runs, the newest first, as those of one."""
-    heads = [next(rows, None) for rows in runs]
-    while True:
-        key = min((head[0] for head in heads if head is not None), default=None)
-        if key is None:
-            return
-        is_first = True
-        for index, head in enumerate(heads):
-            if head is not None and head[0] == key:
-                if is_first:
-                    yield head
-                    is_first = False
-                heads[index] = next(runs[index], None)

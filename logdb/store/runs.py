@@ -12,6 +12,8 @@ A row is a value, a trailer and a seal (`sealed.py`), so that the value of a pla
 trailer from its end: kind and flags, version, then as the flags say: where the older versions stand, the rest of a long
 key, the place.
 
+Runs that follow one another and whose key ranges do not overlap are read as one (`Group`).
+
 LMDB takes keys of 511 bytes. A longer one is kept under its first `ROOT_BYTES` bytes and its ordinal among the keys
 that begin so; the rest stands in its row. LMDB's order is that of the keys.
 """
@@ -19,10 +21,12 @@ that begin so; the rest stands in its row. LMDB's order is that of the keys.
 from __future__ import annotations
 
 import os
+from binascii import hexlify
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice
-from operator import itemgetter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from heapq import merge
+from itertools import chain, islice, pairwise
+from operator import attrgetter, itemgetter
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
@@ -75,6 +79,7 @@ OLDER_BYTES: Final = ORDINAL.size + SEAL_BYTES
 LIVE_STATE: Final = bytes([LIVE])
 GONE_STATE: Final = bytes([GONE])
 FOUND: Final = itemgetter(0)
+FIRST_KEY: Final = attrgetter("first")
 PAGE_BYTES: Final = 4096
 CHUNK_ROWS: Final = 1_000
 OLDER_ROWS: Final = 500
@@ -83,6 +88,8 @@ WRITE_BYTES: Final = 2 << 20
 """So much is one transaction of LMDB."""
 SYNC_BYTES: Final = 32 << 20
 """So much at most is left for one sync to write."""
+FENCE_BYTES: Final = 16 << 20
+"""About the size of the parts of a large run."""
 DAMAGE: Final = (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.CursorFullError, lmdb.BadTxnError)
 """The last one: what a transaction says that has said one of the others before."""
 
@@ -120,6 +127,11 @@ def _body(row: Row, flags: int) -> tuple[bytes, int]:
         body += PLACE.pack(place)
         flags |= PLACED
     return body, kind | flags
+
+
+def _large_bytes(raw: bytes) -> int:
+    """How long the large value is whose place a row holds."""
+    return int(LARGE_PLACE.unpack_from(raw)[LENGTH])
 
 
 def version_of(raw: bytes) -> int:
@@ -160,18 +172,20 @@ def whole_key(found: bytes, raw: bytes) -> bytes:
 class RunWriter:
     """Writes a run: keys in order, then state. Memory and what one sync writes are bounded.
 
+    `live_bytes`: as in `RunInfo`.
     Its methods raise lmdb.Error and OSError, after which only `abandon` may be called.
     """
 
     def __init__(self, files: MapFiles, number: int, bytes_expected: int, *, inline: bool) -> None:
         self._files, self.number, self._inline = files, number, inline
         self._owner = os.getpid()
-        self._count = self._long_keys = self._live_bytes = 0
+        self._count = self._long_keys = self.live_bytes = 0
         self._rows: list[RawRow] = []
         self._older: list[RawRow] = []
         self._waiting = self._unsynced = 0
         self._ordinal = 0
         self._root, self._in_root = b"", 0
+        self._fences: list[bytes] = []
         self._env = files.create(number, 2 * bytes_expected)
         try:
             self._tables = [self._env.open_db(name) for name in TABLES]
@@ -184,10 +198,8 @@ class RunWriter:
         self._rows += rows
         self._count += len(rows)
         size = sum(map(len, chain.from_iterable(rows)))
-        self._live_bytes += size
-        for _, raw in rows:
-            if raw[KIND_AT] & KIND == LARGE:
-                self._live_bytes += LARGE_PLACE.unpack_from(raw)[LENGTH]
+        self.live_bytes += size
+        self.live_bytes += sum([_large_bytes(raw) for _, raw in rows if raw[KIND_AT] & KIND == LARGE])
         self._wait(size)
 
     def put(self, key: bytes, newest: Row, older: Iterable[Row] = ()) -> None:
@@ -197,7 +209,7 @@ class RunWriter:
             self._put_older(row)
         body, flags = _body(newest, 0)
         if isinstance(newest.value, Place):
-            self._live_bytes += newest.value.length
+            self.live_bytes += newest.value.length
         found = key
         if len(key) >= ROOT_BYTES:
             flags |= LONG
@@ -208,7 +220,7 @@ class RunWriter:
             body += CHAIN.pack(first, self._ordinal - first)
         raw = sealed(found, body + HEAD.pack(newest.version, flags))
         self._rows.append((found, raw))
-        self._live_bytes += len(found) + len(raw)
+        self.live_bytes += len(found) + len(raw)
         self._count += 1
         self._wait(len(found) + len(raw))
 
@@ -229,6 +241,9 @@ class RunWriter:
         else:
             row += raw[LIVE_END:KIND_AT] + FLAGS[flags & ~OLDER]
         self._rows.append((found, sealed(found, row)))
+        self.live_bytes += len(found) + len(raw)
+        if flags & KIND == LARGE:
+            self.live_bytes += _large_bytes(raw)
         self._count += 1
         self._wait(len(found) + len(raw))
 
@@ -267,15 +282,16 @@ class RunWriter:
             raws = [(key, sealed(key, GONE_STATE if value is None else value + LIVE_STATE)) for key, value in part]
             self._put_multi([(self._tables[2], raws)])
 
-    def finish(self) -> RunInfo:
-        """Make it durable. What it covers is still to be filled in."""
+    def finish(self) -> None:
+        """Make it durable. What it covers is still to be filled in in its `info`."""
         self._write()
         self._env.sync(True)
         self._env.close()
         files, number = self._files, self.number
         files.sync(number)
         size, crc = files.measure(number)
-        return RunInfo(number, 0, 0, self._count, self._long_keys, size, crc, self._live_bytes)
+        fences = b" ".join([hexlify(key) for key in self._fences]).decode()
+        self.info = RunInfo(number, 0, 0, self._count, self._long_keys, size, crc, self.live_bytes, fences)
 
     @property
     def written(self) -> int:
@@ -294,6 +310,8 @@ class RunWriter:
             self._write()
 
     def _write(self) -> None:
+        if self._rows and self.live_bytes >= FENCE_BYTES * (len(self._fences) + 1):
+            self._fences.append(self._rows[-1][0][:ROOT_BYTES])
         self._put_multi([(self._tables[0], self._rows), (self._tables[1], self._older)])
         self._rows, self._older = [], []
         self._unsynced += self._waiting
@@ -337,11 +355,18 @@ class OlderRows:
 
 
 class Run:
-    """A run that is open for reading. Any number of readers may read it at the same time."""
+    """A run that is open for reading. Any number of readers may read it at the same time.
+
+    `first`, `last`: its keys lie between them. `parts`: of a large one, ranges of keys that have about as many bytes.
+    """
 
     def __init__(self, files: MapFiles, info: RunInfo) -> None:
         self.info, self.path = info, files.path
         self.opened: OpenRun = files.open(info.number)
+        reader = self.reader()
+        ends = reader.chunk(None, None, False, 1) + reader.chunk(None, None, True, 1)
+        self.first, self.last = (ends[0][0], ends[1][0]) if ends else (b"", b"")
+        self.parts = list(pairwise([self.first, *map(bytes.fromhex, info.fences.split()), self.last]))
 
     def reader(self) -> RunReader:
         """A reader, for one thread at a time."""
@@ -362,6 +387,10 @@ class RunReader:
         self.get = self._txn.get
         self._cursor: Any = None
         self.count, self.has_long_keys = run.info.rows, run.info.long_keys > 0
+
+    def run_of(self, key: bytes) -> RunReader:
+        """Where the key may be."""
+        return self
 
     def find(self, key: bytes) -> bytes | None:
         """The row of a key, seal on."""
@@ -408,6 +437,15 @@ class RunReader:
         check_rows(rows, self.path)
         rows = [(found if len(found) < ROOT_BYTES else whole_key(found, raw), raw) for found, raw in rows]
         return _within(rows, start, end, reverse)
+
+    def chunks(self) -> Iterator[tuple[RunReader, list[RawRow]]]:
+        """(this, some rows) of all rows in order."""
+        start = None
+        while rows := self.chunk(start, None, False, CHUNK_ROWS):
+            yield self, rows
+            if len(rows) < CHUNK_ROWS:
+                return
+            start = rows[-1][0] + b"\0"
 
     def unchecked(self, start: bytes | None, end: bytes | None, reverse: bool, most: int) -> list[RawRow]:
         """As `chunk`, of a run that has no long keys, its rows not checked."""
@@ -490,28 +528,123 @@ def _within(rows: list[RawRow], start: bytes | None, end: bytes | None, reverse:
     return rows
 
 
-def aligned(readers: Sequence[RunReader]) -> Iterator[list[list[RawRow]]]:
-    """The rows of several runs in order, in parts: of each run those of the same stretch of keys."""
-    count = len(readers)
-    starts: list[bytes | None] = [None] * count
-    waiting: list[list[RawRow]] = [[] for _ in readers]
-    ended = [False] * count
+class Group:
+    """Runs that follow one another and whose key ranges do not overlap. `runs`: from the oldest to the newest."""
+
+    def __init__(self, run: Run) -> None:
+        self.runs = [run]
+        self._in_order = [run]
+
+    def add(self, run: Run) -> bool:
+        """Add the run that follows; False if its keys may lie among those of another one."""
+        place = bisect_left(self._in_order, run.first, key=FIRST_KEY)
+        if place and self._in_order[place - 1].last >= run.first:
+            return False
+        if place < len(self._in_order) and self._in_order[place].first <= run.last:
+            return False
+        self.runs.append(run)
+        self._in_order.insert(place, run)
+        return True
+
+    def reader(self) -> RunReader | GroupReader:
+        """A reader, for one thread at a time."""
+        return self.runs[0].reader() if len(self.runs) == 1 else GroupReader(self.runs, self._in_order)
+
+
+def grouped(runs: Sequence[Run]) -> list[Group]:
+    """Runs, from the oldest to the newest, in as few groups as can be told from the oldest on."""
+    groups: list[Group] = []
+    for run in runs:
+        if not groups or not groups[-1].add(run):
+            groups.append(Group(run))
+    return groups
+
+
+class GroupReader:
+    """Reads the runs of a group as if they were one, in one thread at a time. Methods and fields as those of
+    `RunReader`; each looks only into the runs that its keys lie in."""
+
+    __slots__ = ("_firsts", "_gets", "_in_order", "_lasts", "_newest_first", "count", "has_long_keys")
+
+    def __init__(self, runs: Sequence[Run], in_order: Sequence[Run]) -> None:
+        readers = {run: run.reader() for run in runs}
+        self._newest_first = [readers[run] for run in reversed(runs)]
+        self._in_order = [readers[run] for run in in_order]
+        self._firsts, self._lasts = [run.first for run in in_order], [run.last for run in in_order]
+        self._gets = [reader.get for reader in self._in_order]
+        self.count = sum([reader.count for reader in self._in_order])
+        self.has_long_keys = any(reader.has_long_keys for reader in self._in_order)
+
+    def get(self, key: bytes) -> bytes | None:
+        place = bisect_right(self._firsts, key) - 1  # -1 before the first run: the last one does not have it either
+        return self._gets[place](key) if key <= self._lasts[place] else None
+
+    def run_of(self, key: bytes) -> RunReader:
+        return self._in_order[bisect_right(self._firsts, key) - 1]
+
+    def chunk(self, start: bytes | None, end: bytes | None, reverse: bool, most: int) -> list[RawRow]:
+        return self._walk(RunReader.chunk, start, end, reverse, most)
+
+    def unchecked(self, start: bytes | None, end: bytes | None, reverse: bool, most: int) -> list[RawRow]:
+        return self._walk(RunReader.unchecked, start, end, reverse, most)
+
+    def _walk(
+        self,
+        read: Callable[[RunReader, bytes | None, bytes | None, bool, int], list[RawRow]],
+        start: bytes | None,
+        end: bytes | None,
+        reverse: bool,
+        most: int,
+    ) -> list[RawRow]:
+        low = 0 if start is None else bisect_left(self._lasts, start)
+        high = len(self._firsts) if end is None else bisect_left(self._firsts, end)
+        rows: list[RawRow] = []
+        for place in range(high - 1, low - 1, -1) if reverse else range(low, high):
+            rows += read(self._in_order[place], start, end, reverse, most - len(rows))
+            if len(rows) == most:
+                break
+        return rows
+
+    def chunks(self) -> Iterator[tuple[RunReader, list[RawRow]]]:
+        """(run, some of its rows) of all rows in order."""
+        for reader in self._in_order:
+            yield from reader.chunks()
+
+    def state(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes | None]]:
+        return merged_state([reader.state(prefix) for reader in self._newest_first])
+
+
+Reader = tuple[RunReader | GroupReader, ...]
+"""Of each group of a snapshot, the newest first."""
+
+
+def aligned(readers: Reader) -> Iterator[list[tuple[RunReader, list[RawRow]]]]:
+    """The rows of several groups in order, in parts: (run, rows) of the same stretch of keys, the newest first."""
+    walks = [reader.chunks() for reader in readers]
+    heads = [next(walk, None) for walk in walks]
     while True:
-        for index, reader in enumerate(readers):
-            if not waiting[index] and not ended[index]:
-                rows = waiting[index] = reader.chunk(starts[index], None, False, CHUNK_ROWS)
-                ended[index] = len(rows) < CHUNK_ROWS
-                if rows:
-                    starts[index] = rows[-1][0] + b"\0"
-        if not any(waiting):
+        stop = min((head[1][-1][0] for head in heads if head is not None), default=None)
+        if stop is None:
             return
-        stop = min((rows[-1][0] for rows, at_end in zip(waiting, ended, strict=True) if not at_end), default=None)
         parts = []
-        for index, rows in enumerate(waiting):
-            end = len(rows) if stop is None else bisect_right(rows, stop, key=FOUND)
-            parts.append(rows[:end])
-            waiting[index] = rows[end:]
+        for index, head in enumerate(heads):
+            if head is None:
+                continue
+            run, rows = head
+            end = bisect_right(rows, stop, key=FOUND)
+            if end:
+                parts.append((run, rows[:end]))
+                heads[index] = (run, rows[end:]) if end < len(rows) else next(walks[index], None)
         yield parts
+
+
+def merged_state(runs: Sequence[Iterator[tuple[bytes, bytes | None]]]) -> Iterator[tuple[bytes, bytes | None]]:
+    """Rows of state of several runs, the newest first, as those of one."""
+    last = None
+    for key, value in merge(*runs, key=FOUND):  # of equal keys, those of the first run come first
+        if key != last:
+            yield key, value
+            last = key
 
 
 def versions(found: Iterable[tuple[RunReader, bytes]]) -> Iterator[Row]:

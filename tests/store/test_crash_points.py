@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from logdb.errors import Corruption, Unavailable
+from logdb.store import checkpoint as checkpoints
 from logdb.store import merging
 from logdb.store.checkpoint import GONE, LIVE, Checkpoint
 from logdb.store.files import MapFiles, run_name
@@ -52,7 +53,9 @@ class Story:
         places = dict(self.places[max(self.places)])
         for _ in range(draw.randrange(1, 5)):
             self.version += 1
-            writes = {key: self._value() for key in draw.sample(KEYS, draw.randrange(1, 8))}
+            first = draw.randrange(len(KEYS))
+            nearby = draw.sample(KEYS[first : first + 8], min(len(KEYS) - first, 4))
+            writes = {key: self._value() for key in draw.choice((nearby, draw.sample(KEYS, draw.randrange(1, 8))))}
             overlay.apply(self.version, writes)
             for key, value in writes.items():
                 self.written.setdefault(key, {})[self.version] = value
@@ -144,8 +147,11 @@ def steps(path: Path, disk: MapDisk, story: Story, count: int) -> Iterator[None]
 
 @pytest.fixture(autouse=True)
 def levels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small runs are of several levels, so that some merges are of all runs and others are not."""
+    """Small runs are of several levels, so that some merges are of all runs and others are not; and large enough for
+    checkpoints of several runs."""
     monkeypatch.setattr(merging, "LEVEL_BYTES", 1 << 14)
+    monkeypatch.setattr(checkpoints, "LEAST_BYTES", 1)
+    monkeypatch.setattr(checkpoints, "FENCE_BYTES", 1)
 
 
 class Recorded(NamedTuple):

@@ -12,24 +12,27 @@ from pathlib import Path
 
 import pytest
 
+from logdb.errors import Corruption
 from logdb.log.contract import LogRecord
 from logdb.store import checkpoint as checkpoints
 from logdb.store import merging, runs
 from logdb.store.checkpoint import Checkpoint
 from logdb.store.manifest import RunInfo, decode_manifest
 from logdb.store.mapping import KeyMap
-from logdb.store.merging import LEVEL_BYTES, MOST_RUNS, SMALL_BYTES, runs_due
+from logdb.store.merging import LEVEL_BYTES, MOST_GROUPS, MOST_RUNS, SMALL_BYTES, runs_due
 from logdb.store.overlay import Overlay
 from logdb.store.records import (
     COMMIT,
     RELOCATION,
     Commit,
+    Place,
     Relocated,
     decode_relocation,
     encode_commit,
     encode_relocation,
 )
 from logdb.store.values import Values
+from tests.harness.forks import in_child
 
 LOG_ID = b"i" * 16
 KEYS = sorted(
@@ -56,11 +59,11 @@ class Model:
     def read(self, gsn: int, shard: int) -> LogRecord:
         return self.log[gsn]
 
-    def commit(self) -> None:
+    def commit(self, keys: list[bytes] | None = None) -> None:
         gsn, draw = self.end + 1, self.draw
         writes = {
             key: None if draw.random() < 0.3 else b"%d " % gsn * draw.choice((1, 30))
-            for key in draw.sample(KEYS, draw.randrange(1, 8))
+            for key in keys or draw.sample(KEYS, draw.randrange(1, 8))
         }
         self.log[gsn] = LogRecord(gsn, 0, COMMIT, encode_commit(Commit(1, gsn, writes)))
         for key, value in writes.items():
@@ -95,7 +98,8 @@ class Machine:
         self.draw = self.model.draw
         self.merging: Iterator[int] | None = None
         self.writing: Iterator[int] | None = None
-        self.target = 0
+        self.target = self.next_key = 0
+        self.most_in_a_group = 0
         self.has_given_up = False
         self.open()
 
@@ -119,6 +123,15 @@ class Machine:
     def commit(self) -> None:
         self.model.commit()
         self.apply(self.model.end)
+
+    def write_in_order(self) -> None:
+        """Checkpoints whose keys do not overlap."""
+        self.write()
+        for _ in range(4):
+            self.model.commit(KEYS[self.next_key : self.next_key + 5])
+            self.next_key = (self.next_key + 5) % len(KEYS)
+            self.apply(self.model.end)
+            self.write()
 
     def relocate(self) -> None:
         self.model.relocate()
@@ -209,6 +222,8 @@ class Machine:
         if self.writing is None and self.merging is None and not self.has_given_up:
             assert named == there, "a file was left"
         self.checkpoint.check_invariants()
+        for group in self.checkpoint._snapshot.groups:
+            self.most_in_a_group = max(self.most_in_a_group, len(group.runs))
 
     def check(self) -> None:
         model, key_map, draw = self.model, self.map, self.draw
@@ -254,7 +269,7 @@ class Machine:
 STEPS = (
     ["commit"] * 8
     + ["relocate", "write", "write", "write_on", "write_on", "merge", "merge_on", "merge_on"]
-    + ["give_up_writing", "give_up_merging", "prune", "reopen", "kill"]
+    + ["give_up_writing", "give_up_merging", "prune", "reopen", "kill", "write_in_order", "write_in_order"]
 )
 
 
@@ -270,10 +285,16 @@ def test_a_map_under_any_steps_says_what_the_log_says(
     monkeypatch.setattr(runs, "STATE_ROWS", draw.choice((1, 500)))
     monkeypatch.setattr(runs, "WRITE_BYTES", draw.choice((1, 10_000)))
     monkeypatch.setattr(merging, "RATIO", draw.choice((2, 4)))
+    monkeypatch.setattr(merging, "DISJOINT_RATIO", draw.choice((2, 4, 32)))
+    least = draw.choice((1, LEVEL_BYTES))
+    monkeypatch.setattr(checkpoints, "LEAST_BYTES", least)
+    monkeypatch.setattr(checkpoints, "FENCE_BYTES", least)
+    monkeypatch.setattr(runs, "FENCE_BYTES", draw.choice((99, 9_999)))
     machine = Machine(tmp_path / "map", seed, inline=inline)
     for _ in range(80):
         getattr(machine, machine.draw.choice(STEPS))()
         machine.check()
+    assert machine.most_in_a_group > 1
     machine.reopen()
     machine.check()
     machine.checkpoint.close()
@@ -286,22 +307,105 @@ def test_what_merging_costs_and_leaves() -> None:
         written = 0
         for count in range(1, 300):
             sizes.append(size)
-            while due := runs_due(sizes, closing=False):
+            while due := runs_due([[each] for each in sizes], closing=False):
                 written += sum(sizes[-due:])
                 sizes[-due:] = [sum(sizes[-due:])]
-            assert len(sizes) <= MOST_RUNS
+            assert len(sizes) <= MOST_GROUPS
             assert written <= size * count * (1 + math.log(count, 4))
-    assert runs_due([SMALL_BYTES - 9, 9], closing=True) == 2
-    assert runs_due([SMALL_BYTES, 9], closing=True) == runs_due([9], closing=True) == 0
+    assert runs_due([[SMALL_BYTES - 9, 9]], closing=True) == runs_due([[SMALL_BYTES - 9], [9]], closing=True) == 2
+    assert runs_due([[SMALL_BYTES, 9]], closing=True) == runs_due([[9]], closing=True) == 0
+    assert runs_due([], closing=True) == runs_due([], closing=False) == 0
+
+
+def test_runs_of_a_group_are_merged_to_bound_their_number() -> None:
+    for size in (3 * LEVEL_BYTES, 50 << 20):
+        group: list[int] = []
+        written = 0
+        for count in range(1, 3_000):
+            group.append(size)
+            while due := runs_due([group], closing=False):
+                written += sum(group[-due:])
+                group[-due:] = [sum(group[-due:])]
+            assert len(group) <= MOST_RUNS
+            assert written <= size * count * (1 + math.log(count, 32))
+
+
+def test_keys_overwritten_in_order_are_seldom_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checkpoints that begin and end anywhere: some have the last keys and the first ones. All are merged when they
+    have been written about four times over."""
+    monkeypatch.setattr(merging, "LEVEL_BYTES", 1 << 16)
+    monkeypatch.setattr(runs, "WRITE_BYTES", 1 << 14)
+    monkeypatch.setattr(runs, "FENCE_BYTES", 1 << 17)
+    monkeypatch.setattr(checkpoints, "FENCE_BYTES", 1 << 17)
+    monkeypatch.setattr(checkpoints, "LEAST_BYTES", 1 << 12)
+    keys, passes, rows = 2_000, 8, 270
+    checkpoint = Checkpoint(tmp_path, LOG_ID)
+    expected: dict[bytes, bytes] = {}
+    by_merges = by_checkpoints = 0
+    for version, begin in enumerate(range(0, keys * passes, rows), 1):
+        written = {b"%06d" % (number % keys): b"%04d" % version * 250 for number in range(begin, begin + rows)}
+        overlay = Overlay()
+        overlay.apply(version, written)
+        expected |= written
+        before = checkpoint.written
+        write(checkpoint, overlay, version)
+        by_checkpoints += checkpoint.written - before
+        by_merges -= checkpoint.written
+        for _ in checkpoint.merge():
+            pass
+        by_merges += checkpoint.written
+    rows_now = dict(itertools.chain(*KeyMap(NO_VALUES, checkpoint).scan(None, None, version)))
+    assert rows_now == expected
+    assert by_merges < 0.5 * by_checkpoints
+    checkpoint.close()
+
+
+def test_groups_are_merged_to_bound_what_reads_look_at() -> None:
+    """Keys that are overwritten in order, some runs for each pass over all of them."""
+    for size in (3 * LEVEL_BYTES, 50 << 20):
+        for runs_of_a_pass in (3, 20, 100):
+            groups: list[list[int]] = []
+            written, passes = 0, 60
+            for number in range(passes * runs_of_a_pass):
+                if number % runs_of_a_pass == 0:
+                    groups.append([])
+                groups[-1].append(size)
+                while due := runs_due(groups, closing=False):
+                    newest, merged = [], 0
+                    while merged < due:
+                        newest = groups.pop()
+                        merged += len(newest)
+                    kept = newest[: merged - due]
+                    all_of_it = not groups and not kept
+                    result = size * runs_of_a_pass if all_of_it and number >= runs_of_a_pass else size * due
+                    written += result
+                    groups.append([*kept, result])
+                assert len(groups) <= MOST_GROUPS
+                assert sum(map(len, groups)) <= MOST_RUNS
+            assert written <= 1.2 * size * passes * runs_of_a_pass
+
+
+def test_live_bytes_count_what_was_overwritten_before_a_merge(tmp_path: Path) -> None:
+    """Large values too: else a log would be compacted before it has the garbage that was asked for."""
+    checkpoint = Checkpoint(tmp_path, LOG_ID)
+    for version in (1, 2):
+        overlay = Overlay()
+        overlay.apply(version, {b"small": b"s" * 1_000, b"large": Place(version, 0, 100_000, bytes(16))})
+        write(checkpoint, overlay, version)
+    assert 202_000 < checkpoint.live_bytes < 203_000
+    for _ in checkpoint.merge(closing=True):
+        pass
+    assert 101_000 < checkpoint.live_bytes < 102_000
+    checkpoint.close()
 
 
 def test_small_runs_do_not_collect_between_large_ones() -> None:
     draw, sizes = random.Random(1), list[int]()
     for _ in range(2_000):
         sizes.append(draw.choice((1 << 10, 1 << 20, 1 << 26)))
-        while due := runs_due(sizes, closing=False):
+        while due := runs_due([[each] for each in sizes], closing=False):
             sizes[-due:] = [sum(sizes[-due:])]
-        assert len(sizes) <= MOST_RUNS
+        assert len(sizes) <= MOST_GROUPS
 
 
 def test_a_reader_goes_on_with_runs_that_are_gone(tmp_path: Path) -> None:
@@ -328,6 +432,14 @@ def test_a_reader_goes_on_with_runs_that_are_gone(tmp_path: Path) -> None:
     reader.close()
     writer.close()
     assert open_files(tmp_path) == []
+
+
+def test_a_fork_while_the_error_of_an_opening_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "RUNS").write_bytes(b"what nothing has written")
+    with pytest.raises(Corruption) as refused:
+        Checkpoint(tmp_path, LOG_ID)
+    assert in_child(lambda: "it runs") == "it runs"
+    assert "not what was written" in str(refused.value)
 
 
 def test_a_run_is_closed_when_its_last_reader_has_let_go(tmp_path: Path) -> None:

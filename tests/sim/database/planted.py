@@ -34,6 +34,7 @@ from logdb.store.manifest import Manifest
 from logdb.store.mapping import KeyMap
 from logdb.store.overlay import Overlay
 from logdb.store.records import COMMIT, ENDING, Commit, Decision, Place, TxnId, decode_commit
+from logdb.store.runs import Group, GroupReader, RunReader
 from logdb.txn.coordinator import Coordinator
 from logdb.txn.ledger import Ledger
 from logdb.txn.speculation import Belief, Misspeculated
@@ -405,6 +406,35 @@ def lose_rows_of_state_in_a_merge(right: Any, readers: Any, is_oldest: bool) -> 
 def read_runs_in_the_wrong_order(right: Any, snapshot: Snapshot) -> Any:
     """The oldest first."""
     return right(snapshot)[::-1]
+
+
+@planted(GroupReader, "run_of", seed=2)
+def look_into_the_run_before_the_right_one(right: Any, group: GroupReader, key: bytes) -> RunReader:
+    """A run is excluded that has the key."""
+    found: RunReader = right(group, key)
+    return group._in_order[group._in_order.index(found) - 1]
+
+
+@planted(GroupReader, "_walk", seed=2)
+def scan_one_run_of_a_group(right: Any, group: GroupReader, read: Any, *within: Any) -> Any:
+    """The one where the range begins; its neighbours are forgotten."""
+    looked_into: list[RunReader] = []
+
+    def once(run: RunReader, *rest: Any) -> Any:
+        looked_into.append(run)
+        return read(run, *rest) if len(looked_into) == 1 else []
+
+    return right(group, once, *within)
+
+
+@planted(Group, "add", seed=4)
+def group_runs_that_overlap(right: Any, group: Group, run: Any) -> bool:
+    """Only where a run begins is compared."""
+    last, run.last = run.last, run.first
+    try:
+        return bool(right(group, run))
+    finally:
+        run.last = last
 
 
 @planted(Checkpoint, "merge", seed=4)

@@ -24,7 +24,7 @@ from logdb.errors import Corruption
 from logdb.log.cores import MILLISECOND
 from logdb.net import checkpoints
 from logdb.net.checkpoints import Checkpoints
-from logdb.store import merging
+from logdb.store import checkpoint, merging
 from logdb.store.checkpoint import Checkpoint
 from tests.harness.faulty_disk import Crash, Fault, Operation, materialize
 from tests.harness.map_disk import MapDisk
@@ -156,8 +156,12 @@ class Drive:
         assert self.checkpoints is not None
         self.settle()
         assert not self._waiting, "one thread writes"
+        ratio = self._ratio
         try:
-            with mock.patch.multiple(merging, LEVEL_BYTES=LEVEL_BYTES, RATIO=self._ratio):
+            with (
+                mock.patch.multiple(merging, LEVEL_BYTES=LEVEL_BYTES, RATIO=ratio, DISJOINT_RATIO=2 * ratio),
+                mock.patch.multiple(checkpoint, FENCE_BYTES=LEVEL_BYTES, LEAST_BYTES=1),
+            ):
                 work()
             self.checkpoints._checkpoint.check_invariants()
         finally:
