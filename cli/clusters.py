@@ -337,11 +337,11 @@ def _show(now: Status, before: Status) -> None:
                f"{_number(now.oldest)}, {_number(cuts)} cuts/s, {_number(records)} records/s, "
                f"{_number(now.cut_interval_ms)} ms between two cuts at least")  # fmt: skip
     there = {server.address: server for server in now.servers}
-    rendering.rows(SHARDS, [_shard_row(shard, there) for shard in now.shards])
+    rendering.rows(SHARDS, [shard_row(shard, there) for shard in now.shards])
     rendering.rows(SERVERS, [_server_row(server) for server in now.servers])
 
 
-def _shard_row(shard: Shard, there: dict[str, Server]) -> tuple[int, str, str]:
+def shard_row(shard: Shard, there: dict[str, Server]) -> tuple[int, str, str]:
     words = []
     for number, address in zip(shard.servers, shard.addresses, strict=True):
         server = there[address]

@@ -63,7 +63,8 @@ def _anywhere(_: bytes) -> int | None:
 
 
 class Compactor:
-    """One compaction at a time. `copied`: versions of the one under way, or of the last."""
+    """One compaction at a time. `copied`: versions of the one under way, or of the last. `trimmed`: how far the log
+    was trimmed for this server."""
 
     def __init__(self, config: MappingConfig, desk: Desk, line: LogLine, replica: Replica) -> None:
         self._config, self._desk, self._line, self._replica = config, desk, line, replica
@@ -71,7 +72,7 @@ class Compactor:
         self.copied = self._read = self._written = 0
         self._wanted: dict[tuple[Address, int], int] = {}
         self._holds: dict[Address, tuple[int, int]] = {}
-        self._target = self._oldest_before = self._trimmed = 0
+        self._target = self._oldest_before = self.trimmed = 0
         self._run = 0
         self._began = self._stands = 0
         self._steps: Steps | None = None
@@ -211,12 +212,12 @@ class Compactor:
         """Whatever is not needed goes, also what somebody else has left there."""
         self._enter(Phase.TRIMMING)
         cleaned = self._replica.cleaned
-        if cleaned <= self._trimmed:
+        if cleaned <= self.trimmed:
             self._call(calls.Oldest(), self._finish)
             return
 
         def trimmed(oldest: int) -> None:
-            self._trimmed = cleaned
+            self.trimmed = cleaned
             self._finish(oldest)
 
         self._call(calls.Trim(cleaned), trimmed)
@@ -247,7 +248,7 @@ class Compactor:
             return
         if replica.begun and self._desk.now >= self._heard + self._config.takeover_ns:
             self._gather()
-        elif replica.cleaned > self._trimmed:
+        elif replica.cleaned > self.trimmed:
             self._target = 0
             self._trim()
         elif self._is_due():

@@ -126,7 +126,7 @@ class MappingServer:
         self.replica = Replica(key_map, config.keep_decisions)
         self._desk = desk = Desk(config.log, rng)
         self._line = LogLine(replace(config.log, policy=ByObject(config.log.policy)), rng, desk)
-        self._compactor = Compactor(config, desk, self._line, self.replica)
+        self.compactor = Compactor(config, desk, self._line, self.replica)
         self._comparison = Comparison(desk, config.peers, self.replica)
         self._summarizer = Summarizer(self._line, self.replica)
         self._questions = Questions(desk)
@@ -158,7 +158,7 @@ class MappingServer:
         self._messages: dict[type, Callable[[Any, Address], None]] = {
             Reads: self._reads,
             Await: self._await,
-            Hold: self._compactor.hold,
+            Hold: self.compactor.hold,
             Compact: self._compact,
             AskSlice: self._give_slice,
             Slice: self._slice,
@@ -257,7 +257,7 @@ class MappingServer:
         for txn in self.replica.apply(result):
             if txn in self._waits:
                 self._tell(txn)
-        self._compactor.look()
+        self.compactor.look()
         self._serve_waiting()
         if pause_ns := self.pause_ns():
             self._desk.set(self._read_on, self._desk.now + pause_ns)
@@ -280,7 +280,7 @@ class MappingServer:
         desk, decide_ns = self._desk, self.config.decide_ns
         desk.set(self._decide, desk.now + decide_ns // 2 + desk.rng.randrange(decide_ns) + 1)
         if self._joined is None:
-            self._compactor.tidy()
+            self.compactor.tidy()
             self._comparison.begin(self._declare)
 
     def _compare(self, message: Compare, sender: Address) -> None:
@@ -472,7 +472,7 @@ class MappingServer:
     def _compact(self, message: Compact, sender: Address) -> None:
         """Who still has to get a checkpoint says nothing: another one is asked."""
         if self._joined is None:
-            self._compactor.compact(message, sender)
+            self.compactor.compact(message, sender)
 
     # ---- checkpoints
 

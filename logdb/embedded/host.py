@@ -899,6 +899,11 @@ class EmbeddedHost:
             raise self._explained(error, self.coordinator.applied) from error
 
     @property
+    def leases(self) -> int:
+        """How many reads, transactions and feeds keep a version from being compacted away now."""
+        return len(self._leases)
+
+    @property
     def pacer(self) -> Pacer | None:
         """What commits wait for beside the disk."""
         return None if self._checkpointer is None else self._checkpointer.pacer

@@ -133,6 +133,12 @@ class LocalLog:
             if caller.queued:
                 self._leave(caller)
 
+    @property
+    def flushing(self) -> int:
+        """How many callers write and sync records now, or wait for one that does."""
+        with self._lock:
+            return len(self._waiters) + (self._leader is not None)
+
     def _wait(self, caller: _Caller) -> None:
         with self._lock:
             if caller.gsn >= self.store.end:

@@ -91,6 +91,11 @@ class Answers:
             del self._users[user]
 
     @property
+    def users(self) -> int:
+        """How many have a stream."""
+        return len(self._users)
+
+    @property
     def streams(self) -> int:
         """How many there are."""
         return len(self._shares)

@@ -230,6 +230,11 @@ class Peers:
         return sum([peer.queued_bytes for peer in list(self._peers.values())])
 
     @property
+    def known(self) -> int:
+        """How many peers there are, with a stream or with messages that wait for one."""
+        return len(self._peers)
+
+    @property
     def open_streams(self) -> int:
         """How many there are."""
         return sum([len(peer.streams) for peer in list(self._peers.values())])

@@ -161,7 +161,7 @@ def test_a_restart_counts_on(tmp_path: Path) -> None:
     checkpoint = Checkpoint(tmp_path / "m0", b"log", inline=True)
     again = Server(key_map=KeyMap(Places(), checkpoint), is_behind=True)
     assert again.core.replica.logged == logged
-    compactor = again.core._compactor
+    compactor = again.core.compactor
     assert isinstance(compactor, Compactor)
     assert compactor.garbage > SHARE
     checkpoint.close()

@@ -399,7 +399,7 @@ def test_a_checkpoint_and_the_log_after_it_are_the_log_to_the_last_bit(seed: int
     givers = [Server(*history[:80], answer_bytes=answer_bytes) for _ in range(2)]
     taker = Server(peers=("m2", "m3"))
     rounds = 0
-    while taker.core._joined is not None:
+    while taker.core.is_joining:
         rounds += serve(taker, *givers, most=1)
         if rounds == 3 and givers[0].applied == 80:
             givers[0].show(*history[80:95])  # a giver goes on meanwhile

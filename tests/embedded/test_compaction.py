@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import logdb
-from logdb.embedded import EmbeddedHost, compactor, host
-from tests.harness.opening import open_database
+from logdb.embedded import compactor, host
+from tests.harness.opening import host_of, open_database, settled
 
 KEYS = 400
 
@@ -23,11 +23,6 @@ def db(tmp_path: Path) -> Iterator[logdb.Database]:
             for first in range(0, KEYS, 100):
                 db.multi_put({b"%04d" % key: b"%d " % number + b"v" * 500 for key in range(first, first + 100)})
         yield db
-
-
-def host_of(db: logdb.Database) -> EmbeddedHost:
-    assert isinstance(db._host, EmbeddedHost)
-    return db._host
 
 
 def log_bytes(db: logdb.Database) -> int:
@@ -141,18 +136,6 @@ def overwrite(db: logdb.Database, rounds: int) -> dict[bytes, bytes]:
     return written
 
 
-def settled(db: logdb.Database) -> EmbeddedHost:
-    """When checkpoints and compactions under way have ended."""
-    host = host_of(db)
-    db.checkpoint()
-    assert host._checkpointer is not None
-    host._checkpointer.join()
-    host.look_at_garbage()
-    if host._compacting is not None:
-        host._compacting.join()
-    return host
-
-
 @pytest.mark.usefixtures("small")
 def test_garbage_above_the_share_is_compacted_away(tmp_path: Path) -> None:
     with open_database(tmp_path, overlay_bytes=300_000, compact_above=0.7) as db:
@@ -175,7 +158,7 @@ def test_what_has_no_garbage_is_left_alone(tmp_path: Path) -> None:
         db.multi_put({b"large %d" % number: b"l" * 50_000 for number in range(20)})
         host = settled(db)
         assert host.garbage < 0.3
-        assert host._compacting is None
+        assert db.oldest_version == 0, "nothing was compacted"
 
 
 @pytest.mark.usefixtures("small")
@@ -197,13 +180,12 @@ def test_by_itself_it_respects_pins_and_readers(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("small")
 def test_closing_ends_a_compaction(tmp_path: Path) -> None:
-    db = open_database(tmp_path, overlay_bytes=1 << 20)
-    expected = overwrite(db, 5)
-    host = host_of(db)
-    host._compact_above = 0.1
-    host._compacted_whole = host._log_bytes_left = 0
+    with open_database(tmp_path, overlay_bytes=1 << 20) as db:
+        expected = overwrite(db, 5)
+    db = open_database(tmp_path, overlay_bytes=1 << 20, compact_above=0.1)
     db.checkpoint()
-    host.look_at_garbage()
+    assert host_of(db).garbage > 0.1
+    host_of(db).look_at_garbage()
     db.close()
     with logdb.open(tmp_path) as again:
         assert dict(again.scan()) == expected

@@ -16,7 +16,7 @@ import logdb
 from logdb.inspection import verify
 from logdb.store import checking
 from tests.harness.forks import in_child
-from tests.harness.opening import open_database
+from tests.harness.opening import host_of, open_database
 
 KEYS = [b"key %04d" % number for number in range(400)]
 PAGE = 4096
@@ -200,10 +200,10 @@ def test_a_sound_map_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         """It ends without closing."""
         db = open_database(path)
         db.multi_put(dict.fromkeys(KEYS, b"other"))
-        checkpoint = db._host.coordinator.map.checkpoint
+        checkpoint = host_of(db).coordinator.map.checkpoint
         assert checkpoint is not None
         checkpoint.begin(db.version)
-        next(checkpoint.write(db._host.coordinator.map.active))
+        next(checkpoint.write(host_of(db).coordinator.map.active))
         assert len(list((path / "map").glob("run-*.mdb"))) == 2
 
     in_child(cut_short)

@@ -21,6 +21,7 @@ from logdb.errors import LogDBError
 from logdb.inspection import audit, verify
 from logdb.store.records import Condition
 from logdb.txn.validation import Reason
+from tests.harness.opening import host_of
 
 KEYS = [b"key %02d" % number for number in range(25)] + [b"long" * 200, b"0"]
 LARGE = b"large " * 1_500
@@ -156,7 +157,7 @@ def test_a_sound_map_of_another_history_is_found(
             shutil.copytree(tmp_path / "base", tmp_path / name)
             with logdb.open(tmp_path / name) as db:
                 # The transactions of both have the same ids, so that their maps differ by this alone.
-                db._host._client = 7  # type: ignore[attr-defined]
+                host_of(db)._client = 7  # type: ignore[attr-defined]
                 db.multi_put(writes)
                 if later:
                     db.multi_put(later)

@@ -14,7 +14,7 @@ from logdb.embedded import EmbeddedHost, checkpointer
 from logdb.embedded.pacing import MOST_SYNCS, ROOM, Pacer
 from logdb.store.checkpoint import Checkpoint
 from logdb.store.overlay import Overlay
-from tests.harness.opening import on_coroutines, open_database
+from tests.harness.opening import checkpointed, host_of, on_coroutines, open_database
 from tests.harness.served import Served
 
 OVERLAY = 100_000
@@ -127,10 +127,7 @@ def test_a_checkpoint_is_due_when_the_log_has_grown(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(checkpointer, "SUFFIX_BYTES", 1 << 20)
 
     def covers(db: logdb.Database) -> int:
-        host = db._host
-        assert isinstance(host, EmbeddedHost)
-        assert host._checkpointer is not None
-        host._checkpointer.join()
+        host = checkpointed(db)
         assert host.coordinator.map.checkpoint is not None
         return host.coordinator.map.checkpoint.covers
 
@@ -140,7 +137,7 @@ def test_a_checkpoint_is_due_when_the_log_has_grown(tmp_path: Path, monkeypatch:
         assert covers(db) > 0
     with open_database(tmp_path / "aborted", overlay_bytes=1 << 30, segment_bytes=100_000) as db:
         for _ in range(5_000):
-            db._host.submit({b"never": b"1"}, conditions=[logdb.exists(b"never")])
+            host_of(db).submit({b"never": b"1"}, conditions=[logdb.exists(b"never")])
         assert covers(db) > 2_000
 
 

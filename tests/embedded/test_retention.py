@@ -14,7 +14,7 @@ from logdb.embedded import EmbeddedHost, host
 from logdb.embedded.verification import verify_files
 from logdb.store import checkpoint, runs
 from logdb.store.values import Values
-from tests.harness.opening import open_database
+from tests.harness.opening import host_of, open_database
 
 LARGE = b"large " * 2_000
 
@@ -188,8 +188,8 @@ def test_a_checkpoint_during_the_replay_hides_nothing(tmp_path: Path, monkeypatc
     """It appended a decision record at the log's end, took that for applied, and left the rest of the replay out."""
     with logdb.open(tmp_path) as db:
         for number in range(300):
-            db._host.submit({b"%03d" % number: b"1"})
-            db._host.submit({b"never": b"1"}, conditions=[logdb.exists(b"never")])
+            host_of(db).submit({b"%03d" % number: b"1"})
+            host_of(db).submit({b"never": b"1"}, conditions=[logdb.exists(b"never")])
         db.put(b"last", b"1")
         expected = dict(db.scan())
         shutil.copytree(tmp_path, tmp_path / "copy", ignore=shutil.ignore_patterns("map", "copy"))
@@ -241,8 +241,7 @@ def test_a_kill_between_two_slices_of_a_checkpoint(tmp_path: Path, monkeypatch: 
 
 def test_an_id_that_was_taken_before_a_compaction_commits_after_it_once(db: logdb.Database) -> None:
     """Also after a restart and a rebuild: what a compaction forgets is what was used, not all before it."""
-    embedded = db._host
-    assert isinstance(embedded, EmbeddedHost)
+    embedded = host_of(db)
     early, never, used = embedded.new_txn_id(), embedded.new_txn_id(), embedded.new_txn_id()
     embedded.submit({b"used": b"1"}, txn_id=used)
     for number in range(300):
@@ -373,9 +372,9 @@ def test_a_rebuild_of_a_trimmed_log_that_was_killed_goes_on(tmp_path: Path, monk
             assert db.test_and_multi_put([logdb.equals(b"old", b"1")], {b"%d" % number: b"1"}).committed
         expected = dict(db.scan())
         db.compact()
-        assert db._host.log.left_by_trim(db._host.log.oldest()) > 1
+        assert host_of(db).log.left_by_trim(host_of(db).log.oldest()) > 1
         assert dict(db.scan()) == expected
-        version = db._host.coordinator.compacted_at
+        version = host_of(db).coordinator.compacted_at
     monkeypatch.setattr(host, "REPLAY_STRETCH", 10)
     shutil.rmtree(tmp_path / "db" / "map")
 
@@ -423,7 +422,7 @@ def test_closing_beside_a_checkpoint_and_another_close(tmp_path: Path, monkeypat
     closing = [threading.Thread(target=noting(db.close)) for _ in range(3)]
     for thread in closing:
         thread.start()
-    while not db._host.closed:
+    while not host_of(db).closed:
         pass
     go_on.set()
     for thread in (checkpointing, *closing):

@@ -16,6 +16,7 @@ from logdb.embedded.directory import IDENTITY
 from logdb.inspection import audit, verify
 from logdb.store.files import MANIFEST
 from logdb.store.records import DECISION, Decision, encode_decision
+from tests.harness.opening import host_of
 
 LARGE = bytes(range(256)) * 20
 
@@ -149,7 +150,7 @@ def test_an_audit_names_the_first_commit_that_was_decided_otherwise(closed: Path
     with logdb.open(path) as db:
         db.put(b"honest", b"1")
         victim = db.put(b"victim", b"1", label="the victim")
-        host = db._host
+        host = host_of(db)
         lie = Decision(host.coordinator.decided_through, host.coordinator.applied, [victim])
         host.log.wait_durable(host.append([(DECISION, encode_decision(lie))]))
     found = audit(path)

@@ -126,8 +126,8 @@ def test_no_message_ends_a_single_server(tmp_path: Path, tls: bool) -> None:
             db.put(b"k7", b"2")
             assert db.get(b"k7") == b"2"
         deadline = time.monotonic() + 60
-        while served.server._answers.bytes and time.monotonic() < deadline:  # the last stream is being ended
+        while served.server.load().answer_bytes and time.monotonic() < deadline:  # the last stream is being ended
             time.sleep(0.01)
-        assert served.server._answers.bytes == 0
+        assert served.server.load().answer_bytes == 0
     finally:
         served.close()

@@ -64,7 +64,7 @@ class Cluster:
         for number, address in enumerate(self.mapping, 1):
             self.configs[f"m{number}"] = MappingServerConfig(**self._common(f"m{number}", address), decide_ms=decide_ms)
         self.servers: dict[str, Server] = {}
-        self._running: dict[str, asyncio.Task[None]] = {}
+        self.running: dict[str, asyncio.Task[None]] = {}
 
     def _common(self, name: str, address: str) -> dict:
         return {
@@ -82,14 +82,14 @@ class Cluster:
     async def begin(self, name: str) -> None:
         server = self.servers[name] = Server(self.configs[name])
         await server.start()
-        self._running[name] = asyncio.create_task(server.run())
+        self.running[name] = asyncio.create_task(server.run())
 
     async def end(self, name: str) -> None:
         server = self.servers.pop(name)
         try:
-            if name in self._running:
+            if name in self.running:
                 await server.stop()
-                await self._running.pop(name)
+                await self.running.pop(name)
         finally:
             await server.close()
 
@@ -103,7 +103,7 @@ class Cluster:
 
     def check(self) -> None:
         """Raises what has ended a server."""
-        for running in self._running.values():
+        for running in self.running.values():
             assert not running.done(), running.exception()
 
     def name_of(self, address: str) -> str:

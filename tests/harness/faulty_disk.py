@@ -53,7 +53,7 @@ class FaultyDisk(Disk):
         self._names: dict[int, str] = {}
         self._maps: dict[str, tuple[mmap.mmap, bytes]] = {}
         self._lock = threading.Lock()
-        self._seen = 0
+        self.seen = 0
 
     def count(self, kind: str) -> int:
         """How many operations of this kind there were."""
@@ -138,8 +138,8 @@ class FaultyDisk(Disk):
         fault = self.fault
         if fault is None or operation.kind not in fault.kinds:
             return None
-        self._seen += 1
-        if self._seen - 1 == fault.nth or (fault.forever and self._seen - 1 > fault.nth):
+        self.seen += 1
+        if self.seen - 1 == fault.nth or (fault.forever and self.seen - 1 > fault.nth):
             self.hits += 1
             return fault
         return None

@@ -30,7 +30,30 @@ def open_database(
     return logdb.Database(host)
 
 
+def host_of(db: logdb.Database) -> EmbeddedHost:
+    """What is behind a database of this process."""
+    assert isinstance(db._host, EmbeddedHost)
+    return db._host
+
+
+def checkpointed(db: logdb.Database) -> EmbeddedHost:
+    """When the checkpoint under way, if there is one, has ended."""
+    host = host_of(db)
+    assert host._checkpointer is not None
+    host._checkpointer.join()
+    return host
+
+
+def settled(db: logdb.Database) -> EmbeddedHost:
+    """After a checkpoint, and when the compaction that garbage asks for has ended."""
+    db.checkpoint()
+    host = checkpointed(db)
+    host.look_at_garbage()
+    if host._compacting is not None:
+        host._compacting.join()
+    return host
+
+
 def on_coroutines(db: logdb.Database) -> logdb.aio.Database:
     """The same database for the event loop that runs."""
-    assert isinstance(db._host, EmbeddedHost)
-    return logdb.aio.Database(CoroutineHost(db._host))
+    return logdb.aio.Database(CoroutineHost(host_of(db)))

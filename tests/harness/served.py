@@ -6,11 +6,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import logdb
 from logdb.embedded import EmbeddedHost
 from logdb.embedded.coroutines import CoroutineHost
 from logdb.net.security.gate import Gate
+from logdb.net.service.connection import Connection
 from logdb.net.service.server import Server
 from tests.harness.blocking import Loop
+
+
+def connection_of(db: logdb.Database) -> Connection:
+    """What a client has to its server, for what goes behind its face."""
+    connection: Connection = db._host._host.connection  # type: ignore[union-attr]
+    return connection
 
 
 class Served:

@@ -193,7 +193,7 @@ def test_a_rotation_while_a_flush_is_under_way(fresh: Fresh) -> None:
     log.order([(7, payload_of(last + 1))])
     taken = log.store.take()
     log.order([(7, payload_of(last + 2))])
-    while len(log.store._segments) == 1:
+    while len(log.store.segments) == 1:
         log.order([(7, payload_of(log.end()))])
     log.store.flush(taken)
     for image in Crash(disk.operations[: disk.position()]).images(random.Random(1), samples=5):

@@ -45,7 +45,7 @@ def without_watermark(image: dict[str, bytes]) -> dict[str, bytes]:
 def ends_of(path: Path, image: dict[str, bytes]) -> tuple[str, list[int]]:
     """The last store file's name, and the offset where each of its records ends."""
     log = opened(materialize(image, path), writable=False, disk=FaultyDisk())
-    last = log.store._segments[-1]
+    last = log.store.segments[-1]
     ends = [*list(last.offsets)[1:], last.length]
     log.close()
     return last.path.name, ends

@@ -136,7 +136,7 @@ def test_damage_is_not_taken_for_a_trim(fresh: Fresh) -> None:
     append(writer, 4)
     file = segment_files(path)[0]
     content = bytearray(file.read_bytes())
-    content[follower.store._segments[0].length + 26] ^= 1
+    content[follower.store.segments[0].length + 26] ^= 1
     file.write_bytes(content)
     for _ in range(3):
         append(writer, 20)

@@ -114,7 +114,7 @@ def test_those_who_come_during_a_sync_share_the_next(fresh: Fresh) -> None:
     leader = started([lambda: append(log, 1)])
     assert disk.arrived.wait(JOIN_S)
     others = started([lambda: log.append([(TAG, b"x")]) for _ in range(30)])
-    spin_until(lambda: len(log._waiters) == 30)
+    spin_until(lambda: log.flushing == 31)
     assert log.durable == 0
     before = disk.count("sync")
     disk.gate.set()
@@ -153,7 +153,7 @@ def test_a_leader_that_falls(fresh: Fresh, error: BaseException, kind: str, afte
     first = started([work])
     assert disk.arrived.wait(JOIN_S)
     waiters = started([work] * 10)
-    spin_until(lambda: len(log._waiters) == 10)
+    spin_until(lambda: log.flushing == 11)
     # The first sync is the gated one's own; the error hits it, or the write of the one who leads next.
     disk.fault = Fault(frozenset({kind}), 0, error, after=after)
     disk.gate.set()
@@ -164,7 +164,7 @@ def test_a_leader_that_falls(fresh: Fresh, error: BaseException, kind: str, afte
     if isinstance(error, KeyboardInterrupt):
         assert durable == 10
         assert fallen == [error]
-        assert log._leader is None
+        assert log.flushing == 0
         assert len(log.append([(TAG, b"next")])) == 1
         assert [record.lsn for record in records(log)] == list(range(1, 13))
         log.close()
@@ -196,7 +196,7 @@ def test_an_interrupted_waiter_leaves_the_queue(fresh: Fresh) -> None:
             raise KeyboardInterrupt
 
     def interrupt() -> None:
-        spin_until(lambda: len(log._waiters) == 1)
+        spin_until(lambda: log.flushing == 2)
         while not came.is_set():  # one that comes just before it begins to wait is noticed only after that
             signal.pthread_kill(main, signal.SIGINT)
             came.wait(0.001)
@@ -206,12 +206,12 @@ def test_an_interrupted_waiter_leaves_the_queue(fresh: Fresh) -> None:
         interrupter = started([interrupt])
         with pytest.raises(KeyboardInterrupt):
             log.append([(TAG, b"main")])
-        assert log._waiters == []
+        assert log.flushing == 1
         disk.gate.set()
         joined(leader + interrupter)
     finally:
         signal.signal(signal.SIGINT, before)
-    assert log._leader is None
+    assert log.flushing == 0
     assert log.append([(TAG, b"next")]) == range(3, 4)
     log.close()
 
@@ -275,7 +275,7 @@ def test_an_interrupt_anywhere_in_an_append(fresh: Fresh) -> None:
         interrupted = interrupted_at(point, lambda log=log: append(log, 9))  # type: ignore[misc]
         assert log.end() in (end, end + 9), f"point {point}"
         joined(started([lambda log=log: log.append([(TAG, b"other")]) for _ in range(2)]))  # type: ignore[misc]
-        assert log._leader is None, f"point {point}"
+        assert log.flushing == 0, f"point {point}"
         log.close()
         log = opened(path, disk=FaultyDisk())
         assert log.durable in (22, 31), f"point {point}"

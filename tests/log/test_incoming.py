@@ -148,7 +148,7 @@ def test_a_disk_that_fails_when_it_is_ordered(fresh: Fresh, kind: str, number: i
     coming = log.receive(4)
     coming.write(b"1234")
     disk.fault = Fault(frozenset({kind}), 0, OSError(number, os.strerror(number)))
-    disk._seen = 0
+    disk.seen = 0
     with pytest.raises(Unavailable if number == errno.ENOSPC else LogFailed):
         log.order_incoming(7, coming)
     disk.fault = None
@@ -174,7 +174,7 @@ def test_an_interrupt_when_it_is_ordered(fresh: Fresh) -> None:
         coming.write(b"1234")
         kinds = frozenset({"write", "sync", "rename", "sync_directory"})
         disk.fault = Fault(kinds, nth // 2, KeyboardInterrupt(), after=bool(nth % 2))
-        disk._seen = 0
+        disk.seen = 0
         with pytest.raises(KeyboardInterrupt):
             log.order_incoming(7, coming)
         disk.fault = None

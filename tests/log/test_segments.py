@@ -30,7 +30,7 @@ def test_rotation(fresh: Fresh) -> None:
     log.store.check_invariants()
     files = segment_files(path)
     assert len(files) > 5
-    segments = log.store._segments
+    segments = log.store.segments
     assert [file.stem for file in files] == [f"{each.base:020d}" for each in segments]
     for each in segments[:-1]:
         assert each.path.stat().st_size == each.length, "the unused blocks are given back"
@@ -46,7 +46,7 @@ def test_a_batch_larger_than_a_segment_lies_in_one(fresh: Fresh) -> None:
     log = opened(path, disk=FaultyDisk())
     append(log, 1)
     log.append([(TAG, b"x" * 300) for _ in range(20)])
-    assert [each.end - each.base for each in log.store._segments] == [1, 20]
+    assert [each.end - each.base for each in log.store.segments] == [1, 20]
     append(log, 1)
     assert len(segment_files(path)) == 3
     log.close()
@@ -67,7 +67,7 @@ def test_preallocation(fresh: Fresh, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (disk.count("allocate"), disk.count("truncate")) == before
     assert file.stat().st_size == size
     log.close()
-    assert file.stat().st_size == log.store._segments[0].length < size
+    assert file.stat().st_size == log.store.segments[0].length < size
     log = opened(path, disk=disk, segment_bytes=1 << 20)
     append(log, 1)
     assert file.stat().st_size >= 1 << 16
@@ -169,7 +169,7 @@ def test_trim_removes_whole_files(fresh: Fresh) -> None:
     log = opened(path, disk=disk)
     for _ in range(10):
         append(log, 12)
-    bases = [each.base for each in log.store._segments]
+    bases = [each.base for each in log.store.segments]
     log.trim(bases[3] - 1)
     assert log.store.base == bases[2] == log.left_by_trim(bases[3] - 1)
     log.trim(bases[3])
@@ -226,7 +226,7 @@ def test_times_are_checked_before_they_are_believed(fresh: Fresh) -> None:
     assert [log.time_of(gsn) for gsn in (1, 30)] == [1000, 1000]
     append(log, 1)
     assert log.last_at_time(1000) == 30
-    (offset, *_) = log.store._segments[0].offsets
+    (offset, *_) = log.store.segments[0].offsets
     file = segment_files(path)[0]
     content = bytearray(file.read_bytes())
     content[offset + 16] ^= 1

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 import logdb
 from logdb.embedded import EmbeddedHost
 from spark_export import export_snapshot
+from tests.harness.opening import host_of
 from tests.model.views import Rows, folded, replayed, scanned
 
 Changes = Mapping[bytes, bytes | None]
@@ -158,7 +159,7 @@ def test_the_four_views_of_a_version_agree(spark: Any, history: list[tuple[Any, 
 
 def check_views(spark: Any, made: History, version: int) -> None:
     db, expected = made.db, made.expected(version)
-    assert folded(db._host.log, version, made.commits) == expected, version
+    assert folded(host_of(db).log, version, made.commits) == expected, version
     assert scanned(db, version) == expected, version
     assert replayed(db, db.oldest_version, version) == expected, version
     frame = spark.read.format("logdb").option("path", str(made.path)).option("versionAsOf", version).load()

@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import logdb
 from logdb.embedded import EmbeddedHost
+from tests.harness.opening import host_of
 from tests.model.views import folded
 
 State = dict[bytes, bytes]
@@ -263,7 +264,7 @@ class DatabaseMachine(RuleBasedStateMachine):
         self.check()
 
     def check(self) -> None:
-        self.db._host.coordinator.check_invariants()
+        host_of(self.db).coordinator.check_invariants()
 
     def teardown(self) -> None:
         if hasattr(self, "db"):
@@ -290,7 +291,7 @@ class DatabaseMachine(RuleBasedStateMachine):
             assert self.told_by_the_log(version) == expected, version
 
     def told_by_the_log(self, version: int) -> Rows:
-        return [(key, value) for key, value, _ in folded(self.db._host.log, version, self.commits)]
+        return [(key, value) for key, value, _ in folded(host_of(self.db).log, version, self.commits)]
 
 
 def rows_of(state: State, low: bytes | None, high: bytes | None, reverse: bool) -> Rows:

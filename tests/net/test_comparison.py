@@ -37,14 +37,14 @@ def test_the_server_that_differs_stops_and_begins_again_with_what_the_log_says(t
             async def differ() -> None:
                 core_of(cluster, "m2").replica.map.replace(b"k", version, b"wrong")
 
-            running = cluster._running["m2"]
+            running = cluster.running["m2"]
             in_shared_loop(differ())
             while not running.done():
                 pass
             failure = running.exception()
             assert isinstance(failure, ProtocolViolation)
             assert "DBS-14" in str(failure)
-            del cluster._running["m2"]
+            del cluster.running["m2"]
             in_shared_loop(cluster.end("m2"))
             assert db[b"k"] == b"right"
             db.put(b"k", b"again")

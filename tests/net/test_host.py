@@ -72,10 +72,12 @@ class GatedDisk(Disk):
 
     def __init__(self) -> None:
         self.gate = threading.Event()
+        self.entered = threading.Event()
         self.failing = self.full = False
         self.syncs = 0
 
     def sync(self, fd: int) -> None:
+        self.entered.set()
         assert self.gate.wait(DEADLINE_S)
         if self.failing:
             raise OSError(5, "Input/output error")
@@ -186,9 +188,10 @@ def test_persisted_is_told_after_the_sync_and_once_for_what_came_meanwhile(tmp_p
         host, _, journals = with_disk(tmp_path, core, disk)
         await until(lambda: Persisted("j", 2) in core.heard)
         disk.gate.clear()
+        disk.entered.clear()
         core.react = lambda event, now: [] if type(event) is Persisted else [Persist("j", event.message, records(b"x"))]
         host.receive("you:2", [2])
-        await until(lambda: host._flushing is not None)
+        await until(disk.entered.is_set)
         host.receive("you:2", [3])
         host.receive("you:2", [4])
         await asyncio.sleep(0)

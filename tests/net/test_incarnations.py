@@ -16,7 +16,7 @@ from logdb.net.database.client import ClusterHost
 from logdb.net.loops import in_shared_loop
 from logdb.net.proto import database_pb2 as pb
 from tests.harness.clusters import Cluster
-from tests.harness.served import Served
+from tests.harness.served import Served, connection_of
 from tests.harness.server_process import ServerProcess
 
 Database = logdb.aio.Database
@@ -165,7 +165,7 @@ def test_a_snapshot_that_was_durable_outlives_its_server(process: ServerProcess)
 def test_a_commit_that_is_sent_to_another_incarnation_again(served: Served) -> None:
     """It is answered as it was decided; one that is not in the log conflicts, and is not appended."""
     with logdb.connect(served.address) as db:
-        connection = db._host._host.connection
+        connection = connection_of(db)
         old = connection.incarnation
 
         def sent(**options: Any) -> int:
@@ -255,7 +255,7 @@ def test_a_commit_that_was_applied_before_its_snapshot_was_compacted_away(proces
     """Its answer was lost with the server: it is told as it was decided, and is not applied again."""
     with logdb.connect(process.address) as db:
         db.put(b"k", b"old")
-        connection = db._host._host.connection
+        connection = connection_of(db)
         commit = pb.Commit(
             snapshot=1, incarnation=0, sequence=1_000, reads=[b"k"], writes=pb.Writes(keys=[b"k"], values=[b"mine"])
         )

@@ -125,7 +125,7 @@ def test_a_transaction_with_several_large_values(served: Served) -> None:
             assert not (await db.test_and_multi_put([logdb.equals(b"0", LARGE)], {b"1": LARGE})).committed
             assert (await db.test_and_multi_put([logdb.equals(b"2", values[b"2"])], {b"0": LARGE})).committed
             assert await db.get(b"0") == LARGE
-        await until(lambda: not served.host.host._leases)
+        await until(lambda: not served.host.host.leases)
         await until(lambda: not files_of(served.path or Path()))
 
     run(test())
@@ -223,31 +223,35 @@ def test_a_client_that_is_ahead_of_the_server(served: Served, monkeypatch: pytes
 
 
 def test_uploads_wait_for_room_and_stalled_ones_are_given_up(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    served.server._uploads.values.limit = 1
+    served.stop()
+    monkeypatch.setattr(uploads, "MAX_VALUES", 1)
     monkeypatch.setattr(uploads, "STALLED_S", 0.2)
+    served.start()
 
     async def test() -> None:
         async with Raw(served.address, client=1) as stalled, await logdb.aio.connect(served.address) as db:
             await stalled.send(part(1, 0))
-            await until(lambda: served.server._uploads.values.taken == 1)
+            await until(lambda: served.server.load().values == 1)
             await asyncio.gather(*[db.put(b"%d" % number, LARGE) for number in range(3)])
             assert "nothing of the upload came" in (await stalled.answers(1))[1].failure.message
             assert await db.get(b"2") == LARGE
-        await until(lambda: served.server._uploads.values.taken == 0)
+        await until(lambda: served.server.load().values == 0)
 
     run(test())
 
 
-def test_large_requests_wait_for_room(served: Served) -> None:
+def test_large_requests_wait_for_room(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also one that is larger than all the room there is."""
-    served.server._uploads.requests.limit = 1 << 20
+    served.stop()
+    monkeypatch.setattr(uploads, "MAX_REQUESTS_BYTES", 1 << 20)
+    served.start()
     values = {b"%d" % number: bytes(100_000) for number in range(20)}
 
     async def test() -> None:
         async with await logdb.aio.connect(served.address) as one, await logdb.aio.connect(served.address) as two:
             await asyncio.gather(*[db.multi_put(values) for db in (one, two) for _ in range(3)])
             assert await one.multi_get(values) == values
-        assert served.server._uploads.requests.taken == 0
+        assert served.server.load().request_bytes == 0
 
     run(test())
 
@@ -287,7 +291,7 @@ def test_uploads_that_make_no_sense(served: Served, requests: list[pb.Request], 
             (answer,) = await raw.ask(get(b"k", 9))
             assert not answer.HasField("value")
             await until(lambda: not files_of(served.path or Path()))
-        await until(lambda: served.server._uploads.values.taken == served.server._uploads.requests.taken == 0)
+        await until(lambda: served.server.load()[-2:] == (0, 0))
 
     run(test())
 
@@ -314,7 +318,7 @@ def test_rights_are_looked_at_before_anything_is_taken(tmp_path: Path) -> None:
         async with Raw(served.address, tokens.read) as raw:
             await raw.send(*[part(1, at) for at in range(0, WINDOW_BYTES, PART_BYTES)])
             seen.append((await raw.answers(1))[1].failure.kind)
-            assert served.server._uploads.values.taken == 0
+            assert served.server.load().values == 0
             (answer,) = await raw.ask(get(b"k", 9))
             assert not answer.HasField("failure")
 

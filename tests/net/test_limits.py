@@ -104,7 +104,7 @@ def test_large_values_are_read_as_the_client_takes_them(served: Served) -> None:
             most = parted = 0
             for _ in range(50):
                 await other.ask(get(b"other"))
-                most = max(most, served.server._answers.bytes)
+                most = max(most, served.server.load().answer_bytes)
                 parted = max(parted, *(len(each._parted) for each in served.server._sessions))
             assert most <= 2 * PART_BYTES
             assert parted <= session.MAX_PARTED
@@ -133,7 +133,7 @@ def test_pages_are_made_as_the_client_takes_them(served: Served, verb: str) -> N
             most = 0
             for _ in range(50):
                 await other.ask(get(b"other"))
-                most = max(most, served.server._answers.bytes)
+                most = max(most, served.server.load().answer_bytes)
             assert most <= answers.STREAM_BYTES + 3 * len(VALUE)
             found = await raw.answers(100)
             assert not any(answer.HasField("failure") for answer in found.values())
@@ -157,12 +157,12 @@ def test_who_takes_no_answers_is_ended_when_others_need_room(
             for _ in range(20):
                 (answer,) = await other.ask(get(b"k"))
                 assert answer.value == VALUE
-                assert served.server._answers.bytes <= 2 * answers.ALL_BYTES + 2 * len(VALUE)
+                assert served.server.load().answer_bytes <= 2 * answers.ALL_BYTES + 2 * len(VALUE)
             for raw in greedy:
                 await raw.__aexit__(None, None, None)
-        while served.server._sessions:
+        while served.server.load().streams:
             await asyncio.sleep(0.01)
-        assert served.server._answers.bytes == 0
+        assert served.server.load().answer_bytes == 0
 
     run(test())
 
@@ -186,14 +186,14 @@ def test_what_a_stream_was_to_be_told_after_its_end_takes_no_room(
             await raw.send(put(b"k", b"2", 2))
             while served.host.host.coordinator.applied < 2:
                 await asyncio.sleep(0.001)
-        while served.server._sessions:
+        while served.server.load().streams:
             await asyncio.sleep(0.001)
         synced.set()
         async with Raw(served.address, client=2) as raw:
             await raw.ask(put(b"k", b"3", 1))
-        while served.server._sessions:
+        while served.server.load().streams:
             await asyncio.sleep(0.001)
-        assert served.server._answers.bytes == 0
+        assert served.server.load().answer_bytes == 0
 
     run(test())
 
@@ -294,7 +294,7 @@ def test_a_client_that_does_not_wait_for_its_answer(served: Served) -> None:
             await raw.send(put(b"k", b"v", 1))
             while not held:
                 await asyncio.sleep(0.005)
-        while served.server._sessions:
+        while served.server.load().streams:
             await asyncio.sleep(0.005)
 
     run(test())
@@ -305,11 +305,11 @@ def test_a_client_that_does_not_wait_for_its_answer(served: Served) -> None:
         assert [entry.value for entry in db.history(b"k")] == [b"2", b"v"]
 
     async def ended() -> None:
-        while served.server._sessions:
+        while served.server.load().streams:
             await asyncio.sleep(0.005)
 
     run(ended())
-    assert served.server._answers.bytes == 0
+    assert served.server.load().answer_bytes == 0
 
 
 # ---- of one user
@@ -345,10 +345,10 @@ def test_answers_for_many_streams_of_one_user(
             most, room = 0, answers.USER_STREAMS * answers.STREAM_BYTES
             while most < room:
                 await other.ask(get(b"other"))
-                most = served.server._answers.bytes
+                most = served.server.load().answer_bytes
             for _ in range(20):
                 await other.ask(get(b"k"))
-                most = max(most, served.server._answers.bytes)
+                most = max(most, served.server.load().answer_bytes)
             assert most <= 2 * room + 2 * len(VALUE)
             await other.send(*[get(b"k") for _ in range(100)])
             assert len(await other.answers(100)) == 100
@@ -418,9 +418,9 @@ def test_requests_and_snapshots_of_many_streams_of_one_user(
             await many[0].ask(get(b"k"))
             (answer,) = await many[-1].ask(pb.Request(begin=pb.Begin(lease=1)))
             assert not answer.HasField("failure")
-        while served.server._sessions:
+        while served.server.load().streams:
             await asyncio.sleep(0.01)
-        assert not served.server._answers._users
+        assert served.server.load().users == 0
 
     run(test())
 
@@ -434,7 +434,7 @@ def test_a_snapshot_that_is_held_twice_is_let_go_of_once(served: Served) -> None
             keys = [b"%d" % number for number in range(PAGE_KEYS + 1)]
             for _ in range(3):
                 await raw.ask(pb.Request(multi_get=pb.MultiGet(keys=keys, lease=1)))
-            assert len(served.host.host._leases) == 1
+            assert served.host.host.leases == 1
 
     run(test())
 
@@ -460,7 +460,7 @@ def test_pages_of_scans_are_short_beside_others(served: Served, monkeypatch: pyt
                     assert found == sorted(rows.items())[:limit]
                     found = [row async for row in db.scan(reverse=True, limit=limit)]
                     assert found == sorted(rows.items(), reverse=True)[:limit]
-        while served.server._sessions:
+        while served.server.load().streams:
             await asyncio.sleep(0.005)
         alone = await first_page()
         assert (len(alone.keys), alone.more) == (3_000, False)

@@ -94,7 +94,7 @@ def test_a_client_is_answered_on_its_stream_and_forgotten_with_it() -> None:
         await until(lambda: client.got)
         assert client.got == [(server.address, AskView(2))]
         await client.close()
-        await until(lambda: not server.peers._peers)
+        await until(lambda: server.peers.known == 0)
         await server.close()
 
     run(test())
@@ -150,7 +150,7 @@ def test_what_waits_for_who_cannot_be_reached_is_given_up() -> None:
             one.peers.send(theirs, AskView(number))
         await until(lambda: one.peers.traffic.dropped_messages == 50)
         assert one.peers.queued_bytes == 0
-        await until(lambda: not one.peers._peers)
+        await until(lambda: one.peers.known == 0)
         await one.close()
 
     run(test())
@@ -403,7 +403,7 @@ def test_a_second_stream_of_a_peer_takes_the_place_of_the_first() -> None:
             mail = unpack(await calls[1].read())
             assert not isinstance(mail, Hello | Refusal)
             assert mail.messages == [AskView(5)]
-        await until(lambda: not node.peers._peers)
+        await until(lambda: node.peers.known == 0)
         await node.close()
 
     run(test())

@@ -152,10 +152,10 @@ def test_another_client_is_told_what_became_of_an_append_whose_client_has_ended(
     host = cluster.servers["s1"].host
     assert host is not None
     own: Any = host.core
-    before = own._shard.own().end
+    before = own.shard.own().end
     under_way: list[futures.Future[Any]] = []
     with futures.ThreadPoolExecutor(64) as pool:
-        while own._shard.own().end == before:  # others go to the server that is down
+        while own.shard.own().end == before:  # others go to the server that is down
             assert len(under_way) < 64
             under_way.append(pool.submit(log.append, [(1, b"late %d" % len(under_way))]))
             futures.wait(under_way[-1:], timeout=0.1)

@@ -28,7 +28,7 @@ from logdb.net.proto import database_pb2 as pb
 from logdb.net.service import connection, server, session
 from logdb.net.service.codec import PROTOCOL
 from tests.harness.ports import free_addresses
-from tests.harness.served import Served
+from tests.harness.served import Served, connection_of
 from tests.harness.server_process import ServerProcess
 
 
@@ -361,7 +361,7 @@ def test_a_client_that_vanishes_lets_go_of_its_snapshots(served: Served) -> None
         assert db.compact().floor == 1
         client.kill()
         client.communicate()
-        while served.host.host._leases:
+        while served.host.host.leases:
             time.sleep(0.001)
         assert db.compact().floor > 1
 
@@ -393,12 +393,12 @@ def test_a_stream_that_is_cancelled_while_it_ends_lets_go_of_its_snapshots(
     db = logdb.connect(served.address)
     with db.transaction() as txn:
         assert txn.get(b"k") is None
-        assert served.host.host._leases
+        assert served.host.host.leases
         db.close()
         assert ending.wait(20)
         served.loop.call(streams[0].cancel)
         assert ended.wait(20)
-        assert not served.host.host._leases
+        assert not served.host.host.leases
         txn.close()
 
 
@@ -436,7 +436,7 @@ def test_large_values_and_pages(served: Served) -> None:
         assert (len(both.changes), last.changes) == (3, {b"a": b"1"})
         with pytest.raises(logdb.ValueTooLarge):
             db.put(b"k", large + b"1")
-        assert not served.host.host._leases
+        assert not served.host.host.leases
 
 
 def test_a_transaction_with_what_it_has_read_has_a_limit(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -494,7 +494,7 @@ async def _write(served: Served) -> None:
 def test_a_transaction_that_is_sent_twice_is_applied_once(served: Served) -> None:
     """Whatever the first answer was, it is the second one as well."""
     with logdb.connect(served.address) as db:
-        connection = db._host._host.connection
+        connection = connection_of(db)
 
         async def twice(**verb: object) -> list[tuple[int, bool, list[int]]]:
             answers = [await connection.call(pb.Request(**verb)) for _ in range(2)]
@@ -528,7 +528,7 @@ def test_a_write_that_is_refused_when_it_is_sent_again_may_have_been_applied(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with logdb.connect(served.address) as db:
-        connection, host = db._host._host.connection, served.host.host
+        connection, host = connection_of(db), served.host.host
         submit = host.submit
 
         async def lose() -> None:

@@ -86,7 +86,7 @@ def with_clients(place: Served | Cluster, count: int, test: Callable[..., Corout
         await clients[0].put(b"n", b"0")
         await test(*clients)
         for client in clients:
-            if isinstance(client._host, ClusterHost):
+            if isinstance(place, Cluster):
                 assert not client._host._core._holds._held
             await client.close()
 
@@ -449,7 +449,7 @@ def test_a_body_that_hides_the_failure_does_not_commit(place: Served | Cluster, 
             b"answer": b"1",
         }
         if isinstance(place, Served):
-            assert not place.host.host._leases
+            assert not place.host.host.leases
 
     with_clients(place, 2, test)
 
@@ -646,7 +646,7 @@ def test_an_unknown_outcome_is_told_and_not_tried_again(
         monkeypatch.setattr(Session, "_synced", lambda *_: None)
         monkeypatch.setattr(Connection, "call", late)
         monkeypatch.setattr(ClusterHost, "put", late_put)
-        if isinstance(db._host, ClusterHost):
+        if isinstance(place, Cluster):
             monkeypatch.setitem(db._host._core._messages, messages.Verdicts, lambda *_: None)
         with pytest.raises(logdb.OutcomeUnknown):
             await db.run(counting)

@@ -14,6 +14,7 @@ import logdb
 from logdb.embedded import EmbeddedHost, host
 from logdb.embedded.plan import pin
 from tests.harness.faulty_disk import FaultyDisk
+from tests.harness.opening import host_of
 from tests.power_loss.recording import RecordingDisk
 
 SEGMENT_BYTES = 6_000
@@ -59,7 +60,7 @@ def record(path: Path, seed: int, lives: int = 2, steps: int = 14) -> Recorded:
     marks: list[Mark] = []
     for _ in range(lives):
         db = opened(path, disk)
-        host = db._host
+        host = host_of(db)
         assert isinstance(host, EmbeddedHost)
 
         def mark(version: int, db: logdb.Database = db) -> None:

@@ -128,7 +128,7 @@ class Application:
     def _outcome(self) -> None:
         """Of an append that was told to be unknown, by the client that has put it, if that lives."""
         core: Any = self.process.core
-        mine = [one for one in self._unknown() if one.result.append_id.client == core._desk.client]
+        mine = [one for one in self._unknown() if one.result.append_id.client == core.number]
         if mine:
             operation = self.draw.choice(mine)
             self.put("outcome", calls.Outcome(operation.result.append_id), operation)

@@ -20,6 +20,7 @@ from logdb.embedded.plan import load, pin
 from logdb.inspection import verify
 from logdb.log import LocalLog
 from logdb.log.contract import Trimmed
+from tests.harness.opening import host_of
 from tests.spark_export import histories
 
 OpenSmall = Callable[..., Database]
@@ -123,7 +124,7 @@ def test_a_large_value_that_was_trimmed_under_its_commit(open_small: OpenSmall, 
     """Two copies of one version: the commit, whose value went with the segment before, and the one that counts."""
     db = open_small()
     rng = Random(1)
-    log = db._host.log
+    log = host_of(db).log
     assert isinstance(log, LocalLog)
     while True:
         version = db.put(b"large", rng.randbytes(rng.randrange(4_097, 9_000)))
@@ -144,7 +145,7 @@ def test_copies_that_a_compaction_made_before_it_died_are_not_of_older_versions(
     newer = db.put(b"k", b"2")
     fill(db)
     db.checkpoint()
-    copied, _, _ = _relocate(db._host, newer, newer + 1, None)
+    copied, _, _ = _relocate(host_of(db), newer, newer + 1, None)
     assert copied == 2
     db.compact(floor)
     assert histories.snapshot(db.path, version) == list(db.at(version).scan()) == [(b"k", b"1"), (b"other", b"1")]

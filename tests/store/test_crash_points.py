@@ -10,11 +10,10 @@ import os
 import random
 import resource
 import shutil
-import unittest.mock
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
@@ -22,14 +21,13 @@ from logdb.errors import Corruption, Unavailable
 from logdb.store import checkpoint as checkpoints
 from logdb.store import merging
 from logdb.store.checkpoint import GONE, LIVE, Checkpoint
-from logdb.store.files import MapFiles, run_name
-from logdb.store.manifest import Manifest
+from logdb.store.files import run_name
 from logdb.store.overlay import Overlay
 from logdb.store.records import Place, Value
-from tests.harness import planting
 from tests.harness.faulty_disk import Crash, Fault, materialize
 from tests.harness.forks import in_child
 from tests.harness.map_disk import MapDisk
+from tests.store.planted import PLANTED
 
 LOG_ID = b"i" * 16
 KEYS = [b"key %02d" % number for number in range(24)] + [b"long" * 150 + b"%d" % number for number in range(4)]
@@ -198,32 +196,6 @@ def test_a_power_failure_at_any_operation_leaves_the_state_before_or_after(tmp_p
     assert {one.kind for one in recorded.disk.operations} == CHANGING
     assert len({step.pruned for step in recorded.steps}) > 2
     assert fail_everywhere(recorded, tmp_path) > 300
-
-
-PLANTED: planting.Plants = {}
-
-
-@planting.planted(MapFiles, "sync", PLANTED)
-def name_a_run_before_it_is_synced(right: Any, files: MapFiles, number: int) -> None: ...
-
-
-@planting.planted(MapFiles, "replace_manifest", PLANTED)
-def rename_a_manifest_before_it_is_synced(right: Any, files: MapFiles, content: bytes) -> None:
-    with unittest.mock.patch.object(files._disk, "sync"):
-        right(files, content)
-
-
-@planting.planted(MapFiles, "replace_manifest", PLANTED)
-def remove_runs_before_the_manifest_is_durable(right: Any, files: MapFiles, content: bytes) -> None:
-    with unittest.mock.patch.object(files._disk, "sync_directory"):
-        right(files, content)
-
-
-@planting.planted(Checkpoint, "_commit", PLANTED)
-def remove_runs_before_the_manifest_is_replaced(right: Any, one: Checkpoint, manifest: Manifest, runs: Any) -> None:
-    for run in set(one._snapshot.runs).difference(runs):
-        one._files.remove(run.info.number)
-    right(one, manifest, runs)
 
 
 @pytest.mark.parametrize("bug", PLANTED)

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 import logdb
-from logdb.embedded import EmbeddedHost
 from logdb.store.checkpoint import Checkpoint
 from logdb.store.mapping import KeyMap
 from logdb.store.ordered import BLOCK_KEYS, OrderedKeys
 from logdb.store.overlay import Overlay
+from tests.harness.opening import host_of
 
 KEYS = [b"%05d" % number for number in range(2_000)]
 
@@ -30,9 +30,7 @@ def db(tmp_path: Path) -> Iterator[logdb.Database]:
 
 
 def map_of(db: logdb.Database) -> KeyMap:
-    host = db._host
-    assert isinstance(host, EmbeddedHost)
-    return host.coordinator.map
+    return host_of(db).coordinator.map
 
 
 def test_of_the_overlay_a_scan_looks_at_what_it_passes(db: logdb.Database, monkeypatch: pytest.MonkeyPatch) -> None:

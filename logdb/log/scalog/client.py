@@ -111,6 +111,11 @@ class LogClient:
         self._appends.view_changed()
         self._subscriber.view_changed()
 
+    @property
+    def number(self) -> int:
+        """What names this client in the ids of its appends."""
+        return self._desk.client
+
     def check_invariants(self) -> None:
         """SCA-11 and SCA-13, as far as they are this core's, and that bytes are counted right."""
         self._appends.check_invariants()

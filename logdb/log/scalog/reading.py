@@ -130,6 +130,11 @@ class Reading:
         if before is None or before.gsn != message.gsn:
             heappush(self._by_gsn, (message.gsn, sender, message.request))
 
+    @property
+    def waiting(self) -> int:
+        """How many entries the queue of parked reads and pulls has."""
+        return len(self._by_gsn)
+
     def forget(self, sender: Address) -> None:
         """A client is gone: nobody waits for what it has asked."""
         if self._parked.pop(sender, None):
@@ -174,3 +179,4 @@ class Reading:
         """SCA-10: nobody waits for what is known."""
         waiting = self._by_gsn
         assert not waiting or waiting[0][0] > self._shard.reached(), "SCA-10: a parked read could be answered"
+        assert waiting or not self._parked, "SCA-10: a parked read that nothing would wake"

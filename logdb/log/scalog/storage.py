@@ -124,6 +124,16 @@ class StorageServer:
         out, shard.out = shard.out, []
         return out
 
+    @property
+    def shard(self) -> Shard:
+        """The state that the parts share: the configuration, the links and the copies of segments. To be read only."""
+        return self._shard
+
+    @property
+    def waiting_reads(self) -> int:
+        """Reads and pulls that wait for a record that the shard does not have yet."""
+        return self._reading.waiting
+
     def check_invariants(self) -> None:
         """Raises AssertionError, naming the invariant that does not hold. Takes microseconds."""
         for copy in self._shard.copies.values():

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import secrets
 import socket
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -46,6 +46,19 @@ def _try_to_bind(address: str) -> None:
         raise Unavailable(f"cannot listen at {address}: {error.strerror or error}") from error
 
 
+class Load(NamedTuple):
+    """What the clients of a server occupy in it at one moment."""
+
+    streams: int
+    users: int
+    answer_bytes: int
+    """Answers that clients have not taken yet."""
+    values: int
+    """Large values that are being uploaded."""
+    request_bytes: int
+    """Large requests that are not whole yet."""
+
+
 class Server:
     """Serves the database of `host` at an address to those whom `gate` lets in. `start` before anything else, `stop` at
     the end."""
@@ -76,6 +89,12 @@ class Server:
         for name in ("", SERVICE):
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
         return port
+
+    def load(self) -> Load:
+        """What its clients occupy now. To be called in its event loop, or for a rough answer anywhere."""
+        answers, uploads = self._answers, self._uploads
+        taken = uploads.values.taken, uploads.requests.taken
+        return Load(len(self._sessions), answers.users, answers.bytes, *taken)
 
     async def stop(self) -> None:
         """Take nothing more, answer what was taken, end all streams. The database stays open."""

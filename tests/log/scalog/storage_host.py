@@ -156,7 +156,7 @@ class Host:
 
     @property
     def token(self) -> int:
-        return self.core._shard.token
+        return self.core.shard.token
 
 
 def member_config(hosts: Sequence[Host], epoch: int = 1, **changes: Any) -> ShardConfig:

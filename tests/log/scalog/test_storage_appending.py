@@ -146,8 +146,8 @@ def test_settled_numbers_are_forgotten_and_refused() -> None:
     cluster.order((21, 1))
     cluster.tell()
     assert payloads(cluster) == [b"7:1", b"7:2", b"7:3", b"7:4"]
-    assert cluster.hosts[0].core._shard.copies[21].sessions.mark(7) == 4
-    assert cluster.hosts[1].core._shard.copies[21].sessions.mark(7) == 4, "the backups hear of it"
+    assert cluster.hosts[0].core.shard.copies[21].sessions.mark(7) == 4
+    assert cluster.hosts[1].core.shard.copies[21].sessions.mark(7) == 4, "the backups hear of it"
 
 
 def test_a_full_buffer_refuses_until_something_is_ordered() -> None:

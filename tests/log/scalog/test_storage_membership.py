@@ -200,10 +200,10 @@ def test_links_of_a_segment_that_is_gone_meanwhile_are_still_taken() -> None:
     behind.wait(SECOND)
     behind.sync()
     assert behind.take(Report)[-1].placed == 3
-    assert 22 in behind.core._shard.chain.ends
+    assert 22 in behind.core.shard.chain.ends
     cluster.last, cluster.oldest = 11, 12
     behind.receive(cluster.update(), ORDERING[0])
-    assert 22 not in behind.core._shard.chain.ends
+    assert 22 not in behind.core.shard.chain.ends
 
 
 def test_placements_come_in_several_messages() -> None:

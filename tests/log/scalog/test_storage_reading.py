@@ -61,10 +61,9 @@ def test_a_client_that_is_gone_waits_for_nothing(cluster: Cluster) -> None:
     for gsn in (12, 1 << 60):
         host.receive(Read(gsn, SHARD, gsn))
         host.receive(Pull(gsn + 1, SHARD, gsn, None, 1))
-    assert len(host.core._reading._by_gsn) == 4
+    assert host.core.waiting_reads == 4
     host.handle(Lost("client"))
-    assert not host.core._reading._by_gsn
-    assert not host.core._reading._parked
+    assert host.core.waiting_reads == 0
     cluster.last = 12
     cluster.tell(links=())
     assert answers(cluster) == []
@@ -124,7 +123,7 @@ def test_a_member_with_a_gap_in_its_chain_does_not_believe_the_newest_gsn(cluste
 def test_a_read_asked_twice_is_answered_once(cluster: Cluster) -> None:
     for _ in range(3):
         assert read(cluster, 12) is None
-    assert len(cluster.hosts[1].core._reading._by_gsn) == 1
+    assert cluster.hosts[1].core.waiting_reads == 1
     cluster.last = 12
     cluster.tell(links=())
     assert len(answers(cluster)) == 1

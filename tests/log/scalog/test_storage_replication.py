@@ -210,7 +210,7 @@ def test_a_replica_of_a_finalized_shard_copies_everything_in_batches() -> None:
     cluster.wait(3 * SECOND)
     for segment in (21, 22):
         assert end_of(newcomer, segment) == 40
-    assert newcomer.core._shard.complete
+    assert newcomer.core.shard.complete
 
 
 def test_a_replacement_of_a_trimmed_shard_begins_at_the_base() -> None:

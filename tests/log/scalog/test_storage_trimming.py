@@ -179,10 +179,10 @@ def test_meta_stays_small_and_a_restart_reads_it() -> None:
     for host in cluster.hosts:
         assert sum(len(record.payload) for record in host.journals["meta"].records) < 100_000
         assert len(host.journals["meta"].records) < 150
-        head = host.core._shard.chain.head
+        head = host.core.shard.chain.head
         host.restart()
-        assert host.core._shard.chain.head == head == 300
-        assert host.core._shard.copies[21].end == 301
-        assert host.core._shard.copies[21].sizes.total > 300 * 50
+        assert host.core.shard.chain.head == head == 300
+        assert host.core.shard.copies[21].end == 301
+        assert host.core.shard.copies[21].sizes.total > 300 * 50
         host.receive(Read(1, SHARD, 150))
         assert len(host.take(Found)) == 1

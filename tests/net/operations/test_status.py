@@ -72,7 +72,7 @@ def test_whoever_is_at_an_address_is_the_newest_there() -> None:
     numbers = {server.name: (server.number, server.shard) for server in status.servers if server.role == "storage"}
     assert numbers == {"s1": (5, 2), "s2": (6, 0), "s4": (4, 2)}
     there = {server.address: server for server in status.servers}
-    assert [clusters._shard_row(one, there) for one in status.shards] == [
+    assert [clusters.shard_row(one, there) for one in status.shards] == [
         (1, "finalized", "1=s1 (gone), 2=s2 (gone)"),
         (2, "live", "5=s1, 4=s4 (silent)"),
     ]
@@ -90,7 +90,7 @@ def test_servers_that_were_replaced_and_such_as_clients_do_not_reach() -> None:
         "s4": "serves",
     }
     there = {server.address: server for server in status.servers}
-    assert clusters._shard_row(status.shards[0], there)[2] == "5=s1, 7=s4 (joining), 6=s2 (replaced)"
+    assert clusters.shard_row(status.shards[0], there)[2] == "5=s1, 7=s4 (joining), 6=s2 (replaced)"
     assert status.cut_interval_ms == 2.5
 
 

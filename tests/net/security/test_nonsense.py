@@ -95,7 +95,7 @@ async def say(cluster: Cluster, what: Nonsense) -> None:
                 while there.traffic.received_parcels == before and not peers.traffic.dropped_messages:
                     await asyncio.sleep(0)
                 await peers.close()
-                assert not cluster._running[name].done(), f"{name} was ended by {message}"
+                assert not cluster.running[name].done(), f"{name} was ended by {message}"
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -256,7 +256,7 @@ def test_who_was_denied_has_changed_nothing(serve: Serve, tokens: Tokens) -> Non
             with pytest.raises(logdb.AccessDenied):
                 call(reader)
         assert (writer.version, writer[b"k"], writer.pins) == (version, b"1", {})
-        assert not served.host.host._leases, "what a denied transaction had held"
+        assert not served.host.host.leases, "what a denied transaction had held"
 
 
 def test_every_verb_of_the_wire_has_a_right() -> None:
@@ -322,7 +322,7 @@ def test_what_waits_to_be_sent_ends_with_its_token(serve: Serve, tokens: Tokens)
             write = pb.Write(sequence=2, writes=pb.Writes(keys=[b"k"], values=[b"2"]))
             gets = [pb.Request(multi_get=pb.MultiGet(keys=[b"k"], at=version)) for _ in range(100)]
             await raw.send(pb.Request(id=1_000, write=write), *gets)
-            while served.server._answers.bytes < 8 << 20:
+            while served.server.load().answer_bytes < 8 << 20:
                 await asyncio.sleep(0)
             tokens.path.write_text("")
             found = await raw.answers(101)

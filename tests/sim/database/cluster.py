@@ -91,7 +91,7 @@ class DatabaseCluster(Cluster):
     def _look(self, process: Process) -> None:
         """Count the checkpoints that were taken from another server."""
         core: Any = process.core
-        if core._joined is not None:
+        if core.is_joining:
             self._joining.add(process.address)
         elif process.address in self._joining:
             self._joining.discard(process.address)
@@ -172,7 +172,7 @@ class DatabaseCluster(Cluster):
         held = self.held[config.address] = {}
 
         def holds(message: Hold, sender: Address) -> None:
-            held[sender] = message.version, server._desk.now
+            held[sender] = message.version, process.now
             hold(message, sender)
 
         def call(request: Any, then: Any) -> int:
@@ -184,7 +184,7 @@ class DatabaseCluster(Cluster):
             elif type(request) is log.Append and request.records[0][0] == BEGINNING and judged[0] is not request:
                 judged[0] = request
                 before = decode_beginning(request.records[0][1]).before
-                since = server._desk.now - config.lease_ns
+                since = process.now - config.lease_ns
                 for client, (version, told) in held.items():
                     if version and told >= since and version < before:
                         what = f"{config.address} compacts to {before}, {client} holds {version}"
@@ -376,7 +376,7 @@ class DatabaseFaults(Faults):
         """A mapping server in the middle of a compaction."""
         assert isinstance(self.cluster, DatabaseCluster)
         up: list[Any] = [one for one in self.cluster.mapping if one.core is not None]
-        found: Process | None = self._pick([one for one in up if one.core._compactor.phase is not Phase.IDLE])
+        found: Process | None = self._pick([one for one in up if one.core.compactor.phase is not Phase.IDLE])
         return found
 
     def kill_compacting(self) -> bool:

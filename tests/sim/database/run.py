@@ -188,9 +188,9 @@ class Simulation(LogSimulation):
             return all(
                 core is not None
                 and core.applied >= tail
-                and core._compactor.phase is Phase.IDLE
+                and core.compactor.phase is Phase.IDLE
                 and not core.replica.begun
-                and core._compactor._trimmed >= core.replica.cleaned
+                and core.compactor.trimmed >= core.replica.cleaned
                 for core in cores
             )
 

@@ -154,6 +154,8 @@ class Drive:
         """Do what the thread of the checkpoints does; returns how long that takes."""
         now = self._process.world.now
         assert self.checkpoints is not None
+        kept = self.checkpoints.map.checkpoint
+        assert kept is not None
         self.settle()
         assert not self._waiting, "one thread writes"
         ratio = self._ratio
@@ -163,7 +165,7 @@ class Drive:
                 mock.patch.multiple(checkpoint, FENCE_BYTES=LEVEL_BYTES, LEAST_BYTES=1),
             ):
                 work()
-            self.checkpoints._checkpoint.check_invariants()
+            kept.check_invariants()
         finally:
             self._waiting = [(now + number * OPERATION_NS, one) for number, one in enumerate(self._done(), 1)]
         took = len(self._waiting) * OPERATION_NS

@@ -86,7 +86,7 @@ class Cluster(Explored):
 
     def is_ready(self, state: State) -> bool:
         """Whether each server knows that it is a member."""
-        return all(self.node(state, address).core._shard.own() is not None for address in SERVERS)
+        return all(self.node(state, address).core.shard.own() is not None for address in SERVERS)
 
 
 def primaries(view: View) -> Iterator[tuple[int, Address]]:
@@ -118,14 +118,14 @@ def facts_of(node: Node, before: Any) -> Any:
         if before is not None and before[0] == core.slot:
             return before
         return core.slot, core.state.to_bytes()
-    links = {link.number: link.ranges for link in core._shard.chain.links(0, 1_000)}
+    links = {link.number: link.ranges for link in core.shard.chain.links(0, 1_000)}
     durable = frozenset(
         payload[:16]
         for journal, (first, end, records) in node.journals.items()
         if journal.startswith("segment-")
         for _, payload in records[: end - first]
     )
-    return core._shard.number, links, durable
+    return core.shard.number, links, durable
 
 
 def check(state: State) -> None:
