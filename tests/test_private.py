@@ -47,7 +47,6 @@ LOOKS: dict[str, int] = {
     "spark_export/test_source.py": 1,
     "spark_export/test_stream.py": 1,
     "spark_export/test_writing.py": 1,
-    "store/test_crash_points.py": 1,
     "store/test_scans.py": 1,
     "test_forking.py": 1,
     "txn/test_speculation.py": 1,

@@ -155,6 +155,11 @@ class Checkpoint:
         self.covers, self.ceiling, self.pruned = manifest.covers, manifest.ceiling, manifest.pruned
         self._snapshot = snapshot
 
+    @property
+    def snapshot(self) -> Snapshot:
+        """The runs that are read from now on."""
+        return self._snapshot
+
     def size(self) -> int:
         """The bytes of its files."""
         return sum([info.bytes for info in self._snapshot.manifest.runs])

@@ -184,7 +184,7 @@ def fail_everywhere(recorded: Recorded, scratch: Path) -> int:
                     assert one.pruned in {before.pruned, after.pruned}, where
                 story.check(checkpoint)
                 assert {one.kind for one in again.operations} <= {"unlink"}
-                named = {run_name(run.info.number) for run in checkpoint._snapshot.runs}
+                named = {run_name(run.info.number) for run in checkpoint.snapshot.runs}
                 assert {file.name for file in path.glob("run-*")} == named, where
             shutil.rmtree(path)
             tried += 1

@@ -222,7 +222,7 @@ class Machine:
         if self.writing is None and self.merging is None and not self.has_given_up:
             assert named == there, "a file was left"
         self.checkpoint.check_invariants()
-        for group in self.checkpoint._snapshot.groups:
+        for group in self.checkpoint.snapshot.groups:
             self.most_in_a_group = max(self.most_in_a_group, len(group.runs))
 
     def check(self) -> None:
