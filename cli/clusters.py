@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from logdb.log.engine import ENGINES
+
 from . import rendering
 from .failing import FAILED, INTERRUPTED, BadInput, Failure
 from .session import Session, as_json, showing
@@ -25,8 +27,6 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT: Final = "cluster"
-POLICIES: Final = ("finalize-and-add", "remove-and-replace", "mask")
-ROLES: Final = ("ordering", "storage", "aggregator", "mapping")
 SERVERS: Final = ("server", "role", "address", "process", "shard", "state")
 SHARDS: Final = ("shard", "state", "servers")
 
@@ -118,10 +118,12 @@ def _layout(path: Path) -> Layout:
 @click.option("--spares", type=click.IntRange(0, 50), default=0, show_default=True, help="Storage servers in reserve.")
 @click.option(
     "--policy",
-    type=click.Choice(POLICIES),
-    default=POLICIES[0],
-    show_default=True,
-    help="What is done about a failed storage server.",
+    default="",
+    metavar="POLICY",
+    help="What is done about a failed storage server; by default the first that the engine has.",
+)
+@click.option(
+    "--engine", type=click.Choice(ENGINES), default=ENGINES[0], show_default=True, help="The engine of the shared log."
 )
 @click.option(
     "--port", type=click.IntRange(1024, 60_000), default=7401, show_default=True, help="The first port to take."
@@ -171,14 +173,13 @@ def _what_runs(path: Path) -> str:
 
 
 def _laid_out(ctx: click.Context, path: Path, asked: dict[str, Any]) -> Layout:
-    from logdb.log.scalog.commands import FailurePolicy
-    from logdb.net.operations.layout import FILE, Layout, NotACluster, Shape
+    from logdb.log.engine import Shape
+    from logdb.net.operations.layout import FILE, Layout, NotACluster
 
     first_port, settings = asked.pop("port"), _settings(asked.pop("settings"))
-    policy = FailurePolicy[asked.pop("policy").upper().replace("-", "_")]
-    shape = Shape(policy=policy, **{**asked, "ordering": int(asked["ordering"])})
+    shape = Shape(**{**asked, "ordering": int(asked["ordering"])})
     given = click.core.ParameterSource.COMMANDLINE
-    explicit = {name for name in (*asked, "policy") if ctx.get_parameter_source(name) is given}
+    explicit = {name for name in asked if ctx.get_parameter_source(name) is given}
     if (path / FILE).exists():
         layout = _layout(path)
         differs = layout.differs(shape, explicit)
@@ -242,7 +243,7 @@ def down(path: Path, timeout: float, kill: bool, as_json: bool) -> None:
 
 
 @cluster.command()
-@click.argument("role", type=click.Choice(ROLES))
+@click.argument("role")
 @click.option("--name", required=True, metavar="NAME", help="Which one: its table is [ROLE.NAME].")
 @click.option(
     "--config",

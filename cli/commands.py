@@ -9,7 +9,7 @@ from importlib import metadata
 
 import click
 
-from . import bench, clusters, data, logs, scripts, security, servers, serving, shell, transfer, upkeep
+from . import bench, clusters, data, logs, scripts, security, serving, shell, transfer, upkeep
 from .failing import EXIT_CODES, OneLineGroup
 from .session import Session, database
 
@@ -68,5 +68,3 @@ for command in (
     clusters.cluster,
 ):
     cli.add_command(command)
-for command in servers.serve.commands.values():
-    serving.serve.add_command(command)

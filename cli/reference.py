@@ -23,7 +23,10 @@ def commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Com
     """The command and those below it, each with its full name."""
     yield path, command
     if isinstance(command, click.Group):
-        for name, below in command.commands.items():
+        context = click.Context(command)
+        for name in command.commands or command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None
             yield from commands(below, f"{path} {name}")
 
 

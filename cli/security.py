@@ -51,7 +51,7 @@ def certificates(
         authority = Authority(directory)
         made = [directory / "ca.pem"]
         for server in servers:
-            identity = Identity(server.cluster, server.role.value, server.name)
+            identity = Identity(server.cluster, server.role, server.name)
             made.append(authority.server(hosts_of((server.address, server.listen)), identity, days))
         if hosts:
             made.append(authority.server(hosts, days=days))

@@ -1,4 +1,4 @@
-"""`logdb serve ordering|storage|aggregator|mapping`: one server of a cluster, in this process."""
+"""`logdb serve ROLE`: one server of a cluster, in this process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from logdb.log.segments.disk import described
 from .failing import FAILED, BadInput, Failure
 
 if TYPE_CHECKING:
-    from logdb.net.config import AnyServerConfig
+    from logdb.log.engine import ServerConfig
     from logdb.net.server import Server
 
 STOPPED: Final = 4
@@ -27,7 +27,7 @@ the server is started again, 4 if it must not be started again before somebody h
 damaged, or contradict what other servers say."""
 
 
-def _configured(path: Path, role: str, name: str) -> AnyServerConfig:
+def _configured(path: Path, role: str, name: str) -> ServerConfig:
     from logdb.net.config import ClusterFile, Misconfigured
 
     try:
@@ -38,7 +38,7 @@ def _configured(path: Path, role: str, name: str) -> AnyServerConfig:
 
 def _ready(server: Server) -> None:
     config = server.config
-    click.echo(f"ready: {config.role.value} {config.name} of cluster {config.cluster} at {config.address}")
+    click.echo(f"ready: {config.role} {config.name} of cluster {config.cluster} at {config.address}")
 
 
 def _disk_failed(role: str, name: str, what: str) -> Failure:
@@ -94,18 +94,22 @@ def _command(role: str, what: str) -> click.Command:
     return serve_role
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
-def serve() -> None:
-    """Run a server in this process, until SIGTERM or Ctrl-C.
+class RoleCommands(click.Group):
+    """A command for each role of a cluster's servers; engines are loaded when one is asked for."""
 
-    It is ready when it has printed a line that begins with "ready".
-    """
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Their names."""
+        return list(_titles())
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that role."""
+        title = _titles().get(cmd_name)
+        return None if title is None else _command(cmd_name, title)
 
 
-for command in (
-    _command("ordering", "a replica of the ordering layer"),
-    _command("storage", "a storage server"),
-    _command("aggregator", "an aggregator"),
-    _command("mapping", "a mapping server"),
-):
-    serve.add_command(command)
+def _titles() -> dict[str, str]:
+    """The roles of all engines, by name."""
+    from logdb.log.engine import all_engines
+
+    of_engines = {role.name: role.title for engine in all_engines() for role in engine.roles.values()}
+    return {**of_engines, "mapping": "a mapping server"}

@@ -12,13 +12,14 @@ import click
 
 from .failing import FAILED, BadInput, Failure
 from .rendering import progress
+from .servers import RoleCommands
 from .session import Session, database
 
 LEVELS: Final = ("debug", "info", "warning", "error")
 FILE: Final = click.Path(path_type=Path, dir_okay=False)
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=RoleCommands, invoke_without_command=True)
 @click.option(
     "--listen",
     default="127.0.0.1:7400",

@@ -27,10 +27,11 @@ from rich.console import Console
 from rich.table import Table
 
 import logdb.log
+from logdb.log.engine import Shape
 from logdb.net.log_client import RemoteLog
 from logdb.net.operations import processes
 from logdb.net.operations.changes import Operator
-from logdb.net.operations.layout import Layout, Shape
+from logdb.net.operations.layout import Layout
 
 LISTED, VIEWED, BOUGHT = 1, 2, 3
 """The tags of the records: who follows only some of them is sent no others."""

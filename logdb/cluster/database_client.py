@@ -20,6 +20,7 @@ from logdb.cluster.reading import Readings
 from logdb.cluster.upkeep import HOLD_NS, Compactions, Holds
 from logdb.cores.context import Desk
 from logdb.log.cores import SECOND, Address, Call, Effect, Event, Journal, Lost, Received, Timer
+from logdb.log.engine import BuildLogClient
 from logdb.log.requests import ClientConfig
 from logdb.store.limits import MAX_TRANSACTION_BYTES
 
@@ -27,7 +28,8 @@ from logdb.store.limits import MAX_TRANSACTION_BYTES
 @dataclass(frozen=True, slots=True)
 class DatabaseConfig:
     """What a client is told. `servers`: mapping servers. `log`: of its log client, at the same address, which also
-    gives the time-outs; where records go is not for its policy to say, but for `InOrder` and the placement.
+    gives the time-outs, and which `build_log` makes; where records go is not for its policy to say, but for `InOrder`
+    and the placement.
     `placement`: where objects live. `hedge_ns`: a commit record that is not in the log after so long is appended once
     more, `copies` times at most, unless its shard was named. `keys_per_read`: of one question. `session`: a version
     that it is not to be shown the past of. `transaction_bytes`: the longest commit record. `hold_ns`: so often it tells
@@ -37,6 +39,7 @@ class DatabaseConfig:
     address: Address
     servers: tuple[Address, ...]
     log: ClientConfig
+    build_log: BuildLogClient
     placement: Placement | None = None
     hedge_ns: int = 2 * SECOND
     copies: int = 3
@@ -57,7 +60,7 @@ class DatabaseClient:
         self.config = config
         self._desk = desk = Desk(config.log, rng)
         order = InOrder(rng)
-        self._line = LogLine(replace(config.log, policy=ByObject(order)), rng, desk)
+        self._line = LogLine(config.build_log, replace(config.log, policy=ByObject(order)), rng, desk)
         self._asking = asking = Asking(desk, config.servers)
         asking.saw(config.session)
         holds = Holds(desk, config.servers, config.hold_ns)

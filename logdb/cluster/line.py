@@ -9,8 +9,8 @@ from typing import Any
 
 from logdb.cores.context import Desk
 from logdb.log.cores import Answer, Call, Effect, Event, Lost, Received, SetTimer, Timer
+from logdb.log.engine import BuildLogClient
 from logdb.log.requests import ClientConfig, Request
-from logdb.log.scalog.client import LogClient
 
 TIMER = "log"
 """The log client's one timer, by the name that the host knows it by."""
@@ -23,8 +23,8 @@ def nobody(_: Any) -> None:
 class LogLine:
     """A log client that works at the desk of the core around it."""
 
-    def __init__(self, config: ClientConfig, rng: Random, desk: Desk) -> None:
-        self.client = LogClient(config, {}, Random(rng.getrandbits(64)))
+    def __init__(self, build: BuildLogClient, config: ClientConfig, rng: Random, desk: Desk) -> None:
+        self.client = build(config, {}, Random(rng.getrandbits(64)))
         self._desk = desk
         self._then: dict[int, Callable[[Any], None]] = {}
         self._inbox: deque[Event] = deque()

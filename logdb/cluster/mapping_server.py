@@ -57,6 +57,7 @@ from logdb.cores.context import Alarm, Desk, Questions
 from logdb.log import requests as calls
 from logdb.log.contract import Batch, Trimmed
 from logdb.log.cores import SECOND, Address, Effect, Event, Journal, Received, Send, Stop, Timer
+from logdb.log.engine import BuildLogClient
 from logdb.log.requests import ClientConfig
 from logdb.store.mapping import KeyMap
 from logdb.store.records import DECISION, TxnId, encode_decision
@@ -64,7 +65,8 @@ from logdb.store.records import DECISION, TxnId, encode_decision
 
 @dataclass(frozen=True, slots=True)
 class MappingConfig:
-    """What a mapping server is told. `log`: of its log client, at the same address, which also gives the time-outs.
+    """What a mapping server is told. `log`: of its log client, at the same address, which also gives the time-outs;
+    `build_log` makes it.
 
     `peers`: other mapping servers, from one of which it takes a checkpoint when it begins with nothing; it asks each
     `join_attempts` times before it replays the log instead. `answer_bytes`: of one message, and of a page of a range.
@@ -77,6 +79,7 @@ class MappingConfig:
 
     address: Address
     log: ClientConfig
+    build_log: BuildLogClient
     peers: tuple[Address, ...] = ()
     join_attempts: int = 3
     answer_bytes: int = 1 << 20
@@ -125,7 +128,7 @@ class MappingServer:
         self.config = config
         self.replica = Replica(key_map, config.keep_decisions)
         self._desk = desk = Desk(config.log, rng)
-        self._line = LogLine(replace(config.log, policy=ByObject(config.log.policy)), rng, desk)
+        self._line = LogLine(config.build_log, replace(config.log, policy=ByObject(config.log.policy)), rng, desk)
         self.compactor = Compactor(config, desk, self._line, self.replica)
         self._comparison = Comparison(desk, config.peers, self.replica)
         self._summarizer = Summarizer(self._line, self.replica)

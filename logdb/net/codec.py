@@ -14,6 +14,7 @@ import re
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
+from functools import partial
 from operator import attrgetter
 from types import NoneType, UnionType
 from typing import Any, Final, get_args, get_origin, get_type_hints
@@ -22,10 +23,10 @@ from google.protobuf.descriptor import FieldDescriptor
 
 from logdb.cluster import messages as mapping
 from logdb.log.contract import LogRecord, Record
+from logdb.log.engine import Batch, all_engines
 from logdb.log.paxos import messages as paxos
-from logdb.log.scalog import messages as scalog
 from logdb.net.columns import COLUMNS
-from logdb.net.limits import MAX_MESSAGE_BYTES, MAX_PULL_BYTES, TooLargeToSend, WireError
+from logdb.net.limits import MAX_MESSAGE_BYTES, TooLargeToSend, WireError
 from logdb.net.packing import (
     flat,
     pack_numbered,
@@ -33,7 +34,6 @@ from logdb.net.packing import (
     rows_of,
     unpack_numbered,
     unpack_records,
-    unpack_stored,
 )
 from logdb.net.proto import peers_pb2
 
@@ -74,7 +74,9 @@ class _Message:
                 self._optional.append((at, name))
             if hint is int and field.type == FieldDescriptor.TYPE_INT64:
                 self._positions.append(at)
-            encode, decode = _SPECIAL.get((kind, name)) or _of(hint, field)
+            encode, decode = _of(hint, field)
+            if (kind, name) in _FIELDS:
+                encode, decode = _around(*_FIELDS[kind, name], encode, decode)
             if encode is not None:
                 self._encoders.append((name, encode))
             if decode is not None:
@@ -226,40 +228,49 @@ def _rows_of_strings(width: int) -> Convert:
     return rows
 
 
-def _encode_runs(runs: Sequence[tuple[int, int, int, int, int]]) -> list[int]:
-    return flat([(client, sequence, count, lsn, gsn + 1) for client, sequence, count, lsn, gsn in runs])
+def _around(
+    before: Convert, after: Convert, encode: Convert | None, decode: Convert | None
+) -> tuple[Convert, Convert]:
+    """A field to which the engine does something before it is sent and when it has come."""
 
+    def encoded(value: Any) -> Any:
+        return before(value) if encode is None else encode(before(value))
 
-def _decode_runs(numbers: Any) -> tuple[tuple[int, int, int, int, int], ...]:
-    runs = rows_of(5, first_is_id=True)(numbers)
-    return tuple([(client, sequence, count, lsn, gsn - 1) for client, sequence, count, lsn, gsn in runs])
+    def decoded(wire: Any) -> Any:
+        value = wire if decode is None else decode(wire)
+        try:
+            return after(value)
+        except ValueError as error:
+            raise WireError(str(error)) from error
 
-
-def _checked_pull(max_bytes: int) -> int:
-    if max_bytes > MAX_PULL_BYTES:
-        raise WireError(f"a Pull of {max_bytes:,} bytes, the limit is {MAX_PULL_BYTES:,}")
-    return max_bytes
+    return encoded, decoded
 
 
 _BATCHES: Final = (Sequence[Record], Sequence[LogRecord])
-_SPECIAL: Final[dict[tuple[type, str], tuple[Convert, Convert]]] = {
-    (scalog.SessionsAre, "runs"): (_encode_runs, _decode_runs),
-    (scalog.Pull, "max_bytes"): (_checked_pull, _checked_pull),
-}
+_FIELDS: Final = {where: converts for engine in all_engines() for where, converts in engine.wire.fields.items()}
 _known: Final[dict[Descriptor, _Message]] = {}
 
+
+def _packing(batch: Batch, header_bytes: int) -> tuple[Convert, Convert]:
+    if batch is Batch.RECORDS:
+        return pack_records, unpack_records
+    if batch is Batch.STORED:
+        return pack_records, partial(unpack_records, least=header_bytes)
+    return pack_numbered, partial(unpack_numbered, least=header_bytes)
+
+
 WITH_RECORDS: Final[dict[type, tuple[Convert, Convert]]] = {
-    scalog.Append: (pack_records, unpack_records),
-    scalog.Replicate: (pack_records, unpack_stored),
-    scalog.Found: (pack_records, unpack_stored),
-    scalog.Pulled: (pack_numbered, unpack_numbered),
+    kind: _packing(batch, engine.wire.header_bytes)
+    for engine in all_engines()
+    for kind, batch in engine.wire.batches.items()
 }
 """Messages with which a batch goes, and how it is packed and unpacked."""
 
 
 def _codecs() -> Iterator[tuple[type, str, _Message]]:
     fields = peers_pb2.Message.DESCRIPTOR.fields_by_name
-    for module, prefix in ((scalog, ""), (paxos, "paxos_"), (mapping, "mapping_")):
+    engines = [(engine.wire.messages, engine.wire.prefix) for engine in all_engines()]
+    for module, prefix in (*engines, (paxos, "paxos_"), (mapping, "mapping_")):
         for kind in vars(module).values():
             if not isinstance(kind, type) or kind.__module__ != module.__name__:
                 continue

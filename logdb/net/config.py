@@ -12,8 +12,9 @@
     [mapping.m1]
     listen = "127.0.0.1:7421"
 
-Every server has a table of its own, `[ROLE.NAME]`. A machine's file may leave out storage servers and aggregators of
-other machines, but has all ordering replicas and mapping servers. `SETTINGS` has every key, with what it may be.
+Every server has a table of its own, `[ROLE.NAME]`. A machine's file may leave out servers of other machines, but has
+all founders (the ordering replicas of Scalog) and mapping servers. `engine` in [cluster] names the log's engine, which
+has roles and keys of its own. `settings_of` has every key, with what it may be.
 Whatever is wrong is said with the file, the line and what would be right (`Misconfigured`).
 
 Beyond one machine there must be
@@ -29,20 +30,16 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final
 
 from logdb.cluster.mapping_server import MappingConfig
 from logdb.errors import LogDBError
-from logdb.log import paxos
 from logdb.log.cores import MILLISECOND, Address
+from logdb.log.engine import ENGINES, Engine, ServerConfig, Setting, WrongSetting, between, engine_of
 from logdb.log.requests import ClientConfig
-from logdb.log.scalog.aggregator import AggregatorConfig
-from logdb.log.scalog.commands import FailurePolicy
-from logdb.log.scalog.config import StorageConfig
-from logdb.log.scalog.ordering import OrderingConfig
-from logdb.net.parcels import Role
+from logdb.net.parcels import MAPPING
 from logdb.net.security.gate import Security
 from logdb.net.service.addresses import is_loopback, parsed
 
@@ -56,117 +53,12 @@ class Misconfigured(LogDBError, ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class ServerConfig:
-    """What every server is told. `address`: where others find it, `listen`: where it listens. `data`: its directory.
-    `metrics`: where Prometheus may ask, "" nowhere. `ordering`, `mapping`: the addresses of all ordering replicas, and
-    of all mapping servers. `security`: None on loopback only. `names`: of servers, by the addresses in the file."""
-
-    name: str
-    cluster: str
-    listen: Address
-    address: Address
-    data: Path
-    ordering: tuple[Address, ...]
-    mapping: tuple[Address, ...] = ()
-    metrics: str = ""
-    security: Security | None = None
-    names: Mapping[Address, str] = field(default_factory=dict, compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class OrderingServerConfig(ServerConfig):
-    """One replica of the ordering layer. For the times and sizes see `scalog.ordering.OrderingConfig`."""
-
-    policy: FailurePolicy = FailurePolicy.FINALIZE_AND_ADD
-    failures: int = 1
-    heartbeat_ms: int = 100
-    suspect_after_ms: int = 1_000
-    straggle_after_ms: int = 5_000
-    election_ms: int = 500
-    cut_interval_ms: int = 0
-    snapshot_mib: int = 4
-
-    @property
-    def role(self) -> Role:
-        """What it is."""
-        return Role.ORDERING
-
-    def core(self) -> OrderingConfig:
-        """The same for its core."""
-        heartbeat_ns = self.heartbeat_ms * MILLISECOND
-        return OrderingConfig(
-            address=self.address,
-            replicas=self.ordering,
-            policy=self.policy,
-            f=self.failures,
-            interval_ns=self.cut_interval_ms * MILLISECOND,
-            heartbeat_ns=heartbeat_ns,
-            suspect_after_ns=self.suspect_after_ms * MILLISECOND,
-            straggle_after_ns=self.straggle_after_ms * MILLISECOND,
-            snapshot_bytes=self.snapshot_mib << 20,
-            paxos=paxos.Config(election_ns=self.election_ms * MILLISECOND, heartbeat_ns=heartbeat_ns),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class StorageServerConfig(ServerConfig):
-    """A storage server. For the times and sizes see `scalog.storage.StorageConfig`; `segment_mib`: of a file."""
-
-    heartbeat_ms: int = 100
-    suspect_after_ms: int = 1_000
-    straggle_after_ms: int = 5_000
-    buffer_mib: int = 16
-    segment_mib: int = 64
-
-    @property
-    def role(self) -> Role:
-        """What it is."""
-        return Role.STORAGE
-
-    def core(self) -> StorageConfig:
-        """The same for its core."""
-        return StorageConfig(
-            address=self.address,
-            ordering=self.ordering,
-            heartbeat_ns=self.heartbeat_ms * MILLISECOND,
-            ask_ns=2 * self.heartbeat_ms * MILLISECOND,
-            resend_ns=self.heartbeat_ms * MILLISECOND,
-            suspect_after_ns=self.suspect_after_ms * MILLISECOND,
-            straggle_after_ns=self.straggle_after_ms * MILLISECOND,
-            buffer_bytes=self.buffer_mib << 20,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class AggregatorServerConfig(ServerConfig):
-    """An aggregator. For the times see `scalog.aggregator.AggregatorConfig`. It keeps nothing in `data`."""
-
-    heartbeat_ms: int = 100
-    suspect_after_ms: int = 1_000
-    straggle_after_ms: int = 5_000
-
-    @property
-    def role(self) -> Role:
-        """What it is."""
-        return Role.AGGREGATOR
-
-    def core(self) -> AggregatorConfig:
-        """The same for its core."""
-        return AggregatorConfig(
-            address=self.address,
-            ordering=self.ordering,
-            heartbeat_ns=self.heartbeat_ms * MILLISECOND,
-            suspect_after_ns=self.suspect_after_ms * MILLISECOND,
-            straggle_after_ns=self.straggle_after_ms * MILLISECOND,
-            suspect_aggregator_after_ns=self.suspect_after_ms * MILLISECOND,
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class MappingServerConfig(ServerConfig):
     """A mapping server. For what it says of decisions see `cluster.mapping_server.MappingConfig`. What it holds beside
     its checkpoint is moved there when it has grown to `checkpoint_mib`, or after `checkpoint_s`. `compact_above`: the
     share of garbage above which the log is compacted; 1: never."""
+
+    role: ClassVar[str] = MAPPING
 
     keep_decisions: int = 10_000
     decide_ms: int = 10_000
@@ -174,49 +66,17 @@ class MappingServerConfig(ServerConfig):
     checkpoint_s: int = 10
     compact_above: float = 0.75
 
-    @property
-    def role(self) -> Role:
-        """What it is."""
-        return Role.MAPPING
-
     def core(self) -> MappingConfig:
         """The same for its core."""
         return MappingConfig(
             address=self.address,
             log=ClientConfig(address=self.address, ordering=self.ordering),
+            build_log=engine_of(self.engine).client,
             peers=tuple(other for other in self.mapping if other != self.address),
             keep_decisions=self.keep_decisions,
             decide_ns=self.decide_ms * MILLISECOND,
             compact_above=self.compact_above,
         )
-
-
-AnyServerConfig = OrderingServerConfig | StorageServerConfig | AggregatorServerConfig | MappingServerConfig
-
-ROLES: Final[dict[str, Callable[..., AnyServerConfig]]] = {
-    "ordering": OrderingServerConfig,
-    "storage": StorageServerConfig,
-    "aggregator": AggregatorServerConfig,
-    "mapping": MappingServerConfig,
-}
-
-
-class Setting(NamedTuple):
-    """What a key may be: `check` returns the value to use, or raises ValueError with what is allowed. `where`: the
-    tables in which it may stand; in [cluster] it is for all servers that it concerns."""
-
-    kind: type
-    check: Callable[[Any], Any]
-    where: tuple[str, ...]
-
-
-def _between(least: int, most: int) -> Callable[[int], int]:
-    def check(value: int) -> int:
-        if not least <= value <= most:
-            raise ValueError(f"a number from {least} to {most:,}")
-        return value
-
-    return check
 
 
 def _share(value: float) -> float:
@@ -241,42 +101,42 @@ def _address(value: str) -> str:
     return value
 
 
-def _policy(value: str) -> FailurePolicy:
-    policies = {policy.name.lower().replace("_", "-"): policy for policy in FailurePolicy}
-    if value not in policies:
-        raise ValueError("one of " + ", ".join(f'"{name}"' for name in sorted(policies)))
-    return policies[value]
+def _engine(value: str) -> str:
+    if value not in ENGINES:
+        raise ValueError("one of " + ", ".join(f'"{name}"' for name in ENGINES))
+    return value
 
 
-_ALL: Final = ("ordering", "storage", "aggregator", "mapping")
-SETTINGS: Final[dict[str, Setting]] = {
+def settings_of(engine: Engine) -> dict[str, Setting]:
+    """Every key of the `cluster.toml` of a log of this engine."""
+    tables = (*engine.roles, MAPPING)
+    of_servers = {key: setting._replace(where=(*setting.where, *tables)) for key, setting in _OF_SERVERS.items()}
+    return {**engine.settings, **_SETTINGS, **of_servers}
+
+
+_OF_SERVERS: Final[dict[str, Setting]] = {
+    "data": Setting(str, Path, ("cluster",)),
+    "listen": Setting(str, _address, ()),
+    "address": Setting(str, _address, ()),
+    "metrics": Setting(str, _address, ()),
+}
+"""Keys of every server's table."""
+
+_SETTINGS: Final[dict[str, Setting]] = {
+    "engine": Setting(str, _engine, ("cluster",)),
     "name": Setting(str, _text, ("cluster",)),
-    "data": Setting(str, Path, ("cluster", *_ALL)),
-    "listen": Setting(str, _address, _ALL),
-    "address": Setting(str, _address, _ALL),
-    "metrics": Setting(str, _address, _ALL),
-    "shards": Setting(int, _between(1, 10_000), ("cluster",)),
-    "policy": Setting(str, _policy, ("cluster",)),
-    "failures": Setting(int, _between(0, 10), ("cluster",)),
-    "heartbeat_ms": Setting(int, _between(5, 60_000), ("cluster",)),
-    "suspect_after_ms": Setting(int, _between(20, 3_600_000), ("cluster",)),
-    "straggle_after_ms": Setting(int, _between(20, 3_600_000), ("cluster",)),
-    "election_ms": Setting(int, _between(10, 600_000), ("cluster",)),
-    "cut_interval_ms": Setting(int, _between(0, 10_000), ("cluster",)),
-    "snapshot_mib": Setting(int, _between(1, 1_024), ("cluster", "ordering")),
-    "buffer_mib": Setting(int, _between(1, 4_096), ("cluster", "storage")),
-    "segment_mib": Setting(int, _between(1, 1_024), ("cluster", "storage")),
-    "keep_decisions": Setting(int, _between(1, 10_000_000), ("cluster",)),
-    "checkpoint_mib": Setting(int, _between(1, 65_536), ("cluster", "mapping")),
-    "checkpoint_s": Setting(int, _between(1, 86_400), ("cluster", "mapping")),
+    "shards": Setting(int, between(1, 10_000), ("cluster",)),
+    "keep_decisions": Setting(int, between(1, 10_000_000), ("cluster",)),
+    "checkpoint_mib": Setting(int, between(1, 65_536), ("cluster", "mapping")),
+    "checkpoint_s": Setting(int, between(1, 86_400), ("cluster", "mapping")),
     "compact_above": Setting(float, _share, ("cluster",)),
-    "decide_ms": Setting(int, _between(10, 3_600_000), ("cluster",)),
+    "decide_ms": Setting(int, between(10, 3_600_000), ("cluster",)),
     "ca": Setting(str, Path, ("security",)),
     "certificate": Setting(str, str, ("security",)),
     "key": Setting(str, str, ("security",)),
     "tokens": Setting(str, Path, ("security",)),
 }
-"""Every key. Times that all must agree on stand in [cluster] alone."""
+"""Beside those of the engine."""
 
 _KINDS: Final = {str: "a string", int: "a whole number", float: "a number with a point", dict: "a table"}
 
@@ -299,32 +159,40 @@ class ClusterFile:
             raise Misconfigured(path, None, "it is not UTF-8 text") from error
         except tomllib.TOMLDecodeError as error:
             raise Misconfigured(path, None, f"it is not TOML: {error}") from error
+        self.engine = engine_of(self._engine_in(tables.get("cluster")))
+        self._settings = settings_of(self.engine)
+        roles = (*self.engine.roles, MAPPING)
         for name in tables:
-            if name not in ("cluster", "security", *_ALL):
-                raise self._wrong((name,), f"[{name}] is no table of it; there are [cluster], [security], "
-                                  "[ordering.NAME], [storage.NAME], [aggregator.NAME] and [mapping.NAME]")  # fmt: skip
+            if name not in ("cluster", "security", *roles):
+                there = ", ".join(["[cluster]", "[security]", *[f"[{role}.NAME]" for role in self.engine.roles]])
+                raise self._wrong((name,), f"[{name}] is no table of it; there are {there} and [{MAPPING}.NAME]")
         self._cluster = self._checked(("cluster",), tables.get("cluster"))
         self.name: str = self._required(("cluster",), self._cluster, "name")
         self.shards: int = self._cluster.get("shards", 0)
-        named = {role: self._named(role, tables.get(role, {})) for role in _ALL}
+        named = {role: self._named(role, tables.get(role, {})) for role in roles}
         self._security = self._checked(("security",), tables["security"]) if "security" in tables else None
         self._check_addresses(named)
         self._check_reach(named)
-        if len(named["ordering"]) % 2 == 0:
-            raise Misconfigured(path, None, f"there are {len(named['ordering'])} ordering replicas; there must be an "
-                                "odd number of tables [ordering.NAME]: 1, 3 or 5")  # fmt: skip
-        self._check_times()
+        founders = self.engine.founders
+        if len(named[founders]) % 2 == 0:
+            raise Misconfigured(path, None, f"there are {len(named[founders])} {founders} replicas; there must be an "
+                                f"odd number of tables [{founders}.NAME]: 1, 3 or 5")  # fmt: skip
+        try:
+            self.engine.check(self._cluster)
+        except WrongSetting as error:
+            raise self._wrong(("cluster", error.key), str(error)) from error
         self._known = {
-            role: tuple(table["address"] for table in named[role].values()) for role in ("ordering", "mapping")
+            key: tuple(table["address"] for table in named[role].values())
+            for key, role in (("ordering", founders), ("mapping", MAPPING))
         }
         self._names = {table["address"]: name for tables in named.values() for name, table in tables.items()}
-        self.servers: dict[tuple[str, str], AnyServerConfig] = {
+        self.servers: dict[tuple[str, str], ServerConfig] = {
             (role, name): self._server(role, name, table)
             for role, tables in named.items()
             for name, table in tables.items()
         }
 
-    def server(self, role: str, name: str) -> AnyServerConfig:
+    def server(self, role: str, name: str) -> ServerConfig:
         """The configuration of one server. Raises Misconfigured."""
         if (role, name) not in self.servers:
             names = [other for kind, other in self.servers if kind == role]
@@ -361,9 +229,9 @@ class ClusterFile:
             )
         checked = {}
         for key, value in table.items():
-            setting = SETTINGS.get(key)
+            setting = self._settings.get(key)
             if setting is None or path[0] not in setting.where:
-                allowed = ", ".join(sorted(name for name, other in SETTINGS.items() if path[0] in other.where))
+                allowed = ", ".join(sorted(name for name, other in self._settings.items() if path[0] in other.where))
                 raise self._wrong((*path, key), f"{key} is no key of {shown}; there are {allowed}")
             if type(value) is not setting.kind:
                 raise self._wrong((*path, key), f"{key} must be {_KINDS[setting.kind]}, it is {value!r}")
@@ -419,24 +287,21 @@ class ClusterFile:
         }
         return Security(**filled)
 
-    def _check_times(self) -> None:
-        """A heartbeat must be heard before it is missed."""
-        defaults = OrderingServerConfig("", "", "", "", Path(), ())
-        heartbeat = self._cluster.get("heartbeat_ms", defaults.heartbeat_ms)
-        for key in ("election_ms", "suspect_after_ms", "straggle_after_ms"):
-            value = self._cluster.get(key, getattr(defaults, key))
-            if value < 2 * heartbeat:
-                about = key if key in self._cluster else "heartbeat_ms"
-                raise self._wrong(
-                    ("cluster", about), f"{key} ({value}) must be at least twice heartbeat_ms ({heartbeat})"
-                )
+    def _engine_in(self, cluster: Any) -> str:
+        """The engine, which says what else may be in the file."""
+        value = cluster.get("engine", ENGINES[0]) if isinstance(cluster, dict) else ENGINES[0]
+        if value not in ENGINES:
+            there = ", ".join(f'"{name}"' for name in ENGINES)
+            raise self._wrong(("cluster", "engine"), f"engine must be one of {there}; it is {value!r}")
+        return str(value)
 
-    def _server(self, role: str, name: str, table: Mapping[str, Any]) -> AnyServerConfig:
-        kind = ROLES[role]
-        fields: Mapping[str, Any] = kind.__dataclass_fields__  # type: ignore[attr-defined]
-        known = {**{key: value for key, value in self._cluster.items() if key not in ("name", "data")}, **table}
+    def _server(self, role: str, name: str, table: Mapping[str, Any]) -> ServerConfig:
+        kind: Callable[..., ServerConfig] = MappingServerConfig if role == MAPPING else self.engine.roles[role].config
+        names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+        of_all = {key: value for key, value in self._cluster.items() if key not in ("name", "data", "engine")}
+        known = {"engine": self.engine.name, **of_all, **table}
         known |= {"security": self._security_of(role, name), "names": self._names}
-        own = {key: value for key, value in known.items() if key in fields}
+        own = {key: value for key, value in known.items() if key in names}
         return kind(name=name, cluster=self.name, **self._known, **own)
 
     # ---- lines

@@ -80,4 +80,4 @@ async def _nodes(node: Hello, timeout_s: float, credentials: Credentials) -> Nod
             f"{node.address} belongs to the cluster {node.cluster!r}, which has no mapping servers and is a log, no "
             "database: use logdb.log.connect"
         )
-    return Nodes(node.cluster, node.ordering, node.mapping, credentials, node.right)
+    return Nodes(node.cluster, node.ordering, node.mapping, credentials, node.right, node.engine)

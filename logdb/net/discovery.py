@@ -10,7 +10,7 @@ from typing import Final
 from logdb.errors import LogDBError, Unavailable
 from logdb.log.cores import Address
 from logdb.net.limits import WireError
-from logdb.net.parcels import EXCHANGE, VERSION, Hello, Role
+from logdb.net.parcels import CLIENT, EXCHANGE, VERSION, Hello
 from logdb.net.peers import BROKEN, OPTIONS, explain, is_another_service, shake_hands, tls_reason
 from logdb.net.security.credentials import NONE, Credentials
 
@@ -21,7 +21,7 @@ ANSWER_S: Final = 3.0
 
 def client_hello(cluster: str = "") -> Hello:
     """A client, under a name that no other has."""
-    return Hello(VERSION, cluster, Role.CLIENT, f"client-{secrets.token_hex(8)}")
+    return Hello(VERSION, cluster, CLIENT, f"client-{secrets.token_hex(8)}")
 
 
 async def discover(

@@ -11,17 +11,17 @@ from typing import Any
 from logdb.errors import AccessDenied, Unavailable
 from logdb.forking import forked_text, own
 from logdb.log.cores import SECOND, Address, Answer
+from logdb.log.engine import Engine, Right
 from logdb.net.clock import Clock
 from logdb.net.discovery import client_hello
 from logdb.net.host import Build, Host
 from logdb.net.limits import MAX_POSITION
-from logdb.net.parcels import Role
+from logdb.net.parcels import CLIENT
 from logdb.net.peers import REFUSED_PAUSE_S, Peers
-from logdb.net.security.access import Right
 from logdb.net.security.credentials import NONE, Credentials
 from logdb.net.security.gate import lacking
 from logdb.net.security.needs import CALLS_NEED
-from logdb.net.takes import TAKES
+from logdb.net.takes import taken_by
 
 Waiter = asyncio.Future[Any] | futures.Future[Any]
 
@@ -29,14 +29,15 @@ Waiter = asyncio.Future[Any] | futures.Future[Any]
 class HostedClient:
     """A client core in the loop that runs. Its methods are the loop's alone, but for `put_from_thread`.
 
-    `build` makes the core, given the client's address; `over` the error of calls that come or wait when the core has
-    ended, given what has ended it, None for `close`. `right`: what the servers let this client do. `lost` hears of
-    servers that cannot be reached, when the core has.
+    `engine`: of the cluster's log. `build` makes the core, given the client's address; `over` the error of calls that
+    come or wait when the core has ended, given what has ended it, None for `close`. `right`: what the servers
+    let this client do. `lost` hears of servers that cannot be reached, when the core has.
     """
 
     def __init__(
         self,
         cluster: str,
+        engine: Engine,
         build: Callable[[Address], Build],
         over: Callable[[BaseException | None], Exception],
         credentials: Credentials = NONE,
@@ -53,7 +54,7 @@ class HostedClient:
         self._last = 0
         self._asked: deque[tuple[Any, float | None, Waiter]] = deque()
         self._right = right
-        self._peers = Peers(hello, TAKES[Role.CLIENT], credentials=credentials)
+        self._peers = Peers(hello, taken_by(CLIENT, engine), credentials=credentials)
         self._peers.denied = self._not_let_in
         self.host = Host(hello.address, build(hello.address), self._peers, clock=self._clock, answered=self._answered)
         self.host.ended.add_done_callback(self._ended)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Final
 
 from logdb.errors import LogDBError
-from logdb.log.scalog.records import HEADER_BYTES
+from logdb.log.engine import MAX_HEADER_BYTES
 from logdb.store.limits import MAX_VALUE_BYTES
 
 MAX_RECORD_BYTES: Final = MAX_VALUE_BYTES + (64 << 10)
@@ -31,9 +31,6 @@ PARCEL_BYTES: Final = 1 << 20
 MAX_FIELDS: Final = 1 << 17
 """Of a parcel: its messages, batches and addresses. An empty message takes 2 bytes here and 400 in memory."""
 
-MAX_PULL_BYTES: Final = 16 << 20
-"""Nobody may ask for more of the log at once: the server would have to read it."""
-
 MAX_POSITION: Final = (1 << 63) - 1
 
 
@@ -51,5 +48,5 @@ class TooLargeToSend(WireError):
 
 def check_record(payload_bytes: int) -> None:
     """Whether a record may be appended: what a client checks before anything happens. Raises TooLargeToSend."""
-    if payload_bytes + HEADER_BYTES > MAX_RECORD_BYTES:
-        raise TooLargeToSend("a record", payload_bytes, MAX_RECORD_BYTES - HEADER_BYTES)
+    if payload_bytes + MAX_HEADER_BYTES > MAX_RECORD_BYTES:
+        raise TooLargeToSend("a record", payload_bytes, MAX_RECORD_BYTES - MAX_HEADER_BYTES)

@@ -1,6 +1,6 @@
 """The shared log of a cluster, for programs: `connect` for threads, `connect_async` for asyncio.
 
-Beneath both is the client core (`logdb.log.scalog.client`), hosted in an event loop: the program's own, or the one of
+Beneath both is the client core of the log's engine, hosted in an event loop: the program's own, or the one of
 `loops.py`. A call is put to the core, and its answer taken to whoever waits for it.
 """
 
@@ -28,10 +28,9 @@ from logdb.log.contract import (
     View,
 )
 from logdb.log.cores import SECOND, Address, Journal
+from logdb.log.engine import LogClientCore, engine_of
 from logdb.log.policies import ByRecord
-from logdb.log.requests import ClientConfig, ShardState
-from logdb.log.scalog import messages
-from logdb.log.scalog.client import LogClient
+from logdb.log.requests import ClientConfig, Configuration, ShardState
 from logdb.net.discovery import addresses_of, client_hello, discover
 from logdb.net.host import Build
 from logdb.net.hosted_client import HostedClient, Waiter, given, settle
@@ -49,17 +48,19 @@ class Connection(HostedClient):
     """The core of a log client in the loop that runs."""
 
     def __init__(self, node: Hello, credentials: Credentials) -> None:
+        engine = engine_of(node.engine)
+
         def build(address: Address) -> Build:
             config = ClientConfig(address=address, ordering=node.ordering)
 
-            def built(journals: Mapping[str, Journal], rng: Random) -> LogClient:
-                self._core = LogClient(config, journals, rng)
+            def built(journals: Mapping[str, Journal], rng: Random) -> LogClientCore:
+                self._core = engine.client(config, journals, rng)
                 return self._core
 
             return built
 
         self.is_of_database = bool(node.mapping)
-        super().__init__(node.cluster, build, _over, credentials, node.right)
+        super().__init__(node.cluster, engine, build, _over, credentials, node.right)
 
     def _ended(self, ended: asyncio.Future[Any]) -> None:
         """Who waits for an append is told by what to ask for it, elsewhere."""
@@ -101,12 +102,12 @@ def _check(records: Sequence[Record]) -> Sequence[Record]:
     return records
 
 
-def _as_view(view: messages.View) -> View:
+def _as_view(view: Configuration) -> View:
     final = frozenset(config.shard for config in view.shards if config.state is ShardState.FINALIZED)
     return View(frozenset(config.shard for config in view.shards) - final, final)
 
 
-def _members(view: messages.View, shard: int) -> tuple[int, ...]:
+def _members(view: Configuration, shard: int) -> tuple[int, ...]:
     for config in view.shards:
         if config.shard == shard:
             return tuple([member.server for member in config.members])
@@ -194,16 +195,16 @@ class AsyncRemoteLog:
         """Which shard the records of `append` go to."""
         await self.call(calls.SetPolicy(ByRecord(policy)))
 
-    async def configuration(self) -> messages.View:
+    async def configuration(self) -> Configuration:
         """Shards, servers, aggregators and spares, with every change that had returned."""
-        view: messages.View = await self.call(calls.View(), self._timeout)
+        view: Configuration = await self.call(calls.View(), self._timeout)
         return view
 
     async def view(self) -> View:
         """The shards that take appends, and those that are finalized."""
         return _as_view(await self.configuration())
 
-    async def reconfigure(self, change: messages.Reconfiguration) -> int:
+    async def reconfigure(self, change: Any) -> int:
         """Have a change carried out, once. Returns its result. Raises Unavailable, LogFailed."""
         result: int = await self.call(calls.Reconfigure(change), self._timeout)
         return result
@@ -368,16 +369,16 @@ class RemoteLog:
         """Which shard the records of `append` go to. It is called in another thread."""
         self.call(calls.SetPolicy(ByRecord(policy)))
 
-    def configuration(self) -> messages.View:
+    def configuration(self) -> Configuration:
         """Shards, servers, aggregators and spares, with every change that had returned."""
-        view: messages.View = self.call(calls.View(), self._timeout)
+        view: Configuration = self.call(calls.View(), self._timeout)
         return view
 
     def view(self) -> View:
         """The shards that take appends, and those that are finalized."""
         return _as_view(self.configuration())
 
-    def reconfigure(self, change: messages.Reconfiguration) -> int:
+    def reconfigure(self, change: Any) -> int:
         """Have a change carried out, once. Returns its result. Raises Unavailable, LogFailed."""
         result: int = self.call(calls.Reconfigure(change), self._timeout)
         return result

@@ -18,7 +18,6 @@ from prometheus_client.registry import Collector
 
 from logdb.cluster.mapping_server import MappingServer
 from logdb.errors import Unavailable
-from logdb.log.scalog.ordering import OrderingReplica
 from logdb.net.disk_worker import SYNC_BOUNDS_S
 from logdb.net.server import Server
 from logdb.net.service.addresses import is_loopback
@@ -89,15 +88,10 @@ class ServerMetrics(Collector):
         yield CounterMetricFamily("logdb_unreadable", "Damaged records met when reading.", host.counts.unreadable)
         yield CounterMetricFamily("logdb_wiped", "Times that the server began anew as a spare.", server.wiped)
         core = host.core
-        if isinstance(core, OrderingReplica):
-            state = core.state
-            joining = not core.paxos.has_joined
-            yield GaugeMetricFamily("logdb_joining", "1 while this replica is no member of the layer.", joining)
-            yield GaugeMetricFamily("logdb_leader", "1 if this replica leads.", core.leader is not None)
-            yield CounterMetricFamily("logdb_cuts", "Cuts of the log.", state.cut)
-            yield CounterMetricFamily("logdb_ordered_records", "Records of the log.", state.last)
-            yield GaugeMetricFamily("logdb_shards", "Shards, finalized ones too.", len(state.shards))
-            yield GaugeMetricFamily("logdb_oldest_gsn", "The oldest record that can be read.", state.oldest)
+        if server.role is not None:
+            for measure in server.role.measures(core):
+                family = CounterMetricFamily if measure.counts else GaugeMetricFamily
+                yield family(measure.name, measure.what, measure.value)
         if isinstance(core, MappingServer):
             applied = core.applied
             yield GaugeMetricFamily("logdb_applied_gsn", "The newest record of the log that was applied.", applied)

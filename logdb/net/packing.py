@@ -14,7 +14,6 @@ from struct import Struct, pack, unpack_from
 from typing import Any, Final
 
 from logdb.log.contract import LogRecord, Record
-from logdb.log.scalog.records import HEADER_BYTES
 from logdb.net.limits import MAX_BATCH_BYTES, MAX_POSITION, MAX_RECORD_BYTES, TooLargeToSend, WireError
 
 _COUNT: Final = Struct("<I")
@@ -42,11 +41,6 @@ def unpack_records(batch: bytes, least: int = 0) -> tuple[Record, ...]:
     return tuple(zip(tags, payloads, strict=True))
 
 
-def unpack_stored(batch: bytes) -> tuple[Record, ...]:
-    """Records as they are stored: each begins with its client and sequence number. Raises WireError."""
-    return unpack_records(batch, HEADER_BYTES)
-
-
 def pack_numbered(records: Sequence[LogRecord]) -> bytes:
     """A batch of records with their GSNs and times."""
     if not records:
@@ -58,11 +52,11 @@ def pack_numbered(records: Sequence[LogRecord]) -> bytes:
     return b"".join((head, *payloads))
 
 
-def unpack_numbered(batch: bytes) -> tuple[LogRecord, ...]:
-    """The reverse. Raises WireError."""
+def unpack_numbered(batch: bytes, least: int = 0) -> tuple[LogRecord, ...]:
+    """The reverse; no payload may be shorter than `least`. Raises WireError."""
     if not batch:
         return ()
-    count, tags, payloads = _unpack(batch, 16, HEADER_BYTES)
+    count, tags, payloads = _unpack(batch, 16, least)
     numbers = unpack_from(f"<{2 * count}q", batch, _COUNT.size)
     if min(numbers) < 0:
         raise WireError("a record with a negative GSN or time")

@@ -11,16 +11,15 @@ once and its true size is known before it is decided what shares a parcel with i
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from enum import Enum
 from typing import Any, Final, NamedTuple
 
 from google.protobuf.message import DecodeError
 
 from logdb.log.cores import Address
+from logdb.log.engine import ENGINES, Right, all_engines, engine_of
 from logdb.net import codec
 from logdb.net.limits import MAX_FIELDS, MAX_PARCEL_BYTES, MAX_PLAIN_BYTES, PARCEL_BYTES, TooLargeToSend, WireError
 from logdb.net.proto import peers_pb2
-from logdb.net.security.access import Right
 from logdb.net.splitting import split
 
 VERSION: Final = 7
@@ -31,27 +30,24 @@ EXCHANGE: Final = f"/{_SERVICE.full_name}/{_SERVICE.methods[0].name}"
 """gRPC's name of the method."""
 
 
-class Role(Enum):
-    """What a node is."""
-
-    ORDERING = "ordering"
-    STORAGE = "storage"
-    AGGREGATOR = "aggregator"
-    MAPPING = "mapping"
-    CLIENT = "client"
+MAPPING: Final = "mapping"
+CLIENT: Final = "client"
+"""What a node is, beside the roles of its engine."""
 
 
 class Hello(NamedTuple):
-    """Who speaks. `cluster`: "" from a client that does not know it yet. `role`: None if this version does not know it.
-    `address`: where the node listens; of a client, which does not, a name of its own. `ordering`: all replicas of the
-    ordering layer, so that a client need be told of one node only; `mapping`: all mapping servers that it knows.
+    """Who speaks. `cluster`: "" from a client that does not know it yet. `role`: None if this version does not know it,
+    or the engine.
+    `address`: where the node listens; of a client, which does not, a name of its own. `ordering`: all founders
+    (`logdb.log.engine`), so that a client need be told of one node only; `mapping`: all mapping servers that it knows.
     `right`: in an answer, what the other one may do. `founding`: which ordering layer it has met under the cluster's
     name (`paxos.Replica.cluster`); 0: none yet. `nonce`: of a server, drawn for the stream that it opens. `proof`: asks
-    whether the other node has opened a stream with this nonce, and says yes in an answer."""
+    whether the other node has opened a stream with this nonce, and says yes in an answer.
+    `engine`: of a server, its log's."""
 
     version: int
     cluster: str
-    role: Role | None
+    role: str | None
     address: Address
     ordering: tuple[Address, ...] = ()
     mapping: tuple[Address, ...] = ()
@@ -59,11 +55,17 @@ class Hello(NamedTuple):
     founding: int = 0
     nonce: int = 0
     proof: int = 0
+    engine: str = ENGINES[0]
+
+    @property
+    def is_founder(self) -> bool:
+        """Whether it is a server that decides who belongs to the cluster."""
+        return self.role not in (None, CLIENT) and self.role == engine_of(self.engine).founders
 
     def has_met(self, other: Hello) -> bool:
         """Whether this node goes by the ordering layer that the other one names from now on: it knows none yet, and
         hears it from a replica of it, or is a client, which has nothing to lose."""
-        is_told = other.role is Role.ORDERING or self.role is Role.CLIENT
+        is_told = other.is_founder or self.role == CLIENT
         return other.founding != 0 and self.founding == 0 and is_told
 
 
@@ -87,9 +89,18 @@ _FIELDS: Final = 4
 
 _MESSAGE_KEY: Final = bytes((peers_pb2.Parcel.MESSAGES_FIELD_NUMBER << 3 | 2,))
 
-_ROLES: Final = {role: peers_pb2.Role.Value(role.name) for role in Role}
+
+
+def _numbers() -> Iterator[tuple[str, int]]:
+    yield MAPPING, peers_pb2.MAPPING
+    yield CLIENT, peers_pb2.CLIENT
+    for engine in all_engines():
+        yield from ((role.name, role.number) for role in engine.roles.values())
+
+
+_ROLES: Final = dict(_numbers())
 _ROLE_OF: Final = {number: role for role, number in _ROLES.items()}
-assert len(_ROLE_OF) + 1 == len(peers_pb2.Role.values()), "a role on the wire that stands for none"
+assert len(_ROLE_OF) == len(_ROLES) == len(set(_numbers())), "roles of two engines that differ in their numbers"
 
 
 def pack(sender: Address, receiver: Address, messages: Iterable[Any]) -> list[bytes]:
@@ -139,9 +150,19 @@ def unpack(data: bytes) -> Hello | Refusal | Mail:
     if parcel.HasField("hello"):
         hello = parcel.hello
         role, others = _ROLE_OF.get(hello.role), (tuple(hello.ordering), tuple(hello.mapping))
+        engine = hello.engine or ENGINES[0]
         right = Right(min(hello.right, Right.ADMIN))
         numbers = hello.founding, hello.nonce, hello.proof
-        return Hello(hello.version, hello.cluster, role, hello.address, *others, right, *numbers)
+        return Hello(
+            hello.version,
+            hello.cluster,
+            role if engine in ENGINES else None,
+            hello.address,
+            *others,
+            right,
+            *numbers,
+            engine,
+        )
     if parcel.refusal:
         return Refusal(parcel.refusal, parcel.denied)
     return Mail(parcel.sender, parcel.receiver, codec.decode(parcel))
@@ -180,7 +201,8 @@ def _check_size(data: bytes, most: int) -> None:
 def pack_hello(hello: Hello) -> bytes:
     """The first parcel of a stream."""
     assert hello.role is not None
-    wire = {**hello._asdict(), "role": _ROLES[hello.role]}
+    engine = "" if hello.engine == ENGINES[0] else hello.engine
+    wire = {**hello._asdict(), "role": _ROLES[hello.role], "engine": engine}
     return peers_pb2.Parcel(hello=wire).SerializeToString()
 
 
@@ -201,20 +223,25 @@ def why_not(mine: Hello, theirs: Hello) -> str:
     if theirs.role is None:
         return f"{theirs.address} has a role that {mine.address} does not know"
     if not theirs.address:
-        return f"a node ({theirs.role.value}) came to {mine.address} without an address"
+        return f"a node ({theirs.role}) came to {mine.address} without an address"
     if theirs.address == mine.address:
         return f"a node came to {mine.address} under that very address"
-    if theirs.role is not Role.CLIENT and ":" not in theirs.address:
-        return f"a server ({theirs.role.value}) came to {mine.address} under a name, {theirs.address!r}"
+    if theirs.role != CLIENT and ":" not in theirs.address:
+        return f"a server ({theirs.role}) came to {mine.address} under a name, {theirs.address!r}"
     is_stranger = mine.ordering and theirs.address not in mine.ordering
-    if theirs.role is Role.ORDERING and mine.role is not Role.CLIENT and is_stranger:
+    if theirs.is_founder and mine.role != CLIENT and is_stranger:
         return f"{theirs.address} is none of the ordering replicas in the configuration of {mine.address}"
-    if theirs.role is Role.CLIENT and ":" in theirs.address:
+    if theirs.role == CLIENT and ":" in theirs.address:
         return f"a client came to {mine.address} under the address of a server, {theirs.address}"
-    if theirs.cluster != mine.cluster and not any(it.role is Role.CLIENT and not it.cluster for it in (mine, theirs)):
+    if theirs.cluster != mine.cluster and not any(it.role == CLIENT and not it.cluster for it in (mine, theirs)):
         return (
             f"{theirs.address} is of cluster {theirs.cluster!r}, {mine.address} is of cluster {mine.cluster!r}: "
             "one of them has a wrong address in its configuration"
+        )
+    if CLIENT not in (mine.role, theirs.role) and theirs.engine != mine.engine:
+        return (
+            f"{theirs.address} runs the log {theirs.engine}, {mine.address} runs {mine.engine}: they must have the "
+            "same `engine` in their cluster.toml"
         )
     if theirs.founding != mine.founding and theirs.founding and mine.founding:
         return (

@@ -25,14 +25,26 @@ import grpc
 
 from logdb.errors import AccessDenied, Unavailable
 from logdb.log.cores import Address
+from logdb.log.engine import Right
 from logdb.net.answers import Answers, Share
 from logdb.net.connections import connection_options
 from logdb.net.forked import claim_grpc
 from logdb.net.limits import MAX_PARCEL_BYTES, PARCEL_BYTES, WireError
-from logdb.net.parcels import EXCHANGE, Hello, Mail, Refusal, Role, pack, pack_hello, pack_refusal, unpack, why_not
+from logdb.net.parcels import (
+    CLIENT,
+    EXCHANGE,
+    MAPPING,
+    Hello,
+    Mail,
+    Refusal,
+    pack,
+    pack_hello,
+    pack_refusal,
+    unpack,
+    why_not,
+)
 from logdb.net.portions import portions
 from logdb.net.refusals import Refusals
-from logdb.net.security.access import Right
 from logdb.net.security.credentials import NONE, Credentials
 from logdb.net.security.explaining import NO_GRPC, why_no_tls
 from logdb.net.security.gate import Gate, Grant, user_of
@@ -258,7 +270,7 @@ class Peers:
 
     # ---- receiving
 
-    async def _read(self, peer: _Peer, role: Role, read: Read, founding: int, grant: Grant | None) -> None:
+    async def _read(self, peer: _Peer, role: str, read: Read, founding: int, grant: Grant | None) -> None:
         """Hand on what comes, until the stream ends, which is when this node has met an ordering layer since it began:
         the next one tells the other side. `role`: of the peer; `grant`: of a client. Raises WireError, AccessDenied."""
         me, traffic, takes = self.hello.address, self.traffic, self._takes
@@ -273,8 +285,8 @@ class Peers:
             for message in mail.messages:
                 if type(message) not in takes:
                     raise WireError(f"{peer.address} sent a {type(message).__name__}, which {me} does not take")
-                if role is not Role.CLIENT and is_of_others(message, role):
-                    raise WireError(f"{peer.address} ({role.value}) sent a {type(message).__name__}, as others do")
+                if role != CLIENT and is_of_others(message, role):
+                    raise WireError(f"{peer.address} ({role}) sent a {type(message).__name__}, as others do")
             check_sense(mail.messages)
             if grant is not None:
                 _check_rights(peer.address, grant, mail.messages)
@@ -398,7 +410,7 @@ class Peers:
         """Open a stream, and talk until it ends."""
         async with self._credentials.channel(peer.address, OPTIONS) as channel:
             call = channel.stream_stream(EXCHANGE)(metadata=self._credentials.metadata)
-            nonce = 0 if self.hello.role is Role.CLIENT else secrets.randbits(64)
+            nonce = 0 if self.hello.role == CLIENT else secrets.randbits(64)
             self._nonces.add(nonce)
             try:
                 mine = self.hello
@@ -446,9 +458,9 @@ class Peers:
                 await context.write(pack_refusal(why) if why else pack_hello(self.hello._replace(proof=theirs.proof)))
                 return
             grant = self._gate.admit(context, self.hello, theirs)
-            if theirs.role is not Role.CLIENT and not self._gate.demands_certificates:
+            if theirs.role != CLIENT and not self._gate.demands_certificates:
                 known = self.hello.mapping
-                if theirs.role is Role.MAPPING and known and theirs.address not in known:
+                if theirs.role == MAPPING and known and theirs.address not in known:
                     raise AccessDenied(f"{theirs.address} is none of the mapping servers of {self.hello.address}")
                 async with asyncio.timeout(HANDSHAKE_S):
                     await self._verify(theirs)
@@ -494,7 +506,7 @@ class Peers:
         if peer.incoming is not None:
             peer.incoming.cancel()
         peer.who = grant.who
-        client = grant if theirs.role is Role.CLIENT else None
+        client = grant if theirs.role == CLIENT else None
         if client is not None:
             peer.share.move(user_of(grant, context.peer()))
         try:

@@ -6,23 +6,24 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from logdb.cluster.messages import Await, Reads
-from logdb.log.scalog.messages import AskFate
+from logdb.log.engine import all_engines
 
 PORTION: Final = 256
 """Reads, transactions or runs of records of one portion. Messages of our clients rarely hold more."""
 
+_ITEMS: Final[dict[type, str]] = {
+    **{kind: field for engine in all_engines() for kind, field in engine.wire.portions.items()},
+    Reads: "reads",
+    Await: "waits",
+}
+"""The field with the items, of messages that are taken apart."""
+
 
 def portions(message: Any) -> Iterator[Any]:
     """The message, or several that mean the same together."""
-    kind = type(message)
-    if kind is Reads or kind is Await:
-        items = message[0]
-        if len(items) > PORTION:
-            for first in range(0, len(items), PORTION):
-                yield kind(items[first : first + PORTION])
-            return
-    elif kind is AskFate and len(message.sequences) > PORTION:
-        for first in range(0, len(message.sequences), PORTION):
-            yield message._replace(sequences=message.sequences[first : first + PORTION])
+    field = _ITEMS.get(type(message))
+    if field is not None and len(items := getattr(message, field)) > PORTION:
+        for first in range(0, len(items), PORTION):
+            yield message._replace(**{field: items[first : first + PORTION]})
         return
     yield message

@@ -8,7 +8,7 @@ import signal
 from collections.abc import Callable
 from typing import Final
 
-from logdb.net.config import AnyServerConfig
+from logdb.log.engine import ServerConfig
 from logdb.net.connections import raise_open_files
 from logdb.net.server import Server
 
@@ -17,7 +17,7 @@ SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 logger = logging.getLogger("logdb.server")
 
 
-async def serve(config: AnyServerConfig, ready: Callable[[Server], None]) -> None:
+async def serve(config: ServerConfig, ready: Callable[[Server], None]) -> None:
     """Run the server until SIGTERM or Ctrl-C, which end it cleanly; `ready` is called when it takes messages.
 
     Raises what keeps it from starting, and what ends it: Damaged, Unavailable, DatabaseInUse, NotADatabase, LogFailed,

@@ -16,34 +16,26 @@ from logdb.cluster.mapping_server import MappingServer
 from logdb.directories import Kind, identify, lock, make_identity, prepare
 from logdb.errors import Corruption, LogDBError, NotADatabase
 from logdb.log.cores import Address, Core, Journal, Stop
+from logdb.log.engine import Role, ServerConfig, engine_of
 from logdb.log.journals import Journals
-from logdb.log.scalog.aggregator import Aggregator
-from logdb.log.scalog.ordering import OrderingReplica
-from logdb.log.scalog.storage import StorageServer
 from logdb.log.segments import Disk
 from logdb.log.segments.store import SEGMENT_BYTES
 from logdb.net.checkpoints import DAMAGE, Checkpoints, check, wipe
-from logdb.net.config import (
-    AggregatorServerConfig,
-    AnyServerConfig,
-    MappingServerConfig,
-    OrderingServerConfig,
-    StorageServerConfig,
-)
+from logdb.net.config import MappingServerConfig
 from logdb.net.disk_worker import DiskWorker
 from logdb.net.host import Host
 from logdb.net.parcels import VERSION, Hello
 from logdb.net.peers import Peers
 from logdb.net.security.nodes import guarded
 from logdb.net.security.records import check_messages
-from logdb.net.takes import TAKES
+from logdb.net.takes import taken_by
 
 SERVER: Final = Kind("the directory of a LogDB server", "SERVER", 1)
 FOUNDING: Final = Kind("what a LogDB server knows of its cluster", "FOUNDING", 1)
 SERVICE: Final = "logdb.peers.Peers"
 """What the health service is asked about, or about "", the server as a whole."""
 JOIN_POLL_S: Final = 0.05
-"""So often it is looked whether an ordering replica is a member."""
+"""So often it is looked whether a core is ready."""
 _SERVING: Final = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING: Final = health_pb2.HealthCheckResponse.NOT_SERVING
 
@@ -128,13 +120,15 @@ def _shown(who: Mapping[str, Any]) -> str:
 class Server:
     """One server. `start`, then `run` until it raises or `stop` is called; `close` whatever happened.
 
-    `address`: where it listens, once started. A core that has nothing more to do and lets its journals be wiped, a
-    storage server that was replaced, starts again with nothing, as a spare; and so does a mapping server that cannot go
-    on with what it has.
+    `address`: where it listens, once started. `role`: of its engine; None: a mapping server. A core that has nothing
+    more to do and lets its journals be wiped, a storage server that was replaced, starts again with nothing, as a
+    spare; and so does a mapping server that cannot go on with what it has.
     """
 
-    def __init__(self, config: AnyServerConfig) -> None:
+    def __init__(self, config: ServerConfig) -> None:
         self.config = config
+        self.engine = engine_of(config.engine)
+        self.role: Role | None = self.engine.roles.get(config.role)
         self.address: Address = config.address
         self.disk = CountingDisk()
         self.disk_full = ""
@@ -154,7 +148,7 @@ class Server:
         """Open the directory, start the core, listen. Raises Damaged, Unavailable, DatabaseInUse, NotADatabase, ...;
         Insecure."""
         config = self.config
-        self._directory = ServerDirectory(config.data, role=config.role.value, name=config.name, cluster=config.cluster)
+        self._directory = ServerDirectory(config.data, role=config.role, name=config.name, cluster=config.cluster)
         self.worker = DiskWorker()
         await check(self._directory.map)
         self._open_journals()
@@ -166,78 +160,71 @@ class Server:
             config.ordering,
             config.mapping,
             founding=self._directory.founding,
+            engine=config.engine,
         )
         gate, credentials = guarded(config.security, config.listen, config.names)
         inspect = check_messages if config.mapping else None
-        self.peers = Peers(hello, TAKES[config.role], credentials=credentials, gate=gate, inspect=inspect)
+        takes = taken_by(config.role, self.engine)
+        self.peers = Peers(hello, takes, credentials=credentials, gate=gate, inspect=inspect)
         self.peers.founded = self._directory.keep_founding
         await self._report_health(_NOT_SERVING)
         await self.peers.listen(config.listen, self._add_health)
         self._start_core()
         assert self.host is not None
         core = self.host.core
-        if not isinstance(core, OrderingReplica):
-            await self._report_health(_SERVING)
-        elif core.paxos.has_joined:
-            await self._has_joined(core, self.peers)
+        assert core is not None
+        if self.role is None or self.role.is_ready(core):
+            await self._is_ready(core, self.peers)
         else:
-            self._joining = asyncio.create_task(self._join(core, self.peers))
+            self._joining = asyncio.create_task(self._join(self.role, core, self.peers))
 
-    async def _join(self, core: OrderingReplica, peers: Peers) -> None:
-        """Wait until an ordering replica is a member of its layer: not before that does it serve."""
-        if len(core.config.replicas) > 1:
-            why = "a new layer needs all of its replicas once; who has lost its disk needs more than half of the layer"
-            logger.info("no member of the ordering layer yet: waits for the others", extra={"why": why})
-        while not core.paxos.has_joined:
+    async def _join(self, role: Role, core: Core, peers: Peers) -> None:
+        """Wait until the core is ready: not before that does it serve."""
+        if role.group is not None and len(self.config.ordering) > 1:
+            why = "a new group needs all of its replicas once; who has lost its disk needs more than half of them"
+            logger.info(f"no member of the {role.name} group yet: waits for the others", extra={"why": why})
+        while not role.is_ready(core):
             await asyncio.sleep(JOIN_POLL_S)
-        if core.paxos.was_let_in:
-            logger.info("has joined the ordering layer again, with what the others know")
-        await self._has_joined(core, peers)
+        if role.group is not None and role.group(core).was_let_in:
+            logger.info(f"has joined the {role.name} group again, with what the others know")
+        await self._is_ready(core, peers)
 
-    def _receive_from_replicas(self, sender: Address, messages: Sequence[Any]) -> None:
-        """What others say means something only to a member: they may go by another ordering layer."""
+    def _receive_from_founders(self, sender: Address, messages: Sequence[Any]) -> None:
+        """What others say means something only to a core that is ready: they may go by another group of founders."""
         assert self.host is not None
         if sender in self.config.ordering:
             self.host.receive(sender, messages)
 
-    async def _has_joined(self, core: OrderingReplica, peers: Peers) -> None:
+    async def _is_ready(self, core: Core, peers: Peers) -> None:
         assert self.host is not None
-        peers.found(core.paxos.cluster)
+        if self.role is not None and self.role.group is not None:
+            peers.found(self.role.group(core).cluster)
         peers.receive = self.host.receive
         await self._report_health(_SERVING)
 
     def _open_journals(self) -> None:
         directory, config = self._directory, self.config
         assert directory is not None
-        if isinstance(config, AggregatorServerConfig):
-            return
         if isinstance(config, MappingServerConfig):
             self.checkpoints = Checkpoints(
                 directory.map, directory.id, config.checkpoint_mib << 20, config.checkpoint_s, self._fail
             )
             return
-        segment_bytes = config.segment_mib << 20 if isinstance(config, StorageServerConfig) else SEGMENT_BYTES
+        role = self.role
+        assert role is not None
+        if not role.has_journals:
+            return
+        segment_bytes = SEGMENT_BYTES if role.segment_bytes is None else role.segment_bytes(config)
         try:
             self._journals = Journals(directory.journals, directory.id, segment_bytes=segment_bytes, disk=self.disk)
         except Corruption as damage:
             raise self._damaged(str(damage)) from damage
-        if isinstance(config, OrderingServerConfig) and not directory.fresh and not self._journals.found():
+        if not role.may_begin_anew and not directory.fresh and not self._journals.found():
             raise self._damaged(f"the journals in {directory.path} are gone")
 
     def _damaged(self, what: str) -> Damaged:
-        if isinstance(self.config, OrderingServerConfig):
-            if len(self.config.ordering) == 1:
-                return Damaged(
-                    f"{what}. Nobody else knows what the only ordering replica has ordered: restore a backup"
-                )
-            return Damaged(
-                f"{what}. Remove the directory {self.config.data} and start again: this replica must not go by what is "
-                "left, but the others let it in again, as long as more than half of all run without it"
-            )
-        return Damaged(
-            f"{what}. Remove the directory {self.config.data} and start again: this will be a new server, a spare, "
-            "and the others of its shard have copies of what it had"
-        )
+        assert self.role is not None
+        return Damaged(f"{what}. {self.role.after_damage(self.config)}")
 
     def _start_core(self) -> None:
         assert self.peers is not None
@@ -249,9 +236,9 @@ class Server:
             disk=self.worker if self._journals is not None else None,
             full=self._disk_is_full,
         )
-        is_ordering = isinstance(self.config, OrderingServerConfig)
-        self.peers.receive = self._receive_from_replicas if is_ordering else self.host.receive
-        if isinstance(self.config, StorageServerConfig):
+        is_founder = self.role is not None and self.role.group is not None
+        self.peers.receive = self._receive_from_founders if is_founder else self.host.receive
+        if self.role is not None and self.role.hears_losses:
             self.peers.lost = self._lost
         self.host.start()
         if self.host.ended.done():
@@ -270,15 +257,11 @@ class Server:
             self.host.fail(why)
 
     def _build(self, journals: Mapping[str, Journal], rng: Random) -> Core:
-        config = self.config
-        if isinstance(config, OrderingServerConfig):
-            return OrderingReplica(config.core(), journals, rng)
-        if isinstance(config, StorageServerConfig):
-            return StorageServer(config.core(), journals, rng)
-        if isinstance(config, MappingServerConfig):
-            assert self.checkpoints is not None
-            return MappingServer(config.core(), journals, rng, self.checkpoints.map)
-        return Aggregator(config.core(), journals, rng)
+        if self.role is not None:
+            return self.role.build(self.config, journals, rng)
+        assert isinstance(self.config, MappingServerConfig)
+        assert self.checkpoints is not None
+        return MappingServer(self.config.core(), journals, rng, self.checkpoints.map)
 
     def _how_it_ended(self) -> Stop | None:
         assert self.host is not None

@@ -3,133 +3,63 @@ core that was sent what is not for it would stop its server."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any, Final
 
 from logdb.cluster import messages as mapping
-from logdb.log import paxos
-from logdb.log.scalog import messages as m
-from logdb.net.parcels import Role
+from logdb.log.engine import Engine, all_engines
+from logdb.net.parcels import CLIENT, MAPPING
 
-_LOG_CLIENT: Final = frozenset(
+_OF_MAPPING: Final = frozenset(
     {
-        m.Appended,
-        m.Changed,
-        m.Fate,
-        m.Found,
-        m.NotFound,
-        m.NotLeader,
-        m.Pulled,
-        m.Refused,
-        m.TailIs,
-        m.TimeIs,
-        m.ViewIs,
-    }
-)
-
-TAKES: Final[dict[Role, frozenset[type]]] = {
-    Role.ORDERING: frozenset(
-        {
-            paxos.Knock,
-            paxos.Said,
-            paxos.Welcome,
-            m.Ask,
-            m.AskReport,
-            m.AskTail,
-            m.AskView,
-            m.CaughtUp,
-            m.Change,
-            m.Recovered,
-            m.Register,
-            m.RegisterAggregator,
-            m.Report,
-            m.Suspect,
-            m.SuspectAggregator,
-            m.Tally,
-            m.Unreachable,
-        }
-    ),
-    Role.STORAGE: frozenset(
-        {
-            m.Append,
-            m.AskFate,
-            m.AskPlacements,
-            m.AskReport,
-            m.AskSessions,
-            m.AskTime,
-            m.Held,
-            m.Placements,
-            m.Pull,
-            m.Read,
-            m.Replicate,
-            m.SessionsAre,
-            m.Update,
-            m.Updates,
-            m.You,
-        }
-    ),
-    Role.AGGREGATOR: frozenset({m.Report, m.Tally, m.Updates, m.ViewIs}),
-    Role.MAPPING: _LOG_CLIENT
-    | {mapping.Reads, mapping.Await, mapping.Hold, mapping.Compact, mapping.AskSlice, mapping.Slice, mapping.Nothing}
-    | {mapping.Compare, mapping.Compared},
-    Role.CLIENT: _LOG_CLIENT | {mapping.Answers, mapping.Busy, mapping.Verdicts, mapping.Compacting, mapping.Compacted},
-}
-
-_ONLY: Final[dict[Role, tuple[type, ...]]] = {
-    Role.ORDERING: (
-        paxos.Knock,
-        paxos.Said,
-        paxos.Welcome,
-        m.AskReport,
-        m.You,
-        m.ViewIs,
-        m.TailIs,
-        m.Changed,
-        m.NotLeader,
-    ),
-    Role.STORAGE: (
-        m.Replicate,
-        m.Held,
-        m.AskSessions,
-        m.SessionsAre,
-        m.AskPlacements,
-        m.Placements,
-        m.Appended,
-        m.Refused,
-        m.Fate,
-        m.Found,
-        m.NotFound,
-        m.Pulled,
-        m.TimeIs,
-    ),
-    Role.MAPPING: (
-        m.Append,
-        m.AskFate,
-        m.AskTime,
-        m.Change,
-        m.Pull,
-        m.Read,
-        m.Unreachable,
         mapping.AskSlice,
         mapping.Await,
         mapping.Compact,
+        mapping.Compare,
+        mapping.Compared,
         mapping.Hold,
         mapping.Nothing,
         mapping.Reads,
         mapping.Slice,
-    ),
-}
-ONLY_FROM: Final[dict[type, frozenset[Role]]] = {
-    **{kind: frozenset({role}) for role, kinds in _ONLY.items() for kind in kinds},
-    m.Update: frozenset({Role.ORDERING, Role.AGGREGATOR}),
-    m.Updates: frozenset({Role.ORDERING, Role.AGGREGATOR}),
-    m.Tally: frozenset({Role.ORDERING, Role.AGGREGATOR}),
-}
+    }
+)
+_OF_CLIENTS: Final = frozenset(
+    {mapping.Answers, mapping.Busy, mapping.Compacted, mapping.Compacting, mapping.Verdicts}
+)
+_ONLY_OF_MAPPING: Final = _OF_MAPPING - {mapping.Compare, mapping.Compared}
+
+
+def taken_by(role: str, engine: Engine) -> frozenset[type]:
+    """The messages that the core of a server of this role takes, or of a client."""
+    if role == MAPPING:
+        return engine.wire.client_accepts | _OF_MAPPING
+    if role == CLIENT:
+        return engine.wire.client_accepts | _OF_CLIENTS
+    return engine.roles[role].accepts
+
+
+def _only_from() -> dict[type, frozenset[str]]:
+    senders: dict[type, set[str]] = defaultdict(set)
+    for engine in all_engines():
+        for role in engine.roles.values():
+            for kind in role.sends:
+                senders[kind].add(role.name)
+        for kind in engine.wire.client_sends:
+            senders[kind].add(MAPPING)
+    for kind in _ONLY_OF_MAPPING:
+        senders[kind].add(MAPPING)
+    return {kind: frozenset(roles) for kind, roles in senders.items()}
+
+
+ONLY_FROM: Final = _only_from()
 """Which servers send a message, where not all may: a server that another role's messages come from is none."""
 
+_IS_OPERATORS: Final = {kind: judge for engine in all_engines() for kind, judge in engine.wire.is_operators.items()}
 
-def is_of_others(message: Any, role: Role) -> bool:
-    """Whether no server of that role sends this. Of changes mapping servers need one: to trim what was compacted."""
+
+def is_of_others(message: Any, role: str) -> bool:
+    """Whether no server of that role sends this."""
     kind = type(message)
-    if kind is m.Change:
-        return role is not Role.MAPPING or type(message.change) is not m.TrimLog
-    return kind in ONLY_FROM and role not in ONLY_FROM[kind]
+    if kind in ONLY_FROM and role not in ONLY_FROM[kind]:
+        return True
+    return kind in _IS_OPERATORS and _IS_OPERATORS[kind](message)

@@ -70,7 +70,7 @@ def test_a_unit_runs_its_server(setting: str, role: str, name: str) -> None:
 
 def test_a_unit_does_not_start_again_what_must_not() -> None:
     (file,) = SYSTEMD.glob("*@.service")
-    assert file.name.split("@")[0].rpartition("-")[2] in servers.serve.commands  # systemd's %j
+    assert file.name.split("@")[0].rpartition("-")[2] in servers.RoleCommands().list_commands(None)  # systemd's %j
     settings = unit()
     assert settings["RestartPreventExitStatus"] == [f"{failing.USAGE} {servers.STOPPED}"]
     assert settings["Restart"] == ["on-failure"]

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import logdb
+from logdb.log.engine import Right
 from logdb.net.log_client import connect
-from logdb.net.parcels import Role
-from logdb.net.security.access import Right, add
+from logdb.net.security.access import add
 from logdb.net.security.certificates import Authority, hosts_of
 from logdb.net.security.nodes import Identity
 from tests.fuzz.running import fuzz_node, fuzz_single, listening, secured
@@ -109,7 +109,7 @@ def node(path: Path, role: str, count: int, seed: int, *, tls: bool) -> str:
             progress: Callable[[int], None] = lambda sent: show(role, sent)  # noqa: E731
 
             async def fuzzed() -> None:
-                what = cluster.addresses[name], Role(role), known
+                what = cluster.addresses[name], role, known
                 if tls:
                     tokens = [add(path / "tokens.toml", right.shown, right) for right in list(Right)[1:]]
                     await asyncio.sleep(TOKENS_S)

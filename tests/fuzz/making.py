@@ -9,7 +9,7 @@ from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from logdb.log.contract import LogRecord, Record
-from logdb.net.limits import MAX_PULL_BYTES
+from logdb.log.scalog.wire import MAX_PULL_BYTES
 from logdb.net.proto import database_pb2 as pb
 from logdb.net.service.codec import LARGE_BYTES, PART_BYTES
 from logdb.store.records import COMMIT, PIN, VALUE, Commit, encode_commit, encode_pin

@@ -12,16 +12,17 @@ from typing import Any, Final
 
 from logdb.cluster import messages as mapping
 from logdb.errors import LogDBError
+from logdb.log.engine import engine_of
 from logdb.log.scalog import messages as m
 from logdb.net import codec
-from logdb.net.parcels import EXCHANGE, VERSION, Hello, Role, pack
+from logdb.net.parcels import CLIENT, EXCHANGE, MAPPING, VERSION, Hello, pack
 from logdb.net.peers import BROKEN, OPTIONS, Peers, aio, shake_hands
 from logdb.net.proto import database_pb2 as pb
 from logdb.net.security.certificates import Authority, hosts_of
 from logdb.net.security.credentials import NONE, Credentials, credentials
 from logdb.net.security.needs import NEEDS
 from logdb.net.security.nodes import Identity
-from logdb.net.takes import ONLY_FROM, TAKES
+from logdb.net.takes import ONLY_FROM, taken_by
 from tests.fuzz.making import Maker
 from tests.harness.raw import Raw
 
@@ -60,20 +61,20 @@ class Outsider:
 
     def hello(self) -> Hello:
         """For one stream."""
-        return Hello(VERSION, "test", Role.CLIENT, f"client-{random.getrandbits(40)}")
+        return Hello(VERSION, "test", CLIENT, f"client-{random.getrandbits(40)}")
 
-    def brings(self, role: Role) -> set[type]:
+    def brings(self, role: str) -> set[type]:
         """The messages to try."""
-        return TAKES[role] & (set(NEEDS) - NOT_SENT)
+        return taken_by(role, engine_of("scalog")) & (set(NEEDS) - NOT_SENT)
 
 
 class Impostor:
     """A server of some role that the others know, as they are shown its certificate, or by what answers at its address
     if it is made to `listen`."""
 
-    def __init__(self, address: str, role: Role, credentials: Credentials = NONE) -> None:
+    def __init__(self, address: str, role: str, credentials: Credentials = NONE) -> None:
         self.address, self.role, self.credentials = address, role, credentials
-        self.peers = Peers(Hello(VERSION, "test", role, address), TAKES[role])
+        self.peers = Peers(Hello(VERSION, "test", role, address), taken_by(role, engine_of("scalog")))
 
     def hello(self) -> Hello:
         """For one stream."""
@@ -81,15 +82,16 @@ class Impostor:
         self.peers._nonces = {nonce}
         return Hello(VERSION, "test", self.role, self.address, nonce=nonce)
 
-    def brings(self, role: Role) -> set[type]:
+    def brings(self, role: str) -> set[type]:
         """The messages to try."""
-        return {kind for kind in TAKES[role] - BELIEVED if self.role in ONLY_FROM.get(kind, (self.role,))}
+        taken = taken_by(role, engine_of("scalog")) - BELIEVED
+        return {kind for kind in taken if self.role in ONLY_FROM.get(kind, (self.role,))}
 
 
 @asynccontextmanager
 async def listening(addresses: Iterator[str]) -> AsyncIterator[list[Outsider | Impostor]]:
     """Who may try what without certificates: clients, and servers of every role that are none of the cluster's."""
-    impostors = [Impostor(next(addresses), role) for role in (Role.STORAGE, Role.AGGREGATOR, Role.MAPPING)]
+    impostors = [Impostor(next(addresses), role) for role in ("storage", "aggregator", MAPPING)]
     for impostor in impostors:
         await impostor.peers.listen(impostor.address)
     try:
@@ -107,10 +109,10 @@ def secured(certificates: Path, tokens: Sequence[str], servers: Mapping[str, str
     speakers: list[Outsider | Impostor] = [Outsider(credentials(ca=ca, token=token)) for token in tokens]
     speakers += [Outsider(credentials(ca=ca, certificate=stranger, certificate_key=stranger.with_suffix(".key")))]
     speakers += [Outsider(credentials(ca=ca))]
-    roles = {"s": Role.STORAGE, "a": Role.AGGREGATOR, "m": Role.MAPPING}
+    roles = {"s": "storage", "a": "aggregator", "m": MAPPING}
     for name, address in servers.items():
         role = roles[name[0]]
-        pem = authority.server(hosts_of([address]), Identity("test", role.value, name))
+        pem = authority.server(hosts_of([address]), Identity("test", role, name))
         shown = credentials(ca=ca, certificate=pem, certificate_key=pem.with_suffix(".key"))
         speakers.append(Impostor(address, role, shown))
     return speakers
@@ -118,7 +120,7 @@ def secured(certificates: Path, tokens: Sequence[str], servers: Mapping[str, str
 
 async def fuzz_node(
     address: str,
-    role: Role,
+    role: str,
     texts: list[str],
     speakers: Sequence[Outsider | Impostor],
     count: int,
@@ -133,7 +135,7 @@ async def fuzz_node(
     sent = 0
     while sent < count:
         speaker = rng.choice(speakers)
-        kinds = sorted(speaker.brings(role) or TAKES[role], key=lambda kind: kind.__name__)
+        kinds = sorted(speaker.brings(role) or taken_by(role, engine_of("scalog")), key=lambda kind: kind.__name__)
         hello = speaker.hello()
         async with speaker.credentials.channel(address, OPTIONS) as channel:
             call: Any = channel.stream_stream(EXCHANGE)(metadata=speaker.credentials.metadata)

@@ -12,9 +12,10 @@ import pytest
 import logdb
 from logdb.cluster.mapping_server import MappingServer
 from logdb.log.cores import Effect, Event, Received
+from logdb.log.engine import Right
 from logdb.net import peers
 from logdb.net.loops import in_shared_loop
-from logdb.net.security.access import Right, add
+from logdb.net.security.access import add
 from logdb.net.security.certificates import Authority
 from logdb.net.security.gate import Gate, Security
 from logdb.net.sense import check_sense

@@ -5,14 +5,10 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from logdb.log.engine import ServerConfig
 from logdb.log.scalog.commands import FailurePolicy
-from logdb.net.config import (
-    AggregatorServerConfig,
-    AnyServerConfig,
-    MappingServerConfig,
-    OrderingServerConfig,
-    StorageServerConfig,
-)
+from logdb.log.scalog.servers import AggregatorServerConfig, OrderingServerConfig, StorageServerConfig
+from logdb.net.config import MappingServerConfig
 from logdb.net.log_client import Connection, RemoteLog, connect
 from logdb.net.loops import in_shared_loop
 from logdb.net.server import Server
@@ -45,7 +41,7 @@ class Cluster:
         addresses = free_addresses()
         self.ordering = tuple(next(addresses) for _ in range(replicas))
         self.mapping = tuple(next(addresses) for _ in range(mapping))
-        self.configs: dict[str, AnyServerConfig] = {}
+        self.configs: dict[str, ServerConfig] = {}
         for number, address in enumerate(self.ordering, 1):
             self.configs[f"o{number}"] = OrderingServerConfig(
                 **self._common(f"o{number}", address),

@@ -17,7 +17,7 @@ from logdb.log.paxos import messages as paxos
 from logdb.log.requests import END
 from logdb.log.scalog import messages as scalog
 from logdb.log.scalog.records import HEADER_BYTES
-from logdb.net.limits import MAX_PULL_BYTES
+from logdb.log.scalog.wire import MAX_PULL_BYTES
 from logdb.store.records import Place, Value
 
 

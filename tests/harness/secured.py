@@ -8,8 +8,9 @@ from typing import Any
 
 import logdb
 import logdb.log
+from logdb.log.engine import Right
 from logdb.net.log_client import RemoteLog
-from logdb.net.security.access import Right, add
+from logdb.net.security.access import add
 from logdb.net.security.certificates import Authority, hosts_of
 from logdb.net.security.gate import Security
 from logdb.net.security.nodes import Identity
@@ -35,7 +36,7 @@ class SecureCluster(Cluster):
         authority = Authority(self.certificates)
         names = {config.address: name for name, config in self.configs.items()}
         for name, config in self.configs.items():
-            pem = authority.server(hosts_of([config.address]), Identity("test", config.role.value, name))
+            pem = authority.server(hosts_of([config.address]), Identity("test", config.role, name))
             files = Security(self.certificates / "ca.pem", pem, pem.with_suffix(".key"), self.tokens.path)
             self.configs[name] = replace(config, security=files, names=names)
         authority.client("client")
@@ -46,7 +47,7 @@ class SecureCluster(Cluster):
         """The file of this cluster, with which the command takes its directory for one of `logdb cluster up`."""
         tables = [f'[cluster]\nname = "test"\nfailures = {self.members - 1}\n']
         for name, config in self.configs.items():
-            tables.append(f'[{config.role.value}.{name}]\nlisten = "{config.address}"\ndata = "{name}"\n')
+            tables.append(f'[{config.role}.{name}]\nlisten = "{config.address}"\ndata = "{name}"\n')
         pem = "certificates/{role}-{name}"
         files = f'ca = "certificates/ca.pem"\ncertificate = "{pem}.pem"\nkey = "{pem}.key"\ntokens = "tokens.toml"\n'
         (self.path / "cluster.toml").write_text("\n".join([*tables, "[security]", files]))

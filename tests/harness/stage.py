@@ -16,6 +16,7 @@ from logdb.log import requests as log
 from logdb.log.contract import Batch, LogRecord, Record, Trimmed
 from logdb.log.cores import SECOND, Answer, Call, Effect, Lost, Received, Send, SetTimer, Stop, Timer
 from logdb.log.requests import ClientConfig, ShardState
+from logdb.log.scalog.client import LogClient
 from logdb.log.scalog.messages import ShardConfig, View
 from logdb.store.mapping import KeyMap
 from logdb.store.records import COMMIT, VALUE, Commit, Condition, Range, Value, encode_commit
@@ -265,7 +266,7 @@ class Server(Node):
         **config: Any,
     ) -> None:
         """`is_behind`: the test steps it through the log from its very beginning."""
-        settings = replace(MappingConfig(name, log_config(name)), **config)
+        settings = replace(MappingConfig(name, log_config(name), LogClient), **config)
         with mock.patch("logdb.cluster.mapping_server.LogLine", Line):
             super().__init__(MappingServer(settings, {}, random.Random(seed), key_map))
         self.reads = 0
@@ -317,7 +318,7 @@ class Client(Node):
     core: DatabaseClient
 
     def __init__(self, **config: Any) -> None:
-        settings = replace(DatabaseConfig("client", ("m1", "m2"), log_config("client")), **config)
+        settings = replace(DatabaseConfig("client", ("m1", "m2"), log_config("client"), LogClient), **config)
         with mock.patch("logdb.cluster.database_client.LogLine", Line):
             super().__init__(DatabaseClient(settings, {}, random.Random(1)))
         self.core._asking.server = "m1"

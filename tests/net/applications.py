@@ -11,13 +11,14 @@ from typing import Any
 from logdb.cluster.calls import Request
 from logdb.cluster.database_client import DatabaseClient, DatabaseConfig
 from logdb.log.cores import SECOND, Answer
+from logdb.log.engine import engine_of
 from logdb.log.requests import ClientConfig
 from logdb.net.clock import Clock
 from logdb.net.host import Host
 from logdb.net.loops import in_shared_loop
-from logdb.net.parcels import VERSION, Hello, Role
+from logdb.net.parcels import CLIENT, VERSION, Hello
 from logdb.net.peers import Peers
-from logdb.net.takes import TAKES
+from logdb.net.takes import taken_by
 
 TIMEOUT_S = 60
 
@@ -32,8 +33,8 @@ class Application:
 
     async def _start(self, cluster: str, ordering: tuple[str, ...], mapping: tuple[str, ...]) -> None:
         address = f"client-{secrets.token_hex(8)}"
-        self._peers = Peers(Hello(VERSION, cluster, Role.CLIENT, address), TAKES[Role.CLIENT])
-        config = DatabaseConfig(address, mapping, ClientConfig(address, ordering))
+        self._peers = Peers(Hello(VERSION, cluster, CLIENT, address), taken_by(CLIENT, engine_of("scalog")))
+        config = DatabaseConfig(address, mapping, ClientConfig(address, ordering), engine_of("scalog").client)
         self._host = Host(
             address,
             lambda journals, rng: DatabaseClient(config, journals, rng),

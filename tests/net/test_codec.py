@@ -14,9 +14,10 @@ from logdb.log.contract import LogRecord
 from logdb.log.paxos import messages as paxos
 from logdb.log.requests import ShardState
 from logdb.log.scalog import messages as scalog
+from logdb.log.scalog.wire import MAX_PULL_BYTES
 from logdb.net.codec import KINDS
-from logdb.net.limits import MAX_PULL_BYTES, WireError
-from logdb.net.packing import pack_numbered, pack_records, unpack_numbered, unpack_records, unpack_stored
+from logdb.net.limits import WireError
+from logdb.net.packing import pack_numbered, pack_records, unpack_numbered, unpack_records
 from logdb.net.parcels import VERSION, Mail, pack, unpack
 from logdb.net.proto import peers_pb2
 from tests.harness.samples import any_message, conforms, message_types, messages, sample, variants
@@ -272,9 +273,9 @@ def test_a_wrong_batch_is_refused(batch: bytes, complaint: str) -> None:
 
 
 def test_a_stored_record_has_a_client_and_a_number() -> None:
-    assert unpack_stored(pack_records([(1, bytes(16))])) == ((1, bytes(16)),)
+    assert unpack_records(pack_records([(1, bytes(16))]), 16) == ((1, bytes(16)),)
     with pytest.raises(WireError, match="15 to 15 bytes"):
-        unpack_stored(pack_records([(1, bytes(15))]))
+        unpack_records(pack_records([(1, bytes(15))]), 16)
 
 
 @pytest.mark.parametrize("record", [LogRecord(-1, 1, 1, bytes(16)), LogRecord(1, -1, 1, bytes(16))])
@@ -286,7 +287,7 @@ def test_a_numbered_record_has_a_position_and_a_time(record: LogRecord) -> None:
 @settings(max_examples=200)
 @given(st.binary(max_size=80))
 def test_noise_is_no_batch(batch: bytes) -> None:
-    for unpacked in (unpack_records, unpack_stored, unpack_numbered):
+    for unpacked in (unpack_records, unpack_numbered):
         try:
             unpacked(batch)
         except WireError:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
 from logdb.log.cores import MILLISECOND
+from logdb.log.engine import engine_of
 from logdb.log.scalog.commands import FailurePolicy
-from logdb.net.config import (
-    ROLES,
-    SETTINGS,
-    AggregatorServerConfig,
-    ClusterFile,
-    Misconfigured,
-    OrderingServerConfig,
-    StorageServerConfig,
-)
+from logdb.log.scalog.servers import AggregatorServerConfig, OrderingServerConfig, StorageServerConfig
+from logdb.net.config import ClusterFile, MappingServerConfig, Misconfigured, settings_of
 from logdb.net.security.gate import Security
 
 WHOLE = """\
@@ -282,13 +277,15 @@ def test_all_addresses_of_a_machine(tmp_path: Path) -> None:
 
 def test_every_setting_is_one_of_a_server() -> None:
     """A key that no configuration takes would be read and forgotten."""
-    fields = {role: set(kind.__dataclass_fields__) for role, kind in ROLES.items()}  # type: ignore[attr-defined]
+    engine = engine_of("scalog")
+    kinds = {"mapping": MappingServerConfig, **{role.name: role.config for role in engine.roles.values()}}
+    fields = {role: {field.name for field in dataclasses.fields(kind)} for role, kind in kinds.items()}
     fields["security"] = set(Security.__dataclass_fields__)
     fields["up"] = {"shards"}
-    for key, setting in SETTINGS.items():
+    for key, setting in settings_of(engine).items():
         for where in setting.where:
             assert any(key in fields[role] for role in ([where] if where in fields else fields)), (key, where)
-    assert set.union(*fields.values()) == {*SETTINGS, "cluster", "ordering", "mapping", "security", "names"}
+    assert set.union(*fields.values()) == {*settings_of(engine), "cluster", "ordering", "mapping", "security", "names"}
 
 
 def test_the_configuration_in_the_documents(tmp_path: Path) -> None:

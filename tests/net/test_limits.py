@@ -16,10 +16,11 @@ import pytest
 import logdb
 import logdb.aio
 from logdb.log import LocalLog
+from logdb.log.engine import Right
 from logdb.net import answers
 from logdb.net.limits import WireError
 from logdb.net.proto import database_pb2 as pb
-from logdb.net.security.access import Right, add
+from logdb.net.security.access import add
 from logdb.net.security.gate import Gate, Security
 from logdb.net.service import session
 from logdb.net.service.codec import MAX_REQUESTS, NUMBERS, PAGE_KEYS, PART_BYTES, requests_of

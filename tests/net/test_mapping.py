@@ -17,7 +17,7 @@ from logdb.errors import VersionTrimmed
 from logdb.log import connect
 from logdb.net.log_client import discover
 from logdb.net.loops import in_shared_loop
-from logdb.net.parcels import VERSION, Hello, Role
+from logdb.net.parcels import CLIENT, VERSION, Hello
 from logdb.store.records import COMMIT, VALUE, Place, digest, encode_commit
 from logdb.store.records import Commit as CommitRecord
 from tests.harness.cluster_processes import Processes
@@ -78,7 +78,7 @@ def test_a_client_goes_on_with_another_server(processes: Processes) -> None:
 
 
 def test_any_node_tells_where_the_mapping_servers_are(processes: Processes) -> None:
-    mine = Hello(VERSION, "", Role.CLIENT, "client-1")
+    mine = Hello(VERSION, "", CLIENT, "client-1")
     told = [in_shared_loop(discover([address], mine, 10.0)) for address in processes.addresses.values()]
     servers = (processes.addresses["m1"], processes.addresses["m2"])
     assert [hello.mapping for hello in told] == [servers] * len(processes.addresses)

@@ -24,7 +24,7 @@ from logdb.net.limits import (
     WireError,
     check_record,
 )
-from logdb.net.parcels import VERSION, Hello, Mail, Refusal, Role, pack, pack_hello, pack_refusal, unpack, why_not
+from logdb.net.parcels import CLIENT, VERSION, Hello, Mail, Refusal, pack, pack_hello, pack_refusal, unpack, why_not
 from logdb.net.proto import peers_pb2
 from logdb.txn.validation import COMMITTED
 
@@ -278,12 +278,12 @@ def test_the_limits_fit_each_other() -> None:
 # ---- the handshake
 
 SERVER = Hello(
-    VERSION, "orders", Role.STORAGE, "10.0.0.1:7400", ("10.0.0.2:7400",), ("10.0.0.3:7400", "m:1"), founding=7, proof=9
+    VERSION, "orders", "storage", "10.0.0.1:7400", ("10.0.0.2:7400",), ("10.0.0.3:7400", "m:1"), founding=7, proof=9
 )
 
 
-@pytest.mark.parametrize("role", list(Role))
-def test_a_hello_arrives(role: Role) -> None:
+@pytest.mark.parametrize("role", ["ordering", "storage", "aggregator", "mapping", "client"])
+def test_a_hello_arrives(role: str) -> None:
     hello = SERVER._replace(role=role)
     assert unpack(pack_hello(hello)) == hello
 
@@ -295,22 +295,22 @@ def test_a_refusal_arrives() -> None:
 @pytest.mark.parametrize(
     ("theirs", "why"),
     [
-        (SERVER._replace(role=Role.ORDERING, address="10.0.0.2:7400"), ""),
-        (Hello(VERSION, "", Role.CLIENT, "client-5"), ""),
-        (Hello(VERSION, "orders", Role.CLIENT, "client-5"), ""),
-        (Hello(VERSION, "other", Role.CLIENT, "c5"), "c5 is of cluster 'other', 10.0.0.1:7400 is of cluster 'orders'"),
-        (Hello(VERSION, "", Role.STORAGE, "b:1"), "b:1 is of cluster '', 10.0.0.1:7400 is of cluster 'orders'"),
-        (Hello(VERSION + 1, "orders", Role.CLIENT, "b:1"), "upgrade LogDB at 10.0.0.1:7400"),
-        (Hello(VERSION - 1, "orders", Role.CLIENT, "b:1"), "upgrade LogDB at b:1"),
+        (SERVER._replace(role="ordering", address="10.0.0.2:7400"), ""),
+        (Hello(VERSION, "", CLIENT, "client-5"), ""),
+        (Hello(VERSION, "orders", CLIENT, "client-5"), ""),
+        (Hello(VERSION, "other", CLIENT, "c5"), "c5 is of cluster 'other', 10.0.0.1:7400 is of cluster 'orders'"),
+        (Hello(VERSION, "", "storage", "b:1"), "b:1 is of cluster '', 10.0.0.1:7400 is of cluster 'orders'"),
+        (Hello(VERSION + 1, "orders", CLIENT, "b:1"), "upgrade LogDB at 10.0.0.1:7400"),
+        (Hello(VERSION - 1, "orders", CLIENT, "b:1"), "upgrade LogDB at b:1"),
         (Hello(VERSION + 1, "elsewhere", None, "b:1"), f"speaks version {VERSION + 1} of LogDB's protocol"),
         (Hello(VERSION, "orders", None, "b:1"), "b:1 has a role that 10.0.0.1:7400 does not know"),
-        (Hello(VERSION, "orders", Role.STORAGE, ""), "without an address"),
-        (Hello(VERSION, "orders", Role.STORAGE, "10.0.0.1:7400"), "under that very address"),
-        (Hello(VERSION, "orders", Role.STORAGE, "client-5"), "under a name, 'client-5'"),
-        (Hello(VERSION, "orders", Role.ORDERING, "b:1"), "none of the ordering replicas in the configuration"),
-        (Hello(VERSION, "orders", Role.STORAGE, "b:1", founding=7), ""),
-        (Hello(VERSION, "orders", Role.STORAGE, "b:1", founding=8), "met different ordering layers (8 and 7)"),
-        (Hello(VERSION, "", Role.CLIENT, "client-5", founding=8), "Bring their directories back"),
+        (Hello(VERSION, "orders", "storage", ""), "without an address"),
+        (Hello(VERSION, "orders", "storage", "10.0.0.1:7400"), "under that very address"),
+        (Hello(VERSION, "orders", "storage", "client-5"), "under a name, 'client-5'"),
+        (Hello(VERSION, "orders", "ordering", "b:1"), "none of the ordering replicas in the configuration"),
+        (Hello(VERSION, "orders", "storage", "b:1", founding=7), ""),
+        (Hello(VERSION, "orders", "storage", "b:1", founding=8), "met different ordering layers (8 and 7)"),
+        (Hello(VERSION, "", CLIENT, "client-5", founding=8), "Bring their directories back"),
     ],
 )
 def test_who_may_talk(theirs: Hello, why: str) -> None:
@@ -320,7 +320,7 @@ def test_who_may_talk(theirs: Hello, why: str) -> None:
 
 
 def test_a_client_that_knows_no_cluster_takes_any() -> None:
-    assert why_not(Hello(VERSION, "", Role.CLIENT, "client-5"), SERVER) == ""
+    assert why_not(Hello(VERSION, "", CLIENT, "client-5"), SERVER) == ""
 
 
 def test_a_newer_version_is_told_from_its_number_though_all_else_has_changed() -> None:

@@ -12,14 +12,14 @@ import pytest
 
 from logdb.cluster.messages import AskSlice, Cursor, Section
 from logdb.errors import AccessDenied, Unavailable
+from logdb.log.engine import Right
 from logdb.log.requests import AddShard, FinalizeShard
 from logdb.log.scalog.messages import AskTail, AskView, Change, Replicate, TrimLog
 from logdb.net import answers
 from logdb.net import peers as peers_module
 from logdb.net.limits import WireError
-from logdb.net.parcels import EXCHANGE, VERSION, Hello, Refusal, Role, pack, pack_hello, unpack
+from logdb.net.parcels import CLIENT, EXCHANGE, MAPPING, VERSION, Hello, Refusal, pack, pack_hello, unpack
 from logdb.net.peers import Peers, Refused, shake_hands
-from logdb.net.security.access import Right
 from logdb.net.sense import check_sense
 from logdb.txn.ledger import Ledger
 from tests.harness.ports import free_addresses
@@ -31,8 +31,8 @@ TAKES = frozenset({AskView, Change, Replicate})
 class Node:
     """Peers, and what they are given."""
 
-    def __init__(self, address: str, role: Role = Role.STORAGE, cluster: str = "test", version: int = VERSION) -> None:
-        ordering = (address,) if role is Role.ORDERING else ("o:1",)
+    def __init__(self, address: str, role: str = "storage", cluster: str = "test", version: int = VERSION) -> None:
+        ordering = (address,) if role == "ordering" else ("o:1",)
         self.peers = Peers(Hello(version, cluster, role, address, ordering), TAKES)
         self.peers.receive = lambda sender, messages: self.got.extend((sender, message) for message in messages)
         self.address = address
@@ -85,7 +85,7 @@ def test_messages_go_both_ways_on_one_stream() -> None:
 def test_a_client_is_answered_on_its_stream_and_forgotten_with_it() -> None:
     async def test() -> None:
         server = await Node(next(free_addresses())).listen()
-        client = Node("client-1", Role.CLIENT, cluster="")
+        client = Node("client-1", CLIENT, cluster="")
         server.peers.send("client-1", AskView(0))
         assert server.peers.traffic.dropped_messages == 1, "nobody of that name is there"
         client.peers.send(server.address, AskView(1))
@@ -103,7 +103,7 @@ def test_a_client_is_answered_on_its_stream_and_forgotten_with_it() -> None:
 def test_clients_of_one_address_share_their_limits() -> None:
     async def test() -> None:
         server = await Node(next(free_addresses())).listen()
-        clients = [Node(f"client-{number}", Role.CLIENT, cluster="") for number in (1, 2)]
+        clients = [Node(f"client-{number}", CLIENT, cluster="") for number in (1, 2)]
         for client in clients:
             client.peers.send(server.address, AskView(1))
         await until(lambda: len(server.got) == 2)
@@ -201,7 +201,7 @@ def test_who_cannot_be_talked_to_is_refused(stranger: dict[str, Any], why: str) 
     async def test() -> None:
         mine, theirs = two_addresses()
         node = await Node(mine).listen()
-        hello = Hello(**{"version": VERSION, "cluster": "test", "role": Role.STORAGE, "address": theirs, **stranger})
+        hello = Hello(**{"version": VERSION, "cluster": "test", "role": "storage", "address": theirs, **stranger})
         async with grpc.aio.insecure_channel(mine) as channel:
             call: Any = channel.stream_stream(EXCHANGE)()
             with pytest.raises(Refused, match=why):
@@ -217,8 +217,8 @@ def test_a_node_says_who_it_is_and_who_orders() -> None:
         node = await Node(next(free_addresses())).listen()
         async with grpc.aio.insecure_channel(node.address) as channel:
             call: Any = channel.stream_stream(EXCHANGE)()
-            theirs = await shake_hands(Hello(VERSION, "", Role.CLIENT, "client-1"), call)
-            assert theirs == Hello(VERSION, "test", Role.STORAGE, node.address, ("o:1",), right=Right.ADMIN)
+            theirs = await shake_hands(Hello(VERSION, "", CLIENT, "client-1"), call)
+            assert theirs == Hello(VERSION, "test", "storage", node.address, ("o:1",), right=Right.ADMIN)
             call.cancel()
         await node.close()
 
@@ -230,13 +230,13 @@ def test_an_ordering_layer_is_met_once_and_told_on() -> None:
 
     async def test() -> None:
         addresses = free_addresses()
-        replica, server = Node(next(addresses), Role.ORDERING), Node(next(addresses))
+        replica, server = Node(next(addresses), "ordering"), Node(next(addresses))
         server.peers.hello = server.peers.hello._replace(ordering=(replica.address,))
         kept: list[int] = []
         server.peers.founded = kept.append
         for node in (replica, server):
             await node.listen()
-        client = Node("client-1", Role.CLIENT, cluster="")
+        client = Node("client-1", CLIENT, cluster="")
         for node in (server, client):
             node.peers.send(replica.address, AskView(1))
         await until(lambda: len(replica.got) == 2)
@@ -247,7 +247,7 @@ def test_an_ordering_layer_is_met_once_and_told_on() -> None:
             await asyncio.sleep(0.01)
         assert kept == [7]
         fresh = await Node(next(addresses)).listen()
-        late = Node("client-2", Role.CLIENT, cluster="")
+        late = Node("client-2", CLIENT, cluster="")
         for node in (fresh, late):
             node.peers.send(server.address, AskView(3))
         await until(lambda: len([0 for _, message in server.got if message == AskView(3)]) == 2)
@@ -260,7 +260,7 @@ def test_an_ordering_layer_is_met_once_and_told_on() -> None:
 
 def test_who_cannot_keep_what_it_has_met_does_not_talk() -> None:
     async def test() -> None:
-        replica, server = Node(next(free_addresses()), Role.ORDERING), Node(next(free_addresses()))
+        replica, server = Node(next(free_addresses()), "ordering"), Node(next(free_addresses()))
         server.peers.hello = server.peers.hello._replace(ordering=(replica.address,))
 
         def keep(_: int) -> None:
@@ -284,7 +284,7 @@ def test_who_cannot_keep_what_it_has_met_does_not_talk() -> None:
     "parcel",
     [
         b"\xff\xff\xff",
-        pack_hello(Hello(VERSION, "test", Role.CLIENT, "client-1")),
+        pack_hello(Hello(VERSION, "test", CLIENT, "client-1")),
         pack("somebody else", "HERE", [AskView(1)])[0],
         pack("client-1", "somebody else", [AskView(1)])[0],
         pack("client-1", "HERE", [AskTail(1)])[0],
@@ -296,7 +296,7 @@ def test_what_makes_no_sense_ends_its_stream_and_reaches_no_core(parcel: bytes) 
         node = await Node(next(free_addresses())).listen()
         async with grpc.aio.insecure_channel(node.address) as channel:
             call: Any = channel.stream_stream(EXCHANGE)()
-            await shake_hands(Hello(VERSION, "test", Role.CLIENT, "client-1"), call)
+            await shake_hands(Hello(VERSION, "test", CLIENT, "client-1"), call)
             here = len(b"HERE").to_bytes() + b"HERE"
             await call.write(parcel.replace(here, len(node.address).to_bytes() + node.address.encode()))
             assert await call.read() is peers_module.aio.EOF
@@ -318,7 +318,7 @@ def test_a_server_without_a_certificate_is_asked_at_its_address() -> None:
             for nonce in (0, 7):
                 async with grpc.aio.insecure_channel(node.address) as channel:
                     call: Any = channel.stream_stream(EXCHANGE)()
-                    hello = Hello(VERSION, "test", Role.STORAGE, claimed, nonce=nonce)
+                    hello = Hello(VERSION, "test", "storage", claimed, nonce=nonce)
                     with pytest.raises(AccessDenied, match=f"the server at {claimed} has not opened this stream"):
                         await shake_hands(hello, call)
         assert node.peers.refusals.count == 4
@@ -334,7 +334,7 @@ def test_a_server_without_a_certificate_is_asked_at_its_address() -> None:
 def test_what_only_other_servers_send_is_refused() -> None:
     async def test() -> None:
         addresses = free_addresses()
-        node, other = await Node(next(addresses)).listen(), await Node(next(addresses), Role.MAPPING).listen()
+        node, other = await Node(next(addresses)).listen(), await Node(next(addresses), MAPPING).listen()
         other.peers.send(node.address, AskView(1))
         await until(lambda: node.got)
         other.peers.send(node.address, Replicate(1, 2, 3))
@@ -349,20 +349,20 @@ def test_what_only_other_servers_send_is_refused() -> None:
 @pytest.mark.parametrize(
     ("role", "change", "is_taken"),
     [
-        (Role.MAPPING, TrimLog(7), True),
-        (Role.MAPPING, FinalizeShard(1, 0), False),
-        (Role.MAPPING, AddShard((1, 2)), False),
-        (Role.STORAGE, TrimLog(7), False),
-        (Role.CLIENT, FinalizeShard(1, 0), True),
+        (MAPPING, TrimLog(7), True),
+        (MAPPING, FinalizeShard(1, 0), False),
+        (MAPPING, AddShard((1, 2)), False),
+        ("storage", TrimLog(7), False),
+        (CLIENT, FinalizeShard(1, 0), True),
     ],
 )
 def test_of_servers_only_those_of_the_mapping_change_anything_and_only_trim(
-    role: Role, change: Any, is_taken: bool
+    role: str, change: Any, is_taken: bool
 ) -> None:
     async def test() -> None:
         addresses = free_addresses()
         node = await Node(next(addresses)).listen()
-        if role is Role.CLIENT:
+        if role == CLIENT:
             other = Node("client-1", role, cluster="")
         else:
             other = await Node(next(addresses), role).listen()
@@ -397,7 +397,7 @@ def test_a_second_stream_of_a_peer_takes_the_place_of_the_first() -> None:
         async with grpc.aio.insecure_channel(node.address) as channel:
             for _ in range(2):
                 calls.append(channel.stream_stream(EXCHANGE)())
-                await shake_hands(Hello(VERSION, "test", Role.CLIENT, "client-1"), calls[-1])
+                await shake_hands(Hello(VERSION, "test", CLIENT, "client-1"), calls[-1])
             await until(lambda: node.peers.open_streams == 1)
             node.peers.send("client-1", AskView(5))
             mail = unpack(await calls[1].read())

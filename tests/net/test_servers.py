@@ -22,6 +22,7 @@ from logdb.cluster.mapping_server import MappingConfig, MappingServer
 from logdb.errors import DatabaseInUse, NotADatabase, Unavailable
 from logdb.log import connect, connect_async
 from logdb.log.contract import AppendId, AppendUnknown, LogFailed, Record
+from logdb.log.engine import engine_of
 from logdb.log.requests import ClientConfig
 from logdb.log.scalog import messages
 from logdb.log.scalog.aggregator import _ANSWER as AGGREGATOR_TAKES
@@ -37,9 +38,9 @@ from logdb.net.discovery import addresses_of
 from logdb.net.limits import MAX_RECORD_BYTES, TooLargeToSend
 from logdb.net.log_client import RemoteLog
 from logdb.net.loops import in_shared_loop
-from logdb.net.parcels import Hello, Role
+from logdb.net.parcels import CLIENT, MAPPING, Hello
 from logdb.net.server import Damaged, Server
-from logdb.net.takes import TAKES
+from logdb.net.takes import taken_by
 from tests.harness.clusters import Cluster
 from tests.harness.ports import free_addresses
 
@@ -271,16 +272,16 @@ def test_a_directory_belongs_to_one_server(clusters: Callable[..., Cluster], tmp
 
 def test_each_role_takes_what_its_core_takes() -> None:
     storage = StorageServer(StorageConfig("s:1", ("o:1",)), {}, None)  # type: ignore[arg-type]
-    assert TAKES[Role.STORAGE] == storage._on.keys()
-    assert TAKES[Role.AGGREGATOR] == AGGREGATOR_TAKES.keys()
-    assert TAKES[Role.ORDERING] > ORDERING_TAKES.keys()
+    assert taken_by("storage", engine_of("scalog")) == storage._on.keys()
+    assert taken_by("aggregator", engine_of("scalog")) == AGGREGATOR_TAKES.keys()
+    assert taken_by("ordering", engine_of("scalog")) > ORDERING_TAKES.keys()
     log = ClientConfig("client-1", ("o:1",))
     client = LogClient(log, {}, random.Random(1))
     of_the_log = client._messages.keys() | client._answers | {messages.Changed}
-    database = DatabaseClient(DatabaseConfig("client-1", ("m:1",), log), {}, random.Random(1))
-    assert TAKES[Role.CLIENT] == of_the_log | database._messages.keys()
-    server = MappingServer(MappingConfig("m:1", log), {}, random.Random(1))
-    assert TAKES[Role.MAPPING] == of_the_log | server._messages.keys()
+    database = DatabaseClient(DatabaseConfig("client-1", ("m:1",), log, LogClient), {}, random.Random(1))
+    assert taken_by(CLIENT, engine_of("scalog")) == of_the_log | database._messages.keys()
+    server = MappingServer(MappingConfig("m:1", log, LogClient), {}, random.Random(1))
+    assert taken_by(MAPPING, engine_of("scalog")) == of_the_log | server._messages.keys()
 
 
 def test_the_embedded_parts_load_without_grpc() -> None:

@@ -10,11 +10,11 @@ import grpc.aio
 
 from logdb.log.scalog import messages as scalog
 from logdb.net.limits import MAX_PARCEL_BYTES
-from logdb.net.parcels import EXCHANGE, VERSION, Hello, Mail, Role, pack, pack_hello, pack_refusal, unpack, why_not
+from logdb.net.parcels import EXCHANGE, VERSION, Hello, Mail, pack, pack_hello, pack_refusal, unpack, why_not
 from logdb.net.proto import peers_pb2
 from logdb.net.proto.peers_pb2_grpc import PeersStub
 
-SERVER = Hello(VERSION, "orders", Role.STORAGE, "127.0.0.1:7400")
+SERVER = Hello(VERSION, "orders", "storage", "127.0.0.1:7400")
 OPTIONS = [("grpc.max_receive_message_length", MAX_PARCEL_BYTES), ("grpc.max_send_message_length", MAX_PARCEL_BYTES)]
 
 

@@ -18,12 +18,11 @@ from typing import Any
 
 from logdb.log import requests as calls
 from logdb.log.cores import MILLISECOND
+from logdb.log.engine import Right, engine_of
 from logdb.log.requests import ShardState
 from logdb.log.scalog import messages
-from logdb.net.parcels import Role
-from logdb.net.security.access import Right
 from logdb.net.security.needs import BRINGS
-from logdb.net.takes import TAKES
+from logdb.net.takes import taken_by
 from tests.sim.cluster import Cluster
 from tests.sim.process import Process
 from tests.sim.workload import Application
@@ -43,7 +42,7 @@ class Trouble:
 
 def forged(config: messages.ShardConfig, server: int) -> list[Any]:
     """All that a client with the right to write can say of a server to the ordering layer."""
-    kinds: Any = sorted(BRINGS[Right.WRITE] & TAKES[Role.ORDERING], key=repr)
+    kinds: Any = sorted(BRINGS[Right.WRITE] & taken_by("ordering", engine_of("scalog")), key=repr)
     names = {"shard": config.shard, "epoch": config.epoch, "server": server}
     accusing = [kind for kind in kinds if "server" in kind._fields]
     return [kind(**{name: names[name] for name in kind._fields}) for kind in accusing]

@@ -29,8 +29,8 @@ from logdb.forking import own
 from logdb.hosts import Progress
 from logdb.log.contract import LogFailed
 from logdb.log.cores import Address, Journal
+from logdb.log.engine import ENGINES, MAX_HEADER_BYTES, Right, engine_of
 from logdb.log.requests import ClientConfig
-from logdb.log.scalog.records import HEADER_BYTES
 from logdb.net.database.feed import ClusterFeed
 from logdb.net.discovery import client_hello, mapping_servers
 from logdb.net.first_reads import FirstReader
@@ -38,7 +38,6 @@ from logdb.net.host import Build
 from logdb.net.hosted_client import HostedClient, given, settle
 from logdb.net.limits import MAX_POSITION, MAX_RECORD_BYTES
 from logdb.net.multi_scans import RangePages
-from logdb.net.security.access import Right
 from logdb.net.security.credentials import NONE, Credentials
 from logdb.store.limits import check_label
 from logdb.store.mapping import Rows
@@ -69,6 +68,7 @@ class Nodes(NamedTuple):
     mapping: tuple[Address, ...]
     credentials: Credentials = NONE
     right: Right = Right.ADMIN
+    engine: str = ENGINES[0]
 
 
 class ClusterHost:
@@ -91,20 +91,25 @@ class ClusterHost:
         self._committing: set[asyncio.Future[Any]] = set()
         self._feeds: set[ClusterFeed] = set()
 
+        engine = engine_of(nodes.engine)
+
         def build(address: Address) -> Build:
             config = DatabaseConfig(
                 address,
                 nodes.mapping,
                 ClientConfig(address, nodes.ordering),
+                engine.client,
                 placement,
                 session=session or 0,
-                transaction_bytes=MAX_RECORD_BYTES - HEADER_BYTES,
+                transaction_bytes=MAX_RECORD_BYTES - MAX_HEADER_BYTES,
             )
             return partial(self._made, config)
 
         self._nodes = nodes
         self._looking: asyncio.Task[None] | None = None
-        self._client = HostedClient(nodes.cluster, build, self._over, nodes.credentials, nodes.right, self._lost)
+        self._client = HostedClient(
+            nodes.cluster, engine, build, self._over, nodes.credentials, nodes.right, self._lost
+        )
         own(self)
 
     def disown(self, parent: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -12,7 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from logdb.errors import LogDBError
 from logdb.log.cores import Address
 from logdb.net.limits import WireError
-from logdb.net.parcels import EXCHANGE, VERSION, Hello, Mail, Role, pack, unpack
+from logdb.net.parcels import CLIENT, EXCHANGE, VERSION, Hello, Mail, pack, unpack
 from logdb.net.peers import BROKEN, OPTIONS, aio, explain, shake_hands, tls_reason
 from logdb.net.security.credentials import NONE, Credentials
 
@@ -30,7 +31,13 @@ class Heard(NamedTuple):
     why: str
 
 
-async def ask(address: Address, cluster: str, question: Any = None, *, credentials: Credentials = NONE) -> Heard:
+Question = Callable[[Hello], Any]
+"""What to ask who has said Hello; None: nothing."""
+
+
+async def ask(
+    address: Address, cluster: str, question: Question | None = None, *, credentials: Credentials = NONE
+) -> Heard:
     """Who is at that address, how it is, and what it answers. `cluster`: it must be of that one, if that is known."""
     name = f"operator-{secrets.token_hex(8)}"
     hello, serving = None, False
@@ -38,9 +45,10 @@ async def ask(address: Address, cluster: str, question: Any = None, *, credentia
         async with asyncio.timeout(PATIENCE_S), credentials.channel(address, OPTIONS) as channel:
             call = channel.stream_stream(EXCHANGE)(metadata=credentials.metadata)
             try:
-                hello = await shake_hands(Hello(VERSION, cluster, Role.CLIENT, name), call)
+                hello = await shake_hands(Hello(VERSION, cluster, CLIENT, name), call)
                 serving = await _is_serving(channel)
-                answer = None if question is None else await _answer(call, name, hello.address, question)
+                asked = None if question is None else question(hello)
+                answer = None if asked is None else await _answer(call, name, hello.address, asked)
             finally:
                 call.cancel()
     except (LogDBError, *BROKEN, OSError, TimeoutError) as error:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from logdb.errors import Unavailable
 from logdb.log import requests as calls
-from logdb.log.scalog import messages as m
+from logdb.log.requests import Configuration, ConfiguredServer
 from logdb.net.log_client import Connection, RemoteLog
 from logdb.net.loops import in_shared_loop
 from logdb.net.operations.asking import Heard, ask
@@ -36,10 +36,10 @@ def silently(title: str) -> Iterator[Callable[[int, int | None], None]]:
     yield lambda done, of: None
 
 
-Enough = Callable[[m.View], bool]
+Enough = Callable[[Configuration], bool]
 
 
-def never(view: m.View) -> bool:
+def never(view: Configuration) -> bool:
     """Nothing is enough."""
     return False
 
@@ -74,7 +74,7 @@ class Operator:
             return [Known(endpoint, "") for endpoint in self._endpoints]
         servers = self._layout.file.servers.values()
         processes = running(self._layout)
-        return [Known(one.address, one.role.value, one.name, processes.get(one.name)) for one in servers]
+        return [Known(one.address, one.role, one.name, processes.get(one.name)) for one in servers]
 
     # ---- the whole
 
@@ -166,7 +166,7 @@ class Operator:
             by = 0 if self._layout is None else self._spares_started(log, 1)[0]
             return server, log.reconfigure(calls.ReplaceServer(server, by)), shard
 
-    def _member(self, view: m.View, which: str) -> tuple[int, int]:
+    def _member(self, view: Configuration, which: str) -> tuple[int, int]:
         """(shard, server); the newest one that is at that address."""
         members = [(shard.shard, member) for shard in view.shards for member in shard.members]
         for shard, member in sorted(members, key=lambda found: found[1].server, reverse=True):
@@ -174,10 +174,10 @@ class Operator:
                 return shard, member.server
         raise ValueError(f"{which} is not a server of a shard; there are {_listed([member for _, member in members])}")
 
-    def _is(self, member: m.Member, which: str) -> bool:
+    def _is(self, member: ConfiguredServer, which: str) -> bool:
         """Whether somebody means this server by its number, name or address."""
-        if self._layout is not None and ("storage", which) in self._layout.file.servers:
-            return member.address == self._layout.file.servers["storage", which].address
+        if self._layout is not None and (self._layout.storage, which) in self._layout.file.servers:
+            return member.address == self._layout.file.servers[self._layout.storage, which].address
         return which in (str(member.server), member.address)
 
     def _log(self) -> RemoteLog:
@@ -205,7 +205,7 @@ class Operator:
         before, if that is not for this client to do."""
         assert self._layout is not None
         log.require(calls.Reconfigure)
-        servers = [one for (role, _), one in self._layout.file.servers.items() if role == "storage"]
+        servers = [one for (role, _), one in self._layout.file.servers.items() if role == self._layout.storage]
         view = _view(log)
         members = {member.address for shard in view.shards for member in shard.holders}
         alive = self._alive(view.spares)
@@ -216,7 +216,7 @@ class Operator:
         started = Started(self._layout, self._credentials)
         try:
             with self._progress("starting servers") as tick:
-                started.start([self._layout.file.servers["storage", name] for name in wanted + new], tick)
+                started.start([self._layout.file.servers[self._layout.storage, name] for name in wanted + new], tick)
             return self._spares(log, count, enough)
         except BaseException:
             started.end()
@@ -240,18 +240,18 @@ class Operator:
     def _ask(self, address: str) -> Coroutine[Any, Any, Heard]:
         return ask(address, "", credentials=self._credentials)
 
-    def _alive(self, spares: Sequence[m.Member]) -> list[int]:
+    def _alive(self, spares: Sequence[ConfiguredServer]) -> list[int]:
         return [spare.server for spare in spares if in_shared_loop(self._ask(spare.address)).serving]
 
 
-def _view(log: RemoteLog) -> m.View:
+def _view(log: RemoteLog) -> Configuration:
     """The newest configuration. Raises Unavailable."""
     try:
-        view: m.View = log.call(calls.View(), PATIENCE_S)
+        view: Configuration = log.call(calls.View(), PATIENCE_S)
     except TimeoutError as error:
         raise Unavailable(f"no leader of the ordering layer has answered within {PATIENCE_S:g} seconds") from error
     return view
 
 
-def _listed(members: Sequence[m.Member]) -> str:
+def _listed(members: Sequence[ConfiguredServer]) -> str:
     return ", ".join(f"{member.server} at {member.address}" for member in members) or "none"

@@ -13,16 +13,17 @@ import os
 import re
 import secrets
 import socket
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from logdb.directories import LOCK, lock
 from logdb.errors import DatabaseInUse, LogDBError, Unavailable
-from logdb.log.scalog.commands import FailurePolicy
-from logdb.net.config import ClusterFile, Misconfigured, OrderingServerConfig
+from logdb.log.engine import Engine, ServerConfig, Shape, engine_of
+from logdb.net.config import ClusterFile, Misconfigured
+from logdb.net.parcels import MAPPING
 
 FILE: Final = "cluster.toml"
 SUSPECT_AFTER_MS: Final = 3_000
@@ -33,55 +34,25 @@ HEAD: Final = """\
 
 [cluster]
 name = "{name}"
+engine = "{engine}"
 shards = {shards}
-policy = "{policy}"
-failures = {failures}
 """
 TABLE: Final = """
 [{role}.{name}]
 listen = "{address}"
 """
-LETTERS: Final = {"ordering": "o", "mapping": "m", "aggregator": "a", "storage": "s"}
-"""Of a server's role: its name is that and a number."""
 
 
 class NotACluster(LogDBError):
     """The directory is not one of a cluster, or not of the cluster that was asked for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """What a cluster is made of. `replicas`: servers of a shard; `spares`: storage servers that wait for a shard."""
-
-    shards: int = 2
-    replicas: int = 2
-    ordering: int = 3
-    mapping: int = 2
-    aggregators: int = 0
-    spares: int = 0
-    policy: FailurePolicy = FailurePolicy.FINALIZE_AND_ADD
-
-    @property
-    def failures(self) -> int:
-        """How many a shard survives. Raises ValueError."""
-        if self.policy is not FailurePolicy.MASK:
-            return self.replicas - 1
-        if self.replicas % 2 == 0:
-            raise ValueError(f"a shard that masks failures has an odd number of replicas, not {self.replicas}")
-        return self.replicas // 2
-
-    @property
-    def names(self) -> Iterator[tuple[str, str]]:
-        """(role, name) of every server."""
-        storage = self.shards * self.replicas + self.spares
-        counts = {"ordering": self.ordering, "mapping": self.mapping, "aggregator": self.aggregators}
-        for role, count in {**counts, "storage": storage}.items():
-            yield from ((role, f"{LETTERS[role]}{number}") for number in range(1, count + 1))
-
-
-def policy_name(policy: FailurePolicy) -> str:
-    """As the file has it."""
-    return policy.name.lower().replace("_", "-")
+def servers_of(engine: Engine, shape: Shape) -> Iterator[tuple[str, str]]:
+    """(role, name) of every server. Raises ValueError for a shape that the engine cannot have."""
+    counts = {**engine.operations.servers(shape), MAPPING: shape.mapping}
+    for role, count in counts.items():
+        letter = "m" if role == MAPPING else engine.roles[role].letter
+        yield from ((role, f"{letter}{number}") for number in range(1, count + 1))
 
 
 class Layout:
@@ -103,10 +74,16 @@ class Layout:
             raise NotACluster(f"{path} holds {strangers[0]!r} and no {FILE}; give an empty or a new directory")
         ports = free_ports(first_port)
         name = f"{re.sub(r'[^A-Za-z0-9.-]+', '-', path.resolve().name) or 'cluster'}-{secrets.token_hex(3)}"
-        head = HEAD.format(name=name, shards=shape.shards, policy=policy_name(shape.policy), failures=shape.failures)
-        settings = {"suspect_after_ms": SUSPECT_AFTER_MS, **settings}
-        head += "".join(f"{key} = {_toml(value)}\n" for key, value in settings.items())
-        tables = [TABLE.format(role=role, name=name, address=f"127.0.0.1:{next(ports)}") for role, name in shape.names]
+        engine = engine_of(shape.engine)
+        head = HEAD.format(name=name, engine=shape.engine, shards=shape.shards)
+        if "suspect_after_ms" in engine.settings:
+            settings = {"suspect_after_ms": SUSPECT_AFTER_MS, **settings}
+        lines = (*engine.operations.settings(shape).items(), *settings.items())
+        head += "".join(f"{key} = {_toml(value)}\n" for key, value in lines)
+        tables = [
+            TABLE.format(role=role, name=name, address=f"127.0.0.1:{next(ports)}")
+            for role, name in servers_of(engine, shape)
+        ]
         _write(path / FILE, head + "".join(tables))
         return cls(path)
 
@@ -118,40 +95,49 @@ class Layout:
     @property
     def endpoints(self) -> str:
         """Where clients find the cluster."""
-        return ",".join(server.address for (role, _), server in self.file.servers.items() if role == "ordering")
+        return ",".join(server.address for server in self._founders)
+
+    @property
+    def storage(self) -> str:
+        """The role of the servers that form shards."""
+        return self.file.engine.operations.storage
+
+    @property
+    def _founders(self) -> list[ServerConfig]:
+        return [one for (role, _), one in self.file.servers.items() if role == self.file.engine.founders]
 
     @property
     def members_per_shard(self) -> int:
         """How many servers a shard takes."""
-        ordering = next(config for config in self.file.servers.values() if isinstance(config, OrderingServerConfig))
-        return (2 if ordering.policy is FailurePolicy.MASK else 1) * ordering.failures + 1
+        return self.file.engine.operations.members(self._founders[0])
 
     def differs(self, shape: Shape, asked: set[str]) -> str:
         """What of it that was `asked` for (names of Shape's fields) is not so here, "" if all is."""
-        count = {role: sum(kind == role for kind, _ in self.file.servers) for role in LETTERS}
-        (policy,) = {config.policy for config in self.file.servers.values() if isinstance(config, OrderingServerConfig)}
+        engine = self.file.engine
+        count = Counter(role for role, _ in self.file.servers)
         here = {
             "shards": self.file.shards,
             "replicas": self.members_per_shard,
-            "ordering": count["ordering"],
-            "mapping": count["mapping"],
-            "aggregators": count["aggregator"],
-            "policy": policy,
+            "mapping": count[MAPPING],
+            **{field: count[role] for field, role in engine.operations.counts.items()},
+            "engine": engine.name,
+            "policy": engine.operations.policy_of(self._founders[0]),
         }
         for what in sorted(asked & set(here)):
             wanted, has = getattr(shape, what), here[what]
-            if wanted != has:
-                return f"--{what} {_shown(has)}, not {_shown(wanted)}"
+            if wanted not in ("", has):
+                return f"--{what} {has}, not {wanted}"
         return ""
 
     def add_storage(self, count: int) -> list[str]:
         """Write so many more storage servers into the file. Returns their names. `remove` undoes it."""
-        there = {name for role, name in self.file.servers if role == "storage"}
-        numbers = (f"s{number}" for number in range(1, 1 << 30))
+        there = {name for role, name in self.file.servers if role == self.storage}
+        letter = self.file.engine.roles[self.storage].letter
+        numbers = (f"{letter}{number}" for number in range(1, 1 << 30))
         names = [name for name, _ in zip((name for name in numbers if name not in there), range(count), strict=False)]
         addresses = [server.listen for server in self.file.servers.values()]
         ports = free_ports(1 + max(int(address.rpartition(":")[2]) for address in addresses))
-        tables = [TABLE.format(role="storage", name=name, address=f"127.0.0.1:{next(ports)}") for name in names]
+        tables = [TABLE.format(role=self.storage, name=name, address=f"127.0.0.1:{next(ports)}") for name in names]
         self._rewrite((self.path / FILE).read_text() + "".join(tables))
         return names
 
@@ -159,8 +145,8 @@ class Layout:
         """Take storage servers out of the file that `add_storage` has put there."""
         text = (self.path / FILE).read_text()
         for name in names:
-            server = self.file.server("storage", name)
-            text = text.replace(TABLE.format(role="storage", name=name, address=server.listen), "")
+            server = self.file.server(self.storage, name)
+            text = text.replace(TABLE.format(role=self.storage, name=name, address=server.listen), "")
         self._rewrite(text)
 
     def _rewrite(self, text: str) -> None:
@@ -214,7 +200,3 @@ def _write(path: Path, text: str) -> None:
 
 def _toml(value: Any) -> str:
     return str(value) if isinstance(value, int) else f'"{value}"'
-
-
-def _shown(value: Any) -> str:
-    return policy_name(value) if isinstance(value, FailurePolicy) else str(value)

@@ -20,7 +20,7 @@ from typing import Final
 
 from logdb.directories import holding_process, is_locked
 from logdb.errors import Unavailable
-from logdb.net.config import AnyServerConfig
+from logdb.log.engine import ServerConfig
 from logdb.net.loops import in_shared_loop
 from logdb.net.operations.asking import ask
 from logdb.net.operations.layout import Layout
@@ -65,24 +65,24 @@ class Started:
         self._layout, self._credentials = layout, credentials
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
-    def start(self, servers: Sequence[AnyServerConfig], tick: Tick) -> None:
+    def start(self, servers: Sequence[ServerConfig], tick: Tick) -> None:
         """Start them, and wait until all are ready. Raises Unavailable for one that cannot; OSError."""
         self._layout.log_path.mkdir(exist_ok=True)
         for server in servers:
             self._processes[server.name] = self._spawn(server)
         in_shared_loop(self._wait(servers, tick))
 
-    def _spawn(self, server: AnyServerConfig) -> subprocess.Popen[bytes]:
-        command = _command(self._layout.file.path.absolute(), server.role.value, server.name)
+    def _spawn(self, server: ServerConfig) -> subprocess.Popen[bytes]:
+        command = _command(self._layout.file.path.absolute(), server.role, server.name)
         with self._log_of(server).open("ab") as log:
             return subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", start_new_session=True
             )
 
-    def _log_of(self, server: AnyServerConfig) -> Path:
+    def _log_of(self, server: ServerConfig) -> Path:
         return self._layout.log_path / f"{server.name}.log"
 
-    async def _wait(self, servers: Sequence[AnyServerConfig], tick: Tick) -> None:
+    async def _wait(self, servers: Sequence[ServerConfig], tick: Tick) -> None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + START_S
         waiting = list(servers)
@@ -94,7 +94,7 @@ class Started:
                 raise Unavailable(f"{_title(waiting[0])} is not ready after {START_S:g} s: {self._why(waiting[0])}")
             await asyncio.sleep(POLL_S if waiting else 0)
 
-    async def _is_ready(self, server: AnyServerConfig) -> bool:
+    async def _is_ready(self, server: ServerConfig) -> bool:
         """Raises Unavailable if it has ended."""
         process = self._processes[server.name]
         if process.poll() is not None:
@@ -104,7 +104,7 @@ class Started:
         heard = await ask(server.address, server.cluster, credentials=self._credentials)
         return heard.serving and heard.hello is not None and heard.hello.address == server.address
 
-    def _why(self, server: AnyServerConfig) -> str:
+    def _why(self, server: ServerConfig) -> str:
         """The last thing that it has said."""
         log = self._log_of(server)
         lines = log.read_text(errors="replace").splitlines()
@@ -122,8 +122,8 @@ class Started:
                 process.wait()
 
 
-def _title(server: AnyServerConfig) -> str:
-    return f"{server.role.value} {server.name}"
+def _title(server: ServerConfig) -> str:
+    return f"{server.role} {server.name}"
 
 
 def end(layout: Layout, tick: Tick, *, patience_s: float = STOP_S, kill: bool = False) -> list[str]:

@@ -12,19 +12,19 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from logdb.cluster.messages import Answers, Consistency, Read, Reads, Version
 from logdb.errors import Unavailable
 from logdb.log.cores import MILLISECOND, SECOND, Address
-from logdb.log.scalog.messages import AskTail, AskView, TailIs, View, ViewIs
+from logdb.log.engine import ENGINES, Engine, Frontier, engine_of
+from logdb.log.requests import Configuration
 from logdb.net.operations.asking import Heard, ask
-from logdb.net.parcels import Role
+from logdb.net.parcels import CLIENT, MAPPING, Hello
 from logdb.net.security.credentials import NONE, Credentials
 
 Asking = Callable[..., Awaitable[Heard]]
 """`ask`, with this operator's credentials."""
-NOBODY: Final = View(0, (), 1, 1, (), ())
 
 
 class Known(NamedTuple):
@@ -127,27 +127,32 @@ async def observe(known: Iterable[Known], cluster: str = "", credentials: Creden
     if not hellos and not cluster:
         raise Unavailable("no server answers: " + ", ".join(f"{one} ({it.why})" for one, it in heard.items()))
     cluster = cluster or hellos[0].cluster
-    replicas = [one for one, it in heard.items() if it.hello is not None and it.hello.role is Role.ORDERING]
-    view = await _view(asking, replicas)
-    more = [server for server in _of_view(view) if server.address not in servers]
+    engine = engine_of(next((hello.engine for hello in hellos if hello.role not in (None, CLIENT)), ENGINES[0]))
+    founders = [one for one, it in heard.items() if it.hello is not None and it.hello.is_founder]
+    view = await _view(asking, engine, founders)
+    more = [Known(*server) for server in engine.operations.servers_in(view) if server[0] not in servers]
     heard |= await _ask_all(asking, more, cluster)
     servers |= {server.address: server for server in more}
-    return made_of(cluster, servers, heard, view)
+    return made_of(cluster, engine, servers, heard, view)
 
 
 async def _ask_all(asking: Asking, servers: Iterable[Known], cluster: str) -> dict[Address, Heard]:
     servers = list(servers)
-    heard = await asyncio.gather(*[asking(server.address, cluster, _question(server.role)) for server in servers])
+    heard = await asyncio.gather(*[asking(one.address, cluster, _question) for one in servers])
     return {server.address: answer for server, answer in zip(servers, heard, strict=True)}
 
 
-def _question(role: str) -> Any:
-    """What a server of that role is asked. "": nothing, since its role is to be learnt first."""
-    if role == Role.ORDERING.value:
-        return AskTail(secrets.randbits(62))
-    if role == Role.MAPPING.value:
+def _question(server: Hello) -> Any:
+    """What a server is asked, by its role."""
+    if server.is_founder:
+        return engine_of(server.engine).operations.ask_tail(secrets.randbits(62))
+    if server.role == MAPPING:
         return Reads((Read(secrets.randbits(62), Consistency.SESSION, 0, Version()),))
     return None
+
+
+def _ask_view(server: Hello) -> Any:
+    return engine_of(server.engine).operations.ask_view(secrets.randbits(62))
 
 
 def _found(heard: Mapping[Address, Heard], servers: Mapping[Address, Known]) -> list[Known]:
@@ -156,10 +161,10 @@ def _found(heard: Mapping[Address, Heard], servers: Mapping[Address, Known]) -> 
     for address, answer in heard.items():
         if answer.hello is None:
             continue
-        found |= dict.fromkeys(answer.hello.ordering, Role.ORDERING.value)
-        found |= dict.fromkeys(answer.hello.mapping, Role.MAPPING.value)
+        found |= dict.fromkeys(answer.hello.ordering, engine_of(answer.hello.engine).founders)
+        found |= dict.fromkeys(answer.hello.mapping, MAPPING)
         if not servers[address].role and answer.hello.role is not None:
-            found[address] = answer.hello.role.value
+            found[address] = answer.hello.role
     return [
         Known(address, role)
         for address, role in found.items()
@@ -167,34 +172,29 @@ def _found(heard: Mapping[Address, Heard], servers: Mapping[Address, Known]) -> 
     ]
 
 
-async def _view(asking: Asking, replicas: Iterable[Address]) -> View:
-    """The newest view of those that the replicas have."""
-    heard = await asyncio.gather(*[asking(address, "", AskView(secrets.randbits(62))) for address in replicas])
-    views = [it.answer.view for it in heard if isinstance(it.answer, ViewIs)]
-    return max(views, key=lambda view: view.version, default=NOBODY)
+async def _view(asking: Asking, engine: Engine, founders: Iterable[Address]) -> Configuration:
+    """The newest view of those that the founders have."""
+    heard = await asyncio.gather(*[asking(address, "", _ask_view) for address in founders])
+    views = [view for it in heard if (view := engine.operations.view_in(it.answer)) is not None]
+    return max(views, key=lambda view: view.version, default=engine.operations.unknown)
 
 
-def _of_view(view: View) -> list[Known]:
-    members = [member for shard in view.shards for member in shard.holders]
-    return [
-        *[Known(member.address, Role.STORAGE.value) for member in (*members, *view.spares)],
-        *[Known(address, Role.AGGREGATOR.value) for address, _ in view.aggregators],
-    ]
-
-
-def made_of(cluster: str, servers: Mapping[Address, Known], heard: Mapping[Address, Heard], view: View) -> Status:
+def made_of(
+    cluster: str, engine: Engine, servers: Mapping[Address, Known], heard: Mapping[Address, Heard], view: Configuration
+) -> Status:
     """What that comes to."""
-    tails = {one: it.answer for one, it in heard.items() if isinstance(it.answer, TailIs)}
+    told = {one: engine.operations.tail_in(it.answer) for one, it in heard.items()}
+    tails: dict[Address, Frontier] = {one: tail for one, tail in told.items() if tail is not None}
     leader, tail = max(tails.items(), key=lambda item: item[1].last, default=("", None))
     placed = [(member.server, one.shard, member.address) for one in view.shards for member in one.holders]
     placed += [(member.server, 0, member.address) for member in view.spares]
     places = {address: (server, shard) for server, shard, address in sorted(placed)}  # the newest one is there
-    in_view = places.keys() | {address for address, _ in view.aggregators}
+    in_view = {address for address, _ in engine.operations.servers_in(view)}
     last = None if tail is None else tail.last
     notes = {} if tail is None else dict.fromkeys(tail.unreachable, ", but a client does not reach it")
     notes |= {member.server: " until its successor has caught up" for one in view.shards for member in one.replaced}
     hellos = [it.hello for it in heard.values() if it.hello is not None]
-    founding = max((hello.founding for hello in hellos if hello.role is Role.ORDERING), default=0)
+    founding = max((hello.founding for hello in hellos if hello.is_founder), default=0)
     return Status(
         cluster,
         time.time_ns(),
@@ -240,7 +240,7 @@ def _server(
         alive, state = False, f"has met another ordering layer ({heard.hello.founding:x}) than this ({founding:x})"
     elif not alive:
         state = heard.why
-    elif known.role == Role.ORDERING.value:
+    elif heard.hello is not None and heard.hello.is_founder:
         state = "leads" if known.address == leader else "follows"
     else:
         serves = "serves" + ("" if number is None else notes.get(number, ""))

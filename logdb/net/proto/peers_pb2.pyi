@@ -44,7 +44,7 @@ class Parcel(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., refusal: _Optional[str] = ..., denied: _Optional[bool] = ..., sender: _Optional[str] = ..., receiver: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ..., batches: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("version", "cluster", "role", "address", "ordering", "mapping", "founding", "nonce", "proof", "right")
+    __slots__ = ("version", "cluster", "role", "address", "ordering", "mapping", "founding", "nonce", "proof", "engine", "right")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
@@ -54,6 +54,7 @@ class Hello(_message.Message):
     FOUNDING_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
     PROOF_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
     RIGHT_FIELD_NUMBER: _ClassVar[int]
     version: int
     cluster: str
@@ -64,8 +65,9 @@ class Hello(_message.Message):
     founding: int
     nonce: int
     proof: int
+    engine: str
     right: int
-    def __init__(self, version: _Optional[int] = ..., cluster: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., address: _Optional[str] = ..., ordering: _Optional[_Iterable[str]] = ..., mapping: _Optional[_Iterable[str]] = ..., founding: _Optional[int] = ..., nonce: _Optional[int] = ..., proof: _Optional[int] = ..., right: _Optional[int] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., cluster: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., address: _Optional[str] = ..., ordering: _Optional[_Iterable[str]] = ..., mapping: _Optional[_Iterable[str]] = ..., founding: _Optional[int] = ..., nonce: _Optional[int] = ..., proof: _Optional[int] = ..., engine: _Optional[str] = ..., right: _Optional[int] = ...) -> None: ...
 
 class Message(_message.Message):
     __slots__ = ("append", "appended", "replicate", "held", "report", "updates", "pulled", "pull", "paxos_said", "refused", "ask_fate", "fate", "read", "found", "not_found", "ask_time", "time_is", "ask_sessions", "sessions_are", "ask_placements", "placements", "register", "register_aggregator", "ask", "you", "tally", "suspect", "recovered", "caught_up", "suspect_aggregator", "ask_view", "view_is", "ask_tail", "tail_is", "change", "changed", "not_leader", "unreachable", "ask_report", "paxos_knock", "paxos_welcome", "mapping_reads", "mapping_answers", "mapping_await", "mapping_verdicts", "mapping_busy", "mapping_ask_slice", "mapping_slice", "mapping_nothing", "mapping_hold", "mapping_compact", "mapping_compacting", "mapping_compacted", "mapping_compare", "mapping_compared")

@@ -22,9 +22,10 @@ import secrets
 import time
 import tomllib
 from collections.abc import Mapping
-from enum import IntEnum
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+
+from logdb.log.engine import Right
 
 LOOK_S: Final = 1.0
 """The file is looked at so often, at the most, to see whether it has changed."""
@@ -33,20 +34,6 @@ _HASH: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _RIGHTS: Final = '"read", "write" or "admin"'
 
 logger = logging.getLogger("logdb.net")
-
-
-class Right(IntEnum):
-    """What somebody may do; each includes those before it."""
-
-    NONE = 0
-    READ = 1
-    WRITE = 2
-    ADMIN = 3
-
-    @property
-    def shown(self) -> str:
-        """For people."""
-        return self.name.lower()
 
 
 class _Holder(NamedTuple):

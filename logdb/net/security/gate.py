@@ -15,8 +15,9 @@ from typing import Any, Final
 import grpc
 
 from logdb.errors import AccessDenied, Unavailable
+from logdb.log.engine import Right
 from logdb.net.security import nobody
-from logdb.net.security.access import AccessFile, Right, hashed
+from logdb.net.security.access import AccessFile, hashed
 from logdb.net.security.credentials import AUTHORIZATION, BEARER, ca_of, pair_of
 from logdb.net.service.addresses import is_loopback
 

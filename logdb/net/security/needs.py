@@ -8,22 +8,13 @@ from typing import Final
 from logdb.cluster import calls as database
 from logdb.cluster import messages as mapping
 from logdb.log import requests as log
-from logdb.log.scalog import messages as m
-from logdb.net.security.access import Right
+from logdb.log.engine import Right, all_engines
 
 NEEDS: Final[dict[type, Right]] = {
-    m.AskTail: Right.READ,
-    m.AskTime: Right.READ,
-    m.AskView: Right.READ,
-    m.Pull: Right.READ,
-    m.Read: Right.READ,
+    **{kind: right for engine in all_engines() for kind, right in engine.wire.rights.items()},
     mapping.Reads: Right.READ,
     mapping.Hold: Right.READ,
-    m.Append: Right.WRITE,
-    m.AskFate: Right.WRITE,
-    m.Unreachable: Right.WRITE,
     mapping.Await: Right.WRITE,
-    m.Change: Right.ADMIN,
     mapping.Compact: Right.ADMIN,
 }
 

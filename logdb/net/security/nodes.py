@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from logdb.errors import AccessDenied, LogDBError
-from logdb.net.parcels import Hello, Role
+from logdb.net.parcels import CLIENT, Hello
 from logdb.net.security.credentials import NONE, Credentials, credentials
 from logdb.net.security.gate import Gate, Grant, Security
 from logdb.net.service.addresses import parsed
@@ -44,10 +44,10 @@ class NodeGate:
 
     def admit(self, context: Any, mine: Hello, theirs: Hello) -> Grant:
         """Who opens this stream. Raises AccessDenied."""
-        if theirs.role is Role.CLIENT:
+        if theirs.role == CLIENT:
             return self._gate.admit(context)
         assert theirs.role is not None
-        claimed = Identity(mine.cluster, theirs.role.value, self._names.get(theirs.address, ""))
+        claimed = Identity(mine.cluster, theirs.role, self._names.get(theirs.address, ""))
         if self._gate.demands_certificates:
             why = why_no_node(context.auth_context(), claimed, theirs.address)
             if why:

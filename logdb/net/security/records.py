@@ -8,13 +8,13 @@ what servers write (decisions, compactions) is theirs alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from logdb.cluster.placement import MOST_BYTES, decode_placement
 from logdb.errors import AccessDenied
 from logdb.log.contract import Record
-from logdb.log.scalog.messages import Append
+from logdb.log.engine import all_engines
 from logdb.store.conditions import check as check_condition
 from logdb.store.limits import MAX_KEY_BYTES, MAX_VALUE_BYTES, check_key, check_label, check_pin
 from logdb.store.ranges import MAX_BOUND_BYTES
@@ -24,9 +24,10 @@ from logdb.store.records import COMMIT, PIN, PLACEMENT, VALUE, decode_commit, de
 def check_messages(messages: Iterable[Any]) -> None:
     """What a client has brought. Raises AccessDenied."""
     for message in messages:
-        if message.__class__ is Append:
-            check_kinds(message.records)
-            for tag, payload in message.records:
+        if message.__class__ in _APPENDS:
+            records: Sequence[Record] = message.records
+            check_kinds(records)
+            for tag, payload in records:
                 try:
                     _CHECKS[tag](payload)
                 except ValueError as error:
@@ -76,6 +77,7 @@ def _check_placement(payload: bytes) -> None:
     decode_placement(payload)
 
 
+_APPENDS: Final[set[Any]] = {kind for engine in all_engines() for kind in engine.wire.appends}
 _CHECKS: Final[dict[int, Callable[[bytes], None]]] = {
     COMMIT: _check_commit,
     VALUE: _check_value,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from logdb.log.engine import Right
 from logdb.net.proto import database_pb2 as pb
-from logdb.net.security.access import Right
 
 _OTHER_THAN_READ: Final = {
     "end": Right.NONE,

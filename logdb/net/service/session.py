@@ -29,11 +29,11 @@ from logdb.errors import (
     OutcomeUnknown,
     Unavailable,
 )
+from logdb.log.engine import Right
 from logdb.log.segments.disk import described
 from logdb.net.answers import USER_STREAMS, Advanced, Answers
 from logdb.net.limits import WireError
 from logdb.net.proto import database_pb2 as pb
-from logdb.net.security.access import Right
 from logdb.net.security.gate import Grant, lacking
 from logdb.net.service import stretches
 from logdb.net.service.codec import (

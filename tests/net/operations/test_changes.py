@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from logdb.errors import AccessDenied, Unavailable
+from logdb.log.engine import Shape
 from logdb.log.requests import Reconfigure, ReplaceServer, ShardState
 from logdb.log.scalog.messages import Member, ShardConfig, View
 from logdb.net.operations import changes
 from logdb.net.operations.changes import Operator
-from logdb.net.operations.layout import Layout, Shape
+from logdb.net.operations.layout import Layout
 
 ONE_SHARD = View(5, (), 2, 1, (), ())
 TAKEN = View(7, (), 3, 1, (), ())

@@ -10,12 +10,12 @@ import pytest
 
 from logdb.directories import LOCK, lock
 from logdb.errors import Unavailable
-from logdb.log.scalog.commands import FailurePolicy
-from logdb.net.operations.layout import FILE, Layout, NotACluster, Shape, changing, free_ports
+from logdb.log.engine import Shape
+from logdb.net.operations.layout import FILE, Layout, NotACluster, changing, free_ports
 from tests.harness import ports
 
 PORTS = ports.free_ports()
-MASK = FailurePolicy.MASK
+MASK = "mask"
 
 
 def roles(layout: Layout) -> Counter[str]:
@@ -48,8 +48,9 @@ def test_two_are_never_taken_for_each_other(tmp_path: Path) -> None:
 def test_masking_takes_an_odd_number_of_replicas(tmp_path: Path) -> None:
     layout = Layout.make(tmp_path, Shape(1, 5, 1, 0, policy=MASK), {}, next(PORTS))
     assert layout.members_per_shard == 5
+    (tmp_path / "4").mkdir()
     with pytest.raises(ValueError, match="an odd number of replicas, not 4"):
-        _ = Shape(1, 4, policy=MASK).failures
+        Layout.make(tmp_path / "4", Shape(1, 4, 1, 0, policy=MASK), {}, next(PORTS))
 
 
 def test_what_differs_is_named(tmp_path: Path) -> None:

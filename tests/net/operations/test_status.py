@@ -8,16 +8,17 @@ from logdb_cli import clusters
 
 from logdb.cluster.messages import Answered, Answers
 from logdb.log.cores import SECOND
+from logdb.log.engine import engine_of
 from logdb.log.requests import ShardState
 from logdb.log.scalog.messages import Member, ShardConfig, TailIs, View
 from logdb.net.operations.asking import Heard
 from logdb.net.operations.status import Known, Status, made_of
-from logdb.net.parcels import VERSION, Hello, Role
+from logdb.net.parcels import MAPPING, VERSION, Hello
 
 FINALIZED, LIVE = ShardState.FINALIZED, ShardState.LIVE
 
 
-def heard(address: str, role: Role, answer: object = None) -> Heard:
+def heard(address: str, role: str, answer: object = None) -> Heard:
     return Heard(Hello(VERSION, "demo", role, address), True, answer, "")
 
 
@@ -37,8 +38,8 @@ VIEW = View(
     (Member(6, "s2:1"),),
 )
 """s1 and s2 have lost their disks, and are other servers now."""
-ROLES = {"o1:1": Role.ORDERING, "o2:1": Role.ORDERING, "m1:1": Role.MAPPING} | dict.fromkeys(
-    ("s1:1", "s2:1", "s4:1"), Role.STORAGE
+ROLES = {"o1:1": "ordering", "o2:1": "ordering", "m1:1": MAPPING} | dict.fromkeys(
+    ("s1:1", "s2:1", "s4:1"), "storage"
 )
 
 
@@ -46,8 +47,8 @@ def seen(**answers: object) -> Status:
     """With these answers of o1, o2 and m1; s4 is silent."""
     everybody = {address: heard(address, role, answers.get(address[:2])) for address, role in ROLES.items()}
     everybody["s4:1"] = Heard(None, False, None, "connection refused")
-    known = {address: Known(address, role.value, address[:2]) for address, role in ROLES.items()}
-    return made_of("demo", known, everybody, VIEW)
+    known = {address: Known(address, role, address[:2]) for address, role in ROLES.items()}
+    return made_of("demo", engine_of("scalog"), known, everybody, VIEW)
 
 
 def test_the_whole() -> None:
@@ -82,8 +83,8 @@ def test_servers_that_were_replaced_and_such_as_clients_do_not_reach() -> None:
     tail = TailIs(1, 70, 3, 9, cut=8, unreachable=(5,), interval_ns=2_500_000)
     config = shard(2, LIVE, Member(5, "s1:1"), Member(7, "s4:1"), joining=(7,))._replace(replaced=(Member(6, "s2:1"),))
     everybody = {address: heard(address, role, tail if address == "o1:1" else None) for address, role in ROLES.items()}
-    known = {address: Known(address, role.value, address[:2]) for address, role in ROLES.items()}
-    status = made_of("demo", known, everybody, VIEW._replace(shards=(config,), spares=()))
+    known = {address: Known(address, role, address[:2]) for address, role in ROLES.items()}
+    status = made_of("demo", engine_of("scalog"), known, everybody, VIEW._replace(shards=(config,), spares=()))
     assert {server.name: server.state for server in status.servers if server.role == "storage"} == {
         "s1": "serves, but a client does not reach it",
         "s2": "serves until its successor has caught up",
@@ -121,7 +122,7 @@ def test_who_has_met_another_ordering_layer_does_not_serve_this_one() -> None:
         hello = everybody[address].hello
         assert hello is not None
         everybody[address] = everybody[address]._replace(hello=hello._replace(founding=founding))
-    known = {address: Known(address, role.value, address[:2]) for address, role in ROLES.items()}
-    servers = {server.name: server for server in made_of("demo", known, everybody, VIEW).servers}
+    known = {address: Known(address, role, address[:2]) for address, role in ROLES.items()}
+    servers = {server.name: server for server in made_of("demo", engine_of("scalog"), known, everybody, VIEW).servers}
     assert servers["s2"].state == "has met another ordering layer (b) than this (a)"
     assert [name for name, server in servers.items() if not server.alive] == ["s2"]

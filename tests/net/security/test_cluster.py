@@ -182,14 +182,14 @@ def test_the_commands_of_an_operator(cluster: SecureCluster, monkeypatch: pytest
     monkeypatch.setattr(asking, "PATIENCE_S", 60.0)
     tokens, here = cluster.tokens, ("--dir", cluster.path)
     for name, config in cluster.configs.items():
-        asked = (config.role.value, "--name", name, "--config", cluster.path / "cluster.toml")
-        assert operated(cluster, "health", *asked) == f"{config.role.value} {name} serves\n"
+        asked = (config.role, "--name", name, "--config", cluster.path / "cluster.toml")
+        assert operated(cluster, "health", *asked) == f"{config.role} {name} serves\n"
     (endpoint,) = operated(cluster, "endpoints", *here).split()
     assert endpoint == cluster.ordering[0]
     for where in (here, ("--endpoints", endpoint)):
         seen = json.loads(operated(cluster, "status", "--json", "--interval", 0.1, *where, token=tokens.read))
         assert sorted(server["role"] for server in seen["servers"]) == sorted(
-            config.role.value for config in cluster.configs.values()
+            config.role for config in cluster.configs.values()
         )
         assert {server["state"] for server in seen["servers"]} == {"leads", "serves"}
         for token, what in (

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from cryptography import x509
 
+from logdb.log.engine import Right
 from logdb.net.security import access
-from logdb.net.security.access import AccessFile, Right, add, hashed
+from logdb.net.security.access import AccessFile, add, hashed
 from logdb.net.security.certificates import Authority, hosts_of
 from logdb.net.security.credentials import Credentials, credentials
 from logdb.net.security.nodes import Identity, why_no_node

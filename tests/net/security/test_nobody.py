@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 from cryptography.x509.oid import NameOID
 
-from logdb.net.parcels import Role
+from logdb.net.parcels import CLIENT
 from logdb.net.security import nobody
 from logdb.net.security.access import NAME
 from logdb.net.security.credentials import Credentials
@@ -63,8 +63,8 @@ def test_what_is_signed_with_its_key_is_not_believed(nodes: Nodes, tokens: Token
         s1 = await listening(nodes, tokens.path)
         shown = Credentials((nodes.path / "ca.pem").read_bytes(), FORGED[forged], nobody.key(), tokens.admin)
         for role, name, message in (
-            (Role.CLIENT, "client-1", READING),
-            (Role.STORAGE, nodes.addresses["s2"], OF_SERVERS),
+            (CLIENT, "client-1", READING),
+            ("storage", nodes.addresses["s2"], OF_SERVERS),
         ):
             bad = Node(name, role, shown)
             bad.peers.send(s1.address, message)
@@ -79,16 +79,16 @@ def test_what_is_signed_with_its_key_is_not_believed(nodes: Nodes, tokens: Token
 @pytest.mark.parametrize(
     ("role", "token", "why"),
     [
-        (Role.STORAGE, True, "the certificate is no server's, not of logdb://test/storage/s2"),
-        (Role.CLIENT, False, "a token is needed here, and none came"),
+        ("storage", True, "the certificate is no server's, not of logdb://test/storage/s2"),
+        (CLIENT, False, "a token is needed here, and none came"),
     ],
     ids=["server", "client"],
 )
-def test_by_itself_it_is_worth_nothing(nodes: Nodes, tokens: Tokens, role: Role, token: bool, why: str) -> None:
+def test_by_itself_it_is_worth_nothing(nodes: Nodes, tokens: Tokens, role: str, token: bool, why: str) -> None:
     async def test() -> None:
         s1 = await listening(nodes, tokens.path)
         shown = Credentials((nodes.path / "ca.pem").read_bytes(), token=tokens.admin if token else "")
-        bad = Node(nodes.addresses["s2"] if role is Role.STORAGE else "client-1", role, shown)
+        bad = Node(nodes.addresses["s2"] if role == "storage" else "client-1", role, shown)
         bad.peers.send(s1.address, READING)
         await until(lambda: bad.denials)
         assert why in bad.denials[0]

@@ -12,12 +12,13 @@ import pytest
 
 import logdb
 from logdb.cluster import messages as d
+from logdb.log.engine import engine_of
 from logdb.log.scalog import messages as m
 from logdb.net.loops import in_shared_loop
-from logdb.net.parcels import VERSION, Hello, Role
+from logdb.net.parcels import CLIENT, VERSION, Hello
 from logdb.net.peers import Peers
 from logdb.net.security.needs import NEEDS
-from logdb.net.takes import TAKES
+from logdb.net.takes import taken_by
 from logdb.store.records import VALUE
 from tests.harness.clusters import Cluster
 
@@ -86,8 +87,8 @@ async def say(cluster: Cluster, what: Nonsense) -> None:
     for number in range(MESSAGES):
         message = what.message()
         for name, config in cluster.configs.items():
-            if type(message) in TAKES[config.role]:
-                peers = Peers(Hello(VERSION, "test", Role.CLIENT, f"client-{number}"), TAKES[Role.CLIENT])
+            if type(message) in taken_by(config.role, engine_of("scalog")):
+                peers = Peers(Hello(VERSION, "test", CLIENT, f"client-{number}"), taken_by(CLIENT, engine_of("scalog")))
                 there = cluster.servers[name].peers
                 assert there is not None
                 before = there.traffic.received_parcels

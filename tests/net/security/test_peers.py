@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from logdb.errors import AccessDenied
+from logdb.log.engine import Right
 from logdb.log.scalog.messages import Append, AskTail, Change, Report, TimeIs, TrimLog
-from logdb.net.parcels import VERSION, Hello, Role
+from logdb.net.parcels import CLIENT, VERSION, Hello
 from logdb.net.peers import Peers
 from logdb.net.security import access
-from logdb.net.security.access import Right
 from logdb.net.security.certificates import Authority
 from logdb.net.security.credentials import NONE, Credentials, credentials
 from logdb.net.security.gate import Gate, Security
@@ -57,7 +57,7 @@ class Node:
     """One of them."""
 
     def __init__(
-        self, address: str, role: Role, shown: Credentials, gate: NodeGate | None = None, cluster: str = "test"
+        self, address: str, role: str, shown: Credentials, gate: NodeGate | None = None, cluster: str = "test"
     ) -> None:
         self.peers = Peers(Hello(VERSION, cluster, role, address), TAKES, credentials=shown, gate=gate)
         self.peers.receive = lambda sender, messages: self.got.extend(messages)
@@ -73,7 +73,7 @@ def nodes(tmp_path: Path) -> Nodes:
 
 async def listening(nodes: Nodes, tokens: Path | None = None) -> Node:
     """The storage server s1."""
-    node = Node(nodes.addresses["s1"], Role.STORAGE, nodes.shown("storage-s1"), nodes.gate("storage-s1", tokens))
+    node = Node(nodes.addresses["s1"], "storage", nodes.shown("storage-s1"), nodes.gate("storage-s1", tokens))
     await node.peers.listen(node.address)
     return node
 
@@ -81,7 +81,7 @@ async def listening(nodes: Nodes, tokens: Path | None = None) -> Node:
 def test_servers_know_each_other(nodes: Nodes) -> None:
     async def test() -> None:
         s1 = await listening(nodes)
-        o1 = Node(nodes.addresses["o1"], Role.ORDERING, nodes.shown("ordering-o1"), nodes.gate("ordering-o1"))
+        o1 = Node(nodes.addresses["o1"], "ordering", nodes.shown("ordering-o1"), nodes.gate("ordering-o1"))
         await o1.peers.listen(o1.address)
         o1.peers.send(s1.address, OF_SERVERS)
         await until(lambda: s1.got)
@@ -95,11 +95,11 @@ def test_servers_know_each_other(nodes: Nodes) -> None:
 
 
 IMPOSTORS = {
-    "a client": ("ada", Role.STORAGE, "s2", "the certificate is no server's, not of logdb://test/storage/s2"),
-    "another role": ("storage-s1", Role.ORDERING, "o1", "is of logdb://test/storage/s1, not of logdb://test/ordering/o1"),
-    "another name": ("storage-s1", Role.STORAGE, "s2", "is of logdb://test/storage/s1, not of logdb://test/storage/s2"),
-    "another cluster": ("storage-s9", Role.STORAGE, "", "is of logdb://other/storage/s9, not of logdb://test/storage/"),
-    "another host": ("storage-s7", Role.STORAGE, "", "is not valid for 127.0.0.1, where that server is said to be"),
+    "a client": ("ada", "storage", "s2", "the certificate is no server's, not of logdb://test/storage/s2"),
+    "another role": ("storage-s1", "ordering", "o1", "is of logdb://test/storage/s1, not of logdb://test/ordering/o1"),
+    "another name": ("storage-s1", "storage", "s2", "is of logdb://test/storage/s1, not of logdb://test/storage/s2"),
+    "another cluster": ("storage-s9", "storage", "", "is of logdb://other/storage/s9, not of logdb://test/storage/"),
+    "another host": ("storage-s7", "storage", "", "is not valid for 127.0.0.1, where that server is said to be"),
 }
 
 
@@ -129,7 +129,7 @@ def test_without_a_certificate_of_the_cluster_nobody_is_heard(nodes: Nodes, cert
     async def test() -> None:
         s1 = await listening(nodes)
         shown = nodes.shown(certificate) if certificate else Credentials(ca=(nodes.path / "ca.pem").read_bytes())
-        for credentials_, role, name in ((shown, Role.STORAGE, nodes.addresses["s2"]), (NONE, Role.CLIENT, "client-1")):
+        for credentials_, role, name in ((shown, "storage", nodes.addresses["s2"]), (NONE, CLIENT, "client-1")):
             bad = Node(name, role, credentials_)
             bad.peers.send(s1.address, READING)
             await until(lambda bad=bad: bad.peers.traffic.dropped_messages)
@@ -145,9 +145,9 @@ def test_a_server_believes_whom_it_dials_by_the_certificate(nodes: Nodes, certif
     """Nothing is sent to who is there instead."""
 
     async def test() -> None:
-        bad = Node(nodes.addresses["s1"], Role.STORAGE, NONE, nodes.gate(certificate))
+        bad = Node(nodes.addresses["s1"], "storage", NONE, nodes.gate(certificate))
         await bad.peers.listen(bad.address)
-        o1 = Node(nodes.addresses["o1"], Role.ORDERING, nodes.shown("ordering-o1"))
+        o1 = Node(nodes.addresses["o1"], "ordering", nodes.shown("ordering-o1"))
         o1.peers.send(bad.address, OF_SERVERS)
         await until(lambda: o1.peers.traffic.dropped_messages)
         assert (bad.got, o1.peers.traffic.sent_parcels) == ([], 0)
@@ -165,7 +165,7 @@ def test_a_client_is_no_server_by_its_name(nodes: Nodes) -> None:
 
     async def test() -> None:
         s1 = await listening(nodes)
-        client = Node(nodes.addresses["o1"], Role.CLIENT, nodes.shown("ada"))
+        client = Node(nodes.addresses["o1"], CLIENT, nodes.shown("ada"))
         client.peers.send(s1.address, READING)
         await until(lambda: client.peers.traffic.dropped_messages)
         s1.peers.send(nodes.addresses["o1"], TimeIs(1, 1, 1))
@@ -185,7 +185,7 @@ def test_a_core_sees_what_the_right_allows(nodes: Nodes, tokens: Tokens, right: 
     async def test() -> None:
         s1 = await listening(nodes, tokens.path)
         for message, needed in needs.items():
-            client = Node(f"client-{needed}", Role.CLIENT, nodes.shown("ada", getattr(tokens, right)))
+            client = Node(f"client-{needed}", CLIENT, nodes.shown("ada", getattr(tokens, right)))
             client.peers.send(s1.address, message)
             if needed <= Right[right.upper()]:
                 await until(lambda: s1.got)
@@ -203,7 +203,7 @@ def test_a_core_sees_what_the_right_allows(nodes: Nodes, tokens: Tokens, right: 
 def test_no_right_lets_a_client_say_what_servers_say(nodes: Nodes, tokens: Tokens) -> None:
     async def test() -> None:
         s1 = await listening(nodes, tokens.path)
-        client = Node("client-1", Role.CLIENT, nodes.shown("ada", tokens.admin))
+        client = Node("client-1", CLIENT, nodes.shown("ada", tokens.admin))
         client.peers.send(s1.address, READING)
         await until(lambda: s1.got)
         client.peers.send(s1.address, OF_SERVERS)
@@ -222,7 +222,7 @@ def test_a_token_that_is_withdrawn_ends_what_its_stream_may_do(
 
     async def test() -> None:
         s1 = await listening(nodes, tokens.path)
-        client = Node("client-1", Role.CLIENT, nodes.shown("ada", tokens.write))
+        client = Node("client-1", CLIENT, nodes.shown("ada", tokens.write))
         client.peers.send(s1.address, WRITING)
         await until(lambda: s1.got)
         tokens.path.write_text("")
@@ -243,7 +243,7 @@ def test_an_answer_that_waited_does_not_reach_whoever_may_not_read_any_more(
 
     async def test() -> None:
         s1 = await listening(nodes, tokens.path)
-        client = Node("client-1", Role.CLIENT, nodes.shown("ada", tokens.read))
+        client = Node("client-1", CLIENT, nodes.shown("ada", tokens.read))
         client.peers.send(s1.address, READING)
         await until(lambda: s1.got)
         tokens.path.write_text("")
@@ -260,10 +260,10 @@ def test_an_answer_that_waited_does_not_reach_whoever_may_not_read_any_more(
 def test_a_client_does_not_take_the_place_of_another(nodes: Nodes, tokens: Tokens) -> None:
     async def test() -> None:
         s1 = await listening(nodes, tokens.path)
-        one = Node("client-1", Role.CLIENT, nodes.shown("ada", tokens.read))
+        one = Node("client-1", CLIENT, nodes.shown("ada", tokens.read))
         one.peers.send(s1.address, READING)
         await until(lambda: s1.got)
-        other = Node("client-1", Role.CLIENT, nodes.shown("ada", tokens.write))
+        other = Node("client-1", CLIENT, nodes.shown("ada", tokens.write))
         other.peers.send(s1.address, READING)
         await until(lambda: other.denials)
         assert other.denials == ["somebody else is here as client-1"]

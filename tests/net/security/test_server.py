@@ -13,9 +13,10 @@ import pytest
 
 import logdb
 import logdb.aio
+from logdb.log.engine import Right
 from logdb.net.proto import database_pb2 as pb
 from logdb.net.security import access
-from logdb.net.security.access import Right, add
+from logdb.net.security.access import add
 from logdb.net.security.gate import Gate, Security
 from logdb.net.service import codec
 from tests.harness.raw import Raw

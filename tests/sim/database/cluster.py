@@ -17,6 +17,7 @@ from logdb.cluster.replica import Replica
 from logdb.log import requests as log
 from logdb.log.contract import Batch, LogRecord
 from logdb.log.cores import Address, Call, Effect, Event
+from logdb.log.scalog.client import LogClient
 from logdb.store.limits import INLINE_VALUE_BYTES
 from logdb.store.records import BEGINNING, COMMIT, ENDING, PART, Place, decode_commit, digest
 from tests.sim.cluster import Cluster, Shape
@@ -102,6 +103,7 @@ class DatabaseCluster(Cluster):
         config = MappingConfig(
             address=address,
             log=self.client_config(address),
+            build_log=LogClient,
             peers=tuple(other for other in self._servers if other != address) if top.peers else (),
             answer_bytes=200 if top.small_messages else 1 << 20,
             patience_ns=20 * unit,
@@ -226,6 +228,7 @@ class DatabaseCluster(Cluster):
             address=address,
             servers=self._servers,
             log=self.client_config(address),
+            build_log=LogClient,
             placement=PLACEMENTS[self.top.placement],
             hedge_ns=int(self.top.hedge * self.shape.heartbeat_ns),
             keys_per_read=2 if self.top.small_messages else 500,

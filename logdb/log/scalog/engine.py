@@ -1,0 +1,231 @@
+"""Scalog as an engine: all that the rest of LogDB knows of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from logdb.log import paxos
+from logdb.log.cores import Address
+from logdb.log.engine import Engine, Measure, Operations, Role, Shape
+from logdb.log.scalog import messages as m
+from logdb.log.scalog.aggregator import Aggregator
+from logdb.log.scalog.client import LogClient
+from logdb.log.scalog.commands import FailurePolicy
+from logdb.log.scalog.ordering import OrderingReplica
+from logdb.log.scalog.servers import (
+    POLICIES,
+    SETTINGS,
+    AggregatorServerConfig,
+    OrderingServerConfig,
+    StorageServerConfig,
+    check_times,
+)
+from logdb.log.scalog.storage import StorageServer
+from logdb.log.scalog.wire import WIRE
+
+# ---- roles
+
+
+def _measures(core: OrderingReplica) -> Iterable[Measure]:
+    state = core.state
+    yield Measure("logdb_joining", "1 while this replica is no member of the layer.", not core.paxos.has_joined)
+    yield Measure("logdb_leader", "1 if this replica leads.", core.leader is not None)
+    yield Measure("logdb_cuts", "Cuts of the log.", state.cut, counts=True)
+    yield Measure("logdb_ordered_records", "Records of the log.", state.last, counts=True)
+    yield Measure("logdb_shards", "Shards, finalized ones too.", len(state.shards))
+    yield Measure("logdb_oldest_gsn", "The oldest record that can be read.", state.oldest)
+
+
+def _after_damage_of_a_replica(config: OrderingServerConfig) -> str:
+    if len(config.ordering) == 1:
+        return "Nobody else knows what the only ordering replica has ordered: restore a backup"
+    return (
+        f"Remove the directory {config.data} and start again: this replica must not go by what is "
+        "left, but the others let it in again, as long as more than half of all run without it"
+    )
+
+
+def _after_damage_of_a_storage_server(config: StorageServerConfig) -> str:
+    return (
+        f"Remove the directory {config.data} and start again: this will be a new server, a spare, "
+        "and the others of its shard have copies of what it had"
+    )
+
+
+ORDERING: Final = Role(
+    name="ordering",
+    number=1,
+    letter="o",
+    title="a replica of the ordering layer",
+    config=OrderingServerConfig,
+    build=lambda config, journals, rng: OrderingReplica(config.core(), journals, rng),
+    accepts=frozenset(
+        {
+            paxos.Knock,
+            paxos.Said,
+            paxos.Welcome,
+            m.Ask,
+            m.AskReport,
+            m.AskTail,
+            m.AskView,
+            m.CaughtUp,
+            m.Change,
+            m.Recovered,
+            m.Register,
+            m.RegisterAggregator,
+            m.Report,
+            m.Suspect,
+            m.SuspectAggregator,
+            m.Tally,
+            m.Unreachable,
+        }
+    ),
+    sends=frozenset(
+        {
+            paxos.Knock,
+            paxos.Said,
+            paxos.Welcome,
+            m.AskReport,
+            m.Changed,
+            m.NotLeader,
+            m.TailIs,
+            m.Tally,
+            m.Update,
+            m.Updates,
+            m.ViewIs,
+            m.You,
+        }
+    ),
+    is_ready=lambda core: core.paxos.has_joined,
+    group=lambda core: core.paxos,
+    measures=_measures,
+    may_begin_anew=False,
+    after_damage=_after_damage_of_a_replica,
+)
+
+STORAGE: Final = Role(
+    name="storage",
+    number=2,
+    letter="s",
+    title="a storage server",
+    config=StorageServerConfig,
+    build=lambda config, journals, rng: StorageServer(config.core(), journals, rng),
+    accepts=frozenset(
+        {
+            m.Append,
+            m.AskFate,
+            m.AskPlacements,
+            m.AskReport,
+            m.AskSessions,
+            m.AskTime,
+            m.Held,
+            m.Placements,
+            m.Pull,
+            m.Read,
+            m.Replicate,
+            m.SessionsAre,
+            m.Update,
+            m.Updates,
+            m.You,
+        }
+    ),
+    sends=frozenset(
+        {
+            m.Appended,
+            m.AskPlacements,
+            m.AskSessions,
+            m.Fate,
+            m.Found,
+            m.Held,
+            m.NotFound,
+            m.Placements,
+            m.Pulled,
+            m.Refused,
+            m.Replicate,
+            m.SessionsAre,
+            m.TimeIs,
+        }
+    ),
+    segment_bytes=lambda config: config.segment_mib << 20,
+    after_damage=_after_damage_of_a_storage_server,
+    hears_losses=True,
+)
+
+AGGREGATOR: Final = Role(
+    name="aggregator",
+    number=3,
+    letter="a",
+    title="an aggregator",
+    config=AggregatorServerConfig,
+    build=lambda config, journals, rng: Aggregator(config.core(), journals, rng),
+    accepts=frozenset({m.Report, m.Tally, m.Updates, m.ViewIs}),
+    sends=frozenset({m.Tally, m.Update, m.Updates}),
+    has_journals=False,
+)
+
+# ---- operations
+
+
+def _servers(shape: Shape) -> Mapping[str, int]:
+    return {
+        ORDERING.name: shape.ordering,
+        AGGREGATOR.name: shape.aggregators,
+        STORAGE.name: shape.shards * shape.replicas + shape.spares,
+    }
+
+
+def _settings(shape: Shape) -> Mapping[str, Any]:
+    """Raises ValueError."""
+    policy = shape.policy or next(iter(POLICIES))
+    if policy not in POLICIES:
+        raise ValueError(f"the policy must be one of {', '.join(POLICIES)}; it is {policy!r}")
+    failures = shape.replicas - 1
+    if POLICIES[policy] is FailurePolicy.MASK:
+        if shape.replicas % 2 == 0:
+            raise ValueError(f"a shard that masks failures has an odd number of replicas, not {shape.replicas}")
+        failures = shape.replicas // 2
+    return {"policy": policy, "failures": failures}
+
+
+def _members(config: OrderingServerConfig) -> int:
+    return (2 if config.policy is FailurePolicy.MASK else 1) * config.failures + 1
+
+
+def _policy_of(config: OrderingServerConfig) -> str:
+    return next(name for name, policy in POLICIES.items() if policy is config.policy)
+
+
+def _servers_in(view: m.View) -> Iterator[tuple[Address, str]]:
+    for shard in view.shards:
+        yield from ((member.address, STORAGE.name) for member in shard.holders)
+    yield from ((member.address, STORAGE.name) for member in view.spares)
+    yield from ((address, AGGREGATOR.name) for address, _ in view.aggregators)
+
+
+OPERATIONS: Final = Operations(
+    servers=_servers,
+    counts={"ordering": ORDERING.name, "aggregators": AGGREGATOR.name},
+    settings=_settings,
+    members=_members,
+    policy_of=_policy_of,
+    storage=STORAGE.name,
+    ask_tail=m.AskTail,
+    ask_view=m.AskView,
+    tail_in=lambda answer: answer if isinstance(answer, m.TailIs) else None,
+    view_in=lambda answer: answer.view if isinstance(answer, m.ViewIs) else None,
+    servers_in=_servers_in,
+    unknown=m.View(0, (), 1, 1, (), ()),
+)
+
+ENGINE: Final = Engine(
+    name="scalog",
+    founders=ORDERING.name,
+    roles={role.name: role for role in (ORDERING, STORAGE, AGGREGATOR)},
+    client=LogClient,
+    wire=WIRE,
+    operations=OPERATIONS,
+    settings=SETTINGS,
+    check=check_times,
+    simulation="tests.sim.scalog",
+)

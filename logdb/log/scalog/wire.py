@@ -1,0 +1,122 @@
+"""Scalog's messages on the wire: who may send which, how records go with them, and what is done to large ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from logdb.log.engine import Batch, Right, Wire
+from logdb.log.scalog import messages as m
+from logdb.log.scalog.records import HEADER_BYTES
+
+MAX_PULL_BYTES: Final = 16 << 20
+"""Of the log in one answer: the server has to read it. A client that asks for more is refused."""
+
+Runs = Sequence[tuple[int, int, int, int, int]]
+
+
+def _append(message: m.Append) -> list[m.Append]:
+    half = len(message.records) // 2
+    first, rest = message.records[:half], message.records[half:]
+    return [message._replace(records=first), message._replace(sequence=message.sequence + half, records=rest)]
+
+
+def _replicate(message: m.Replicate) -> list[m.Replicate]:
+    half = len(message.records) // 2
+    first, rest = message.records[:half], message.records[half:]
+    return [message._replace(records=first), message._replace(first=message.first + half, records=rest)]
+
+
+def _pulled(message: m.Pulled) -> list[m.Pulled]:
+    records = message.records[: len(message.records) // 2]
+    end = message.records[len(records)].lsn
+    owned = tuple((gsn, min(count, end - gsn)) for gsn, count in message.owned if gsn < end)
+    return [message._replace(end=end, owned=owned, final=False, records=records)]
+
+
+def _placements(message: m.Placements) -> list[m.Placements]:
+    return [message._replace(entries=message.entries[: len(message.entries) // 2], complete=False)]
+
+
+def _updates(message: m.Updates) -> list[m.Updates]:
+    half = len(message.updates) // 2
+    return [message._replace(updates=message.updates[:half]), message._replace(updates=message.updates[half:])]
+
+
+def _tally(message: m.Tally) -> list[m.Tally]:
+    half = len(message.shards) // 2
+    return [message._replace(shards=message.shards[:half]), message._replace(shards=message.shards[half:])]
+
+
+def _runs_sent(runs: Runs) -> list[tuple[int, int, int, int, int]]:
+    return [(client, sequence, count, lsn, gsn + 1) for client, sequence, count, lsn, gsn in runs]
+
+
+def _runs_come(runs: Runs) -> tuple[tuple[int, int, int, int, int], ...]:
+    return tuple([(client, sequence, count, lsn, gsn - 1) for client, sequence, count, lsn, gsn in runs])
+
+
+def _checked_pull(max_bytes: int) -> int:
+    if max_bytes > MAX_PULL_BYTES:
+        raise ValueError(f"a Pull of {max_bytes:,} bytes, the limit is {MAX_PULL_BYTES:,}")
+    return max_bytes
+
+
+def _is_no_trim(change: Any) -> bool:
+    """Of changes mapping servers need one: to trim what was compacted."""
+    return type(change.change) is not m.TrimLog
+
+
+WIRE: Final = Wire(
+    messages=m,
+    prefix="",
+    header_bytes=HEADER_BYTES,
+    batches={
+        m.Append: Batch.RECORDS,
+        m.Replicate: Batch.STORED,
+        m.Found: Batch.STORED,
+        m.Pulled: Batch.NUMBERED,
+    },
+    fields={
+        (m.SessionsAre, "runs"): (_runs_sent, _runs_come),
+        (m.Pull, "max_bytes"): (_checked_pull, _checked_pull),
+    },
+    splits={
+        m.Append: ("records", _append),
+        m.Replicate: ("records", _replicate),
+        m.Pulled: ("records", _pulled),
+        m.Placements: ("entries", _placements),
+        m.Updates: ("updates", _updates),
+        m.Tally: ("shards", _tally),
+    },
+    portions={m.AskFate: "sequences"},
+    client_accepts=frozenset(
+        {
+            m.Appended,
+            m.Changed,
+            m.Fate,
+            m.Found,
+            m.NotFound,
+            m.NotLeader,
+            m.Pulled,
+            m.Refused,
+            m.TailIs,
+            m.TimeIs,
+            m.ViewIs,
+        }
+    ),
+    client_sends=frozenset({m.Append, m.AskFate, m.AskTime, m.Change, m.Pull, m.Read, m.Unreachable}),
+    rights={
+        m.AskTail: Right.READ,
+        m.AskTime: Right.READ,
+        m.AskView: Right.READ,
+        m.Pull: Right.READ,
+        m.Read: Right.READ,
+        m.Append: Right.WRITE,
+        m.AskFate: Right.WRITE,
+        m.Unreachable: Right.WRITE,
+        m.Change: Right.ADMIN,
+    },
+    appends=frozenset({m.Append}),
+    is_operators={m.Change: _is_no_trim},
+)
