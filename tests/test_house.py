@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from logdb.log.engine import ENGINES
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "logdb"
 
@@ -114,6 +116,78 @@ def test_an_import_that_points_up_is_seen(tmp_path: Path, monkeypatch: pytest.Mo
     path.parent.mkdir(parents=True)
     path.write_text("from logdb.txn.validation import validate\nfrom logdb.errors import LogDBError\n")
     assert len(wrong_imports(path)) == 1
+
+
+MEASURES_AN_ENGINE = {"benchmarks.cuts", "benchmarks.log_client", "benchmarks.storage_server"}
+"""Benchmarks of the cores of one engine, which no other has."""
+
+
+def engines_named(path: Path) -> list[str]:
+    """Where a module outside an engine's room imports from that room, or names the engine."""
+    module, wrong = name_of(path), []
+    for engine in ENGINES:
+        room = f"logdb.log.{engine}"
+        if (module + ".").startswith(room + ".") or module in MEASURES_AN_ENGINE:
+            continue
+        lines = [line for line, target in imports_of(path) if (target + ".").startswith(room + ".")]
+        if module != "logdb.log.engine" and not module.startswith("benchmarks."):
+            names = (engine, room)
+            lines += [
+                node.lineno
+                for node in ast.walk(ast.parse(path.read_text()))
+                if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith(names)
+            ]
+        wrong += [f"{path.relative_to(ROOT)}:{line}: {module} names the engine {engine}" for line in lines]
+    return wrong
+
+
+@pytest.mark.parametrize("path", modules(), ids=name_of)
+def test_nothing_outside_its_room_names_an_engine(path: Path) -> None:
+    assert engines_named(path) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from logdb.log.scalog import messages",
+        "def f():\n    import logdb.log.scalog.client",
+        "from logdb.log import scalog",
+        'kind = "scalog"',
+        'import_module("logdb.log.scalog.engine")',
+    ],
+)
+def test_a_module_that_names_an_engine_is_seen(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.test_house.ROOT", tmp_path)
+    (tmp_path / "logdb" / "log" / "scalog").mkdir(parents=True)
+    (tmp_path / "logdb" / "log" / "scalog" / "__init__.py").write_text("")
+    path = tmp_path / "logdb" / "cluster" / "line.py"
+    path.parent.mkdir()
+    path.write_text(line + "\n")
+    assert engines_named(path)
+
+
+def circles(imports: dict[str, set[str]]) -> list[set[str]]:
+    """The groups of modules that import each other."""
+    reached: dict[str, set[str]] = {}
+    for module, targets in imports.items():
+        seen, todo = set[str](), list(targets)
+        while todo:
+            if (target := todo.pop()) not in seen:
+                seen.add(target)
+                todo += imports.get(target, ())
+        reached[module] = seen
+    found = [{other for other in reached[module] if module in reached.get(other, ())} for module in imports]
+    return [circle for at, circle in enumerate(found) if circle and circle not in found[:at]]
+
+
+def test_no_modules_of_the_log_import_each_other() -> None:
+    imports = {
+        name_of(path): {target for _, target in imports_of(path)} - {name_of(path)}
+        for path in modules()
+        if name_of(path).startswith(("logdb.log.", "logdb.cores."))
+    }
+    assert circles(imports) == []
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [{"a", "b", "c"}]
 
 
 @pytest.mark.parametrize("path", modules(), ids=name_of)

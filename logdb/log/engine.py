@@ -19,12 +19,14 @@ from importlib import import_module
 from pathlib import Path
 from random import Random
 from types import ModuleType
-from typing import Any, ClassVar, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol
 
-from logdb.log import paxos
 from logdb.log.contract import AppendId
 from logdb.log.cores import Address, Core, Journal
 from logdb.log.requests import ClientConfig, Configuration
+
+if TYPE_CHECKING:
+    from logdb.log import paxos
 
 ENGINES: Final = ("scalog",)
 """Every engine that servers run, by the name of its folder. The first is that of a `cluster.toml` that names none."""
