@@ -420,7 +420,7 @@ def _export_with_spark(
 
 
 def _servers(session: Session) -> Any:
-    from spark_export.remote import Endpoints
+    from spark_export.endpoints import Endpoints
 
     return Endpoints.of(session.endpoints or "", **session.shown)
 

@@ -8,9 +8,9 @@ spark.read.format("logdb").option("versionAsOf", 42).load("data")
 export_snapshot("data", "flights-at-42", version=42)
 """
 
+from spark_export.endpoints import Endpoints
 from spark_export.export import export_snapshot
 from spark_export.manifest import Exported, ExportFailed, verify_export
-from spark_export.remote import Endpoints
 from spark_export.restoring import import_export
 from spark_export.session import register, session
 

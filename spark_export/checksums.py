@@ -1,17 +1,17 @@
-"""Checking many frames together: one pass over their bytes, and arithmetic on the checksums that they carry.
+"""Verifies the checksums of many frames together, with one pass over their bytes.
 
-To compare every frame with its checksum takes Python a call for each. CRC-32C is linear: the checksum of two stretches
-of bytes, one after the other, follows from those of the two and the length of the second,
+A comparison per frame costs a call of Python per frame. CRC-32C is linear: the checksum of a concatenation follows from
+the checksums of its two pieces and the length of the second one,
 
     crc(AB) = shifted(crc(A), len(B)) ^ crc(B)
 
-where `shifted` is what so many zero bytes would make of it. So the checksums in the frames' heads say what the checksum
-of all of them is: combined by pairs, then by pairs of pairs, and so on, with NumPy for all pairs at once. One call
-computes it from the bytes, and the two are compared.
+where `shifted` appends zero bytes. So the checksums in the frames' heads determine the checksum of all frames. NumPy
+combines them by pairs, then by pairs of pairs, and so on. One call computes the same checksum from the bytes, and the
+two are compared.
 
-If one frame is damaged, they differ whenever its own checksum would have told, as shifting loses nothing. If several
-are, they agree by chance in one case of 2^32, which is what one checksum leaves to chance too. Which frame it is has to
-be found one by one then.
+If one frame is damaged, the two differ whenever its own checksum does, because shifting loses no information. If
+several are damaged, the two agree by chance in one case of 2^32, as for a single checksum. When they differ, frames are
+compared one by one to find the damaged one.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ Checksums = npt.NDArray[np.uint32]
 CHECK_AT: Final = len(FRAME_MAGIC)
 _POLYNOMIAL: Final = np.uint32(0x82F63B78)
 _DIGITS: Final = 4
-"""A length is shifted by one of its bytes after the other."""
+"""The bytes of a length; a shift goes through them one by one."""
 
 
 def integers(data: mmap.mmap | bytes, at: Numbers, kind: str) -> Numbers:
-    """The integers of a kind ("<u4") that stand at these places, anywhere in the data."""
+    """Read the integers of a kind ("<u4") at these offsets, aligned or not."""
     size = len(data) - np.dtype(kind).itemsize + 1
     found: Numbers = np.ndarray((max(size, 0),), kind, data, strides=(1,))[at].astype(np.int64)
     return found
 
 
 def are_whole(data: mmap.mmap | bytes, offsets: Numbers, gsns: Numbers, salt: int) -> bool:
-    """Whether frames that follow each other, and end where `offsets` does, have the bytes that their checksums say."""
+    """Return whether consecutive frames, from the first of `offsets` to the last, match their checksums."""
     checks = integers(data, offsets[:-1] + CHECK_AT, "<u4")
     crcs, sizes = np.empty(2 * len(checks), np.uint32), np.full(2 * len(checks), BODY_AT, np.int64)
     crcs[0::2] = shifted(checks.astype(np.uint32), np.full(len(checks), CRC_BYTES)) ^ _MAGIC_AND_ZEROS
@@ -57,9 +57,9 @@ _MAGIC_AND_ZEROS: Final = np.uint32(crc32c(FRAME_MAGIC + bytes(CRC_BYTES)))
 
 
 def combined(crcs: Checksums, sizes: Numbers) -> int:
-    """The checksum of stretches that follow each other, of their checksums and their sizes."""
+    """The checksum of consecutive pieces, from their checksums and sizes."""
     while len(crcs) > 1:
-        if len(crcs) % 2:  # an empty stretch before the first
+        if len(crcs) % 2:  # an empty piece before the first
             crcs, sizes = np.concatenate([crcs[:1] & 0, crcs]), np.concatenate([sizes[:1] & 0, sizes])
         crcs = shifted(crcs[0::2], sizes[1::2]) ^ crcs[1::2]
         sizes = sizes[0::2] + sizes[1::2]
@@ -67,7 +67,7 @@ def combined(crcs: Checksums, sizes: Numbers) -> int:
 
 
 def shifted(crcs: Checksums, counts: Numbers) -> Checksums:
-    """What so many zero bytes after it make of each checksum, but for what they are themselves."""
+    """Shift each checksum by a number of zero bytes, without their own checksum."""
     for digit in range(_DIGITS):
         left = counts >> (8 * digit)
         if not left.any():
@@ -99,6 +99,6 @@ def _by_one(crcs: Checksums) -> Checksums:
 
 
 def _through(step: Checksums, crcs: Checksums) -> Checksums:
-    """The checksums shifted as `step` says of each of their four bytes."""
+    """Shift checksums by `step`, a table for each of their four bytes."""
     shifts = (step[octet][crcs >> np.uint32(8 * octet) & np.uint32(0xFF)] for octet in range(4))
     return functools.reduce(np.bitwise_xor, shifts)

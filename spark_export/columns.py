@@ -1,8 +1,8 @@
-"""What a DataFrame shows of the rows read: the columns of the asked schema, of the asked types.
+"""The columns of a DataFrame: those of the query's schema, in its order and types.
 
-Without a schema those are the columns that there are. `.schema("key STRING, version LONG")` asks for some of them, in
-another order or (bytes) as text; what nobody asks for is not read. With a codec the value is a document, and columns
-by other names are its fields: `.schema("key BINARY, carrier STRING, delay DOUBLE")`.
+Without a schema a DataFrame has all columns. `.schema("key STRING, version LONG")` selects some of them, in another
+order, or bytes as text; tasks do not read the others. With a codec the value is a document, and columns with other
+names are its fields: `.schema("key BINARY, carrier STRING, delay DOUBLE")`.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructType
 
 from logdb.errors import shown
-from spark_export.documents import JSON_TEXT, RESCUED, Documents, check_encodable, encoded
+from spark_export.documents import JSON_TEXT, RESCUED, Documents, check_encodable, encode_rows
 from spark_export.options import zone_named
 
 CODECS: Final = ("json",)
 
 
-class Asked(NamedTuple):
-    """The columns to yield, as Spark wants them in `schema`: those in `plain` as they are, others of `documents`.
+class OutputColumns(NamedTuple):
+    """The columns of `schema`: those in `plain` come from the rows, the others from `documents`.
 
-    `zone`: the session's time zone, of which times that name none are, as it was when the data source was registered.
+    `zone`: the time zone for times that name none, that of the session when the data source was registered.
     """
 
     schema: pa.Schema
@@ -35,11 +35,11 @@ class Asked(NamedTuple):
 
     @property
     def needs_values(self) -> bool:
-        """Whether the column value must be there."""
+        """Whether the rows need values."""
         return "value" in self.plain or self.documents is not None
 
     def batch(self, rows: Mapping[str, pa.Array]) -> pa.RecordBatch:
-        """The rows as Spark gets them. Raises ValueError, which names the key, if a value cannot be converted."""
+        """Convert rows to a batch for Spark. Raises ValueError, which names the key of a value that does not fit."""
         self._check_zone()
         parsed = {} if self.documents is None else self.documents.columns(rows["key"], rows["value"])
         columns = []
@@ -62,36 +62,37 @@ class Asked(NamedTuple):
             )
 
 
-def asked(
+def select_columns(
     schema: StructType,
-    there_are: Mapping[str, pa.DataType],
+    available: Mapping[str, pa.DataType],
     codec: str | None,
     zone: str | None = None,
     has_time: bool = False,
-) -> Asked:
-    """What a schema asks for of columns that there are, with a codec also of fields. `zone`: of times that name none;
-    `has_time`: the version is that of a time. Raises ValueError."""
+) -> OutputColumns:
+    """Select the columns of a schema from those available, and with a codec from fields. `zone`: for times that name
+    none; `has_time`: the version was given as a time. Raises ValueError."""
     arrow = to_arrow_schema(schema, timezone="UTC")
-    plain = tuple(name for name in arrow.names if name in there_are)
-    others = [field for field in schema.fields if field.name not in there_are]
+    plain = tuple(name for name in arrow.names if name in available)
+    others = [field for field in schema.fields if field.name not in available]
     if others and codec is None:
         names = ", ".join(field.name for field in others)
         raise ValueError(
-            f"there is no column {names} (there are {', '.join(there_are)}); fields of values need a codec"
+            f"there is no column {names} (there are {', '.join(available)}); fields of values need a codec"
         )
     for name in plain:
-        wanted, found = arrow.field(name).type, there_are[name]
+        wanted, found = arrow.field(name).type, available[name]
         if wanted != found and not (pa.types.is_binary(found) and pa.types.is_string(wanted)):
             field = f"; a field of that name is in the column {RESCUED}" if codec is not None else ""
             raise ValueError(f"the column {name} can be {_readable(found)}, not {wanted}{field}")
     if not others:
-        return Asked(arrow, plain, zone=zone if has_time else None)
+        return OutputColumns(arrow, plain, zone=zone if has_time else None)
     fields = tuple(field for field in others if field.name != RESCUED)
     if len(fields) < len(others) and not isinstance(schema[RESCUED].dataType, StringType):
         raise ValueError(f"the column {RESCUED} must be STRING")
     has_times = any("timestamp" in field.dataType.simpleString() for field in fields)
     used_zone = zone if has_time or has_times else None
-    return Asked(arrow, plain, Documents(fields, len(fields) < len(others), zone_named(zone)).check(), used_zone)
+    documents = Documents(fields, len(fields) < len(others), zone_named(zone)).check()
+    return OutputColumns(arrow, plain, documents, used_zone)
 
 
 def _readable(kind: pa.DataType) -> str:
@@ -110,17 +111,17 @@ def _cast(column: pa.Array, field: pa.Field, keys: pa.Array) -> pa.Array:
         raise
 
 
-# ---- the other way round
+# ---- writing
 
 
-def check_written(schema: StructType, codec: str | None, ignored: Sequence[str]) -> tuple[str, ...]:
-    """The columns that hold JSON text, of a DataFrame that can be written. Raises ValueError."""
+def check_writable(schema: StructType, codec: str | None, ignored: Sequence[str]) -> tuple[str, ...]:
+    """Check that a DataFrame can be written, and return its columns of JSON text. Raises ValueError."""
     names = schema.names
     content = [name for name in names if name != "key" and (codec is not None or name not in ignored)]
     if "key" not in names:
         raise ValueError(f"the DataFrame has no column key (it has {', '.join(names)})")
     if codec is None and content != ["value"]:
-        raise ValueError(f"the columns are to be key and value, not {', '.join(names)}; documents need a codec")
+        raise ValueError(f"the columns must be key and value, not {', '.join(names)}; documents need a codec")
     for name in ("key",) if codec is not None else ("key", "value"):
         kind = schema[name].dataType.simpleString()
         if kind not in ("binary", "string"):
@@ -128,20 +129,22 @@ def check_written(schema: StructType, codec: str | None, ignored: Sequence[str])
     if codec is not None:
         if reserved := [name for name in content if name in ignored]:
             raise ValueError(
-                f"the column {reserved[0]} would not be written, as it is none of the documents: drop or rename it"
+                f"the column {reserved[0]} is not part of the documents and would not be written: drop or rename it"
             )
         check_encodable(schema, content)
     return tuple(field.name for field in schema.fields if codec is not None and field.metadata.get(JSON_TEXT))
 
 
-def items(batch: pa.RecordBatch, codec: str | None, texts: Sequence[str]) -> Iterator[tuple[bytes, bytes | None]]:
-    """The keys and values that rows are written as; `texts`: the columns of JSON text. Raises ValueError."""
+def written_items(
+    batch: pa.RecordBatch, codec: str | None, texts: Sequence[str]
+) -> Iterator[tuple[bytes, bytes | None]]:
+    """Convert rows to keys and values; `texts`: the columns of JSON text. Raises ValueError."""
     keys = _as_bytes(batch.column("key"))
     values: Sequence[bytes | None]
     if codec is None:
         values = _as_bytes(batch.column("value"))
     else:
-        values = list(encoded(batch.select([name for name in batch.schema.names if name != "key"]), keys, texts))
+        values = list(encode_rows(batch.select([name for name in batch.schema.names if name != "key"]), keys, texts))
     for key, value in zip(keys, values, strict=True):
         if key is None:
             raise ValueError("a row has no key: the column key is null")

@@ -1,8 +1,9 @@
-"""An export that is a Delta table as well (`pip install 'logdb[delta]'`), without a JVM of Delta's.
+"""Exports as Delta tables (`pip install 'logdb[delta]'`), without a JVM of Delta's.
 
-A version of the table is a version of the database, which it carries as an application transaction under the database's
-id. What the files of a version hold is in `_manifest-VERSION.json`, written before the version is committed: the next
-export goes on from there, replaces the files whose keys have changed, and keeps the others.
+Each version of the table is an export of one version of the database, which it records as an application transaction
+under the database's id. The file `_manifest-VERSION.json` describes the files of a version and is written before the
+version is committed. The next export continues from it, replaces the files whose keys have changed, and keeps the
+others.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Table:
         try:
             self._table = _library().DeltaTable(path)
         except _library().exceptions.DeltaError as error:
-            raise Corruption(path / "_delta_log", None, f"it is no log of a Delta table ({error})") from error
+            raise Corruption(path / "_delta_log", None, f"it is not the log of a Delta table ({error})") from error
 
     @classmethod
     def at(cls, path: Path) -> Table | None:
@@ -35,11 +36,11 @@ class Table:
         return cls(path) if (path / "_delta_log").is_dir() else None
 
     def manifest(self) -> Manifest:
-        """What the last version holds. Raises ExportFailed if it is not one of LogDB's."""
+        """The manifest of the last version. Raises ExportFailed if the table is not an export."""
         first = read_manifest(self.path / MANIFEST)
         version = self._table.transaction_version(_application(first.database))
         if version is None:
-            raise ExportFailed(f"{self.path} is a Delta table of something else")
+            raise ExportFailed(f"{self.path} is a Delta table, but not an export of LogDB")
         return first if version == first.version else read_manifest(self.path / f"_manifest-{version}.json")
 
     def advance(self, manifest: Manifest, staging: Path) -> None:
@@ -58,7 +59,7 @@ class Table:
 
 
 def create(path: Path, manifest: Manifest) -> None:
-    """Make a directory of files a Delta table of them."""
+    """Make a Delta table of the files in a directory."""
     table = _library().DeltaTable.create(path, ROWS, name="logdb")
     _commit(table, [_add(file) for file in manifest.files], manifest)
 

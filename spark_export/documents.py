@@ -1,12 +1,12 @@
 """JSON values as columns, and rows as JSON values.
 
-A field of a JSON object is shown in the column of its name if the column's type holds its value exactly. What does not
-fit there, and fields without a column, stand in the column `_rescued_data`, a JSON object of what is left. If a schema
-does not ask for that column, a value that does not fit is an error with the key, and other fields are ignored.
-A field that is null and one that is missing are both null.
+A field of a JSON object goes into the column of its name if the column's type holds its value exactly. A value that
+does not fit, and a field without a column, go into the column `_rescued_data`, a JSON object of the rest. Without that
+column in the schema, a value that does not fit is an error that names the key, and other fields are ignored. A field
+that is null and one that is missing are both null.
 
-`learned` finds the columns for a sample of values. A schema that is given may also ask for text as numbers, dates,
-times and bytes, and without `_rescued_data` for anything as STRING: what is no string is its JSON text.
+`infer_columns` finds the columns for a sample of values. A schema of the user may also read text as numbers, dates,
+times and bytes, and without `_rescued_data` anything as STRING: a value that is not a string becomes its JSON text.
 
 Values are UTF-8, one JSON object each. NaN and Infinity are read, as Python writes them, but never written.
 """
@@ -63,14 +63,14 @@ Convert = Callable[[Any], Any]
 
 
 class Documents(NamedTuple):
-    """The columns that values are shown in: some fields, and with `rescues` the rest. `zone`: of times without one."""
+    """The columns for JSON values: some fields, and with `rescues` the rest. `zone`: for times that name none."""
 
     fields: tuple[StructField, ...]
     rescues: bool
     zone: dt.tzinfo | None = None
 
     def columns(self, keys: pa.Array, values: pa.Array) -> dict[str, pa.Array]:
-        """The columns of some rows; null is a value without fields. Raises ValueError, which names the key."""
+        """Convert the values of some rows to columns; null has no fields. Raises ValueError, which names the key."""
         has_decimals = any("decimal" in field.dataType.simpleString() for field in self.fields)
         decode, rows = _decoder(exactly=has_decimals), list[dict[str, Any]]()
         for value in values.to_pylist():
@@ -87,7 +87,7 @@ class Documents(NamedTuple):
             try:
                 return pa.array(items, kind)
             except (pa.ArrowInvalid, OverflowError, UnicodeEncodeError):
-                pass  # it is one of them
+                pass  # one of the items does not fit
         convert = _text if field.metadata.get(JSON_TEXT) else self._conversion(field.dataType)
         for at, item in enumerate(items):
             try:
@@ -99,10 +99,10 @@ class Documents(NamedTuple):
                 items[at], rows[at][name] = None, item
         return pa.array(items, kind)
 
-    # ---- one value; what is raised (ValueError, OverflowError) says that it does not fit
+    # ---- one value; ValueError or OverflowError: it does not fit
 
     def _conversion(self, kind: DataType) -> Convert:
-        """How JSON values become ones of a type. Raises ValueError if it is for no JSON."""
+        """The conversion of JSON values to a type. Raises ValueError if there is none."""
         match kind:
             case BooleanType():
                 return self._boolean
@@ -133,13 +133,13 @@ class Documents(NamedTuple):
         raise ValueError(f"a field of a JSON object cannot be {kind.simpleString()}")
 
     def check(self) -> Documents:
-        """Itself. Raises ValueError if there is a column that JSON values have no conversion to."""
+        """Check that each column has a conversion, and return self. Raises ValueError."""
         for field in self.fields:
             self._conversion(field.dataType)
         return self
 
     def _number(self, item: Any) -> Any:
-        """A number, which may be text unless the rest is rescued."""
+        """Convert a number, which may be text unless the rest is rescued."""
         if isinstance(item, str) and not self.rescues:
             item = _decoder(exactly=True)(item)
         if isinstance(item, bool) or not isinstance(item, int | float):
@@ -227,27 +227,29 @@ class Documents(NamedTuple):
         return of_null
 
 
-def learned(rows: Iterable[tuple[bytes, bytes]], taken: Collection[str]) -> list[StructField]:
-    """The columns for JSON objects by their keys, without names that are taken. Raises ValueError, which names a key.
+def infer_columns(rows: Iterable[tuple[bytes, bytes]], reserved: Collection[str]) -> list[StructField]:
+    """Infer the columns for the JSON objects of some rows (key, value), without reserved names. Raises ValueError,
+    which names a key.
 
     Numbers become BIGINT, DECIMAL(38,0) or DOUBLE, strings STRING; lists, objects and values of several types STRING
-    with JSON text, unless there are strings among them: then the column has these, and what else comes is rescued.
+    with JSON text, unless there are strings among them: then the column has the strings, and the rest is rescued.
     """
     decode, kinds, names = _decoder(), dict[str, set[type]](), dict[str, str]()
     for key, value in rows:
         for name, item in _parsed(decode, value, pa.scalar(key)).items():
-            if names.setdefault(name.lower(), name) == name:  # Spark does not mind the case of a name
+            if names.setdefault(name.lower(), name) == name:  # Spark ignores the case of a name
                 found = kinds.setdefault(name, set())
                 if item is not None:
                     found.add(Decimal if type(item) is int and item.bit_length() > _BITS else type(item))
-    hidden = {"", *(name.lower() for name in taken)}
-    return [_learned(name, found) for name, found in kinds.items() if name.isprintable() and name.lower() not in hidden]
+    hidden = {"", *(name.lower() for name in reserved)}
+    wanted = [name for name in kinds if name.isprintable() and name.lower() not in hidden]
+    return [_infer_column(name, kinds[name]) for name in wanted]
 
 
 _BITS: Final = 63
 
 
-def _learned(name: str, found: set[type]) -> StructField:
+def _infer_column(name: str, found: set[type]) -> StructField:
     if not found or str in found:
         return StructField(name, StringType())
     for kind, among in (
@@ -264,18 +266,18 @@ def _learned(name: str, found: set[type]) -> StructField:
 # ---- parsing
 
 
-class _Written(float):
-    """A number that knows how it was written."""
+class _NumberWithText(float):
+    """A number with its text."""
 
     text: str
 
 
 def _decoder(*, exactly: bool = False) -> Convert:
-    return json.JSONDecoder(parse_float=_written if exactly else _finite, object_pairs_hook=_unique).decode
+    return json.JSONDecoder(parse_float=_with_text if exactly else _finite, object_pairs_hook=_unique).decode
 
 
-def _written(text: str) -> _Written:
-    number = _Written(_finite(text))
+def _with_text(text: str) -> _NumberWithText:
+    number = _NumberWithText(_finite(text))
     number.text = text
     return number
 
@@ -291,7 +293,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"the field {next(name for name in names if names.count(name) > 1)!r} stands there twice")
+        raise ValueError(f"the field {next(name for name in names if names.count(name) > 1)!r} occurs twice")
     return found
 
 
@@ -300,14 +302,14 @@ def _parsed(decode: Convert, value: bytes, key: pa.Scalar) -> dict[str, Any]:
         found = decode(value.decode())
     except (ValueError, RecursionError) as error:
         what = "it is nested too deeply" if isinstance(error, RecursionError) else error
-        raise ValueError(f"the value of key {shown(key.as_py())} is no JSON ({what})") from None
+        raise ValueError(f"the value of key {shown(key.as_py())} is not JSON ({what})") from None
     if not isinstance(found, dict):
-        raise ValueError(f"the value of key {shown(key.as_py())} is no JSON object: {value!r:.60}")
+        raise ValueError(f"the value of key {shown(key.as_py())} is not a JSON object: {value!r:.60}")
     return found
 
 
 def _text(item: Any) -> str:
-    """JSON text, with what is no Unicode as escapes."""
+    """JSON text, with escapes for surrogates."""
     text = json.dumps(item, ensure_ascii=False)
     try:
         text.encode()
@@ -344,11 +346,11 @@ def _local_time(item: Any) -> dt.datetime:
     return time
 
 
-# ---- the other way round
+# ---- writing
 
 
 def check_encodable(schema: StructType, names: Sequence[str]) -> None:
-    """That the columns of these names can be written as JSON. Raises ValueError."""
+    """Check that the columns of these names can be written as JSON. Raises ValueError."""
     for field in schema.fields:
         if field.name in names:
             _check_encodable(field.name, field.dataType)
@@ -360,17 +362,17 @@ def _check_encodable(name: str, kind: DataType) -> None:
             _check_encodable(name, kind.elementType)
         case MapType():
             if not isinstance(kind.keyType, StringType):
-                raise ValueError(f"the column {name} has a map whose keys are no strings, which JSON has not")
+                raise ValueError(f"the column {name} has a map whose keys are not strings, which JSON does not have")
             _check_encodable(name, kind.valueType)
         case StructType():
             for field in kind.fields:
                 _check_encodable(name, field.dataType)
         case _ if kind.typeName() in ("variant", "geometry", "geography", "interval"):
-            raise ValueError(f"the column {name} is {kind.simpleString()}, which JSON has not")
+            raise ValueError(f"the column {name} is {kind.simpleString()}, which JSON does not have")
 
 
-def encoded(rows: pa.RecordBatch, keys: Sequence[bytes | None], texts: Collection[str]) -> Iterator[bytes]:
-    """Rows as JSON objects, with what was rescued in its place; `texts`: the columns that hold JSON text. Raises
+def encode_rows(rows: pa.RecordBatch, keys: Sequence[bytes | None], texts: Collection[str]) -> Iterator[bytes]:
+    """Encode rows as JSON objects, with rescued fields in their place; `texts`: the columns of JSON text. Raises
     ValueError, which names the key."""
     encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain).encode
     decode, some = _decoder(), _objects(rows)
@@ -389,12 +391,12 @@ def encoded(rows: pa.RecordBatch, keys: Sequence[bytes | None], texts: Collectio
 def _objects(rows: pa.RecordBatch) -> Iterator[dict[str, Any]]:
     try:
         return iter(rows.to_pylist(maps_as_pydicts="strict"))
-    except (ValueError, OverflowError):  # a time that Python has not, in one of them
+    except (ValueError, OverflowError):  # one of them has a time beyond those of Python
         return (rows.slice(at, 1).to_pylist(maps_as_pydicts="strict")[0] for at in range(rows.num_rows))
 
 
 def _plain(thing: Any) -> Any:
-    """What Spark has and JSON has not."""
+    """Convert a value of Spark that JSON does not have."""
     if isinstance(thing, bytes):
         return {_TEXT_OF_BYTES: base64.b64encode(thing).decode()}
     return thing.isoformat() if isinstance(thing, dt.date | dt.time) else str(thing)

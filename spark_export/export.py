@@ -37,14 +37,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import logdb
 from logdb import moments
-from logdb.embedded.plan import pin
 from logdb.errors import VersionTrimmed
 from logdb.store.ranges import after_prefix
 from spark_export import delta
-from spark_export.decoding import AnyPlan, KeyRange, folder_of
-from spark_export.failure import reported
+from spark_export.decoding import KeyRange
+from spark_export.endpoints import Endpoints
 from spark_export.manifest import (
     MANIFEST,
     Exported,
@@ -57,11 +55,11 @@ from spark_export.manifest import (
     write_manifest,
 )
 from spark_export.parts import HistoryTask, Task, history
-from spark_export.remote import Endpoints, laid_out
-from spark_export.runs import STRETCH_BYTES, Runs, made_bytes
-from spark_export.scratch import temporary
+from spark_export.runs import PARTITION_BYTES, Runs, folded_bytes
 from spark_export.session import session
-from spark_export.source import divided
+from spark_export.snapshot_source import PlanRequest, SnapshotPlan, SnapshotSource, source_of
+from spark_export.source import split_keys
+from spark_export.task_errors import reported_damage
 
 FORMATS: Final = ("parquet", "delta")
 POLL_S: Final = 0.2
@@ -95,7 +93,7 @@ def export_snapshot(
     base: str | os.PathLike[str] | None = None,
     history: bool = False,
     format: str = "parquet",
-    file_bytes: int = STRETCH_BYTES,
+    file_bytes: int = PARTITION_BYTES,
     progress: Progress | None = None,
 ) -> Exported:
     """Write the snapshot of a database at a `version` or a `timestamp` (default: the newest) to the directory `to`.
@@ -114,7 +112,7 @@ def export_snapshot(
         raise ValueError(f"format must be {' or '.join(FORMATS)}, not {format!r}")
     if history and (base is not None or format == "delta"):
         raise ValueError("a history is exported in full, as parquet")
-    target, where = Path(to).absolute(), source if isinstance(source, Endpoints) else Path(source).absolute()
+    target = Path(to).absolute()
     table = delta.Table.at(target) if format == "delta" else None
     if table is not None and base is not None:
         raise ValueError(f"{target} is a Delta table already: it goes on from its own last version, without a base")
@@ -130,8 +128,9 @@ def export_snapshot(
         "format": format,
     }
     with _staging(target) as staging:
-        left, plan = _planned(where, asked, begin, staging, file_bytes)
-        with plan, temporary(folder_of(plan)):
+        database = source_of(source if isinstance(source, Endpoints) else Path(source).absolute())
+        left, plan = _planned(database, asked, begin, staging, file_bytes)
+        with plan.job():
             if begin is not None:
                 _check_base(begin, plan, prefix, Path(base or target))
             keys = KeyRange(prefix or b"", after_prefix(prefix or b""))
@@ -159,7 +158,7 @@ def _check_target(target: Path) -> None:
         raise ExportFailed(f"{target.parent} does not exist; make it first")
 
 
-def _check_base(begin: Manifest, plan: AnyPlan, prefix: bytes | None, base: Path) -> None:
+def _check_base(begin: Manifest, plan: SnapshotPlan, prefix: bytes | None, base: Path) -> None:
     if begin.database != database_name(plan.log_id):
         raise ExportFailed(f"{base} is an export of another database ({begin.database})")
     if begin.prefix != (None if prefix is None else prefix.hex()):
@@ -169,42 +168,34 @@ def _check_base(begin: Manifest, plan: AnyPlan, prefix: bytes | None, base: Path
 
 
 def _planned(
-    where: Path | Endpoints, asked: dict[str, Any], begin: Manifest | None, staging: Path, file_bytes: int
-) -> tuple[Job | None, AnyPlan]:
-    """The job to go on with, if there is one whose version can still be read, and the plan."""
+    source: SnapshotSource, asked: dict[str, Any], begin: Manifest | None, staging: Path, file_bytes: int
+) -> tuple[Job | None, SnapshotPlan]:
+    """The interrupted job to continue, if there is one whose version can still be read, and the plan."""
     left = _left(staging, asked)
     if left is not None:
         try:
-            return left, _plan(where, left.version, None, left.since, file_bytes)
+            return left, source.plan(PlanRequest(version=left.version, since=left.since, part_bytes=file_bytes))
         except VersionTrimmed:
             if asked["version"] is not None or asked["time_ns"] is not None:
                 raise
             _clear(staging)
-    return None, _pinned(where, asked, begin, file_bytes)
+    return None, _plan(source, asked, begin, file_bytes)
 
 
-def _pinned(where: Path | Endpoints, asked: dict[str, Any], begin: Manifest | None, file_bytes: int) -> AnyPlan:
+def _plan(source: SnapshotSource, asked: dict[str, Any], begin: Manifest | None, file_bytes: int) -> SnapshotPlan:
     version, time_ns = asked["version"], asked["time_ns"]
     since = None if begin is None else begin.version
     if begin is not None and version is not None and version < begin.version:
         raise ExportFailed(f"the base is of version {begin.version}, later than {version}")
     while True:
         if asked["history"]:
-            with where.database() if isinstance(where, Endpoints) else logdb.open(where, read_only=True) as db:
+            with source.database() as db:
                 since = db.oldest_version
         try:
-            return _plan(where, version, time_ns, since, file_bytes)
-        except VersionTrimmed as error:  # a history begins where the log does, which a compaction may just have moved
+            return source.plan(PlanRequest(version=version, time_ns=time_ns, since=since, part_bytes=file_bytes))
+        except VersionTrimmed as error:  # a history begins at the oldest version, which a compaction may have moved
             if since is None or not asked["history"] or error.version != since:
                 raise
-
-
-def _plan(
-    where: Path | Endpoints, version: int | None, time_ns: int | None, since: int | None, file_bytes: int
-) -> AnyPlan:
-    if isinstance(where, Path):
-        return pin(where, version=version, time_ns=time_ns, since=since)
-    return laid_out(where, version=version, time_ns=time_ns, since=since, part_bytes=file_bytes)
 
 
 def _left(staging: Path, asked: dict[str, Any]) -> Job | None:
@@ -225,12 +216,12 @@ def _clear(staging: Path) -> None:
 
 
 def _begun(
-    staging: Path, asked: dict[str, Any], plan: AnyPlan, keys: KeyRange, begin: Manifest | None, file_bytes: int
+    staging: Path, asked: dict[str, Any], plan: SnapshotPlan, keys: KeyRange, begin: Manifest | None, file_bytes: int
 ) -> Job:
     if begin is None:
         is_empty = asked["history"] and plan.since == 0
         wanted = 1 if is_empty else -(-sum(part.size for part in plan.parts) // file_bytes)
-        ranges = divided(plan, keys, wanted)
+        ranges = split_keys(plan, keys, wanted)
     else:
         ranges = [file.keys for file in begin.files]
     bounds = [some.low.hex() for some in ranges] + [None if keys.high is None else keys.high.hex()]
@@ -242,7 +233,7 @@ def _begun(
 
 
 def _written(
-    plan: AnyPlan,
+    plan: SnapshotPlan,
     job: Job,
     keys: KeyRange,
     begin: Manifest | None,
@@ -258,12 +249,12 @@ def _written(
     if job.asked["history"]:
         assert plan.since is not None
         feed = history(plan, keys, plan.since, file_bytes)
-        numbers = range(len(feed.stretches))
+        numbers = range(len(feed.ranges))
         tasks += [HistoryTask(f"changes-{number:05d}.parquet", str(staging), feed, number) for number in numbers]
-        runs = Runs(plan._replace(version=plan.since), keys, stretch_bytes=file_bytes)
+        runs = Runs(plan._replace(version=plan.since), keys, partition_bytes=file_bytes)
     else:
         newer_than = -1 if begin is None else begin.version
-        runs = Runs(plan, keys, newer_than=newer_than, stretch_bytes=file_bytes)
+        runs = Runs(plan, keys, newer_than=newer_than, partition_bytes=file_bytes)
     bounds = [None if bound is None else bytes.fromhex(bound) for bound in job.bounds]
     for number, (low, high) in enumerate(pairwise(bounds)):
         of = None if begin is None else (str(base), begin.files[number], keeps)
@@ -272,12 +263,12 @@ def _written(
     return tuple(_run(plan, tasks))
 
 
-def _run(plan: AnyPlan, tasks: Sequence[Task | HistoryTask]) -> list[File]:
+def _run(plan: SnapshotPlan, tasks: Sequence[Task | HistoryTask]) -> list[File]:
     context = session().sparkContext
     try:
         return context.parallelize(tasks, len(tasks)).map(lambda task: task.run()).collect()
     except Exception as error:
-        failure = reported(Path(plan.folder))
+        failure = reported_damage(plan)
         if failure is None:
             raise ExportFailed(f"Spark could not write the export: {_cause(error)}") from error
         raise failure from None
@@ -349,7 +340,7 @@ def _is_same(staging: Path, lock: int) -> bool:
 
 
 @contextlib.contextmanager
-def _watched(plan: AnyPlan, progress: Progress | None) -> Iterator[None]:
+def _watched(plan: SnapshotPlan, progress: Progress | None) -> Iterator[None]:
     """Tells `progress` how far the job is, from a thread of its own."""
     if progress is None:
         yield
@@ -359,7 +350,7 @@ def _watched(plan: AnyPlan, progress: Progress | None) -> Iterator[None]:
 
     def watch() -> None:
         while not ended.wait(POLL_S):
-            progress(made_bytes(plan), total)
+            progress(folded_bytes(plan), total)
 
     thread = threading.Thread(target=watch, name="logdb-export-progress", daemon=True)
     thread.start()

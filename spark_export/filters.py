@@ -1,7 +1,7 @@
-"""Filters that Spark pushes down: bounds on the key and on the version, which spare reading what they leave out.
+"""Filters that Spark pushes down, as bounds on the key and on the version. Tasks do not decode rows outside of them.
 
-A filter that a bound says exactly is Spark's no longer; a list of keys becomes the range that holds them all and is
-checked by Spark once more.
+Spark need not apply a filter that a bound expresses exactly. A list of keys becomes the range that contains them all,
+and Spark applies it once more.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ NEVER_NULL: Final = ("key", "version", "_change_type", "_commit_version", "_comm
 
 
 class Bounds(NamedTuple):
-    """The keys, and the versions from `least` to `most`, that can still be wanted."""
+    """A range of keys, and the versions from `least` to `most`."""
 
     keys: KeyRange
     least: int
     most: int
 
     def narrowed(self, filters: Iterable[Filter], version: str, plain: Collection[str]) -> tuple[Bounds, list[Filter]]:
-        """What filters leave, where `version` is the column of versions and those in `plain` are no fields of values;
-        and the filters that Spark still has to apply."""
+        """Narrow the bounds by filters; returns them and the filters that Spark must apply. `version`: the column of
+        versions; `plain`: the columns that are not fields of values."""
         bounds, left = self, list[Filter]()
         for one in filters:
             match one:

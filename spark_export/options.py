@@ -1,12 +1,11 @@
-"""What the options of the data source `logdb` say, checked, each wrong one with an error that names it.
+"""The options of the data source `logdb`, checked: an error names the option that is wrong.
 
-Spark does not mind the case of an option's name and hands all values over as text.
+Spark ignores the case of an option's name and passes all values as text.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,12 +13,12 @@ from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from logdb import moments
-from logdb.embedded.holds import Owner, process_owner
 from logdb.errors import KeyTooLarge
 from logdb.store.limits import MAX_KEY_BYTES
 from logdb.store.ranges import MAX_BOUND_BYTES, after_prefix
 from spark_export.decoding import EVERYTHING, KeyRange
-from spark_export.remote import TIMEOUT_S, Endpoints
+from spark_export.endpoints import TIMEOUT_S, Endpoints
+from spark_export.snapshot_source import Location
 
 EXCLUSIVE: Final = (
     ("versionAsOf", "timestampAsOf"),
@@ -36,7 +35,7 @@ SERVERS: Final = ("endpoints", "timeout", "ca", "certificate", "certificateKey",
 
 
 class Options:
-    """The options given, by the names that they have in `known`. Raises ValueError for any other."""
+    """The options of a query, by their names in `known`. Raises ValueError for any other name."""
 
     def __init__(self, options: Mapping[str, str], known: tuple[str, ...]) -> None:
         names = {name.lower(): name for name in known}
@@ -53,16 +52,16 @@ class Options:
         return name in self._given
 
     def text(self, name: str, default: str | None = None) -> str | None:
-        """An option as it was given."""
+        """The text of an option."""
         return self._given.get(name, default)
 
-    def where(self) -> Path | Endpoints:
-        """The directory, or the servers. Raises ValueError."""
+    def location(self) -> Location:
+        """The directory (absolute) or the servers. Raises ValueError."""
         if "path" in self._given:
             for name in SERVERS[1:]:
                 if name in self._given:
                     raise ValueError(f"{name} goes with endpoints, not with a path")
-            return Path(self._given["path"])
+            return Path(self._given["path"]).absolute()
         if "endpoints" not in self._given:
             raise ValueError(
                 'the data source logdb needs a directory, .load("data"), or servers: .option("endpoints", "host:port")'
@@ -78,7 +77,7 @@ class Options:
         )
 
     def number(self, name: str, *, least: int, most: int | None = None) -> int | None:
-        """A whole number, None if there is none. Raises ValueError."""
+        """A whole number; None without the option. Raises ValueError."""
         text = self._given.get(name)
         if text is None:
             return None
@@ -89,21 +88,21 @@ class Options:
         return int(text)
 
     def flag(self, name: str) -> bool:
-        """Whether an option is true. Raises ValueError."""
+        """Whether an option is true (default: false). Raises ValueError."""
         text = self._given.get(name, "false").lower()
         if text not in ("true", "false"):
             raise ValueError(f"{name} must be true or false, not {text!r}")
         return text == "true"
 
     def choice(self, name: str, values: tuple[str, ...]) -> str | None:
-        """One of some values. Raises ValueError."""
+        """One of some values; None without the option. Raises ValueError."""
         text = self._given.get(name)
         if text is not None and text not in values:
             raise ValueError(f"{name} must be {' or '.join(values)}, not {text!r}")
         return text
 
     def time_ns(self, name: str, zone: dt.tzinfo | None) -> int | None:
-        """A time, in ns since the epoch; one that names no zone is in `zone` (None: local time). Raises ValueError."""
+        """A time in ns since the epoch; without a zone it is in `zone` (None: local time). Raises ValueError."""
         text = self._given.get(name)
         try:
             return None if text is None else moments.nanoseconds(moments.parsed(text, zone))
@@ -111,7 +110,7 @@ class Options:
             raise ValueError(f"{name} cannot be read: {error}") from None
 
     def key(self, name: str) -> bytes | None:
-        """A key given as text, or under the name with Hex in hexadecimal. Raises ValueError, KeyTooLarge."""
+        """A key, as text, or in hexadecimal from the option of that name with Hex. Raises ValueError, KeyTooLarge."""
         text, digits = self._given.get(name), self._given.get(f"{name}Hex")
         try:
             key = text.encode() if text is not None else None if digits is None else bytes.fromhex(digits)
@@ -122,7 +121,7 @@ class Options:
         return key
 
     def keys(self) -> KeyRange:
-        """The range of keys that prefix, startKey and endKey together leave. Raises as `key`."""
+        """The intersection of prefix, startKey and endKey. Raises as `key`."""
         prefix, start, end = self.key("prefix") or b"", self.key("startKey") or b"", self.key("endKey")
         keys = EVERYTHING.within(prefix, after_prefix(prefix)).within(start, end)
         if end is not None and end < start:
@@ -134,7 +133,7 @@ class Options:
 
 
 def zone_named(name: str | None) -> dt.tzinfo | None:
-    """A time zone by the name that Spark has for it; None is local time. Raises ValueError."""
+    """The time zone with a name as Spark uses; None is local time. Raises ValueError."""
     if name is None:
         return None
     try:
@@ -150,20 +149,3 @@ def zone_named(name: str | None) -> dt.tzinfo | None:
 
 
 _OFFSET: Final = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?(?::?(\d{2}))?")
-
-
-def application() -> Owner:
-    """The process of this Spark application: the JVM above the worker that Spark plans in, else this process."""
-    pid = os.getpid()
-    while pid > 1:
-        name, parent = _process(pid)
-        if name == "java":
-            return process_owner(pid)
-        pid = parent
-    return process_owner(os.getpid())
-
-
-def _process(pid: int) -> tuple[str, int]:
-    """(name, parent)"""
-    head, _, tail = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
-    return head.partition("(")[2], int(tail.split()[1])

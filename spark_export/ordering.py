@@ -1,8 +1,8 @@
-"""The order of keys, and the last row of each of them, by one sort.
+"""Finds the last row of each key, in the order of the keys, with one sort.
 
-Keys are compared eight bytes at a time, as integers, which NumPy sorts several times faster than Arrow sorts bytes or
-groups by them. Bytes that all keys begin with are left out. Where too many are left, as one key is very long, Arrow
-does it after all.
+Keys are compared eight bytes at a time, as integers, which NumPy sorts several times faster than Arrow sorts or groups
+bytes. The common prefix of all keys is left out. If too many bytes remain, because one key is very long, Arrow does the
+grouping.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from spark_export.checksums import Numbers
 
-MOST_WORDS: Final = 4
+MAX_WORDS: Final = 4
 _WORD_BYTES: Final = 8
 _LEFT: Final = np.array([0, *(~0 << 8 * (_WORD_BYTES - count) & (1 << 64) - 1 for count in range(1, 9))], np.uint64)
 """[n]: a mask for the first n bytes of a word."""
@@ -26,7 +26,7 @@ Words = npt.NDArray[np.uint64]
 
 
 def last_of_each(keys: pa.Array) -> Numbers:
-    """Where the last row of each key is, in the order of the keys (BINARY)."""
+    """The position of the last row of each key, in the order of the keys (BINARY)."""
     words = _words(keys) if len(keys) else []
     if words is None:
         places = pa.table({"key": keys, "at": np.arange(len(keys))})
@@ -46,14 +46,14 @@ def last_of_each(keys: pa.Array) -> Numbers:
 
 
 def _words(keys: pa.Array) -> list[Words] | None:
-    """What tells keys from each other, the least significant first; None: it would be too much."""
+    """The words by which the keys differ, the least significant first; None if there are more than `MAX_WORDS`."""
     ends = pc.min_max(keys).as_py()
     common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(ends["min"], ends["max"], strict=False)))
     _, offsets, content = keys.buffers()
     bounds = np.frombuffer(offsets, np.int32)[keys.offset : keys.offset + len(keys) + 1].astype(np.int64)
     lengths = np.diff(bounds)
     longest = int(lengths.max())
-    if longest - common > MOST_WORDS * _WORD_BYTES:
+    if longest - common > MAX_WORDS * _WORD_BYTES:
         return None
     octets = np.zeros(bounds[-1] - bounds[0] + _WORD_BYTES, np.uint8)
     octets[:-_WORD_BYTES] = np.frombuffer(content or b"", np.uint8)[bounds[0] : bounds[-1]]
@@ -63,6 +63,6 @@ def _words(keys: pa.Array) -> list[Words] | None:
         left = np.clip(lengths - skipped, 0, _WORD_BYTES)
         at = np.minimum(bounds[:-1] - bounds[0] + skipped, len(anywhere) - 1)
         words.insert(0, anywhere[at].astype(np.uint64) & _LEFT[left])
-    if lengths.min() < longest:  # what is shorter looks as if zeros followed
+    if lengths.min() < longest:  # a shorter key is padded with zeros
         words.insert(0, lengths.astype(np.uint64))
     return words

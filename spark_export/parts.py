@@ -1,8 +1,8 @@
-"""The tasks of an export: each writes one file, a range of keys or a stretch of changes, and says what it has written.
+"""The tasks of an export: each writes one file, a range of keys or a range of changes, and a description of it.
 
-The executors write Parquet themselves, so rows pass neither through the JVM nor the driver. A file is written beside
-its place, synced, renamed, and only then described in a file of its own; so what a killed export has left is either
-described and whole or not there, and the next one makes only what is missing.
+Executors write Parquet, so rows pass neither through the JVM nor the driver. A task writes a file under another name,
+syncs and renames it, and only then writes its description into a second file. So of a killed export a file is either
+whole and described or counts as missing, and the next export writes what is missing.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ import pyarrow.parquet as pq
 from logdb.errors import Corruption
 from spark_export import changes
 from spark_export.changes import Changes
-from spark_export.columns import Asked
-from spark_export.decoding import EVERYTHING, AnyPlan, KeyRange
-from spark_export.failure import task
+from spark_export.columns import OutputColumns
+from spark_export.decoding import EVERYTHING, KeyRange
 from spark_export.manifest import File, describe, sync
 from spark_export.ordering import last_of_each
-from spark_export.runs import ROWS, Runs, shown
+from spark_export.runs import ROWS, Runs, snapshot_rows
+from spark_export.snapshot_source import SnapshotPlan
+from spark_export.task_errors import task
 
 COMPRESSION: Final = "zstd"
 GROUP_ROWS: Final = 131_072
@@ -40,15 +41,15 @@ HISTORY: Final = pa.schema(
         (changes.LABEL, pa.string()),
     ]
 )
-"""The columns of the changes of a history; the value is null where the key was deleted, the label of a transaction ""
-if it had none."""
+"""The columns of a history's changes; the value is null where the key was deleted, the label "" where the transaction
+had none."""
 
 
 class Task(NamedTuple):
-    """Write the file `name` into `folder`: the keys in `keys`, of the snapshot that the runs hold.
+    """Write the file `name` into `folder`: the keys in `keys` of the runs' snapshot.
 
-    `base`: the directory of an earlier export, the file there that holds these keys at the version that the runs begin
-    after, and whether that file can stay what it is if nothing has changed.
+    `base`: the directory of an earlier export, its file of these keys at the version after which the runs begin, and
+    whether that file may stay in place if nothing has changed.
     """
 
     name: str
@@ -59,7 +60,7 @@ class Task(NamedTuple):
     base: tuple[str, File, bool] | None
 
     def run(self) -> File:
-        """Write it, unless it is there. Raises Corruption."""
+        """Write the file unless it is there. Raises Corruption."""
         return _whole(Path(self.folder), self.name) or self._write()
 
     def _write(self) -> File:
@@ -69,14 +70,14 @@ class Task(NamedTuple):
             file = Path(self.folder, self.name)
             if self.base is None:
                 rows = rows.filter(pc.is_valid(rows.column("value")))
-            batches = shown(self.runs.plan, rows, batch_rows=GROUP_ROWS)
+            batches = snapshot_rows(self.runs.plan, rows, batch_rows=GROUP_ROWS)
             if self.base is not None:
                 directory, known, may_stay = self.base
                 old = _checked(Path(directory), known)
                 if not rows.num_rows and may_stay:
                     return known
                 if not rows.num_rows:
-                    _same(old, file)
+                    _link(old, file)
                     return _described(file, known._replace(name=self.name))
                 batches = _merged(old, batches)
             _write_rows(file, ROWS, batches)
@@ -84,7 +85,7 @@ class Task(NamedTuple):
 
 
 class HistoryTask(NamedTuple):
-    """Write the file `name` into `folder`: the changes in the stretch `number`."""
+    """Write the file `name` into `folder`: the changes in the range `number` of the log."""
 
     name: str
     folder: str
@@ -92,7 +93,7 @@ class HistoryTask(NamedTuple):
     number: int
 
     def run(self) -> File:
-        """Write it, unless it is there. Raises Corruption."""
+        """Write the file unless it is there. Raises Corruption."""
         return _whole(Path(self.folder), self.name) or self._write()
 
     def _write(self) -> File:
@@ -102,14 +103,14 @@ class HistoryTask(NamedTuple):
             return _described(file, describe(file, EVERYTHING, changes=True))
 
 
-def history(plan: AnyPlan, keys: KeyRange, since: int, stretch_bytes: int) -> Changes:
+def history(plan: SnapshotPlan, keys: KeyRange, since: int, partition_bytes: int) -> Changes:
     """The changes after `since` with the columns of `HISTORY`."""
-    columns = Asked(HISTORY, tuple(HISTORY.names))
-    return Changes(plan, keys, since, plan.version, columns, stretch_bytes)
+    columns = OutputColumns(HISTORY, tuple(HISTORY.names))
+    return Changes(plan, keys, since, plan.version, columns, partition_bytes)
 
 
 def _checked(directory: Path, known: File) -> Path:
-    """The file of a base, if it is what its manifest says. Raises Corruption."""
+    """The file of a base, compared with its manifest. Raises Corruption."""
     file = directory / known.name
     try:
         found = describe(file, known.keys)
@@ -121,7 +122,7 @@ def _checked(directory: Path, known: File) -> Path:
 
 
 def _merged(base: Path, changed: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows of the base with those that have changed in their place, in key order, without the deleted."""
+    """Merge changed rows into those of the base, in key order, without deleted keys."""
     old = pq.read_table(base, schema=ROWS, use_threads=False)
     rows = pa.concat_tables([old, pa.Table.from_batches(changed, ROWS)])
     newest = last_of_each(rows.column("key").combine_chunks())
@@ -144,8 +145,8 @@ def _write_rows(file: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
     os.replace(staging, file)
 
 
-def _same(base: Path, file: Path) -> None:
-    """Nothing has changed: the base's file is this one too."""
+def _link(base: Path, file: Path) -> None:
+    """Use the file of the base, in which nothing has changed."""
     file.unlink(missing_ok=True)
     try:
         os.link(base, file)
@@ -165,7 +166,7 @@ def _described(file: Path, description: File) -> File:
 
 
 def _whole(folder: Path, name: str) -> File | None:
-    """What is said of a file that an export which died has finished."""
+    """The description of a file that an interrupted export has finished; None if there is none."""
     note = _note(folder, name)
     try:
         found = File.of(dict(zip(File._fields, json.loads(note.read_bytes()), strict=True)))

@@ -1,9 +1,9 @@
-"""Where keys and values stand in the records of a log, found for many records together.
+"""Locates the keys and values in the records of a log, for many records together.
 
-What a put writes, one small value, stands at fixed places of its record, so NumPy finds it for all of them at once. The
-items of transactions with several, and of copies that a compaction has made, follow each other: all such records are
-walked through in step, first the first item of each, then the second. Where few are left, because they are few or
-much longer than the others, each is walked alone.
+A put writes one small value at fixed offsets of its record, so NumPy locates those of all puts at once. The items of
+larger transactions, and of copies by a compaction, are of variable length: all such records are walked in step, first
+the first item of each, then the second. When few records are left, because they have more items than the others, each
+is walked alone.
 
 `logdb.store.records` is the grammar.
 """
@@ -37,7 +37,7 @@ from spark_export.checksums import Numbers, integers
 from spark_export.frames import LENGTH_AT, Frames
 
 IN_STEP: Final = 16
-"""So many records at least are walked through in step."""
+"""The least number of records that are walked in step."""
 
 Flags = npt.NDArray[np.bool_]
 _TIME_AT: Final = 16
@@ -45,16 +45,17 @@ _TAG_AT: Final = 24
 _COUNT_AT: Final = COMMIT_HEAD.size - 4
 _PUT_BYTES: Final = COMMIT_HEAD.size + ITEM.size
 _LABEL_BYTES_AT: Final = 8
-_STRANGE: Final = "its format or its flags are unknown"
+_UNKNOWN: Final = "its format or its flags are unknown"
 _TOO_SHORT: Final = "it is too short"
 _TOO_LONG: Final = "an item ends behind it"
-_NOT_ALL: Final = "there is something after its items"
+_TRAILING: Final = "there is something after its items"
 
 
 class Places(NamedTuple):
-    """The items that records speak of, in the order of the log; of each, where key and value stand.
+    """The items of records, in the order of the log, with the offsets of key and value.
 
-    `value_bytes`: or DELETED, or PLACED where the value is the place of a large one. `record`: which of the records.
+    `value_bytes`: the size of the value, DELETED, or PLACED for the location of a large value. `record`: the index of
+    the record.
     """
 
     key_at: Numbers
@@ -66,21 +67,19 @@ class Places(NamedTuple):
 
 
 class Records(NamedTuple):
-    """The records of some frames."""
+    """Some records: the frames that contain them, their GSNs, and the offsets of their frames."""
 
     file: Frames
     gsns: Numbers
     starts: Numbers
 
     def times(self, of: Numbers) -> Numbers:
-        """When these were written."""
+        """When these records were written, ns since the epoch."""
         return integers(self.file.data, self.starts[of] + _TIME_AT, "<i8")
 
     def places(self, aborted: Numbers, version: int, *, copies: bool) -> Places:
-        """What commits up to a version write that were not aborted, and with `copies` what a compaction has copied.
-
-        Raises Corruption.
-        """
+        """Locate the writes of the commits up to a version that were not aborted; with `copies` also those that a
+        compaction has copied. Raises Corruption."""
         data = self.file.data
         tags = integers(data, self.starts + _TAG_AT, "u1")
         commits = np.flatnonzero((tags == COMMIT) & (self.gsns <= version) & ~np.isin(self.gsns, aborted))
@@ -98,7 +97,7 @@ class Records(NamedTuple):
         return Places(*(column[order] for column in items))
 
     def labels(self) -> Iterator[tuple[int, str]]:
-        """(GSN, label) of the commits that have one; `places` has found them to be sound."""
+        """(GSN, label) of the commits that have a label; call `places` first, which checks the records."""
         data = self.file.data
         commits = np.flatnonzero(integers(data, self.starts + _TAG_AT, "u1") == COMMIT)
         heads = self.starts[commits] + FRAME_BYTES
@@ -111,18 +110,18 @@ class Records(NamedTuple):
                 yield gsn, data[begin : begin + size].decode()
 
     def refuse(self, records: Numbers, is_wrong: Flags, why: str) -> None:
-        """Raise Corruption if there is one that is wrong."""
+        """Raise Corruption for the first record that is wrong."""
         if is_wrong.any():
             first = int(records[is_wrong].min())
             what = f"record {self.gsns[first]} cannot be decoded ({why})"
             raise self.file.damaged(int(self.starts[first]), what)
 
     def _puts(self, commits: Numbers) -> tuple[Places, Numbers]:
-        """The items of those that are puts, and the other ones."""
+        """Separate puts from other commits: the items of the puts, and the indices of the others."""
         data, start = self.file.data, self.starts[commits]
         payload_bytes = integers(data, start + LENGTH_AT, "<u4")
         has_room = payload_bytes >= _PUT_BYTES
-        head = start + np.where(has_room, FRAME_BYTES, 0)  # without room, the frame's first bytes, which are no head
+        head = start + np.where(has_room, FRAME_BYTES, 0)  # else the frame's first bytes, which are no commit's head
         is_put = has_room & (integers(data, head, "<u2") == FORMAT)  # and no flags
         is_put &= integers(data, head + _COUNT_AT, "<u4") == 1
 
@@ -130,14 +129,14 @@ class Records(NamedTuple):
         item = head[is_put] + COMMIT_HEAD.size
         key_at, value_bytes = item + ITEM.size, integers(data, item + 2, "<u4")
         value_at = key_at + integers(data, item, "<u2")
-        self.refuse(record, value_at + _held(value_bytes) != end, "its item does not fill it")
+        self.refuse(record, value_at + _inline_bytes(value_bytes) != end, "its item does not fill it")
         return Places(key_at, value_at, end, value_bytes, self.gsns[record], record), commits[~is_put]
 
     def _transactions(self, records: Numbers) -> _Cursors:
         data, at, end = self._payloads(records)
         self.refuse(records, at + COMMIT_HEAD.size > end, _TOO_SHORT)
         flags = integers(data, at + 1, "u1")
-        self.refuse(records, (integers(data, at, "u1") != FORMAT) | (flags & ~HAS_READS != 0), _STRANGE)
+        self.refuse(records, (integers(data, at, "u1") != FORMAT) | (flags & ~HAS_READS != 0), _UNKNOWN)
         left = integers(data, at + _COUNT_AT, "<u4")
         at += COMMIT_HEAD.size
         more = np.flatnonzero(flags)
@@ -148,16 +147,16 @@ class Records(NamedTuple):
     def _copies(self, records: Numbers) -> _Cursors:
         data, at, end = self._payloads(records)
         self.refuse(records, at + RELOCATION_HEAD.size > end, _TOO_SHORT)
-        self.refuse(records, integers(data, at, "u1") != FORMAT, _STRANGE)
+        self.refuse(records, integers(data, at, "u1") != FORMAT, _UNKNOWN)
         left, versions = integers(data, at + 1, "<u4"), np.full_like(at, RELOCATION_VERSION.size)
         return _Cursors(records, at + RELOCATION_HEAD.size, end, left, versions, np.ones_like(at))
 
     def _payloads(self, records: Numbers) -> tuple[mmap.mmap | bytes, Numbers, Numbers]:
-        """(data, where the payloads begin, where they end)"""
+        """(data, offsets of the payloads, their ends)"""
         data, start = self.file.data, self.starts[records]
         return data, start + FRAME_BYTES, start + FRAME_BYTES + integers(data, start + LENGTH_AT, "<u4")
 
-    # ---- items one after another
+    # ---- records of several items
 
     def _walked(self, cursors: _Cursors) -> list[Places]:
         found = []
@@ -170,11 +169,11 @@ class Records(NamedTuple):
         is_over = cursors.left == 0
         if not is_over.any():
             return cursors
-        self.refuse(cursors.record, is_over & (cursors.is_all > 0) & (cursors.at != cursors.end), _NOT_ALL)
+        self.refuse(cursors.record, is_over & (cursors.is_all > 0) & (cursors.at != cursors.end), _TRAILING)
         return cursors.where(~is_over)
 
     def _step(self, cursors: _Cursors) -> tuple[_Cursors, Places]:
-        """The next item of each, and the cursors after it."""
+        """Read the next item of each record; return the cursors after it, and the items."""
         data, (record, at, end, left, version_bytes, _) = self.file.data, cursors
         item = at + version_bytes
         self.refuse(record, item + ITEM.size > end, _TOO_LONG)
@@ -183,13 +182,13 @@ class Records(NamedTuple):
             version = integers(data, at, "<i8")
         key_at, value_bytes = item + ITEM.size, integers(data, item + 2, "<u4")
         value_at = key_at + integers(data, item, "<u2")
-        value_end = value_at + _held(value_bytes)
+        value_end = value_at + _inline_bytes(value_bytes)
         self.refuse(record, value_end > end, _TOO_LONG)
         items = Places(key_at, value_at, value_end, value_bytes, version, record)
         return cursors._replace(at=value_end, left=left - 1), items
 
     def _alone(self, cursor: tuple[int, ...]) -> Places:
-        """All items that are left of one record."""
+        """Read the remaining items of one record."""
         data, (record, at, end, left, version_bytes, is_all) = self.file.data, cursor
         version, columns = int(self.gsns[record]), tuple(array("q") for _ in Places._fields)
         notes = [column.append for column in columns]
@@ -206,14 +205,14 @@ class Records(NamedTuple):
             for note, number in zip(notes, (key_at, value_at, at, value_bytes, version, record), strict=True):
                 note(number)
         self.refuse(np.array([record]), np.array([at > end]), _TOO_LONG)
-        self.refuse(np.array([record]), np.array([is_all > 0 and at != end]), _NOT_ALL)
+        self.refuse(np.array([record]), np.array([is_all > 0 and at != end]), _TRAILING)
         return Places(*(np.array(column, np.int64) for column in columns))
 
 
 class _Cursors(NamedTuple):
-    """Walks through records: where each one's next item and its end are, and how many items are `left`.
+    """Walks through records: the offset of each one's next item, its end, and the number of items `left`.
 
-    `version_bytes`: of the version that stands before each item. `is_all`: 1 where nothing comes after the last item.
+    `version_bytes`: the size of the version before each item. `is_all`: 1 where nothing may follow the last item.
     """
 
     record: Numbers
@@ -224,14 +223,14 @@ class _Cursors(NamedTuple):
     is_all: Numbers
 
     def where(self, are_wanted: Flags) -> _Cursors:
-        """Some of them."""
+        """The cursors that are wanted."""
         return _Cursors(*(column[are_wanted] for column in self))
 
     def each(self) -> Iterator[tuple[int, ...]]:
-        """One by one."""
+        """The cursors one by one."""
         return zip(*(column.tolist() for column in self), strict=True)
 
 
-def _held(value_bytes: Numbers) -> Numbers:
-    """How many bytes stand in a record for a value."""
+def _inline_bytes(value_bytes: Numbers) -> Numbers:
+    """The size of each value within its record."""
     return np.where(value_bytes < PLACED, value_bytes, np.where(value_bytes == PLACED, PLACE.size, 0))

@@ -1,8 +1,8 @@
-"""An export back into an empty database: the same keys and values, and from a history every transaction after another.
+"""Imports an export into an empty database: the keys and values of a snapshot, or the transactions of a history.
 
-Versions are numbers of this database's own log, so they are others than they were; their order, what they wrote and the
-labels of a history are not. A history begins with what was live at its first version. All transactions have ids that
-follow from the export (`transactions`): an import that was interrupted is simply run again, and goes on.
+Versions are positions in the new database's log, so they differ from the exported ones; their order, their writes and
+the labels of a history do not. A history begins with a snapshot of its first version. The ids of all transactions
+follow from the export (`transactions`), so an import that was interrupted continues when it is run again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from spark_export.changes import LABEL
 from spark_export.manifest import MANIFEST, ExportFailed, Manifest, newest_manifest, read_manifest, verify_export
 from spark_export.parts import HISTORY
 from spark_export.runs import ROWS as ROWS_OF_FILES
-from spark_export.transactions import Numbered
+from spark_export.transactions import NumberedTransactions
 
 ROWS: Final = 1_000
 BYTES: Final = 8 << 20
@@ -32,7 +32,7 @@ Writes = dict[bytes, bytes | None]
 
 
 def is_export(directory: str | os.PathLike[str]) -> bool:
-    """Whether a directory has the manifest of an export."""
+    """Return whether a directory has the manifest of an export."""
     try:
         read_manifest(Path(directory) / MANIFEST)
     except ExportFailed:
@@ -61,9 +61,10 @@ def import_export(
     verify_export(path)
     manifest = newest_manifest(path)
     total = sum(file.rows for file in manifest.files)
-    transactions = Numbered(db, f"import {manifest.database} {manifest.version} {manifest.since} {batch_rows}")
+    job = f"import {manifest.database} {manifest.version} {manifest.since} {batch_rows}"
+    transactions = NumberedTransactions(db, job)
     if db.version and not transactions.has_begun():
-        raise ExportFailed(f"{db.path} is not empty: an export is imported into an empty database")
+        raise ExportFailed(f"{db.path} is not empty: import the export into an empty database")
     done = 0
     for writes, its_label in _transactions(path, manifest, batch_rows):
         transactions.put(writes, its_label or label)
@@ -94,7 +95,7 @@ def _rows(path: Path, names: list[str]) -> Iterator[tuple[bytes, bytes | None, i
     for name in names:
         with pq.ParquetFile(path / name) as file:
             if (found := file.schema_arrow) not in (ROWS_OF_FILES, HISTORY):
-                raise Corruption(path / name, None, f"it is no file of an export, as its columns are {found.names}")
+                raise Corruption(path / name, None, f"it is not a file of an export: its columns are {found.names}")
             for batch in file.iter_batches(_ROWS_READ):
                 columns = [batch.column(at).to_pylist() for at in range(3)]
                 labels = batch.column(LABEL).to_pylist() if LABEL in batch.schema.names else repeat("", batch.num_rows)

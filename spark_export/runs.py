@@ -1,20 +1,20 @@
-"""From log segments to the rows of a snapshot: sorted runs, merged by key range.
+"""The rows of a snapshot, from sorted runs of the log that are merged by key range.
 
-The newest version of a key may stand in any segment, so a task that reads one segment cannot tell which of its rows
-are live. Two steps make the answer exact with every byte of the log read once:
+The newest version of a key may stand in any segment, so a task that reads one segment cannot tell which of its rows are
+live. Two steps give the exact answer and read each byte of the log once:
 
-1. *Runs.* Each stretch of some segments is decoded, every frame checked, and reduced to the newest version of each of
-   its keys, deleted ones included; that goes into a file, sorted by key (`scratch`).
-2. *Merge.* The keys are divided into as many ranges as there are tasks. A task takes its range out of every run, keeps
-   the newest version of each key, drops the deleted, and fetches large values. What it yields is in key order.
+1. *Runs.* A task decodes a range of the log, verifies every frame, and reduces it to the newest version of each key,
+   deleted keys included. It writes the result to a file, sorted by key (`scratch`).
+2. *Merge.* The keys are divided into as many ranges as there are tasks. A task reads its range of every run, keeps the
+   newest version of each key, drops deleted keys, and fetches large values. It yields rows in key order.
 
-Every task does its share of step 1 before step 2: it makes the runs that are missing and that no other task is making.
-A lock held by a process (flock) says who is making which; if that process dies, the lock is gone and the next task
-makes the run. So nobody waits for a task that has not been started, and it does not matter how many run at a time, or
-on how many machines that share the file system: without working locks a run is made twice, and is the same.
+Before step 2 each task helps with step 1: it writes the runs that are missing and that no other task is writing. The
+writer of a run holds a file lock (flock). When its process dies, the lock is released and the next task writes the run.
+So a task never waits for one that has not started, however many tasks run at a time, on one machine or on several that
+share the file system. Without working locks a run is written twice, with the same content.
 
-A run is a file of Arrow IPC with a checksum behind it, which each process that reads it compares; one that has been
-damaged is made again. A second action on the same DataFrame, or on another one of that version, finds the runs made.
+A run is a file of Arrow IPC that ends with a checksum. Each process verifies the checksum before its first read; a
+damaged run is written again. A second action on the same DataFrame, or on another one of that version, finds the runs.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import struct
 import uuid
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
@@ -37,146 +38,147 @@ import pyarrow.compute as pc
 from logdb.embedded.plan import Part
 from logdb.errors import Corruption, Unavailable, VersionTrimmed
 from spark_export.checksums import Numbers
-from spark_export.decoding import EVERYTHING, ITEMS, AnyPlan, KeyRange, LargeValues, decoded, folder_of
+from spark_export.decoding import EVERYTHING, ITEMS, KeyRange, decoded, filled
 from spark_export.ordering import last_of_each
-from spark_export.remote import RemotePlan
+from spark_export.snapshot_source import SnapshotPlan
 
 BATCH_ROWS: Final = 8_192
 BATCH_BYTES: Final = 32 << 20
-STRETCH_BYTES: Final = 128 << 20
+PARTITION_BYTES: Final = 128 << 20
 ROWS: Final = pa.schema([("key", pa.binary()), ("value", pa.binary()), ("version", pa.int64())])
 RUN: Final = ITEMS.remove(ITEMS.get_field_index("time"))
 SUFFIX: Final = ".arrow"
 _REDUCE_ROWS: Final = 500_000
-"""Rows that are decoded before they are reduced, beside those that are left of the last time."""
+"""Rows that are decoded before the next reduction, in addition to those that the last one left."""
 
 
-class Stretch(NamedTuple):
-    """Some parts of a plan that follow each other; `name` tells them from others."""
+class LogRange(NamedTuple):
+    """Consecutive parts of a plan, which one task reads."""
 
     parts: tuple[Part, ...]
 
     @property
     def name(self) -> str:
+        """The first GSN and the end, which tell ranges of a plan apart."""
         return f"{self.parts[0].first}-{self.parts[-1].end}"
 
     @property
-    def size(self) -> int:
-        """Bytes of log."""
+    def size_bytes(self) -> int:
+        """The bytes of log."""
         return sum(part.size for part in self.parts)
 
 
-def stretches(parts: Iterable[Part], stretch_bytes: int) -> list[Stretch]:
-    """The parts in stretches of at most so many bytes, or of one part."""
+def log_ranges(parts: Iterable[Part], partition_bytes: int) -> list[LogRange]:
+    """Group parts into ranges of at most `partition_bytes` each, or of one part."""
     found: list[list[Part]] = []
-    size = stretch_bytes
+    size = partition_bytes
     for part in parts:
-        if size + part.size > stretch_bytes:
+        if size + part.size > partition_bytes:
             found.append([])
             size = 0
         found[-1].append(part)
         size += part.size
-    return [Stretch(tuple(some)) for some in found]
+    return [LogRange(tuple(some)) for some in found]
 
 
 class Runs:
     """The runs of a plan, of the keys in a range. Cheap to make and to pickle.
 
-    `newer_than`: only rows of later versions are wanted, so stretches that end before have nothing to say.
+    `newer_than`: the caller needs only rows of later versions, so ranges that end before have none.
     """
 
     def __init__(
         self,
-        plan: AnyPlan,
+        plan: SnapshotPlan,
         keys: KeyRange = EVERYTHING,
         *,
         newer_than: int = -1,
-        stretch_bytes: int = STRETCH_BYTES,
+        partition_bytes: int = PARTITION_BYTES,
     ) -> None:
-        self.keys, self.newer_than, self._stretch_bytes = keys, newer_than, stretch_bytes
-        self._take(plan)
+        self.keys, self.newer_than, self._partition_bytes = keys, newer_than, partition_bytes
+        self._set_plan(plan)
 
-    def _take(self, plan: AnyPlan) -> None:
+    def _set_plan(self, plan: SnapshotPlan) -> None:
         self.plan = plan
-        some = stretches(plan.parts, self._stretch_bytes)
-        self.stretches = [stretch for stretch in some if stretch.parts[-1].end > self.newer_than + 1]
-        began = plan.began if isinstance(plan, RemotePlan) else 0
-        meant = repr((plan.version, plan.floor, began, self.keys, self.newer_than)).encode()
-        self._folder = folder_of(plan) / f"runs-{hashlib.blake2b(meant, digest_size=8).hexdigest()}"
+        every = log_ranges(plan.parts, self._partition_bytes)
+        self.ranges = [one for one in every if one.parts[-1].end > self.newer_than + 1]
+        content = repr((plan.version, plan.floor, plan.copies_from, self.keys, self.newer_than))
+        self._folder = folder_for(plan, "runs", content)
 
     # ---- step 1
 
     def make(self, begin_with: int) -> None:
-        """Return when every run is there: make what nobody makes, then wait for the rest. Raises Corruption;
-        VersionTrimmed if the version is gone from the servers, Unavailable."""
+        """Write the missing runs, and return when every run is there. Tasks begin with different ones. Raises
+        Corruption; VersionTrimmed if the servers no longer have the version; Unavailable."""
         while True:
             try:
                 return self._make_all(begin_with)
-            except VersionTrimmed as error:  # the log was, before this task held it; the version may be there
-                if not isinstance(self.plan, RemotePlan):
-                    raise
-                laid = self.plan.again()
-                if laid.floor == self.plan.floor:
-                    raise Unavailable(f"the log of {self.plan.path} lacks what it should have: {error}") from error
-                self._take(laid)
+            except VersionTrimmed as error:  # the log was trimmed before this task held it; the version may be left
+                plan = self.plan.source.replan(self.plan)
+                if plan.floor == self.plan.floor:
+                    what = f"the log of {self.plan.location} lacks records of the plan: {error}"
+                    raise Unavailable(what) from error
+                self._set_plan(plan)
 
     def _make_all(self, begin_with: int) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        turn = begin_with % max(len(self.stretches), 1)
-        some = self.stretches[turn:] + self.stretches[:turn]
+        turn = begin_with % max(len(self.ranges), 1)
+        rotated = self.ranges[turn:] + self.ranges[:turn]
         for wait in (False, True):
-            for stretch in some:
-                self._make_one(stretch, wait=wait)
+            for one in rotated:
+                write_once(self._file(one), partial(self._write, one), wait=wait)
 
-    def _make_one(self, stretch: Stretch, *, wait: bool) -> None:
-        once(self._file(stretch), lambda file: self._write(stretch, file), wait=wait)
+    def _file(self, log_range: LogRange) -> Path:
+        return self._folder / f"{log_range.name}{SUFFIX}"
 
-    def _file(self, stretch: Stretch) -> Path:
-        return self._folder / f"{stretch.name}{SUFFIX}"
-
-    def _write(self, stretch: Stretch, file: Path) -> None:
-        write_run(fold(self.plan, stretch, self.keys, self.newer_than), file)
+    def _write(self, log_range: LogRange, file: Path) -> None:
+        write_run(fold(self.plan, log_range, self.keys, self.newer_than), file)
 
     # ---- step 2
 
     def newest_of(self, keys: pa.Array) -> pa.Table:
-        """What the runs, which are made, hold of these keys: rows of `RUN`, deleted keys included."""
-        runs = (read_run(self._file(stretch)) for stretch in self.stretches)
-        return newest(run.filter(pc.is_in(run.column("key"), value_set=keys)) for run in runs)
+        """Look up keys in the runs, all of which are written: rows of `RUN`, deleted keys included."""
+        runs = (read_run(self._file(one)) for one in self.ranges)
+        return newest_versions(run.filter(pc.is_in(run.column("key"), value_set=keys)) for run in runs)
 
     def newest_in(self, keys: KeyRange) -> pa.Table:
-        """What the runs hold of a range of keys: rows of `RUN`, deleted keys included, in key order."""
-        rows = newest(sliced(read_run(self._file(stretch)), keys) for stretch in self.stretches)
+        """Read a range of keys from the runs: rows of `RUN`, deleted keys included, in key order."""
+        rows = newest_versions(key_slice(read_run(self._file(one)), keys) for one in self.ranges)
         return rows.filter(pc.greater(rows.column("version"), self.newer_than))
 
     def merge(self, keys: KeyRange, *, fetch: bool = True) -> Iterator[pa.RecordBatch]:
-        """The live rows in a range of keys, in key order, as batches of `ROWS`; the large values only if `fetch`.
+        """The live rows in a range of keys, in key order, as batches of `ROWS`; large values only if `fetch`.
 
         Raises Corruption.
         """
         rows = self.newest_in(keys)
-        yield from shown(self.plan, rows.filter(pc.is_valid(rows.column("value"))), fetch=fetch)
+        yield from snapshot_rows(self.plan, rows.filter(pc.is_valid(rows.column("value"))), fetch=fetch)
 
 
-def shown(
-    plan: AnyPlan, rows: pa.Table, *, fetch: bool = True, batch_rows: int = BATCH_ROWS
+def folder_for(plan: SnapshotPlan, kind: str, content: str) -> Path:
+    """The folder in the plan's scratch folder for runs of some content."""
+    return Path(plan.scratch) / f"{kind}-{hashlib.blake2b(content.encode(), digest_size=8).hexdigest()}"
+
+
+def snapshot_rows(
+    plan: SnapshotPlan, rows: pa.Table, *, fetch: bool = True, batch_rows: int = BATCH_ROWS
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of `RUN` that are live at the plan's version as batches of `ROWS`, with their large values if `fetch`.
+    """Turn rows of `RUN` that are live at the plan's version into batches of `ROWS`; with large values if `fetch`.
 
     Raises Corruption.
     """
-    values = LargeValues(plan)
-    for batch in bounded(rows, batch_rows):
+    large_values = plan.source.large_values(plan)
+    for batch in bounded_batches(rows, batch_rows):
         content = batch.column("value")
         if fetch:
             at = pa.repeat(plan.version, batch.num_rows)  # that of a row may be compacted away
-            content = values.fill(content, batch.column("large"), batch.column("key"), at)
+            content = filled(large_values, content, batch.column("large"), batch.column("key"), at)
         columns = [batch.column("key"), content.cast(pa.binary()), batch.column("version")]
         yield pa.record_batch(columns, schema=ROWS)
 
 
-def once(file: Path, write: Callable[[Path], None], *, wait: bool) -> None:
-    """Have a run written unless it is there, by one process. If another one is at it: `wait`, or leave it to that."""
+def write_once(file: Path, write: Callable[[Path], None], *, wait: bool) -> None:
+    """Write a run unless it is there. If another process is writing it, wait for that one, or return without `wait`."""
     if is_whole(file):
         return
     lock = os.open(file.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -191,44 +193,44 @@ def once(file: Path, write: Callable[[Path], None], *, wait: bool) -> None:
         os.close(lock)
 
 
-def made_bytes(plan: AnyPlan) -> int:
-    """How many bytes of the log have been made into runs."""
-    made = {run.stem for run in folder_of(plan).glob(f"runs-*/*{SUFFIX}")}
-    bounds = [tuple(map(int, name.split("-"))) for name in made]
+def folded_bytes(plan: SnapshotPlan) -> int:
+    """The bytes of the plan's parts of which there are runs."""
+    names = {run.stem for run in Path(plan.scratch).glob(f"runs-*/*{SUFFIX}")}
+    bounds = [tuple(map(int, name.split("-"))) for name in names]
     return sum(part.size for part in plan.parts if any(first <= part.first < end for first, end in bounds))
 
 
-def fold(plan: AnyPlan, stretch: Stretch, keys: KeyRange, newer_than: int) -> pa.Table:
-    """The newest version not after the plan's of each key that the stretch speaks of, in key order.
+def fold(plan: SnapshotPlan, log_range: LogRange, keys: KeyRange, newer_than: int) -> pa.Table:
+    """Reduce a range of the log to the newest version of each key up to the plan's version, in key order.
 
     Versions up to `newer_than` may be missing. Raises Corruption.
     """
     some: list[pa.Table] = []
     count = limit = 0
-    for part in stretch.parts:
+    for part in log_range.parts:
         for batch in decoded(plan, part, keys, copies=True, after=newer_than):
             some.append(pa.Table.from_batches([batch.select(RUN.names)]))
             count += batch.num_rows
             if count > limit + _REDUCE_ROWS:
-                some = [newest(some)]
+                some = [newest_versions(some)]
                 count = limit = some[0].num_rows
-    return newest(some)
+    return newest_versions(some)
 
 
-def newest(tables: Iterable[pa.Table]) -> pa.Table:
-    """The newest version of each key in tables of `RUN`, in key order; of copies of one version the last.
+def newest_versions(tables: Iterable[pa.Table]) -> pa.Table:
+    """The newest version of each key in tables of `RUN`, in key order; of several copies of a version the last one.
 
-    In each table the versions of a key follow each other, and those in the next one are newer, but for copies.
+    The versions of a key increase within a table and from one table to the next, except for copies.
     """
     rows = pa.concat_tables([RUN.empty_table(), *tables]).combine_chunks()
     versions, gsns = rows.column("version").to_numpy(), rows.column("gsn").to_numpy()
-    if (versions != gsns).any():  # copies: a key's versions do not follow each other as they were written
+    if (versions != gsns).any():  # copies: the order of records is not that of versions
         rows = rows.take(pa.array(np.lexsort((gsns, versions))))
     return rows.take(pa.array(last_of_each(rows.column("key").combine_chunks())))
 
 
 def write_run(table: pa.Table, file: Path) -> None:
-    """Write a run, which appears whole."""
+    """Write a run to a file, which appears with its whole content."""
     staging = file.with_suffix(f".{uuid.uuid4().hex}.tmp")
     with pa.OSFile(str(staging), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table.combine_chunks())
@@ -238,7 +240,7 @@ def write_run(table: pa.Table, file: Path) -> None:
 
 
 def read_run(file: Path) -> pa.Table:
-    """The rows of a run, mapped from its file. Raises Corruption."""
+    """Map the rows of a run from its file. Raises Corruption."""
     if not is_whole(file):
         raise Corruption(file, None, "it does not match its checksum")
     with pa.memory_map(str(file)) as source:
@@ -249,11 +251,11 @@ _ENDING: Final = struct.Struct("<4sI")
 _MAGIC: Final = b"run1"
 _CHECKED_BYTES: Final = 4 << 20
 _whole: Final = set[tuple[int, ...]]()
-"""The files whose checksum this process has compared."""
+"""The files whose checksum this process has verified."""
 
 
 def is_whole(file: Path) -> bool:
-    """Whether a run is there and matches its checksum."""
+    """Return whether a run is there and matches its checksum."""
     try:
         with file.open("rb") as content:
             found = os.fstat(content.fileno())
@@ -275,7 +277,7 @@ def _checksum(content: IO[bytes], size: int) -> int:
     return checksum
 
 
-def sliced(run: pa.Table, keys: KeyRange) -> pa.Table:
+def key_slice(run: pa.Table, keys: KeyRange) -> pa.Table:
     """The rows of a sorted run in a range of keys."""
     column, count = run.column("key"), run.num_rows
     start = bisect_left(range(count), keys.low, key=lambda at: column[at].as_py())
@@ -285,8 +287,8 @@ def sliced(run: pa.Table, keys: KeyRange) -> pa.Table:
     return run.slice(start, end - start)
 
 
-def bounded(rows: pa.Table, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
-    """Rows of `RUN` in batches that a Spark task can hold once the large values are fetched."""
+def bounded_batches(rows: pa.Table, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+    """Divide rows of `RUN` into batches that fit into the memory of a task with their large values."""
     for some in rows.to_batches(max_chunksize=batch_rows):
         sizes = _value_bytes(some)
         if sizes.sum() <= BATCH_BYTES:
@@ -302,7 +304,7 @@ def bounded(rows: pa.Table, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordB
 
 
 def _value_bytes(rows: pa.RecordBatch) -> Numbers:
-    """How large each value is once it is fetched."""
+    """The size of each value, of large values that of the fetched one."""
     sizes: Numbers = (
         pc.fill_null(pc.binary_length(rows.column("value")), 0).to_numpy(zero_copy_only=False).astype(np.int64)
     )

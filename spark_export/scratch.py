@@ -1,12 +1,18 @@
-"""Where tasks leave for each other what they have made of the log: folders that can be made again at any time.
+"""Scratch folders, in which tasks leave what they have made of the log for other tasks, and which can be made again.
 
-Of a directory they stand in `DIR/exports/`, which all executors see; of servers on each machine in
-`logdb-spark-UID/` among the temporary files, or in the directory that the option `scratch` names. Only this user may
-enter them: what is there already must be a directory, no link, of this user, that nobody else can write to.
+Those of a directory are in `DIR/exports/`, which all executors see; those of servers in `logdb-spark-UID/` on each
+machine, among the temporary files or in the directory of the option `scratch`. Only this user may enter them: what is
+there already must be a directory, not a link, owned by this user, and not writable by others.
 
-All DataFrames of one version of a database share a folder. Who works with it locks it (flock, shared), so whether it
-is in use can be told in any container and on any machine that shares the file system. A folder that nobody has used
-for `IDLE_S` goes when another one is made beside it; those of exports and streams go when these have ended.
+All plans of one version of a database share a folder. A task locks the folder (flock, shared) while it works there,
+which any container and any machine that shares the file system can see. An application leaves its mark in each folder
+that its tasks use. A folder without a lock is removed
+
+- when all applications with a mark have ended: by the last of them, or if that was killed, when the next folder is made
+  beside it;
+- when it has been idle for `IDLE_S` and the next folder is made beside it: an application may still run that has read
+  one version long ago, and makes the folder again if it needs it;
+- by the export or the stream for which it was made, at its end.
 """
 
 from __future__ import annotations
@@ -19,30 +25,27 @@ import stat
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from logdb.embedded.holds import FOLDER
-from logdb.embedded.plan import Plan
 from logdb.errors import Unavailable
+from spark_export.application import Application
 
 IDLE_S: Final = 600.0
 PREFIX: Final = "runs-"
 _LOCK: Final = "in-use"
+_MARK: Final = "application~"
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 
-
-def folder_of(plan: Plan) -> Path:
-    """The folder for a plan of a directory."""
-    parts = [(part.first, part.end) for part in plan.parts]
-    return Path(plan.path) / FOLDER / named(plan.log_id, plan.floor, parts)
+HasEnded = Callable[[Application], bool]
 
 
 def named(*of: object) -> str:
-    """The name of the folder for something."""
+    """The name of the folder for some content."""
     return f"{PREFIX}{hashlib.blake2b(repr(of).encode(), digest_size=16).hexdigest()}"
 
 
@@ -52,14 +55,14 @@ def fresh() -> str:
 
 
 def base(scratch: str | None) -> Path:
-    """Where folders for servers stand on this machine."""
+    """The parent of the folders for servers on this machine."""
     return Path(scratch or tempfile.gettempdir()) / f"logdb-spark-{os.geteuid()}"
 
 
 @contextmanager
-def used(folder: Path) -> Iterator[None]:
-    """Nobody removes the folder, which is made if it is not there, before the end of the block. Raises Unavailable."""
-    lock = _locked(folder)
+def used(folder: Path, application: Application) -> Iterator[None]:
+    """Make the folder if it is missing, mark it for an application, and keep it for the block. Raises Unavailable."""
+    lock = _lock(folder, application)
     try:
         yield
     finally:
@@ -68,35 +71,58 @@ def used(folder: Path) -> Iterator[None]:
         os.close(lock)
 
 
-@contextmanager
-def temporary(folder: Path) -> Iterator[None]:
-    """As `used`; the folder goes at the end of the block, unless others use it."""
-    try:
-        with used(folder):
-            yield
-    finally:
-        remove(folder)
+def remove(folder: Path) -> None:
+    """Remove a folder unless it is in use."""
+    _remove_if(folder, lambda: True)
 
 
-def remove(folder: Path, *, idle_s: float = 0.0) -> None:
-    """Remove a folder, unless it is in use, or has been in the last seconds."""
+def sweep(parent: Path, has_ended: HasEnded) -> None:
+    """Remove the folders whose applications have all ended, and those that are idle."""
+    for folder in parent.glob(f"{PREFIX}*"):
+        remove_ended(folder, has_ended)
+
+
+def sweep_base(has_ended: HasEnded) -> None:
+    """`sweep` the folders for servers among the temporary files, if there are some of this user."""
+    parent = base(None)
+    with suppress(Unavailable):
+        if parent.exists():
+            private(parent)
+            sweep(parent, has_ended)
+
+
+def remove_ended(folder: Path, has_ended: HasEnded, *, idle_s: float = IDLE_S) -> None:
+    """Remove a folder if all of its applications have ended, or if it has been idle for `idle_s`."""
+
+    def is_removable() -> bool:
+        marks = list(folder.glob(f"{_MARK}*"))
+        ended = [mark for mark in marks if has_ended(Application.parse(mark.name.removeprefix(_MARK)))]
+        for mark in ended:
+            mark.unlink()
+        is_idle = time.time() - (folder / _LOCK).stat().st_mtime > idle_s
+        return is_idle or (bool(marks) and len(ended) == len(marks))
+
+    _remove_if(folder, is_removable)
+
+
+def _remove_if(folder: Path, is_removable: Callable[[], bool]) -> None:
     with suppress(FileNotFoundError, NotADirectoryError):
         lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not idle_s or time.time() - os.fstat(lock).st_mtime > idle_s:
+            if is_removable():
                 shutil.rmtree(folder, ignore_errors=True)
         except BlockingIOError:
             pass
         finally:
             os.close(lock)
-    with suppress(OSError):  # others have folders there
+    with suppress(OSError):  # other folders are there
         os.rmdir(folder.parent)
 
 
 def private(folder: Path) -> bool:
     """Make a directory that only this user can enter, whether or not it is there; returns whether it was not. Raises
-    Unavailable if what is there is something else, or another user's."""
+    Unavailable if there is something else, or the directory of another user."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileExistsError):
@@ -124,7 +150,8 @@ def private(folder: Path) -> bool:
     return False
 
 
-def _locked(folder: Path) -> int:
+def _lock(folder: Path, application: Application) -> int:
+    """A shared lock on the folder, which has a mark of the application."""
     while True:
         if folder.parent.name != FOLDER:
             private(folder.parent)
@@ -136,10 +163,9 @@ def _locked(folder: Path) -> int:
         fcntl.flock(lock, fcntl.LOCK_SH)
         with suppress(FileNotFoundError):
             if os.path.samestat(os.stat(folder / _LOCK), os.fstat(lock)):
+                (folder / f"{_MARK}{application}").touch()
                 break
         os.close(lock)
     if is_new:
-        for other in folder.parent.glob(f"{PREFIX}*"):
-            if other != folder:
-                remove(other, idle_s=IDLE_S)
+        sweep(folder.parent, lambda other: other.has_ended(application))
     return lock

@@ -1,12 +1,15 @@
-"""A quiet Spark session of this machine, for `logdb export` and for those who have none of their own."""
+"""A quiet Spark session on this machine, for `logdb export` and for programs without a session of their own."""
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from logdb.embedded.holds import is_alive
 from logdb.errors import Unavailable
+from spark_export import scratch
 from spark_export.java import java_home
 
 if TYPE_CHECKING:
@@ -40,14 +43,14 @@ worker = daemon.worker
 def quiet(sock, authenticated):
     try:
         return worker(sock, authenticated)
-    except ConnectionError:  # the task needs no more rows: first(), limit()
+    except ConnectionError:  # the task has enough rows: first(), limit()
         return 1
 
 
 daemon.worker = quiet
 daemon.manager()
 """
-"""What makes Spark's Python workers; PySpark's own prints a traceback where a task ends before its rows do."""
+"""The daemon that forks Spark's Python workers. PySpark's own prints a traceback when a task ends before its rows."""
 
 
 def session(*, cores: int | None = None, memory: str = "2g", name: str = "logdb") -> SparkSession:
@@ -87,9 +90,24 @@ def register(spark: SparkSession) -> SparkSession:
     """
     from spark_export.source import LogDBSource
 
+    id = spark.conf.get("spark.app.id") or ""
+    if id and id not in _REGISTERED:
+        _REGISTERED.add(id)
+        atexit.register(_remove_scratch, id, os.getpid())
+
     class SessionSource(LogDBSource):
         time_zone = spark.conf.get("spark.sql.session.timeZone")
+        application_id = id
 
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     spark.dataSource.register(SessionSource)
     return spark
+
+
+_REGISTERED: Final = set[str]()
+
+
+def _remove_scratch(application_id: str, process: int) -> None:
+    """Remove the scratch folders of an application at the end of its driver, not of a child of fork()."""
+    if os.getpid() == process:
+        scratch.sweep_base(lambda other: other.id == application_id or is_alive(other.process) is False)

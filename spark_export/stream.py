@@ -1,18 +1,16 @@
-"""`spark.readStream.format("logdb")`: what is committed, as it comes, with the version as offset.
+"""`spark.readStream.format("logdb")`: commits as they come, with the version as offset.
 
-An offset is the version up to which everything has been handed on, so a query that starts again from its checkpoint
-goes on with the commit after it, whatever happened meanwhile. A batch is a range of versions; its tasks read the log
-themselves, as for a batch of changes (`changes`).
+An offset is the version up to which Spark has all changes. So a query that starts again from its checkpoint continues
+with the commit after it, whatever happened meanwhile. A batch is a range of versions, and its tasks read the log, as
+those of a batch of changes do (`changes`).
 
-The process in which Spark plans follows the database (`following`). It holds the version from which the query goes
-on, so compaction waits for the query. When the query is stopped it holds nothing any more; pin the version if it must
-wait until the query comes back.
+The process in which Spark plans holds the version from which the query continues, so compaction waits for the query. A
+query that is stopped has no hold; a pin keeps the version until it is started again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -25,12 +23,13 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from logdb.errors import FutureVersion
+from logdb.store.records import Place, decode_commit
+from spark_export.application import Application
 from spark_export.changes import Changes
-from spark_export.columns import Asked
+from spark_export.columns import OutputColumns
 from spark_export.decoding import KeyRange
-from spark_export.failure import task
-from spark_export.following import Followed, FollowedDirectory, FollowedServers
-from spark_export.remote import Endpoints
+from spark_export.snapshot_source import Location, PlanRequest, SnapshotPlan, SnapshotSource, source_of
+from spark_export.task_errors import task
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,8 +39,8 @@ OLDEST = "oldest"
 Offset = dict[str, int]
 
 
-class Stretched(InputPartition):
-    """The changes in one stretch of the log, the partition `number`."""
+class ChangesPartition(InputPartition):
+    """The partition `number`: the changes in one range of the log."""
 
     def __init__(self, number: int, changes: Changes) -> None:
         super().__init__(number)
@@ -49,82 +48,125 @@ class Stretched(InputPartition):
 
 
 class LogDBStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads the commits after the version `since`, or from LATEST or OLDEST on, at most `most_rows` in a batch."""
+    """Reads the commits after the version `since`, or from LATEST or OLDEST on, at most `max_rows` in a batch."""
 
     def __init__(
         self,
-        where: Path | Endpoints,
-        scratch: str | None,
+        location: Location,
+        scratch_parent: str | None,
         keys: KeyRange,
-        columns: Asked,
+        columns: OutputColumns,
         since: int | str,
-        most_rows: int | None,
+        max_rows: int | None,
         partition_bytes: int,
+        application: Application,
     ) -> None:
-        self._where, self._scratch, self._keys, self._columns = where, scratch, keys, columns
-        self._since, self._most_rows, self._partition_bytes = since, most_rows, partition_bytes
-        self._source: Followed | None = None
+        self._location, self._scratch_parent, self._keys, self._columns = location, scratch_parent, keys, columns
+        self._since, self._max_rows, self._partition_bytes = since, max_rows, partition_bytes
+        self._application = application
+        self._plans: list[SnapshotPlan] = []
         self._target: int | None = None
 
     def initialOffset(self) -> Offset:  # noqa: N802
-        followed = self._followed()
-        if isinstance(self._since, int):
-            followed.hold(self._since)
-            return {"version": self._since}
-        return {"version": followed.hold_newest() if self._since == LATEST else followed.hold_oldest()}
+        if self._since == OLDEST:
+            return {"version": self._source.hold_oldest(self)}
+        version = self._since if isinstance(self._since, int) else self._source.version()
+        self._hold(version)
+        return {"version": version}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        return ReadAllAvailable() if self._most_rows is None else ReadMaxRows(self._most_rows)
+        return ReadAllAvailable() if self._max_rows is None else ReadMaxRows(self._max_rows)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._target = self._followed().version()
+        self._target = self._source.version()
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        followed, since = self._followed(), start["version"]
-        followed.hold(since)
-        newest = followed.version()
+        since = start["version"]
+        self._hold(since)
+        newest = self._source.version()
         if since > newest:
             raise FutureVersion(since, newest)
         end = newest if self._target is None else max(since, min(newest, self._target))
         if isinstance(limit, ReadMaxRows):
-            end = followed.after_rows(since, end, limit.max_rows)
+            end = self._limited(since, end, limit.max_rows, _rows_in)
         elif isinstance(limit, ReadMaxBytes):
-            end = followed.after_bytes(since, end, limit.max_bytes)
+            end = self._limited(since, end, limit.max_bytes, _bytes_in)
         return {"version": end}
 
+    def _limited(self, since: int, until: int, limit: int, size_of: Callable[[bytes], int]) -> int:
+        commits = self._source.commits(since + 1, until + 1)
+        return last_within(since, until, limit, ((gsn, size_of(payload)) for gsn, payload in commits))
+
     def reportLatestOffset(self) -> Offset:  # noqa: N802
-        return {"version": self._followed().version()}
+        return {"version": self._source.version()}
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         since, until = start["version"], end["version"]
         if since == until:
             return []
-        self._followed().hold(since)
-        plan = self._followed().planned(since, until)
+        self._hold(since)
+        request = PlanRequest(
+            version=until,
+            since=since,
+            changes_only=True,
+            part_bytes=self._partition_bytes,
+            application=self._application,
+            scratch_parent=self._scratch_parent,
+        )
+        plan = self._source.plan(request)._replace(sample=())
+        self._plans.append(plan)
         changes = Changes(plan, self._keys, since, until, self._columns, self._partition_bytes, is_held=True)
-        return [Stretched(number, changes) for number in range(len(changes.stretches))]
+        return [ChangesPartition(number, changes) for number in range(len(changes.ranges))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Stretched)
+        assert isinstance(partition, ChangesPartition)
         with task(partition.changes.plan):
             yield from partition.changes.read(partition.number)
 
     def commit(self, end: Offset) -> None:
-        self._followed().done(end["version"])
+        done = [plan for plan in self._plans if plan.version <= end["version"]]
+        self._plans = [plan for plan in self._plans if plan.version > end["version"]]
+        for plan in done:
+            plan.close()
+        self._hold(end["version"])
 
     def stop(self) -> None:
-        if self._source is not None:
-            self._source.close()
-            self._source = None
+        while self._plans:
+            self._plans.pop().close()
+        self._source.release(self)
 
-    def _followed(self) -> Followed:
-        if self._source is None:
-            where = self._where
-            if isinstance(where, Endpoints):
-                self._source = FollowedServers(where, self._scratch, self._partition_bytes)
-            else:
-                self._source = FollowedDirectory(where)
-        return self._source
+    @property
+    def _source(self) -> SnapshotSource:
+        return source_of(self._location)
+
+    def _hold(self, version: int) -> None:
+        """Keep the log after `version`. Raises VersionTrimmed, FutureVersion."""
+        self._source.hold(self, version)
+        self._source.at(version)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_source": None}
+        return {**self.__dict__, "_plans": []}
+
+
+def last_within(since: int, until: int, limit: int, sizes: Iterable[tuple[int, int]]) -> int:
+    """The last of the commits after `since`, given as (GSN, size), up to which the sizes add up to `limit` or less; at
+    least the first one; `until` if all of them do."""
+    total, last = 0, since
+    for gsn, size in sizes:
+        total += size
+        if total > limit and last > since:
+            return last
+        last = gsn
+        if total >= limit:
+            return last
+    return until
+
+
+def _rows_in(payload: bytes) -> int:
+    return len(decode_commit(payload).writes)
+
+
+def _bytes_in(payload: bytes) -> int:
+    """The size of a commit, with its large values."""
+    values = decode_commit(payload).writes.values()
+    return len(payload) + sum(value.length for value in values if isinstance(value, Place))

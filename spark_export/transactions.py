@@ -1,4 +1,4 @@
-"""Transactions that may be sent again: those of a job are numbered, and one that was applied is not applied twice."""
+"""Numbered transactions of a job, each of which is applied once, however often the job runs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from logdb.txn.coordinator import Status
 from logdb.txn.transaction import Workspace
 
 
-class Numbered:
-    """The transactions of one client whose name is always the same: the numbers begin with 1 and have no gaps."""
+class NumberedTransactions:
+    """The transactions of a job: its name gives the client id, the numbers begin with 1 and have no gaps."""
 
     def __init__(self, db: Database, name: str) -> None:
         self._db = db
@@ -22,11 +22,11 @@ class Numbered:
         self._next = 0
 
     def has_begun(self) -> bool:
-        """Whether the first transaction was applied before."""
+        """Return whether the first transaction was applied before."""
         return self._is_done(TxnId(self._client, 1))
 
     def put(self, items: Mapping[bytes, bytes | None], label: str = "") -> None:
-        """Write all as the next transaction, unless it was applied before. Raises as `Database.multi_put`."""
+        """Write items as the next transaction, unless it was applied before. Raises as `Database.multi_put`."""
         work = Workspace(self, read_only=False, label=label, guard_writes=False)
         id = work.txn_id
         if self._is_done(id):
@@ -40,7 +40,7 @@ class Numbered:
                 raise
 
     def new_txn_id(self) -> TxnId:
-        """The next one."""
+        """The id of the next transaction."""
         self._next += 1
         return TxnId(self._client, self._next)
 

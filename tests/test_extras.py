@@ -17,7 +17,7 @@ from tests.test_house import ROOT
 NEEDS = {
     "": ["logdb", "logdb.aio", "logdb.log", "logdb.inspection", "logdb_cli.commands"],
     "cluster": ["logdb.net.connecting", "logdb.net.process", "logdb.net.service.process", "examples.marketplace"],
-    "spark": ["spark_export", "spark_export.clustering", "spark_export.serving"],
+    "spark": ["spark_export", "spark_export.cluster_source", "spark_export.server_source"],
     "delta": ["spark_export.delta", "deltalake"],
     "flights": ["examples.flights"],
     "docs": ["pdoc", "spark_export"],

@@ -49,6 +49,16 @@ def process_owner(pid: int) -> Owner:
     return Owner(_here(), pid, _started(pid))
 
 
+def is_alive(owner: Owner) -> bool | None:
+    """Return whether a process of this machine lives; None if it is of another machine."""
+    if owner.host != _here():
+        return None
+    try:
+        return _started(owner.pid) == owner.started
+    except ProcessLookupError:
+        return False
+
+
 def make_folder(path: Path, owner: Owner) -> Path:
     """A new folder for a need of `owner`'s. Raises FileNotFoundError if another one was closed meanwhile: try again;
     Unavailable.
@@ -155,16 +165,16 @@ def _locked(path: Path, kind: int) -> Iterator[None]:
 
 
 def _is_alive(folder: Path) -> bool:
-    host, _, rest = folder.name.partition("~")
-    pid, _, started = rest.partition("~")
-    if host != _here():
+    host, pid, started, _ = folder.name.split("~", 3)
+    try:
+        alive = is_alive(Owner(host, int(pid), int(started)))
+    except ValueError:
+        return False
+    if alive is None:
         with contextlib.suppress(OSError):
             return time.time() - folder.stat().st_mtime < FOREIGN_S
         return True
-    try:
-        return _started(int(pid)) == int(started.partition("~")[0])
-    except (ValueError, ProcessLookupError):
-        return False
+    return alive
 
 
 def _here() -> str:

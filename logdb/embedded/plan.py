@@ -5,7 +5,7 @@
 and `plan.json`. Compaction unlinks files and never changes durable bytes, so whoever reads the links reads the version
 as it was planned, until the plan is closed. A plan whose owner has died is swept by the next one.
 
-A reader folds the parts: COMMIT records up to `version` that are not in `Part.aborted`, and RELOCATION records
+A reader folds the parts: COMMIT records up to `version` that are not in `read_aborted`, and RELOCATION records
 wherever they stand, since a compaction copies versions to the log's end without changing them. Of several copies of a
 version the last one counts: its large value is the one that was not trimmed.
 """
@@ -76,10 +76,6 @@ class Plan(NamedTuple):
     sample: tuple[bytes, ...]
     process: int
 
-    def aborted(self, part: Part) -> frozenset[int]:
-        """The GSNs of the commit records in `part` that were not applied. Raises Corruption."""
-        return frozenset(array("Q", _checked(Path(self.folder) / f"{part.link}.aborted")))
-
     def close(self) -> None:
         """Give the files up. Twice is harmless; in a child of fork() that has inherited the plan, too: they are its
         parent's."""
@@ -132,6 +128,11 @@ def pin_at(
     if since is not None and host.at(since) > at:
         raise ValueError(f"there are no changes after version {since} up to version {at}")
     return _make(host, at, since, owner or process_owner(os.getpid()))
+
+
+def read_aborted(folder: Path, part: Part) -> frozenset[int]:
+    """The GSNs of the commit records in a part that were not applied, from the plan's folder. Raises Corruption."""
+    return frozenset(array("Q", _checked(folder / f"{part.link}.aborted")))
 
 
 def load(folder: Path) -> Plan:

@@ -10,7 +10,7 @@ import pytest
 
 import logdb
 from logdb.embedded.holds import Hold, process_owner
-from logdb.embedded.plan import PLAN, load, pin
+from logdb.embedded.plan import PLAN, load, pin, read_aborted
 from logdb.store import checking, checkpoint, sealed
 from spark_export.manifest import MANIFEST, File, Manifest, read_manifest, write_manifest
 from tests.damage import embedded, servers
@@ -51,7 +51,7 @@ def test_files_of_a_plan(tmp_path: Path) -> None:
     sound = embedded.make(tmp_path / "db")
     rng = random.Random(3)
     with pin(sound) as plan:
-        aborted = [plan.aborted(part) for part in plan.parts]
+        aborted = [read_aborted(Path(plan.folder), part) for part in plan.parts]
         assert any(aborted)
         files = [Path(plan.folder) / PLAN, *Path(plan.folder).glob("*.aborted")]
         for file in files:
@@ -61,7 +61,8 @@ def test_files_of_a_plan(tmp_path: Path) -> None:
                 if damaged == content:
                     continue
                 with pytest.raises(logdb.Corruption, match=str(file)):
-                    assert [load(Path(plan.folder)).aborted(part) for part in plan.parts] == aborted
+                    again = load(Path(plan.folder))
+                    assert [read_aborted(Path(again.folder), part) for part in again.parts] == aborted
             file.write_bytes(content)
         assert load(Path(plan.folder)) == plan
 

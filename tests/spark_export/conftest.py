@@ -10,11 +10,11 @@ import pytest
 
 from logdb import Database
 from logdb.embedded import EmbeddedHost
-from logdb.embedded.plan import Plan
 from logdb.log.segments import segment
 from spark_export import export
 from spark_export.manifest import File
 from spark_export.parts import HistoryTask, Task
+from spark_export.snapshot_source import SnapshotPlan
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def tasks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Runs the tasks of exports in this process; their names, as they are run."""
     ran: list[str] = []
 
-    def run(plan: Plan, some: Sequence[Task | HistoryTask]) -> list[File]:
+    def run(plan: SnapshotPlan, some: Sequence[Task | HistoryTask]) -> list[File]:
         found = {}
         for task in sorted(some, key=lambda task: task.number, reverse=True):
             ran.append(task.name)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import logdb
 from logdb import Database
-from logdb.embedded.plan import Plan, pin
 from logdb.store.ranges import after_prefix
 from spark_export.decoding import KeyRange
 from spark_export.runs import Runs
+from spark_export.snapshot_source import PlanRequest, SnapshotPlan, source_of
 
 KEYS = 120
-STRETCH_BYTES = 100_000
-"""So that a database of small segments has several stretches, of one or two segments."""
+PARTITION_BYTES = 100_000
+"""A database of small segments has several ranges of this size, of one or two segments."""
 
 
 def write(db: Database, rng: Random, steps: int) -> list[int]:
@@ -60,9 +63,11 @@ def value(rng: Random) -> bytes:
     return rng.randbytes(rng.randrange(5_000, 9_000) if rng.random() < 0.08 else rng.randrange(600))
 
 
-def rows(plan: Plan, prefix: bytes = b"", bounds: tuple[bytes | None, ...] = (None, None)) -> list[tuple[bytes, bytes]]:
+def rows(
+    plan: SnapshotPlan, prefix: bytes = b"", bounds: tuple[bytes | None, ...] = (None, None)
+) -> list[tuple[bytes, bytes]]:
     """(key, value) of the plan's snapshot, read without Spark, range by range between the bounds."""
-    runs = Runs(plan, KeyRange(prefix, after_prefix(prefix)), stretch_bytes=STRETCH_BYTES)
+    runs = Runs(plan, KeyRange(prefix, after_prefix(prefix)), partition_bytes=PARTITION_BYTES)
     runs.make(0)
     return [
         (row["key"], row["value"])
@@ -74,5 +79,12 @@ def rows(plan: Plan, prefix: bytes = b"", bounds: tuple[bytes | None, ...] = (No
 
 def snapshot(path: str, version: int | None = None) -> list[tuple[bytes, bytes]]:
     """(key, value) at a version, through a plan of its own."""
-    with pin(Path(path), version=version) as plan:
+    with planned(path, version=version) as plan:
         return rows(plan)
+
+
+@contextmanager
+def planned(path: str | Path, **request: Any) -> Iterator[SnapshotPlan]:
+    """A plan of a directory, closed at the end of the block."""
+    with source_of(Path(path)).plan(PlanRequest(**request)).job() as plan:
+        yield plan

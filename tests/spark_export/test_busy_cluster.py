@@ -20,7 +20,7 @@ from logdb.log.contract import Batch
 from logdb.net.log_client import RemoteLog
 from logdb.store.records import Place
 from spark_export import export_snapshot, servers
-from spark_export.clustering import ClusterSource
+from spark_export.cluster_source import ClusterSource
 from tests.harness.cluster_processes import WAIT_S, Processes
 from tests.spark_export.test_endpoints import Planned, disconnect
 from tests.spark_export.test_export import exported_rows

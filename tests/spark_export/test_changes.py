@@ -12,9 +12,8 @@ from pyspark.sql.datasource import EqualTo, GreaterThan, LessThanOrEqual
 
 import logdb
 from logdb import Database, moments
-from logdb.embedded.plan import pin
 from spark_export.changes import COLUMNS, OLD_VALUE, Changes
-from spark_export.columns import asked
+from spark_export.columns import select_columns
 from spark_export.decoding import EVERYTHING, KeyRange
 from tests.spark_export import histories, planning
 
@@ -93,14 +92,14 @@ def test_a_plan_of_changes_outlives_a_compaction_that_passes_it(open_small: Open
     versions = histories.write(db, Random(8), 250)
     since, until = versions[80], versions[220]
     expected = watched(db, since, until)
-    columns = asked(planning.struct(FEED_SCHEMA), {**COLUMNS, OLD_VALUE: COLUMNS["value"]}, None)
-    with pin(Path(db.path), version=until, since=since) as plan:
+    columns = select_columns(planning.struct(FEED_SCHEMA), {**COLUMNS, OLD_VALUE: COLUMNS["value"]}, None)
+    with histories.planned(db.path, version=until, since=since) as plan:
         for seed in range(3):
             histories.write(db, Random(seed), 100)
             db.compact()
         assert db.oldest_version > until
         changes = Changes(plan, EVERYTHING, since, until, columns, 100_000)
-        numbers = range(len(changes.stretches))
+        numbers = range(len(changes.ranges))
         found = {number: list(changes.read(number)) for number in reversed(numbers)}
         assert [row for number in numbers for batch in found[number] for row in batch.to_pylist()] == expected
         some = Changes(plan, KeyRange(b"b/", None), since, until, columns)

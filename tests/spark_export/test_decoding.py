@@ -14,7 +14,6 @@ import pytest
 from google_crc32c import value as crc32c
 
 from logdb import Database
-from logdb.embedded.plan import Plan, pin
 from logdb.errors import Corruption
 from logdb.log.segments.format import frame_head
 from logdb.store.records import (
@@ -31,6 +30,7 @@ from spark_export import frames, places
 from spark_export.checksums import are_whole, combined
 from spark_export.decoding import EVERYTHING, decoded, items
 from spark_export.places import Records
+from spark_export.snapshot_source import SnapshotPlan
 from tests.spark_export import histories
 
 OpenSmall = Callable[..., Database]
@@ -67,7 +67,7 @@ def test_any_byte_that_is_wrong_is_noticed(first: int) -> None:
         assert not are_whole(bytes(damaged), offsets, gsns, SALT), at
 
 
-def rows(plan: Plan) -> list[pa.Table]:
+def rows(plan: SnapshotPlan) -> list[pa.Table]:
     """What the parts say."""
     return [
         pa.Table.from_batches(batches)
@@ -80,7 +80,7 @@ def test_an_index_is_believed_as_far_as_the_frames_agree(open_small: OpenSmall) 
     db = open_small()
     histories.write(db, Random(1), 120)
     db.close()
-    with pin(Path(db.path)) as plan:
+    with histories.planned(db.path) as plan:
         expected = rows(plan)
         indices = [Path(plan.folder, part.link).with_suffix(".idx") for part in plan.parts]
         contents = [index.read_bytes() for index in indices]
@@ -110,7 +110,7 @@ def test_frames_are_taken_some_at_a_time(
 ) -> None:
     db = open_small()
     histories.write(db, Random(2), 40)
-    with pin(Path(db.path)) as plan:
+    with histories.planned(db.path) as plan:
         expected = rows(plan)
         monkeypatch.setattr(frames, "FRAMES", count)
         monkeypatch.setattr(frames, "CHUNK_BYTES", size)
@@ -120,7 +120,7 @@ def test_frames_are_taken_some_at_a_time(
 def test_what_was_written_up_to_a_version_is_not_looked_at(open_small: OpenSmall) -> None:
     db = open_small()
     histories.write(db, Random(4), 60)
-    with pin(Path(db.path)) as plan:
+    with histories.planned(db.path) as plan:
         (part, *_) = plan.parts
         everything = pa.Table.from_batches(decoded(plan, part, EVERYTHING, copies=True)).to_pylist()
         with open(part.origin, "r+b") as file:
@@ -134,18 +134,18 @@ def test_what_was_written_up_to_a_version_is_not_looked_at(open_small: OpenSmall
 
 
 @pytest.fixture
-def planned(open_small: OpenSmall) -> Iterator[Plan]:
+def planned(open_small: OpenSmall) -> Iterator[SnapshotPlan]:
     """A database that is closed."""
     db = open_small()
     histories.write(db, Random(5), 60)
     db.close()
-    with pin(Path(db.path)) as plan:
+    with histories.planned(db.path) as plan:
         yield plan
 
 
-def test_a_file_that_ends_before_its_last_record(planned: Plan) -> None:
+def test_a_file_that_ends_before_its_last_record(planned: SnapshotPlan) -> None:
     part = planned.parts[0]
-    ends = frames.Opened(planned, part).offsets
+    ends = frames.SegmentFile(planned.folder, planned.log_id, part).offsets
     for size in (int(ends[-2]), int(ends[-2]) - 1):
         with open(part.origin, "r+b") as file:
             file.truncate(size)
@@ -153,10 +153,10 @@ def test_a_file_that_ends_before_its_last_record(planned: Plan) -> None:
             list(decoded(planned, part, EVERYTHING, copies=True))
 
 
-def test_a_frame_with_a_wrong_beginning_is_named(planned: Plan) -> None:
+def test_a_frame_with_a_wrong_beginning_is_named(planned: SnapshotPlan) -> None:
     """The checksum does not cover the first bytes of a frame."""
     part = planned.parts[0]
-    begins = int(frames.Opened(planned, part).offsets[3])
+    begins = int(frames.SegmentFile(planned.folder, planned.log_id, part).offsets[3])
     with open(part.origin, "r+b") as file:
         file.seek(begins)
         (first,) = file.read(1)

@@ -19,15 +19,16 @@ from logdb.log.segments import segment
 from logdb.net.database.client import ClusterHost
 from spark_export import (
     ExportFailed,
-    clustering,
+    cluster_source,
     export,
     export_snapshot,
     import_export,
-    remote,
+    remote_source,
+    server_source,
     servers,
-    serving,
     verify_export,
 )
+from spark_export.snapshot_source import PlanRequest, close_sources, source_of
 from spark_export.source import LogDBSource
 from tests.harness.clusters import Cluster
 from tests.harness.ports import free_addresses
@@ -74,9 +75,7 @@ class Planned:
 
 
 def disconnect() -> None:
-    for source in remote._sources.values():
-        source.close()
-    remote._sources.clear()
+    close_sources()
 
 
 @pytest.fixture(scope="module")
@@ -108,14 +107,14 @@ def behind(request: pytest.FixtureRequest) -> Behind:
 
 def test_two_databases_in_turn_keep_their_connections(cluster: Behind, server: Behind) -> None:
     """What one plan holds is not let go of because of another one."""
-    sources = [remote.connected(servers(behind.endpoints)) for behind in (cluster, server)]
+    sources = [source_of(servers(behind.endpoints)) for behind in (cluster, server)]
     assert [source.version() for source in sources] == [cluster.db.version, server.db.version]
-    assert remote.connected(servers(cluster.endpoints)) is sources[0]
+    assert source_of(servers(cluster.endpoints)) is sources[0]
 
 
 def test_snapshots(behind: Behind, monkeypatch: pytest.MonkeyPatch) -> None:
     db, versions = behind.db, behind.versions
-    monkeypatch.setattr(remote, "ASKED_AT_ONCE", 7)
+    monkeypatch.setattr(remote_source, "ABORTED_PER_REQUEST", 7)
     assert behind.rows() == list(db.scan())
     for version in (db.oldest_version, versions[10], versions[40]):
         assert behind.rows(versionAsOf=str(version)) == list(db.at(version).scan())
@@ -198,8 +197,7 @@ def test_a_compaction_between_planning_and_reading_and_between_two_uses(
     """Nobody holds the version there, but a pin. A task that has not read plans anew, and what a first use has left
     names places of large values that are gone."""
     db = behind.db
-    for module in (clustering, serving):
-        monkeypatch.setattr(module, "HELD_S", 0)
+    monkeypatch.setattr(remote_source, "PLANNER_HOLD_S", 0)
     disconnect()
     db.put(b"large", bytes(20_000))
     version = db.pin("kept", db.put(b"later", b""))
@@ -237,8 +235,8 @@ def test_a_compaction_that_has_not_heard_who_plans(cluster: Behind, monkeypatch:
         return answer
 
     monkeypatch.setattr(ClusterHost, "call", overtaken)
-    laid = remote.connected(servers(cluster.endpoints)).lay_out(remote.Asked(version, None, None, 20_000))
-    assert laid.floor == floors[-1] == version, floors
+    plan = source_of(servers(cluster.endpoints)).plan(PlanRequest(version=version, part_bytes=20_000))
+    assert plan.floor == floors[-1] == version, floors
     db.unpin("asked")
 
 
@@ -246,14 +244,13 @@ def test_a_compaction_that_has_not_heard_who_plans(cluster: Behind, monkeypatch:
 def test_a_stream_that_cannot_learn_what_was_before_fails(
     behind: Behind, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise error
 
     query = Query(behind.endpoints)
     behind.db.put(next(behind.db.scan())[0], b"updated")
     with monkeypatch.context() as patched, pytest.raises(type(error)):
-        for source in (clustering.ClusterSource, serving.ServerSource):
-            patched.setattr(source, "held_at", fail)
+        patched.setattr(remote_source.RemoteSource, "values_at", fail)
         query.batch()
     assert [row["_change_type"] for row in query.batch()] == ["update"]
     query.reader.stop()
@@ -265,8 +262,8 @@ def test_a_stream_holds_nothing_but_where_it_is(server: Behind) -> None:
     for _ in range(2):
         server.db.put(b"followed", b"")
         assert query.batch()
-        source = remote.connected(servers(server.endpoints))
-        assert isinstance(source, serving.ServerSource)
+        source = source_of(servers(server.endpoints))
+        assert isinstance(source, server_source.ServerSource)
         assert [held.version for held in source._host._held.values()] == [query.checkpoint["version"]]
     query.reader.stop()
 
@@ -288,14 +285,14 @@ def test_a_plan_that_fails_holds_nothing(cluster: Behind, monkeypatch: pytest.Mo
         holders[:] = [other for other in holders if other is not holder]
         end(host, holder)
 
-    monkeypatch.setattr(clustering, "HELD_S", 0)
-    monkeypatch.setattr(clustering, "COMPACTION_S", 0.5)
+    monkeypatch.setattr(remote_source, "PLANNER_HOLD_S", 0)
+    monkeypatch.setattr(cluster_source, "COMPACTION_TIMEOUT_S", 0.5)
     monkeypatch.setattr(ClusterHost, "call", compacting)
     monkeypatch.setattr(ClusterHost, "hold", holding)
     monkeypatch.setattr(ClusterHost, "end", ending)
-    with pytest.raises(logdb.Unavailable, match=r"a compaction of .* has not come to its end in 0\.5 s"):
+    with pytest.raises(logdb.Unavailable, match=r"a compaction of .* has not ended within 0\.5 s"):
         cluster.rows()
-    assert remote.connected(servers(cluster.endpoints)).version()  # it has gone on
+    assert source_of(servers(cluster.endpoints)).version()  # it has gone on
     assert not holders
 
 

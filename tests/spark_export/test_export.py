@@ -104,7 +104,7 @@ def test_verify_finds_what_was_changed(open_small: OpenSmall, tmp_path: Path) ->
         with pytest.raises(logdb.Corruption, match="part-00000"):
             verify_export(to)
     file.unlink()
-    with pytest.raises(logdb.Corruption, match="the manifest lists it and it is gone"):
+    with pytest.raises(logdb.Corruption, match="the manifest lists it, but it is missing"):
         verify_export(to)
     file.write_bytes(content)
     (to / "part-7.parquet").write_bytes(content)

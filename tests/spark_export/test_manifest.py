@@ -13,10 +13,11 @@ import pytest
 
 import logdb
 from logdb import Database
-from logdb.embedded.plan import PLAN, _checked, _write_checked, load, pin
+from logdb.embedded.plan import PLAN, _checked, _write_checked, load
 from spark_export import ExportFailed, export_snapshot, import_export, verify_export
 from spark_export.manifest import MANIFEST, describe, newest_manifest
 from spark_export.parts import EVERYTHING, _whole
+from tests.spark_export import histories
 
 OpenSmall = Callable[..., Database]
 
@@ -130,7 +131,7 @@ def test_a_delta_table_whose_log_is_damaged(open_small: OpenSmall, tasks: list[s
         export_snapshot(db.path, tmp_path / "table", format="delta")
     for entry in (tmp_path / "table" / "_delta_log").iterdir():
         entry.write_bytes(b"{")
-    with pytest.raises(logdb.Corruption, match="it is no log of a Delta table"):
+    with pytest.raises(logdb.Corruption, match="it is not the log of a Delta table"):
         newest_manifest(tmp_path / "table")
 
 
@@ -154,7 +155,7 @@ def test_what_a_killed_export_has_left_is_input_too(open_small: OpenSmall, tasks
 def test_a_plan_is_input_too(open_small: OpenSmall) -> None:
     db = open_small()
     db.put(b"k", b"v")
-    with pin(Path(db.path)) as plan:
+    with histories.planned(db.path) as plan:
         file = Path(plan.folder) / PLAN
         fields = json.loads(_checked(file))
         fields["parts"][0][0] = "../../log/x"

@@ -20,6 +20,7 @@ from logdb.embedded.plan import load, pin
 from logdb.inspection import verify
 from logdb.log import LocalLog
 from logdb.log.contract import Trimmed
+from spark_export.directory_source import pinned_snapshot, snapshot_plan
 from tests.harness.opening import host_of
 from tests.spark_export import histories
 
@@ -53,14 +54,15 @@ def test_a_plan_outlives_a_compaction_that_trims_its_files(open_small: OpenSmall
     histories.write(db, Random(1), 300)
     version = db.version
     expected = list(db.scan())
-    with pin(Path(db.path), version=version) as plan:
+    with histories.planned(db.path, version=version) as plan:
         for seed in range(2, 5):
             histories.write(db, Random(seed), 200)
             db.compact()
         assert not all(Path(part.origin).exists() for part in plan.parts)
         db.close()
         assert histories.rows(plan) == expected
-        assert histories.rows(load(Path(plan.folder)), b"a/") == [row for row in expected if row[0].startswith(b"a/")]
+        again = pinned_snapshot(Path(plan.folder))
+        assert histories.rows(again, b"a/") == [row for row in expected if row[0].startswith(b"a/")]
     assert not Path(plan.folder).exists()
 
 
@@ -195,7 +197,7 @@ def test_the_plans_of_the_dead_are_swept(open_small: OpenSmall) -> None:
     child.communicate(b"\n")
     assert sweep(path) == 1
     assert not Path(theirs.folder).exists()
-    assert histories.rows(mine) == [(b"k", b"v")]
+    assert histories.rows(snapshot_plan(mine)) == [(b"k", b"v")]
     mine.close()
     mine.close()
 
@@ -204,11 +206,11 @@ def test_the_database_minds_no_plan_in_its_directory(open_small: OpenSmall) -> N
     db = open_small()
     histories.write(db, Random(3), 50)
     expected = list(db.scan())
-    with pin(Path(db.path)) as plan:
+    with histories.planned(db.path) as plan:
         assert verify(db.path).damage == []
         db.close()
         assert verify(db.path).damage == []
-        with logdb.open(plan.path) as again:
+        with logdb.open(db.path) as again:
             assert list(again.scan()) == expected
         assert histories.rows(plan) == expected
 
@@ -224,7 +226,7 @@ def test_planning_while_another_process_writes_and_compacts(tmp_path: Path) -> N
         assert writer.stdout.readline() == b"ready\n"
         seen, trimmed = set(), 0
         while trimmed < 3:
-            with pin(path) as plan:
+            with histories.planned(path) as plan:
                 found = histories.rows(plan)
                 assert len(found) == 40
                 assert len({value for _, value in found}) == 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections.abc import Callable
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -25,7 +24,6 @@ from pyspark.sql.datasource import (
 
 import logdb
 from logdb import Database
-from logdb.embedded.plan import pin
 from spark_export.decoding import EVERYTHING
 from spark_export.filters import Bounds
 from spark_export.runs import ROWS, Runs
@@ -116,10 +114,10 @@ def test_filters_that_spark_applies_as_well() -> None:
 
 
 def test_segments_before_the_wanted_versions_are_not_read(busy: Database) -> None:
-    with pin(Path(busy.path)) as plan:
-        assert len(Runs(plan, newer_than=plan.version - 5, stretch_bytes=1).stretches) == 1
-        assert len(Runs(plan, newer_than=plan.parts[1].end - 2, stretch_bytes=1).stretches) == len(plan.parts) - 1
-        assert len(Runs(plan, newer_than=plan.parts[1].end - 1, stretch_bytes=1).stretches) == len(plan.parts) - 2
+    with histories.planned(busy.path) as plan:
+        assert len(Runs(plan, newer_than=plan.version - 5, partition_bytes=1).ranges) == 1
+        assert len(Runs(plan, newer_than=plan.parts[1].end - 2, partition_bytes=1).ranges) == len(plan.parts) - 1
+        assert len(Runs(plan, newer_than=plan.parts[1].end - 1, partition_bytes=1).ranges) == len(plan.parts) - 2
 
 
 def test_a_schema_chooses_columns_and_text(open_small: OpenSmall) -> None:
@@ -174,7 +172,7 @@ def test_fields_of_json_values_are_columns(open_small: OpenSmall) -> None:
 
 def test_values_that_do_not_fit_are_named(open_small: OpenSmall) -> None:
     db = open_small()
-    with pytest.raises(ValueError, match="no values to learn the columns from"):
+    with pytest.raises(ValueError, match="no values to infer the columns from"):
         planning.read(db.path, codec="json")
     flights(db)
     with pytest.raises(ValueError, match="the field 'carrier' of key b'f/1' should be int64, not 'UA'"):
@@ -182,10 +180,10 @@ def test_values_that_do_not_fit_are_named(open_small: OpenSmall) -> None:
     with pytest.raises(ValueError, match="codec must be json, not 'xml'"):
         planning.read(db.path, codec="xml")
     db.put(b"f/4", b"[1]")
-    with pytest.raises(ValueError, match=r"the value of key b'f/4' is no JSON object: b'\[1\]'"):
+    with pytest.raises(ValueError, match=r"the value of key b'f/4' is not a JSON object: b'\[1\]'"):
         planning.read(db.path, "carrier STRING", codec="json")
     db.put(b"f/4", b"\xff")
-    with pytest.raises(ValueError, match=r"the value of key b'f/4' is no JSON"):
+    with pytest.raises(ValueError, match=r"the value of key b'f/4' is not JSON"):
         planning.read(db.path, "carrier STRING", codec="json")
 
 

@@ -13,9 +13,9 @@ import pytest
 
 import logdb
 from logdb import Database
-from logdb.embedded.plan import Plan, pin
 from spark_export.decoding import EVERYTHING
-from spark_export.runs import BATCH_BYTES, Runs, Stretch, made_bytes
+from spark_export.runs import BATCH_BYTES, LogRange, Runs, folded_bytes
+from spark_export.snapshot_source import SnapshotPlan
 from tests.spark_export import histories
 
 OpenSmall = Callable[..., Database]
@@ -32,7 +32,7 @@ def busy(open_small: OpenSmall) -> Database:
 def test_ranges_add_up_whatever_their_bounds(busy: Database) -> None:
     everything = list(busy.scan())
     keys = [key for key, _ in everything]
-    with pin(Path(busy.path)) as plan:
+    with histories.planned(busy.path) as plan:
         assert len(plan.parts) > 3
         for bounds in ([], keys[:1], keys[3:5], [b"a/0", b"a/9", b"b"], [b"\0"], [b"\xff"], plan.sample):
             assert histories.rows(plan, b"", (None, *bounds, None)) == everything
@@ -40,7 +40,7 @@ def test_ranges_add_up_whatever_their_bounds(busy: Database) -> None:
 
 @pytest.mark.parametrize("prefix", [b"a/", b"b/01", b"b/007", b"nothing", b"\xff"])
 def test_a_prefix(busy: Database, prefix: bytes) -> None:
-    with pin(Path(busy.path)) as plan:
+    with histories.planned(busy.path) as plan:
         assert histories.rows(plan, prefix) == list(busy.scan(prefix=prefix))
 
 
@@ -53,7 +53,7 @@ def test_an_empty_database_and_version_0(open_small: OpenSmall) -> None:
 
 
 def test_the_version_of_each_row(busy: Database) -> None:
-    with pin(Path(busy.path)) as plan:
+    with histories.planned(busy.path) as plan:
         runs = Runs(plan)
         runs.make(0)
         for batch in runs.merge(EVERYTHING):
@@ -66,7 +66,7 @@ def test_large_values_come_in_batches_of_bounded_size(tmp_path: Path) -> None:
     with logdb.open(tmp_path / "db") as db:
         for key, value in large.items():
             db.put(key, value)
-        with pin(tmp_path / "db") as plan:
+        with histories.planned(tmp_path / "db") as plan:
             runs = Runs(plan)
             runs.make(0)
             batches = list(runs.merge(EVERYTHING))
@@ -79,23 +79,23 @@ def test_tasks_at_the_same_time_make_each_run_once(busy: Database, monkeypatch: 
     made = []
     write = Runs._write
 
-    def counted(self: Runs, stretch: Stretch, file: Path) -> None:
-        made.append(stretch)
-        write(self, stretch, file)
+    def counted(self: Runs, log_range: LogRange, file: Path) -> None:
+        made.append(log_range)
+        write(self, log_range, file)
 
     monkeypatch.setattr(Runs, "_write", counted)
-    with pin(Path(busy.path)) as plan, ThreadPoolExecutor(4) as threads:
-        list(threads.map(lambda number: Runs(plan, stretch_bytes=1).make(number), range(8)))
+    with histories.planned(busy.path) as plan, ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda number: Runs(plan, partition_bytes=1).make(number), range(8)))
         assert sorted(made) == [((part,),) for part in plan.parts]
-        assert made_bytes(plan) == sum(part.size for part in plan.parts)
+        assert folded_bytes(plan) == sum(part.size for part in plan.parts)
 
 
 def test_a_run_whose_maker_died_is_made_by_the_next_task(busy: Database) -> None:
-    with pin(Path(busy.path)) as plan:
-        runs = Runs(plan, stretch_bytes=histories.STRETCH_BYTES)
+    with histories.planned(busy.path) as plan:
+        runs = Runs(plan, partition_bytes=histories.PARTITION_BYTES)
         folder = runs._folder
         folder.mkdir(parents=True)
-        run = runs._file(runs.stretches[0])
+        run = runs._file(runs.ranges[0])
         script = (
             "import fcntl, sys; file = open(sys.argv[1], 'w'); fcntl.flock(file, fcntl.LOCK_EX);"
             " print('locked', flush=True); input()"
@@ -111,7 +111,7 @@ def test_a_run_whose_maker_died_is_made_by_the_next_task(busy: Database) -> None
 
 
 def test_damage_names_the_file_of_the_database_and_the_byte(busy: Database) -> None:
-    with pin(Path(busy.path)) as plan:
+    with histories.planned(busy.path) as plan:
         sizes = [Path(part.origin).stat().st_size for part in plan.parts]
         for part, size in zip(plan.parts[:-1], sizes, strict=False):
             for offset in (3, 70, size // 2, size - 1):
@@ -119,7 +119,7 @@ def test_damage_names_the_file_of_the_database_and_the_byte(busy: Database) -> N
         assert histories.rows(plan) == list(busy.scan())
 
 
-def assert_found(plan: Plan, file: str, offset: int) -> None:
+def assert_found(plan: SnapshotPlan, file: str, offset: int) -> None:
     """A flipped byte at `offset` fails the task, which names the record that begins there or before."""
     with open(file, "r+b") as damaged:
         damaged.seek(offset)

@@ -15,10 +15,11 @@ import pytest
 
 import logdb
 from logdb import Database
-from logdb.embedded.holds import sweep
-from logdb.embedded.plan import pin
-from spark_export import export_snapshot, remote, runs, scratch
-from spark_export.scratch import IDLE_S, base, folder_of, private, remove, used
+from logdb.embedded.holds import process_owner, sweep
+from spark_export import export_snapshot, runs, scratch, servers
+from spark_export.application import Application, this_process
+from spark_export.scratch import IDLE_S, base, private, remove, sweep_base, used
+from spark_export.snapshot_source import close_sources
 from tests.harness.served import Served
 from tests.spark_export import histories, planning
 
@@ -41,9 +42,7 @@ def served(tmp_path: Path) -> Iterator[str]:
     with logdb.connect(served.address) as db:
         histories.write(db, Random(61), 100)
     yield served.address
-    for source in remote._sources.values():
-        source.close()
-    remote._sources.clear()
+    close_sources()
     served.close()
 
 
@@ -105,20 +104,22 @@ def test_loads_of_one_version_share_what_tasks_leave(served: str, temporary: Pat
 def test_another_version_has_its_own(open_small: OpenSmall) -> None:
     db = open_small()
     db.put(b"k", b"1")
-    with pin(Path(db.path)) as first:
+    with histories.planned(db.path) as first:
         db.put(b"k", b"2")
-        with pin(Path(db.path)) as second, pin(Path(db.path)) as third:
-            assert folder_of(first) != folder_of(second) == folder_of(third)
+        with histories.planned(db.path) as second, histories.planned(db.path) as third:
+            assert first.scratch != second.scratch == third.scratch
 
 
 LOCKER = """
 import sys
 from pathlib import Path
+from spark_export.application import this_process
 from spark_export.scratch import used
-with used(Path(sys.argv[1])):
+with used(Path(sys.argv[1]), this_process()):
     print("locked", flush=True)
     input()
 """
+ME = this_process()
 
 
 def test_what_another_process_uses_stays_until_it_dies(tmp_path: Path) -> None:
@@ -128,17 +129,17 @@ def test_what_another_process_uses_stays_until_it_dies(tmp_path: Path) -> None:
         assert user.stdout is not None
         assert user.stdout.readline() == b"locked\n"
         os.utime(folder / "in-use", (0, 0))
-        with used(other):
+        with used(other, ME):
             remove(folder)
             assert folder.exists()
         user.communicate(b"\n")
     remove(other)
     os.utime(folder / "in-use", (time.time() - IDLE_S / 2,) * 2)
-    with used(other):
+    with used(other, ME):
         assert folder.exists()
     os.utime(folder / "in-use", (time.time() - IDLE_S * 2,) * 2)
     remove(other)
-    with used(other):
+    with used(other, ME):
         assert not folder.exists()
     remove(other)
     assert not folder.parent.exists()
@@ -147,7 +148,7 @@ def test_what_another_process_uses_stays_until_it_dies(tmp_path: Path) -> None:
 def test_an_export_leaves_nothing(served: str, temporary: Path, open_small: OpenSmall, tasks: list[str]) -> None:
     db = open_small()
     histories.write(db, Random(63), 50)
-    export_snapshot(remote.Endpoints.of(served), temporary / "one")
+    export_snapshot(servers(served), temporary / "one")
     export_snapshot(db.path, temporary / "other")
     assert sorted(entry.name for entry in temporary.iterdir()) == ["one", "other"]
     assert not (Path(db.path) / "exports").exists()
@@ -188,3 +189,76 @@ def test_private_directories_are_made_at_the_same_time(tmp_path: Path) -> None:
     with pytest.raises(logdb.Unavailable, match="cannot be used for temporary files"):
         private(tmp_path / "file")
     assert scratch.fresh() != scratch.fresh()
+
+
+def marks(folder: Path) -> int:
+    """The number of applications that have a mark in a folder; -1 if it is gone."""
+    return len(list(folder.glob("application~*"))) if folder.exists() else -1
+
+
+def test_a_folder_goes_with_the_last_application_that_has_used_it(tmp_path: Path) -> None:
+    """The next folder is made beside it: of a killed process, and of an earlier application of the same JVM."""
+    alone, shared, later = (tmp_path / "base" / f"runs-{name}" for name in ("alone", "shared", "later"))
+    mine = Application(ME.process, "app-2")
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        theirs = Application(process_owner(process.pid), "app-9")
+        for folder in (alone, shared):
+            with used(folder, theirs), used(folder, theirs):
+                assert marks(folder) == 1
+        with used(shared, Application(ME.process, "app-1")):
+            assert marks(shared) == 2
+        with used(later, mine):
+            assert (marks(alone), marks(shared), marks(later)) == (1, 1, 1)
+        remove(later)
+        process.kill()
+        process.wait()
+        with used(later, mine):
+            assert (marks(alone), marks(shared), marks(later)) == (-1, -1, 1)
+    remove(later)
+    assert not later.parent.exists()
+
+
+def test_a_folder_of_another_machine_or_without_a_mark_goes_when_it_is_idle(tmp_path: Path) -> None:
+    far = Application(ME.process._replace(host="elsewhere-1"), "app-9")
+    foreign, unmarked, later = (tmp_path / "base" / f"runs-{name}" for name in ("foreign", "unmarked", "later"))
+    with used(foreign, far), used(unmarked, ME):
+        next(unmarked.glob("application~*")).unlink()
+    with used(later, ME):
+        assert (marks(foreign), marks(unmarked)) == (1, 0)
+    remove(later)
+    for folder in (foreign, unmarked):
+        os.utime(folder / "in-use", (time.time() - IDLE_S * 2,) * 2)
+    with used(later, ME):
+        assert (marks(foreign), marks(unmarked)) == (-1, -1)
+
+
+def test_the_sweep_at_the_end_follows_no_link(temporary: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine" / "runs-0").mkdir(parents=True)
+    (tmp_path / "mine" / "runs-0" / "application~h~1~1~x").touch()
+    sweep_base(lambda _: True)
+    base(None).symlink_to(tmp_path / "mine")
+    sweep_base(lambda _: True)
+    assert (tmp_path / "mine" / "runs-0" / "application~h~1~1~x").exists()
+
+
+APPLICATION = """
+import sys
+from pathlib import Path
+from spark_export import session
+from spark_export.scratch import base
+spark = session(cores=1)
+rows = spark.read.format("logdb").option("endpoints", sys.argv[1]).load()
+assert rows.count() > 10
+(folder,) = base(None).iterdir()
+(mark,) = folder.glob("application~*")
+assert mark.name.endswith(spark.sparkContext.applicationId), mark
+"""
+
+
+@pytest.mark.parametrize("stop", ["", "spark.stop()"])
+def test_the_folders_of_an_application_go_at_its_end(served: str, temporary: Path, stop: str) -> None:
+    command = [sys.executable, "-c", APPLICATION + stop, served]
+    environment = {**os.environ, "TMPDIR": str(temporary)}
+    done = subprocess.run(command, check=False, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not base(None).exists()

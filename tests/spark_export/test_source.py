@@ -16,7 +16,6 @@ import pytest
 
 import logdb
 from logdb import Database
-from logdb.embedded.plan import pin
 from spark_export import register
 from spark_export.options import zone_named
 from tests.spark_export import histories
@@ -50,7 +49,7 @@ def test_every_way_to_name_a_snapshot(spark: Any, open_small: OpenSmall) -> None
     assert collected(by_time) == list(db.at(time=later).scan(prefix=b"a/"))
     by_prefix = spark.read.format("logdb").load(db.path, prefixHex=b"b/".hex())
     assert collected(by_prefix) == list(db.scan(prefix=b"b/"))
-    with pin(Path(db.path), version=middle) as plan:
+    with histories.planned(db.path, version=middle) as plan:
         pinned = spark.read.format("logdb").option("snapshot", plan.folder).load()
         assert collected(pinned) == list(db.at(middle).scan())
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
@@ -18,7 +17,7 @@ import logdb
 from logdb import Database
 from logdb.embedded.holds import Hold, Owner, process_owner
 from logdb.store import values
-from spark_export import asking
+from spark_export.directory_source import DirectorySource
 from spark_export.runs import Runs
 from spark_export.source import LogDBSource
 from spark_export.stream import LogDBStreamReader, Offset
@@ -32,6 +31,7 @@ class Query:
     """What Spark does with a reader: `checkpoint` is the offset of the last batch that it has committed."""
 
     def __init__(self, path: str, checkpoint: Offset | None = None, **options: str) -> None:
+        self.path = path
         given = {"endpoints" if ":" in path else "path": path, **FEED, **options}
         source = pickle.loads(pickle.dumps(LogDBSource(given)))
         self._asked = source.schema()
@@ -50,7 +50,8 @@ class Query:
 
     def oldest(self) -> int:
         """The oldest version that the database has left."""
-        return self.reader._followed()._host.oldest()
+        with logdb.open(self.path, read_only=True) as db:
+            return db.oldest_version
 
     def rows(self, start: Offset, end: Offset) -> list[dict[str, Any]]:
         """The rows of a range."""
@@ -121,13 +122,13 @@ def test_what_was_there_before_is_asked_of_the_map(
         histories.write(db, rng, 60)
         with monkeypatch.context() as patched:
             if cannot:
-                patched.setattr(asking, "held", lambda *_, **__: None)
+                patched.setattr(DirectorySource, "values_at", lambda *_, **__: None)
             else:
                 patched.setattr(Runs, "make", None)
             assert query.batch() == watched(db, held, db.version)
     query.reader.stop()
-    assert asking.held(db.path, 10**9, pa.array([b"k"]), with_values=True) is None
-    assert asking.held(str(tmp_path / "never"), 1, pa.array([b"k"]), with_values=True) is None
+    assert DirectorySource(Path(db.path)).values_at(10**9, [b"k"], with_values=True) is None
+    assert DirectorySource(tmp_path / "never").values_at(1, [b"k"], with_values=True) is None
 
 
 @pytest.mark.parametrize(("old", "decoded"), [("true", 20), ("false", 0)])

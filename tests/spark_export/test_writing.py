@@ -35,7 +35,7 @@ from logdb import Database
 from spark_export import source as source_module
 from spark_export import transactions, writing
 from spark_export.source import LogDBSource
-from spark_export.writing import MARKS, LogDBWriter, Marked, Rows
+from spark_export.writing import COUNTERS, CountedBatches, LogDBWriter, SpooledRows
 from tests.harness.served import Served
 from tests.spark_export import planning
 
@@ -56,7 +56,7 @@ class Job:
         source = LogDBSource({"batchRows": "3", **options})
         self.writer: Any = source.writer(planning.struct(schema), overwrite)
 
-    def task(self, part: int, rows: Any = None, fails_after: int | None = None) -> Rows:
+    def task(self, part: int, rows: Any = None, fails_after: int | None = None) -> SpooledRows:
         """Run the task of a partition; it fails after so many rows if it is to."""
         rows = PARTS[part] if rows is None else rows
 
@@ -67,10 +67,10 @@ class Job:
                 yield pa.RecordBatch.from_pydict({"key": [row[0]], "value": [row[1]]}, TYPES)
 
         self._monkeypatch.setattr(writing, "partition_id", lambda: part)
-        done: Rows = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(self.writer)).write(batches())))
+        done: SpooledRows = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(self.writer)).write(batches())))
         return done
 
-    def commit(self, *messages: Rows) -> None:
+    def commit(self, *messages: SpooledRows) -> None:
         """What the driver does in the end."""
         pickle.loads(pickle.dumps(self.writer)).commit(list(messages))
 
@@ -106,7 +106,7 @@ def test_a_named_job_writes_what_was_not_written(
     job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = str(tmp_path / "db")
-    put, calls = transactions.Numbered.put, []
+    put, calls = transactions.NumberedTransactions.put, []
 
     def dying(self: Any, items: Any, label: str = "") -> None:
         if len(calls) == 4:
@@ -116,7 +116,7 @@ def test_a_named_job_writes_what_was_not_written(
 
     write = job(path=path, jobId="nightly")
     with monkeypatch.context() as patched:
-        patched.setattr(transactions.Numbered, "put", dying)
+        patched.setattr(transactions.NumberedTransactions, "put", dying)
         with pytest.raises(KeyboardInterrupt):
             write.commit(*(write.task(part) for part in range(3)))
     assert len(contents(path)) == 10
@@ -158,9 +158,9 @@ def test_to_servers_a_repeated_task_writes_once(job: Callable[..., Job], served:
     with pytest.raises(ConnectionError):
         write.task(0, fails_after=5)
     with logdb.connect(served.address) as db:
-        marks = list(db.scan(prefix=MARKS))
+        marks = list(db.scan(prefix=COUNTERS))
         assert len(marks) == 1
-        assert list(db.scan(end=MARKS)) == PARTS[0][:3]
+        assert list(db.scan(end=COUNTERS)) == PARTS[0][:3]
         db.put(b"0/0", b"changed since")
         write.commit(*(write.task(part) for part in (0, 1, 2, 1)))
         assert list(db.scan()) == [(b"0/0", b"changed since"), *EXPECTED[1:]]
@@ -170,12 +170,12 @@ def test_to_servers_a_repeated_task_writes_once(job: Callable[..., Job], served:
             db.put(b"x", b"2")
         assert db.get(b"x") == b"2"
         assert b"0/6" not in db
-        assert [key for key, _ in db.scan(prefix=MARKS)] == [MARKS + b"nightly/0"]
+        assert [key for key, _ in db.scan(prefix=COUNTERS)] == [COUNTERS + b"nightly/0"]
 
 
 def test_of_two_attempts_at_the_same_time_one_counts(served: Served) -> None:
     with logdb.connect(served.address) as db:
-        one, other = (Marked(db, "job", 0) for _ in range(2))
+        one, other = (CountedBatches(db, "job", 0) for _ in range(2))
         one.put({b"k": b"1"}, "")
         db.put(b"k", b"changed since")
         other.put({b"k": b"1"}, "")
@@ -273,8 +273,8 @@ def test_json_text_that_was_read_is_written_as_it_was(monkeypatch: pytest.Monkey
         (DoubleType(), math.nan, "the row of key b'k' cannot be JSON: Out of range float values"),
         (ArrayType(DoubleType()), [math.inf], "the row of key b'k' cannot be JSON: Out of range float values"),
         (TimestampType(), 10**18, "the row of key b'k' cannot be JSON: date value out of range"),
-        (MapType(LongType(), LongType()), None, "the column n has a map whose keys are no strings"),
-        (VariantType(), None, "the column n is variant, which JSON has not"),
+        (MapType(LongType(), LongType()), None, "the column n has a map whose keys are not strings"),
+        (VariantType(), None, "the column n is variant, which JSON does not have"),
     ],
 )
 def test_what_is_no_json(
@@ -294,9 +294,9 @@ def test_what_cannot_be_written(job: Callable[..., Job], tmp_path: Path, monkeyp
     path = str(tmp_path / "db")
     for schema, options, message in (
         ("value BINARY", {}, "has no column key"),
-        ("key BINARY, carrier STRING", {}, "are to be key and value, not key, carrier; documents need a codec"),
+        ("key BINARY, carrier STRING", {}, "must be key and value, not key, carrier; documents need a codec"),
         ("key INT, value BINARY", {}, "the column key must be BINARY or STRING, not int"),
-        ("key STRING, version LONG", {"codec": "json"}, "the column version would not be written"),
+        ("key STRING, version LONG", {"codec": "json"}, "the column version is not part of the documents"),
         (SCHEMA, {"overwrite": True}, r"rows are added to a database: .mode\("),
         (SCHEMA, {"prefix": "a"}, "prefix does not go with this: it is for reading"),
         (SCHEMA, {"endpoints": "a:1"}, "give path or endpoints"),
