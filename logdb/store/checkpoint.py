@@ -43,6 +43,7 @@ from logdb.store.runs import (
     FENCE_BYTES,
     FOUND,
     GONE,
+    HEAD,
     KIND,
     KIND_AT,
     LARGE,
@@ -64,11 +65,12 @@ from logdb.store.runs import (
     version_of,
     versions,
 )
-from logdb.store.sealed import FEW_ROWS, RawRow, check_row, check_rows, damaged
+from logdb.store.sealed import FEW_ROWS, SEAL, RawRow, check_row, check_rows, damaged
 
 __all__ = ["GONE", "LARGE", "LIVE", "Checkpoint", "Row", "check_tables"]
 
 SLICE_ROWS: Final = 2_000
+ROWS_AT_ONCE: Final = 200
 LEAST_BYTES: Final = 1 << 20
 """A checkpoint begins another run only behind one of this size."""
 VERSION: Final = itemgetter(0)
@@ -413,8 +415,25 @@ class Checkpoint:
             self._written += sum([info.bytes for info in infos])
 
     def _put_all(self, keys: list[bytes], overlay: Overlay) -> None:
-        for key in keys:
-            self._put(self._pending[-1], key, overlay)
+        writer, newest, moved = self._pending[-1], overlay.newest, overlay.moved
+        for first in range(0, len(keys), ROWS_AT_ONCE):
+            rows: list[RawRow] = []
+            for key in keys[first : first + ROWS_AT_ONCE]:
+                entry = newest.get(key)
+                if (
+                    entry is not None
+                    and entry[1].__class__ is bytes
+                    and entry[2] is None
+                    and len(key) < ROOT_BYTES
+                    and key not in moved
+                ):
+                    row = entry[1] + HEAD.pack(entry[0], LIVE)
+                    rows.append((key, row + SEAL.pack(extend(RESIDUE, key + row))))
+                else:
+                    writer.add(rows)
+                    rows = []
+                    self._put(writer, key, overlay)
+            writer.add(rows)
 
     def _put(self, writer: RunWriter, key: bytes, overlay: Overlay) -> None:
         entry, moved = overlay.newest.get(key), overlay.moved.get(key)

@@ -131,6 +131,7 @@ def _merge_part(
     shared: set[bytes],
 ) -> None:
     copied: list[RawRow] = []
+    lookups = [(source, part.get) for source, part in zip(sources, found, strict=True)]
     for row in rows:
         key, raw = row
         if raw[KIND_AT] in COPIED and key not in shared:
@@ -139,7 +140,7 @@ def _merge_part(
         if copied:
             writer.copy(copied)
             copied = []
-        of_key = [(source, part[key]) for source, part in zip(sources, found, strict=True) if key in part]
+        of_key = [(source, there) for source, get in lookups if (there := get(key)) is not None]
         if not _put_again(writer, key, of_key, floor, is_oldest):
             kept = _kept(versions((source.reader, raw) for source, raw in of_key), floor, is_oldest)
             newest = next(kept, None)
@@ -157,7 +158,7 @@ def _put_again(
     older: list[bytes] = []
     oldest = 0
     for source, raw in of_key:
-        version = version_of(raw)
+        (version,) = VERSION.unpack_from(raw, len(raw) + LIVE_END)
         if older or oldest:
             if version >= oldest:
                 return False

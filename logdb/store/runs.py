@@ -31,12 +31,14 @@ from struct import Struct
 from typing import Any, Final, NamedTuple
 
 import lmdb
+from google_crc32c import extend
 
 from logdb.errors import shown
+from logdb.store.checking import RESIDUE
 from logdb.store.files import TABLES, MapFiles, OpenRun
 from logdb.store.manifest import RunInfo
 from logdb.store.records import Place, Value
-from logdb.store.sealed import SEAL_BYTES, RawRow, check_row, check_rows, damaged, sealed
+from logdb.store.sealed import SEAL, SEAL_BYTES, RawRow, check_row, check_rows, damaged, sealed
 
 LIVE: Final = 1
 GONE: Final = 2
@@ -75,6 +77,7 @@ HEAD: Final = Struct("<QB")
 ROOT_BYTES: Final = 480
 LAST_ORDINAL: Final = b"\xff" * ORDINAL.size
 FLAGS: Final = [bytes([flags]) for flags in range(256)]
+BARE_VALUE: Final = FLAGS[LIVE | BARE]
 OLDER_BYTES: Final = ORDINAL.size + SEAL_BYTES
 LIVE_STATE: Final = bytes([LIVE])
 GONE_STATE: Final = bytes([GONE])
@@ -193,14 +196,18 @@ class RunWriter:
             self.abandon()
             raise
 
-    def copy(self, rows: list[RawRow]) -> None:
-        """Add rows of another run as they are: of short keys, none with older versions."""
+    def add(self, rows: list[RawRow]) -> None:
+        """Add rows with their seals: of short keys, none large, none with older versions."""
         self._rows += rows
         self._count += len(rows)
         size = sum(map(len, chain.from_iterable(rows)))
         self.live_bytes += size
-        self.live_bytes += sum([_large_bytes(raw) for _, raw in rows if raw[KIND_AT] & KIND == LARGE])
         self._wait(size)
+
+    def copy(self, rows: list[RawRow]) -> None:
+        """As `add`; there may be large ones."""
+        self.live_bytes += sum([_large_bytes(raw) for _, raw in rows if raw[KIND_AT] & KIND == LARGE])
+        self.add(rows)
 
     def put(self, key: bytes, newest: Row, older: Iterable[Row] = ()) -> None:
         """Add a key with its versions, newest first."""
@@ -234,7 +241,7 @@ class RunWriter:
             size, rows = 0, self._older
             for ordinal, body in enumerate(older, self._ordinal):
                 at = ORDINAL.pack(ordinal)
-                rows.append((at, sealed(at, body)))
+                rows.append((at, body + SEAL.pack(extend(RESIDUE, at + body))))
                 size += len(body)
             self._ordinal += len(older)
             self._wait(size + OLDER_BYTES * len(older))
@@ -250,7 +257,7 @@ class RunWriter:
     def as_older(self, raw: bytes) -> bytes:
         """The row of a newest version, seal on, as that of an older one, seal off."""
         if raw[KIND_AT] & ~OLDER == LIVE and not self._inline:
-            return raw[LIVE_END:KIND_AT] + FLAGS[LIVE | BARE]
+            return raw[LIVE_END:KIND_AT] + BARE_VALUE
         row = decode(raw)[0]
         if row.kind == LIVE and not self._inline:
             row = row._replace(value=None)
