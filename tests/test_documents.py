@@ -19,6 +19,11 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = {str(path.relative_to(ROOT)): path for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]}
 TESTED_ELSEWHERE = {"docs/spark.md"}
+GENERATED = {"docs/cli.md", "ARCHITECTURE.md"}
+RIDDLES = re.compile(
+    r"\b(?:[Nn]o|[Ss]ome|[Ee]very|[Aa]ny)body\b|\b[Ww]hoever\b|^#+ (?:Who|What)\b.*|(?<=[.:] )Who\b.*", re.MULTILINE
+)
+"""Subjects that leave out which component acts."""
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:)([^)\s]+)\)")
 
@@ -101,6 +106,17 @@ def test_links_lead_somewhere(name: str) -> None:
         path = page.parent / target if target else page
         assert path.exists(), f"{name}: {link}"
         assert not anchor or anchor in headings(path), f"{name}: {link}"
+
+
+@pytest.mark.parametrize("name", sorted(PAGES.keys() - GENERATED))
+def test_sentences_name_components(name: str) -> None:
+    prose = re.sub(r"`[^`]*`|\]\([^)]*\)", "", FENCED.sub("", PAGES[name].read_text()))
+    assert [found[0] for found in RIDDLES.finditer(prose)] == []
+
+
+def test_a_riddle_is_seen() -> None:
+    assert RIDDLES.findall("Nobody waits.\n\n## Who asks\n\nIt waits. Who has lost it, asks.\n")
+    assert len(RIDDLES.findall("## Who asks\n\n### What tasks leave\n\nIt waits. Who asks, waits.\n")) == 3
 
 
 def test_the_readme_is_short_and_links_every_document() -> None:
