@@ -12,11 +12,11 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from logdb.log.cores import MILLISECOND, Address, Effect, Persist, Persisted, Received, Send, SetTimer, Timer
+from logdb.cores.effects import MILLISECOND, Address, Effect, Persist, Persisted, Received, Send, SetTimer, Timer
 from logdb.log.requests import AddShard
-from logdb.log.scalog.aggregator import Aggregator, AggregatorConfig
-from logdb.log.scalog.messages import Change, Register, Report, Updates
-from logdb.log.scalog.ordering import OrderingConfig, OrderingReplica
+from logdb.log.scalog.aggregator.aggregator import Aggregator, AggregatorConfig
+from logdb.log.scalog.messages import ChangeRequest, Register, Report, Updates
+from logdb.log.scalog.ordering.replica import OrderingConfig, OrderingReplica
 
 LEADER = "ordering"
 
@@ -48,7 +48,7 @@ class OrderingLayer:
         for number in range(1, servers + 1):
             self.receive(LEADER, Register(number, f"server-{number}"), f"server-{number}")
         for number in range(servers // 2):
-            self.receive(LEADER, Change(number + 1, AddShard((2 * number + 1, 2 * number + 2))), "operator")
+            self.receive(LEADER, ChangeRequest(number + 1, AddShard((2 * number + 1, 2 * number + 2))), "operator")
         if aggregators:
             for address in self.cores:
                 self.now += 100 * MILLISECOND

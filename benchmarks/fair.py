@@ -17,8 +17,8 @@ import grpc
 
 import logdb.aio
 from benchmarks.servers.ours import LogDB
-from logdb.net.proto import database_pb2 as pb
-from logdb.net.service.codec import MESSAGE_OPTIONS, METHOD, PROTOCOL
+from logdb.wire.database_codec import MESSAGE_OPTIONS, METHOD, PROTOCOL
+from logdb.wire.proto import database_pb2 as pb
 
 KEYS: Final = 100_000
 SCANS: Final = 600

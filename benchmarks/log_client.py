@@ -10,22 +10,22 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from logdb.cores.effects import Answer, Call, Effect, Received, Send
 from logdb.log import requests as calls
 from logdb.log.contract import LogRecord
-from logdb.log.cores import Answer, Call, Effect, Received, Send
 from logdb.log.requests import ClientConfig, ShardState
-from logdb.log.scalog.client import LogClient
+from logdb.log.scalog.client.log_client import LogClient
 from logdb.log.scalog.messages import (
     Append,
     Appended,
-    AskView,
     Member,
     Pull,
     Pulled,
     Segment,
     ShardConfig,
     View,
-    ViewIs,
+    ViewRequest,
+    ViewResponse,
 )
 from logdb.log.scalog.records import wrap
 
@@ -102,9 +102,9 @@ def _subscription(batches: int, records: int, bytes: int) -> float:
 def _client() -> LogClient:
     """A client of a log with one server."""
     client = LogClient(ClientConfig("client", ("o1",), gathers=False), {}, random.Random(1))
-    question = _sent(client.start(0), AskView)
+    question = _sent(client.start(0), ViewRequest)
     shard = ShardConfig(1, 1, ShardState.LIVE, 1, (Member(1, "s1"),), (Segment(1, 1, 1, None),), "")
-    client.handle(Received("o1", ViewIs(question.request, View(1, (shard,), 2, 1, (), ()))), 0)
+    client.handle(Received("o1", ViewResponse(question.request, View(1, (shard,), 2, 1, (), ()))), 0)
     return client
 
 

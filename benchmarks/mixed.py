@@ -37,7 +37,7 @@ from benchmarks.peers.ours import increment
 from benchmarks.servers import START_S, ended
 from benchmarks.servers.ours import launch
 from benchmarks.workloads import GROUP_KEYS, HOT_KEYS, VALUE_BYTES
-from logdb.embedded import EmbeddedHost
+from logdb.embedded import EmbeddedBackend
 
 WHERE: Final = ("embedded", "served")
 THREADS: Final = 2
@@ -189,7 +189,7 @@ def run(where: str, path: Path, keys: int, minutes: float, progress: Callable[[s
 def _database(where: str, path: Path) -> Iterator[tuple[logdb.Database, int]]:
     """The database, and the process whose memory it takes."""
     if where == "embedded":
-        host = EmbeddedHost.open(path, read_only=False, create=True, overlay_bytes=OVERLAY_BYTES)
+        host = EmbeddedBackend.open(path, read_only=False, create=True, overlay_bytes=OVERLAY_BYTES)
         with logdb.Database(host) as db:
             yield db, os.getpid()
         return

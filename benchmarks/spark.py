@@ -28,7 +28,7 @@ from pyspark.sql.functions import expr
 from rich.table import Table
 
 import logdb
-from logdb.embedded.host import EmbeddedHost
+from logdb.embedded.backend import EmbeddedBackend
 from spark_export import export_snapshot, session
 
 VALUE_BYTES: Final = 100
@@ -243,7 +243,7 @@ def load(path: Path, parquet: Path, scale: Scale, progress: Callable[[str], None
     """Put the rows into a database and into a Parquet file. The version before the last part."""
     chance, noise = random.Random(1), os.urandom(1 << 20)
     middle, last = 0, scale.rows - scale.rows // LAST
-    host = EmbeddedHost.open(path, read_only=False, create=True)
+    host = EmbeddedBackend.open(path, read_only=False, create=True)
     with pq.ParquetWriter(parquet, ROWS) as writer:
         for begin in range(0, scale.rows, LOADED_TOGETHER):
             progress(f"loading {begin:,} of {scale.rows:,} rows")

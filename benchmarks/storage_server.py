@@ -9,22 +9,22 @@ from __future__ import annotations
 import random
 from time import process_time_ns
 
-from logdb.log.cores import SECOND, Create, Effect, Journal, Persist, Persisted, Received, Send, Timer
+from logdb.cores.effects import SECOND, Create, Effect, Journal, Persist, Persisted, Received, Send, Timer
 from logdb.log.requests import ShardState
 from logdb.log.scalog.config import StorageConfig
 from logdb.log.scalog.messages import (
     Append,
     Appended,
     Member,
-    Placed,
     Range,
     Register,
+    RegistrationReply,
     Segment,
     ShardConfig,
+    ShardCut,
     Update,
-    You,
 )
-from logdb.log.scalog.storage import StorageServer
+from logdb.log.scalog.storage.server import StorageServer
 
 PRIMARY, BACKUP, LEADER, CLIENT = "primary", "backup", "leader", "client"
 Event = Received | Persisted | Timer
@@ -49,7 +49,9 @@ class Pair:
         segments = (Segment(1, 1, 1, None), Segment(2, 2, 1, None))
         config = ShardConfig(1, 1, ShardState.LIVE, 2, members, segments, "")
         for member in members:
-            you = You(self._tokens[member.address], member.server, False, Update(1, 1, config, (), 0, 0, 1))
+            you = RegistrationReply(
+                self._tokens[member.address], member.server, False, Update(1, 1, config, (), 0, 0, 1)
+            )
             self.give(member.address, you, LEADER)
         for _ in range(20):
             self.now += SECOND // 10
@@ -96,7 +98,7 @@ def microseconds_per_record(
         if batch % batches_per_cut == batches_per_cut - 1:
             pair.now += SECOND // 1000
             count = first + batch_records - lsn
-            link = Placed(number + 1, number, pair.now, (Range(1, lsn, count, lsn),))
+            link = ShardCut(number + 1, number, pair.now, (Range(1, lsn, count, lsn),))
             lsn, number = lsn + count, number + 1
             for address in (PRIMARY, BACKUP):
                 pair.give(address, Update(1, 1, None, (link,), number, lsn - 1, 1), LEADER)

@@ -17,17 +17,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from logdb.log.journals import Journals, Taken
-from logdb.log.paxos.messages import Said
-from logdb.net.host import Host
-from logdb.net.peers import Peers
+from logdb.log.paxos.messages import MemberEnvelope
+from logdb.node.host import Host
+from logdb.node.journals import FlushBatch, Journals
+from logdb.transport.peers import Peers
 
 MOST_NOTES: Final = 200_000
 
 
 def kind_of(message: Any) -> str:
     """Its name; of what a member of the ordering layer says, that of what it says."""
-    return type(message.message if isinstance(message, Said) else message).__name__
+    return type(message.message if isinstance(message, MemberEnvelope) else message).__name__
 
 
 class Note(NamedTuple):
@@ -58,7 +58,7 @@ def noted() -> Iterator[deque[Note]]:
         notes.extend([Note(now, "came", sender, kind_of(message)) for message in messages])
         receive(self, sender, messages)
 
-    def noted_flush(self: Journals, taken: Taken) -> None:
+    def noted_flush(self: Journals, taken: FlushBatch) -> None:
         notes.append(Note(clock(), "flushes"))
         flush(self, taken)
         notes.append(Note(clock(), "flushed"))

@@ -14,7 +14,7 @@ from rich.table import Table
 
 import logdb
 from benchmarks.rounds import spread
-from logdb.inspection import audit, verify
+from logdb.api.inspection import audit, verify
 
 BATCH: Final = 1_000
 OVERWRITES: Final = 2

@@ -19,10 +19,10 @@ from .failing import FAILED, INTERRUPTED, BadInput, Failure
 from .session import Session, as_json, showing
 
 if TYPE_CHECKING:
-    from logdb.net.operations.changes import Operator
-    from logdb.net.operations.layout import Layout
-    from logdb.net.operations.status import Server, Shard, Status
-    from logdb.net.security.credentials import Credentials
+    from logdb.admin.changes import Operator
+    from logdb.admin.layout import Layout
+    from logdb.admin.status import ClusterStatus, ServerStatus, ShardStatus
+    from logdb.security.credentials import Credentials
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -69,8 +69,8 @@ def _anywhere(command: F) -> F:
 
 def _operator(ctx: click.Context, path: Path, endpoints: str | None) -> Operator:
     """Raises Failure."""
-    from logdb.net.operations.changes import Operator
-    from logdb.net.service.addresses import endpoints_of
+    from logdb.admin.changes import Operator
+    from logdb.system.addresses import endpoints_of
 
     session = ctx.ensure_object(Session)
     if endpoints is None and session.given:
@@ -85,7 +85,7 @@ def _operator(ctx: click.Context, path: Path, endpoints: str | None) -> Operator
 
 def _shown(session: Session) -> Credentials:
     """Raises Failure."""
-    from logdb.net.security.credentials import credentials
+    from logdb.security.credentials import credentials
 
     try:
         return credentials(**session.shown)
@@ -95,8 +95,8 @@ def _shown(session: Session) -> Credentials:
 
 def _layout(path: Path) -> Layout:
     """Raises Failure."""
-    from logdb.net.config import Misconfigured
-    from logdb.net.operations.layout import Layout, NotACluster
+    from logdb.admin.layout import Layout, NotACluster
+    from logdb.node.config import Misconfigured
 
     try:
         return Layout(path)
@@ -143,8 +143,8 @@ def up(ctx: click.Context, /, path: Path, as_json: bool, **asked: Any) -> None:
     """
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        from logdb.net.operations.changes import Operator
-        from logdb.net.operations.layout import changing
+        from logdb.admin.changes import Operator
+        from logdb.admin.layout import changing
 
         with changing(path):
             layout = _laid_out(ctx, path, asked)
@@ -159,8 +159,8 @@ def up(ctx: click.Context, /, path: Path, as_json: bool, **asked: Any) -> None:
 
 def _what_runs(path: Path) -> str:
     """Of a cluster whose `up` was interrupted, and what to do."""
-    from logdb.net.operations import processes
-    from logdb.net.operations.layout import FILE
+    from logdb.admin import processes
+    from logdb.admin.layout import FILE
 
     if not (path / FILE).exists():
         return f"there is no cluster in {path} yet: `up --dir {path}` makes it"
@@ -173,8 +173,8 @@ def _what_runs(path: Path) -> str:
 
 
 def _laid_out(ctx: click.Context, path: Path, asked: dict[str, Any]) -> Layout:
+    from logdb.admin.layout import FILE, Layout, NotACluster
     from logdb.log.engine import Shape
-    from logdb.net.operations.layout import FILE, Layout, NotACluster
 
     first_port, settings = asked.pop("port"), _settings(asked.pop("settings"))
     shape = Shape(**{**asked, "ordering": int(asked["ordering"])})
@@ -225,8 +225,8 @@ ready: cluster {layout.file.name} with {len(servers)} servers, {len(started)} of
 @as_json
 def down(path: Path, timeout: float, kill: bool, as_json: bool) -> None:
     """End the servers that run on this machine (SIGTERM) and wait for them; their data stays."""
-    from logdb.net.operations import processes
-    from logdb.net.operations.layout import changing
+    from logdb.admin import processes
+    from logdb.admin.layout import changing
 
     layout = _layout(path)
     with changing(path), rendering.progress("stopping servers") as tick:
@@ -260,10 +260,10 @@ def health(role: str, name: str, path: Path, wait: float) -> None:
     """Tell whether one server takes requests, for probes of Kubernetes and units of systemd: 0 if it does,
     else 3.
     """
-    from logdb.net.config import ClusterFile, Misconfigured
-    from logdb.net.loops import in_shared_loop
-    from logdb.net.operations import asking
-    from logdb.net.security.credentials import NONE, credentials
+    from logdb.admin import server_query
+    from logdb.clients.background_loop import in_shared_loop
+    from logdb.node.config import ClusterFile, Misconfigured
+    from logdb.security.credentials import NONE, credentials
 
     try:
         server = ClusterFile(path).server(role, name)
@@ -272,7 +272,7 @@ def health(role: str, name: str, path: Path, wait: float) -> None:
     except (Misconfigured, ValueError) as error:
         raise BadInput(str(error)) from error
     deadline = time.monotonic() + wait
-    while why := in_shared_loop(asking.health(server.address, shown)):
+    while why := in_shared_loop(server_query.health(server.address, shown)):
         if time.monotonic() >= deadline:
             raise Failure(f"{role} {name} at {server.address} does not serve: {why}", FAILED)
         time.sleep(0.2)
@@ -299,9 +299,7 @@ def endpoints(path: Path) -> None:
 @_anywhere
 @as_json
 @click.pass_context
-def status(
-    ctx: click.Context, path: Path, endpoints: str | None, watch: bool, interval: float, as_json: bool
-) -> None:
+def status(ctx: click.Context, path: Path, endpoints: str | None, watch: bool, interval: float, as_json: bool) -> None:
     """Show the shards and their servers, the leader, the tail of the log, cuts and records a second, and how
     far each mapping server lags behind.
 
@@ -329,7 +327,7 @@ def status(
         raise Failure(f"cluster {now.cluster} has no leader of its ordering layer: nothing can be appended", FAILED)
 
 
-def _show(now: Status, before: Status) -> None:
+def _show(now: ClusterStatus, before: ClusterStatus) -> None:
     """For people."""
     titles = {server.address: server.title for server in now.servers}
     leader = titles.get(now.leader, "nobody")
@@ -342,7 +340,7 @@ def _show(now: Status, before: Status) -> None:
     rendering.rows(SERVERS, [_server_row(server) for server in now.servers])
 
 
-def shard_row(shard: Shard, there: dict[str, Server]) -> tuple[int, str, str]:
+def shard_row(shard: ShardStatus, there: dict[str, ServerStatus]) -> tuple[int, str, str]:
     words = []
     for number, address in zip(shard.servers, shard.addresses, strict=True):
         server = there[address]
@@ -354,7 +352,7 @@ def shard_row(shard: Shard, there: dict[str, Server]) -> tuple[int, str, str]:
     return shard.shard, shard.state, ", ".join(words)
 
 
-def _server_row(server: Server) -> tuple[str, str, str, int | None, str | int, str]:
+def _server_row(server: ServerStatus) -> tuple[str, str, str, int | None, str | int, str]:
     shard = "" if server.shard is None else server.shard or "spare"
     state = server.state if server.lag is None else f"{server.state}, applied {server.applied}, lag {server.lag}"
     return server.title, server.role, server.address, server.process, shard, state
@@ -370,7 +368,7 @@ def _number(value: float | None) -> str:
 @contextmanager
 def _changing(ctx: click.Context, path: Path, endpoints: str | None) -> Iterator[Operator]:
     """Who can change the cluster, with its directory held if it has one here."""
-    from logdb.net.operations.layout import changing
+    from logdb.admin.layout import changing
 
     operator = _operator(ctx, path, endpoints)
     with changing(path) if operator.is_local else nullcontext():

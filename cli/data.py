@@ -11,7 +11,8 @@ from typing import Any
 import click
 
 import logdb
-from logdb import Change, Condition, VersionTrimmed, moments
+from logdb import Change, Condition, VersionTrimmed
+from logdb.api import timestamps
 from logdb.store.conditions import NAMES
 
 from . import rendering
@@ -64,9 +65,7 @@ def write(
 
 @click.command()
 @click.argument("key")
-@click.option(
-    "--raw", is_flag=True, help="Write the value byte by byte, with nothing escaped and nothing added."
-)
+@click.option("--raw", is_flag=True, help="Write the value byte by byte, with nothing escaped and nothing added.")
 @moment
 @notation
 @as_json
@@ -118,14 +117,10 @@ def multi_get(
     names = [notation.read(text) for text in texts]
     with session.reading(moment_of(at, at_time)) as db:
         found = db.multi_get(names)
-    rendering.rows(
-        ("key", "value"), ((name, found.get(name)) for name in names), as_json=as_json, notation=notation
-    )
+    rendering.rows(("key", "value"), ((name, found.get(name)) for name in names), as_json=as_json, notation=notation)
     missing = [name for name in names if name not in found]
     if missing:
-        raise Negative(
-            f"{len(missing)} of {len(names)} keys not found, the first is {notation.show(missing[0])!r}"
-        )
+        raise Negative(f"{len(missing)} of {len(names)} keys not found, the first is {notation.show(missing[0])!r}")
 
 
 def _conditions(command: Any) -> Any:
@@ -318,9 +313,7 @@ def history(
     metavar="VERSION",
     help="Commits after VERSION (default: from now on).",
 )
-@click.option(
-    "--timeout", type=click.FloatRange(min=0), metavar="S", help="End when nothing has come for S seconds."
-)
+@click.option("--timeout", type=click.FloatRange(min=0), metavar="S", help="End when nothing has come for S seconds.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="End after N commits.")
 @notation
 @as_json
@@ -354,25 +347,19 @@ def watch(
             with Interrupts() as interrupts:
                 for change in itertools.islice(changes, limit):
                     with interrupts.held():
-                        click.echo(
-                            _change_json(change, notation) if as_json else _change_line(change, notation)
-                        )
+                        click.echo(_change_json(change, notation) if as_json else _change_line(change, notation))
                         seen = change.version
         except KeyboardInterrupt:
             raise Failure(f"interrupted; go on with --since {seen}", INTERRUPTED) from None
 
 
 def _time(change: Change) -> str | None:
-    return iso(moments.moment(change.time))
+    return iso(timestamps.moment(change.time))
 
 
 def _change_json(change: Change, notation: Notation) -> str:
-    changes = [
-        {"key": notation.json(key), "value": notation.json(value)} for key, value in change.changes.items()
-    ]
-    return rendering.line(
-        {"version": change.version, "time": _time(change), "label": change.label, "changes": changes}
-    )
+    changes = [{"key": notation.json(key), "value": notation.json(value)} for key, value in change.changes.items()]
+    return rendering.line({"version": change.version, "time": _time(change), "label": change.label, "changes": changes})
 
 
 def _change_line(change: Change, notation: Notation) -> str:

@@ -14,7 +14,7 @@ import click
 
 from logdb import ConflictError, DatabaseInUse, LogDBError
 from logdb.log.contract import LogFailed
-from logdb.log.segments.disk import described
+from logdb.system.disk import described
 
 NEGATIVE: Final = 1
 USAGE: Final = 2

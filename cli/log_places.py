@@ -19,24 +19,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from logdb.directories import is_locked
+from logdb.api.opening import cluster_needed
 from logdb.embedded.directory import IDENTITY, Directory
 from logdb.errors import Corruption, NotADatabase, Unavailable, UnsupportedFormat
 from logdb.log import LocalLog, Log
-from logdb.opening import cluster_needed
 from logdb.store import records
+from logdb.system.directories import is_locked
 
 from .failing import FAILED, BadInput, Failure
 
 if TYPE_CHECKING:
-    from logdb.net.log_client import RemoteLog
+    from logdb.clients.log_client import RemoteLog
 
 LOG_IDENTITY: Final = "LOG"
 FORMAT: Final = 1
 CONNECT_S: Final = 5.0
 KINDS: Final = {
-    getattr(records, name): name.lower()
-    for name in ("COMMIT", "VALUE", "DECISION", "RELOCATION", "COMPACTION", "PIN")
+    getattr(records, name): name.lower() for name in ("COMMIT", "VALUE", "DECISION", "RELOCATION", "COMPACTION", "PIN")
 }
 
 
@@ -76,9 +75,7 @@ class InDirectory:
         if (path / IDENTITY).exists() or (path.absolute().parent / IDENTITY).exists():
             raise _of_database(path)
         if create and not (path / LOG_IDENTITY).exists():
-            strangers = (
-                sorted(entry.name for entry in path.iterdir() if entry.name != "LOCK") if path.exists() else []
-            )
+            strangers = sorted(entry.name for entry in path.iterdir() if entry.name != "LOCK") if path.exists() else []
             if strangers:
                 raise NotADatabase(
                     f"{path} is not a log and not empty (it holds {strangers[0]!r}); give a new directory"
@@ -120,9 +117,9 @@ class OfCluster:
     def _connected(self) -> RemoteLog:
         try:
             with cluster_needed():
-                from logdb.net.log_client import TIMEOUT_S, Connection, RemoteLog
-                from logdb.net.loops import in_shared_loop
-                from logdb.net.security.credentials import credentials
+                from logdb.clients.background_loop import in_shared_loop
+                from logdb.clients.log_client import TIMEOUT_S, Connection, RemoteLog
+                from logdb.security.credentials import credentials
             opening = Connection.open(self.endpoints, CONNECT_S, credentials(**self.shown))
             return RemoteLog(in_shared_loop(opening), TIMEOUT_S)
         except ValueError as error:

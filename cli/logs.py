@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import click
 
-from logdb import moments
+from logdb.api import timestamps
 from logdb.errors import FutureVersion, Unavailable
 from logdb.log import Batch, Log, OrderedLog, Subscription
 from logdb.log.contract import AppendId, LogRecord, TraceableLog
@@ -63,9 +63,7 @@ def _place(command: Callable[..., None]) -> Callable[..., None]:
 
 @log.command()
 @click.argument("payloads", nargs=-1, required=True, metavar="RECORD...")
-@click.option(
-    "--tag", type=click.IntRange(1, 255), default=1, show_default=True, help="The kind of the records."
-)
+@click.option("--tag", type=click.IntRange(1, 255), default=1, show_default=True, help="The kind of the records.")
 @_place
 @notation
 @as_json
@@ -111,12 +109,8 @@ def read(gsn: int, count: int, place: Place, notation: Notation, as_json: bool) 
     metavar="GSN",
     help="From this record on (default: the oldest).",
 )
-@click.option(
-    "--tag", "tags", type=click.IntRange(1, 255), multiple=True, help="Only this kind (repeatable)."
-)
-@click.option(
-    "--timeout", type=click.FloatRange(min=0), metavar="S", help="End when nothing has come for S seconds."
-)
+@click.option("--tag", "tags", type=click.IntRange(1, 255), multiple=True, help="Only this kind (repeatable).")
+@click.option("--timeout", type=click.FloatRange(min=0), metavar="S", help="End when nothing has come for S seconds.")
 @_place
 @notation
 @as_json
@@ -220,5 +214,5 @@ def _next(subscription: Subscription, position: int, tail: int, timeout: float |
 
 
 def _row(record: LogRecord, kinds: Mapping[int, str]) -> tuple[int, str | None, str | int, bytes]:
-    time = iso(moments.moment(record.time))
+    time = iso(timestamps.moment(record.time))
     return record.lsn, time, kinds.get(record.tag, record.tag), record.payload

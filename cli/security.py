@@ -41,9 +41,9 @@ def certificates(
     make certificates for everybody: for production use an authority of your own.
     """
     try:
-        from logdb.net.config import ClusterFile, Misconfigured
-        from logdb.net.security.certificates import Authority, hosts_of
-        from logdb.net.security.nodes import Identity
+        from logdb.node.config import ClusterFile, Misconfigured
+        from logdb.security.certificates import Authority, hosts_of
+        from logdb.security.node_identity import Identity
     except ImportError as error:
         raise Failure(f"{error.name} {MISSING}", FAILED) from error
     try:
@@ -80,7 +80,7 @@ def token(name: str, right: str, path: Path) -> None:
     token, remove its table from the file.
     """
     try:
-        from logdb.net.security.access import add, right_of
+        from logdb.security.access import add, right_of
     except ImportError as error:
         raise Failure(f"{error.name} {MISSING}", FAILED) from error
     try:

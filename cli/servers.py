@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from logdb.cores.effects import ProtocolViolation
 from logdb.errors import LogDBError
 from logdb.log.contract import LogFailed
-from logdb.log.cores import ProtocolViolation
-from logdb.log.segments.disk import described
+from logdb.system.disk import described
 
 from .failing import FAILED, BadInput, Failure
 
 if TYPE_CHECKING:
     from logdb.log.engine import ServerConfig
-    from logdb.net.server import Server
+    from logdb.node.server import Server
 
 STOPPED: Final = 4
 ENDS: Final = """\b
@@ -28,7 +28,7 @@ damaged, or contradict what other servers say."""
 
 
 def _configured(path: Path, role: str, name: str) -> ServerConfig:
-    from logdb.net.config import ClusterFile, Misconfigured
+    from logdb.node.config import ClusterFile, Misconfigured
 
     try:
         return ClusterFile(path).server(role, name)
@@ -47,17 +47,17 @@ def _disk_failed(role: str, name: str, what: str) -> Failure:
 
 def _serve(path: Path, role: str, name: str) -> None:
     try:
-        from logdb.net.logs import log_to_stderr
-        from logdb.net.process import serve
-        from logdb.net.security.nodes import Insecure
-        from logdb.net.server import Damaged
+        from logdb.node.logging_setup import log_to_stderr
+        from logdb.node.process import serve
+        from logdb.node.server import DamagedJournals
+        from logdb.transport.node_authenticator import Insecure
     except ImportError as error:
         raise Failure(f"{error.name} is not installed: pip install 'logdb[cluster]'", FAILED) from error
     config = _configured(path, role, name)
     log_to_stderr(name)
     try:
         asyncio.run(serve(config, _ready))
-    except Damaged as error:
+    except DamagedJournals as error:
         raise Failure(str(error), STOPPED) from error
     except Insecure as error:
         raise BadInput(f"{role} {name}: {error}") from error

@@ -60,9 +60,9 @@ def serve(
     session = ctx.ensure_object(Session)
     path = session.directory
     try:
-        from logdb.net.security.gate import Security
-        from logdb.net.service.process import checked_gate
-        from logdb.net.service.process import serve as serve_directory
+        from logdb.security.authenticator import Security
+        from logdb.server.process import checked_gate
+        from logdb.server.process import serve as serve_directory
     except ImportError as error:
         missing = f"a server needs more than is installed ({error.name}): pip install 'logdb[cluster]'"
         raise Failure(missing, FAILED) from error

@@ -17,7 +17,8 @@ import click
 from click.core import ParameterSource
 
 import logdb
-from logdb import Database, Snapshot, Transaction, moments
+from logdb import Database, Snapshot, Transaction
+from logdb.api import timestamps
 
 from .encoding import HEX, TEXT, Notation
 from .failing import FAILED, BadInput, Failure
@@ -139,7 +140,7 @@ def _moment_time(ctx: click.Context, param: click.Parameter, value: str | None) 
     if value is None:
         return None
     try:
-        return moments.parsed(value)
+        return timestamps.parsed(value)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
 
@@ -215,9 +216,7 @@ def database(command: F, *, environment: bool = False, shows: bool = True) -> F:
 
 def as_json(command: F) -> F:
     """The option `--json`."""
-    return click.option("--json", "as_json", is_flag=True, help="JSON for programs: one object a line.")(
-        command
-    )
+    return click.option("--json", "as_json", is_flag=True, help="JSON for programs: one object a line.")(command)
 
 
 def notation(command: F) -> F:
@@ -233,9 +232,9 @@ def notation(command: F) -> F:
 
 def label(command: F) -> F:
     """The option `--label`."""
-    return click.option(
-        "--label", default="", help="A name for the transaction, shown to watchers and in conflicts."
-    )(command)
+    return click.option("--label", default="", help="A name for the transaction, shown to watchers and in conflicts.")(
+        command
+    )
 
 
 def moment(command: F) -> F:

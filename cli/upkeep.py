@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 import logdb
-from logdb import inspection
+from logdb.api import inspection
 
 from . import rendering
 from .failing import Negative
@@ -37,9 +37,7 @@ def compact(session: Session, before: int | None, as_json: bool) -> None:
 
 @click.command()
 @click.argument("name", required=False)
-@click.option(
-    "--at", type=click.IntRange(min=0), metavar="VERSION", help="The version to pin (default: the newest)."
-)
+@click.option("--at", type=click.IntRange(min=0), metavar="VERSION", help="The version to pin (default: the newest).")
 @as_json
 @database
 @click.pass_obj

@@ -27,11 +27,11 @@ from rich.console import Console
 from rich.table import Table
 
 import logdb.log
+from logdb.admin import processes
+from logdb.admin.changes import Operator
+from logdb.admin.layout import Layout
+from logdb.clients.log_client import RemoteLog
 from logdb.log.engine import Shape
-from logdb.net.log_client import RemoteLog
-from logdb.net.operations import processes
-from logdb.net.operations.changes import Operator
-from logdb.net.operations.layout import Layout
 
 LISTED, VIEWED, BOUGHT = 1, 2, 3
 """The tags of the records: who follows only some of them is sent no others."""

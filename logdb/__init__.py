@@ -12,8 +12,9 @@
 a value `MAX_VALUE_BYTES` (64 MiB), and a transaction writes at most `MAX_TRANSACTION_BYTES` (256 MiB).
 """
 
+from logdb.api.database import Database, Found, HistoryEntry, ShardHistory, Snapshot, Tested
+from logdb.api.opening import connect, open, rebuild, shard_history
 from logdb.cluster.placement import ByHash, ByPrefix
-from logdb.database import Database, Found, HistoryEntry, ShardHistory, Snapshot, Tested
 from logdb.embedded.compactor import Compacted
 from logdb.embedded.feed import Change
 from logdb.errors import (
@@ -37,7 +38,6 @@ from logdb.errors import (
     ValueTooLarge,
     VersionTrimmed,
 )
-from logdb.opening import connect, open, rebuild, shard_history
 from logdb.store.conditions import absent, equals, exists, version_equals, version_greater, version_less
 from logdb.store.limits import MAX_KEY_BYTES, MAX_TRANSACTION_BYTES, MAX_VALUE_BYTES
 from logdb.store.records import Condition

@@ -19,17 +19,17 @@ from itertools import islice
 from os import PathLike
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
-from logdb import database as sync
-from logdb import opening
+from logdb.api import database as sync
+from logdb.api import opening
+from logdb.api.backend import AsyncBackend, AsyncChangeFeed, AsyncReader
+from logdb.api.database import Found, HistoryEntry, ShardHistory, Tested
+from logdb.api.timestamps import moment, nanoseconds
 from logdb.cluster.placement import Placement
-from logdb.database import Found, HistoryEntry, ShardHistory, Tested
-from logdb.embedded import EmbeddedHost
+from logdb.embedded import EmbeddedBackend
+from logdb.embedded.async_backend import CoroutineBackend
 from logdb.embedded.compactor import Compacted
-from logdb.embedded.coroutines import CoroutineHost
 from logdb.embedded.feed import Change
 from logdb.errors import ConflictError, DatabaseClosed
-from logdb.hosts import AsyncChangeFeed, AsyncHost, AsyncReader
-from logdb.moments import moment, nanoseconds
 from logdb.store.arguments import (
     check_body,
     check_flag,
@@ -42,8 +42,8 @@ from logdb.store.arguments import (
     listed,
     watched_keys,
 )
+from logdb.store.key_map import Rows
 from logdb.store.limits import check_key, check_pin, check_value
-from logdb.store.mapping import Rows
 from logdb.store.ranges import key_range, scan_ranges
 from logdb.store.records import Condition, TxnId
 from logdb.txn.coordinator import Outcome
@@ -80,7 +80,7 @@ async def open(
     )
     opened = asyncio.get_running_loop().run_in_executor(None, call)
     try:
-        return Database(CoroutineHost(await asyncio.shield(opened)))
+        return Database(CoroutineBackend(await asyncio.shield(opened)))
     except asyncio.CancelledError:
         opened.add_done_callback(_close_unclaimed)
         raise
@@ -99,9 +99,9 @@ async def connect(
 ) -> Database:
     """As `logdb.connect`."""
     with opening.cluster_needed():
-        from logdb.net.connecting import connect
-        from logdb.net.security.credentials import credentials
-        from logdb.net.service.addresses import endpoints_of
+        from logdb.clients.connecting import connect
+        from logdb.security.credentials import credentials
+        from logdb.system.addresses import endpoints_of
     addresses, timeout_s = endpoints_of(endpoints), opening.checked_timeout(timeout)
     shown = credentials(ca=ca, certificate=certificate, certificate_key=certificate_key, token=token)
     return Database(await connect(addresses, timeout_s, placement, opening.checked_session(session), shown))
@@ -120,9 +120,9 @@ async def shard_history(
 ) -> ShardHistory:
     """As `logdb.shard_history`."""
     with opening.cluster_needed():
-        from logdb.net.security.credentials import credentials
-        from logdb.net.service.addresses import endpoints_of
-        from logdb.net.shard_history import read_history
+        from logdb.clients.shard_history import read_history
+        from logdb.security.credentials import credentials
+        from logdb.system.addresses import endpoints_of
     check_key(key)
     addresses, timeout_s = endpoints_of(endpoints), opening.checked_timeout(timeout)
     shown = credentials(ca=ca, certificate=certificate, certificate_key=certificate_key, token=token)
@@ -130,7 +130,7 @@ async def shard_history(
     return ShardHistory(through, [HistoryEntry(*entry) for entry in entries])
 
 
-def _close_unclaimed(opened: asyncio.Future[EmbeddedHost]) -> None:
+def _close_unclaimed(opened: asyncio.Future[EmbeddedBackend]) -> None:
     """Who asked for the database has gone."""
     if not opened.cancelled() and opened.exception() is None:
         opened.result().close()
@@ -139,7 +139,7 @@ def _close_unclaimed(opened: asyncio.Future[EmbeddedHost]) -> None:
 class Snapshot:
     """The database at one version: `logdb.Snapshot` for asyncio."""
 
-    def __init__(self, host: AsyncHost, version: int) -> None:
+    def __init__(self, host: AsyncBackend, version: int) -> None:
         self._host, self.version = host, version
 
     @overload
@@ -289,7 +289,7 @@ class Changes:
 class Database:
     """`logdb.Database` for asyncio: the same methods, for the coroutines of one event loop."""
 
-    def __init__(self, host: AsyncHost) -> None:
+    def __init__(self, host: AsyncBackend) -> None:
         self._host = host
         self._running: set[asyncio.Task[Any] | None] = set()
 
@@ -487,9 +487,7 @@ class Database:
         """The pinned versions by name. Raises DatabaseClosed, Unavailable."""
         return await self._host.pins()
 
-    async def compact(
-        self, before: int | None = None, *, progress: Callable[[int], None] | None = None
-    ) -> Compacted:
+    async def compact(self, before: int | None = None, *, progress: Callable[[int], None] | None = None) -> Compacted:
         """As `logdb.Database.compact`."""
         check_progress(progress)
         return await self._host.compact(None if before is None else checked_version(before), progress)
@@ -527,7 +525,7 @@ class Committing:
     """
 
     def __init__(
-        self, host: AsyncHost, read_only: bool, label: str, guard_writes: bool, *, may_speculate: bool = False
+        self, host: AsyncBackend, read_only: bool, label: str, guard_writes: bool, *, may_speculate: bool = False
     ) -> None:
         self._host, self._may_speculate = host, may_speculate
         self._options = read_only, label, guard_writes

@@ -28,7 +28,7 @@ from enum import Enum
 from os import PathLike, fspath
 from typing import ClassVar
 
-from logdb.forking import forked_text
+from logdb.system.forking import forked_text
 
 __all__ = [
     "AccessDenied",

@@ -11,13 +11,13 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from logdb.embedded.holds import Owner, is_alive, process_owner
+from logdb.embedded.external_leases import LeaseOwner, is_alive, process_owner
 
 
 class Application(NamedTuple):
     """A Spark application: its process, and its id ("" if it is unknown)."""
 
-    process: Owner
+    process: LeaseOwner
     id: str = ""
 
     def __str__(self) -> str:
@@ -27,7 +27,7 @@ class Application(NamedTuple):
     def parse(cls, text: str) -> Application:
         """The reverse of `str`. Raises ValueError."""
         host, pid, started, id = text.split("~")
-        return cls(Owner(host, int(pid), int(started)), id)
+        return cls(LeaseOwner(host, int(pid), int(started)), id)
 
     def has_ended(self, current: Application) -> bool:
         """Return whether this application is known to have ended: its process has, or runs `current` instead."""

@@ -21,17 +21,17 @@ from typing import Any, Final
 
 import numpy as np
 
-from logdb.cluster import calls
-from logdb.cluster.cleaning import copies_of
-from logdb.cluster.upkeep import HOLD_NS
-from logdb.embedded.plan import Part
+from logdb.clients.cluster_backend import ClusterBackend
+from logdb.clients.core_client import given
+from logdb.cluster.client import requests as calls
+from logdb.cluster.client.leases import HOLD_NS
+from logdb.cluster.compaction.records import copies_of
+from logdb.cores.effects import SECOND
+from logdb.embedded.snapshot_plan import SegmentPart
 from logdb.errors import Unavailable, VersionTrimmed
 from logdb.log import requests as log
 from logdb.log.contract import Batch, LogFailed, LogRecord, NotOfThisShard, Trimmed
-from logdb.log.cores import SECOND
 from logdb.log.segments.format import FRAME, FRAME_BYTES, FRAME_MAGIC
-from logdb.net.database.client import ClusterHost
-from logdb.net.hosted_client import given
 from logdb.store.records import COMMIT, PART, RELOCATION, Place, decode_commit, decode_relocation
 from spark_export.frames import MemoryFrames
 from spark_export.places import Records
@@ -51,7 +51,7 @@ COMPACTION_TIMEOUT_S: Final = 600.0
 DATABASES: Final = uuid.UUID("6c6f6764-6220-636c-8573-746572732121")
 
 
-class ClusterSource(RemoteSource[ClusterHost]):
+class ClusterSource(RemoteSource[ClusterBackend]):
     """The source of a cluster's database."""
 
     LARGE_VALUES_AT_ONCE = 64
@@ -88,7 +88,7 @@ class ClusterSource(RemoteSource[ClusterHost]):
 
     async def _split(
         self, ranges: list[tuple[int, int]], part_bytes: int, copies_from: int
-    ) -> tuple[tuple[Part, ...], tuple[bytes, ...]]:
+    ) -> tuple[tuple[SegmentPart, ...], tuple[bytes, ...]]:
         """Split ranges of the log into parts of about `part_bytes`, and sample their keys, by reading a few records."""
         draw, keys, size, count = Random(copies_from), set[bytes](), 0, 0
         total = sum(end - first for first, end in ranges)
@@ -117,7 +117,7 @@ class ClusterSource(RemoteSource[ClusterHost]):
             pieces = -(-(end - first) // part_records)
             bounds = [first + (end - first) * number // pieces for number in range(pieces + 1)] if pieces else []
             for low, high in pairwise(bounds):
-                parts.append(Part("", self._host.path, low, high, int(record_bytes * (high - low))))
+                parts.append(SegmentPart("", self._host.path, low, high, int(record_bytes * (high - low))))
         return tuple(parts), tuple(sorted(keys))
 
     # ---- the log
@@ -147,7 +147,9 @@ class ClusterSource(RemoteSource[ClusterHost]):
             if subscription and not host.closed:
                 host.put(log.Close(subscription), None)
 
-    def records(self, plan: SnapshotPlan, part: Part, first: int, end: int, *, copies: bool) -> Iterator[Records]:
+    def records(
+        self, plan: SnapshotPlan, part: SegmentPart, first: int, end: int, *, copies: bool
+    ) -> Iterator[Records]:
         with contextlib.closing(prefetched(self._batches(first, end, copies=copies))) as batches:
             some: list[LogRecord] = []
             size = 0
@@ -203,7 +205,7 @@ def _sample_keys(records: Sequence[LogRecord], copies_from: int) -> Iterator[byt
         yield from keys[:: max(1, len(keys) // SAMPLES_PER_RECORD)]
 
 
-def _framed(records: Sequence[LogRecord], part: Part) -> Records:
+def _framed(records: Sequence[LogRecord], part: SegmentPart) -> Records:
     """Records as frames without checksums: the log client has verified those of the log."""
     gsns, times, tags, payloads = zip(*records, strict=True)
     lengths = list(map(len, payloads))

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logdb.embedded.plan import Part
+from logdb.embedded.snapshot_plan import SegmentPart
 from logdb.store.records import DELETED, PLACE, PLACED, Place
 from spark_export.checksums import Numbers
 from spark_export.places import Places, Records
@@ -61,7 +61,13 @@ EVERYTHING: Final = KeyRange()
 
 
 def decoded(
-    plan: SnapshotPlan, part: Part, keys: KeyRange, *, copies: bool, after: int = -1, labels: Labels | None = None
+    plan: SnapshotPlan,
+    part: SegmentPart,
+    keys: KeyRange,
+    *,
+    copies: bool,
+    after: int = -1,
+    labels: Labels | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Decode what the records of a part say about `keys` up to the plan's version, as batches of `ITEMS`.
 

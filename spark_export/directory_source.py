@@ -1,8 +1,8 @@
 """The directory of a database as a source for Spark: its store files, kept by hard links while a plan needs them.
 
-`logdb.embedded.plan` pins a version: it links the store files into a folder of the plan and writes down which of their
-commits were aborted. Executors read the links. Compaction unlinks files and never changes durable bytes, so a plan
-needs no hold. A stream does: it will read log that is still to be written.
+`logdb.embedded.snapshot_plan` pins a version: it links the store files into a folder of the plan and writes down which
+of their commits were aborted. Executors read the links. Compaction unlinks files and never changes durable bytes, so a
+plan needs no hold. A stream does: it will read log that is still to be written.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Final
 
 import logdb
 from logdb import Database
-from logdb.embedded.holds import FOLDER, Hold, remove_folder, sweep
-from logdb.embedded.host import EmbeddedHost
-from logdb.embedded.plan import Part, Plan, load, pin, pin_at, read_aborted
+from logdb.embedded.backend import EmbeddedBackend
+from logdb.embedded.external_leases import FOLDER, ExternalLease, remove_folder, sweep
+from logdb.embedded.snapshot_plan import DirectoryPlan, SegmentPart, load, pin, pin_at, read_aborted
 from logdb.errors import Corruption, LogDBError
 from logdb.log.contract import Trimmed
 from logdb.log.segments.format import read_frame
@@ -38,17 +38,17 @@ class DirectorySource(SnapshotSource):
 
     def __init__(self, path: Path) -> None:
         self.location: Path = path.absolute()
-        self._host: EmbeddedHost | None = None
-        self._holds: dict[object, Hold] = {}
+        self._host: EmbeddedBackend | None = None
+        self._holds: dict[object, ExternalLease] = {}
 
     def database(self) -> Database:
         return logdb.open(self.location, read_only=True)
 
-    def _opened(self) -> EmbeddedHost:
+    def _opened(self) -> EmbeddedBackend:
         if self._host is None:
             for other in [other for other in _OPEN if not other._holds]:
                 other.close()
-            self._host = EmbeddedHost.open(self.location, read_only=True, create=False)
+            self._host = EmbeddedBackend.open(self.location, read_only=True, create=False)
             _OPEN.add(self)
         return self._host
 
@@ -73,7 +73,7 @@ class DirectorySource(SnapshotSource):
         else:
             self._opened()
             sweep(self.location)
-            self._holds[holder] = Hold(self.location, version, current_application().process)
+            self._holds[holder] = ExternalLease(self.location, version, current_application().process)
 
     def hold_oldest(self, holder: object) -> int:
         self.hold(holder, 0)  # no compaction begins from here on
@@ -112,16 +112,18 @@ class DirectorySource(SnapshotSource):
 
     # ---- reading
 
-    def records(self, plan: SnapshotPlan, part: Part, first: int, end: int, *, copies: bool) -> Iterator[Records]:
+    def records(
+        self, plan: SnapshotPlan, part: SegmentPart, first: int, end: int, *, copies: bool
+    ) -> Iterator[Records]:
         file = SegmentFile(plan.folder, plan.log_id, part)
         for gsns, starts in verified_frames(file, file.offsets, first=first):
             yield Records(file, gsns, starts)
 
-    def aborted(self, plan: SnapshotPlan, part: Part, first: int, end: int) -> Iterable[int]:
+    def aborted(self, plan: SnapshotPlan, part: SegmentPart, first: int, end: int) -> Iterable[int]:
         return read_aborted(Path(plan.folder), part)
 
     def large_values(self, plan: SnapshotPlan) -> LargeValues:
-        files: dict[Part, SegmentFile] = {}
+        files: dict[SegmentPart, SegmentFile] = {}
 
         def fetch(large: LargeValue) -> bytes:
             gsn = large.place.gsn
@@ -156,7 +158,7 @@ def pinned_snapshot(folder: Path, application: Application | None = None) -> Sna
     return snapshot_plan(load(folder), application)
 
 
-def snapshot_plan(pinned: Plan, application: Application | None = None) -> SnapshotPlan:
+def snapshot_plan(pinned: DirectoryPlan, application: Application | None = None) -> SnapshotPlan:
     """The plan for Spark of a pinned version."""
     path = Path(pinned.path)
     name = scratch.named(pinned.log_id, pinned.floor, [(part.first, part.end) for part in pinned.parts])

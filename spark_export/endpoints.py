@@ -6,11 +6,11 @@ from collections.abc import Coroutine, Iterable
 from typing import Any, Final, NamedTuple
 
 from logdb import Database
-from logdb.hosts import AsyncHost
-from logdb.net.blocking import BlockingHost
-from logdb.net.connecting import connect
-from logdb.net.security.credentials import AnyPath, Credentials, credentials
-from logdb.net.service.addresses import endpoints_of
+from logdb.api.backend import AsyncBackend
+from logdb.clients.blocking_backend import BlockingBackend
+from logdb.clients.connecting import connect
+from logdb.security.credentials import AnyPath, Credentials, credentials
+from logdb.system.addresses import endpoints_of
 
 TIMEOUT_S: Final = 30.0
 
@@ -46,10 +46,10 @@ class Endpoints(NamedTuple):
     def __str__(self) -> str:
         return ",".join(self.addresses)
 
-    def connect(self) -> Coroutine[Any, Any, AsyncHost]:
+    def connect(self) -> Coroutine[Any, Any, AsyncBackend]:
         """Connect to the database. Raises Unavailable, AccessDenied, ProtocolMismatch, ValueError."""
         return connect(self.addresses, self.timeout_s, credentials=self.credentials)
 
     def database(self) -> Database:
         """Open the database on a connection of its own. Raises as `connect`."""
-        return Database(BlockingHost.open(self.connect()))
+        return Database(BlockingBackend.open(self.connect()))

@@ -16,10 +16,10 @@ base is merged with what has changed in its range of keys; a file in whose range
 has changed since its last one: files whose keys have changed are replaced. Each version carries the version of the
 database as an application transaction, so doing it again does nothing.
 
-*What protects the version*: the links of the plan (`logdb.embedded.plan`). A reader of a fixed version needs durable
-bytes of the log, which never change, and the list of what had aborted, which is beside the links; so compaction may go
-on, drop the version and unlink the files, and the job does not notice. No pin is needed, and a job that is stuck holds
-nothing back but disk space. Servers hold the version while the job runs (`remote`).
+*What protects the version*: the links of the plan (`logdb.embedded.snapshot_plan`). A reader of a fixed version needs
+durable bytes of the log, which never change, and the list of what had aborted, which is beside the links; so compaction
+may go on, drop the version and unlink the files, and the job does not notice. No pin is needed, and a job that is stuck
+holds nothing back but disk space. Servers hold the version while the job runs (`remote`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from logdb import moments
+from logdb.api import timestamps
 from logdb.errors import VersionTrimmed
 from logdb.store.ranges import after_prefix
 from spark_export import delta
@@ -121,7 +121,7 @@ def export_snapshot(
     begin = table.manifest() if table is not None else None if base is None else newest_manifest(Path(base))
     asked: dict[str, Any] = {
         "version": version,
-        "time_ns": None if timestamp is None else moments.nanoseconds(timestamp),
+        "time_ns": None if timestamp is None else timestamps.nanoseconds(timestamp),
         "prefix": None if prefix is None else prefix.hex(),
         "base": None if begin is None else [str(target if base is None else Path(base).absolute()), begin.version],
         "history": history,

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 import numpy as np
 from google_crc32c import value as crc32c
 
-from logdb.embedded.plan import Part
+from logdb.embedded.snapshot_plan import SegmentPart
 from logdb.errors import Corruption
 from logdb.log.segments.format import (
     BODY_AT,
@@ -52,14 +52,14 @@ class Frames(Protocol):
 class PartFrames(Frames, Protocol):
     """The frames of a part, after the room of a file's header, and the salt of their checksums."""
 
-    part: Part
+    part: SegmentPart
     salt: int
 
 
 class MemoryFrames:
     """Frames of a part that were fetched."""
 
-    def __init__(self, data: bytes, part: Part, salt: int = 0) -> None:
+    def __init__(self, data: bytes, part: SegmentPart, salt: int = 0) -> None:
         self.data, self.part, self.salt = data, part, salt
 
     def damaged(self, offset: int, what: str) -> Corruption:
@@ -70,7 +70,7 @@ class MemoryFrames:
 class SegmentFile:
     """The store file of a part, mapped through the plan's link. Raises Corruption if it is not the planned one."""
 
-    def __init__(self, folder: str, log_id: bytes, part: Part) -> None:
+    def __init__(self, folder: str, log_id: bytes, part: SegmentPart) -> None:
         self.part, self.salt = part, salt_of(log_id)
         link = Path(folder) / part.link
         with open(link, "rb") as file:

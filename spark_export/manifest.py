@@ -29,7 +29,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow.parquet as pq
 
-from logdb import moments
+from logdb.api import timestamps
 from logdb.errors import Corruption, LogDBError, Unavailable
 from spark_export.decoding import KeyRange
 
@@ -108,7 +108,7 @@ class Manifest(NamedTuple):
 
     def exported(self) -> Exported:
         """The export that the manifest describes."""
-        time = None if self.time_ns is None else moments.moment(self.time_ns)
+        time = None if self.time_ns is None else timestamps.moment(self.time_ns)
         rows, size = sum(file.rows for file in self.files), sum(file.bytes for file in self.files)
         return Exported(self.version, time, rows, len(self.files), size)
 
@@ -129,7 +129,7 @@ def describe(file: Path, keys: KeyRange, *, name: str | None = None, changes: bo
 
 def write_manifest(file: Path, manifest: Manifest) -> None:
     """Write a manifest to a file, which appears with its whole content."""
-    time = None if manifest.time_ns is None else moments.moment(manifest.time_ns).isoformat()
+    time = None if manifest.time_ns is None else timestamps.moment(manifest.time_ns).isoformat()
     fields = {
         "format": FORMAT,
         **manifest._asdict(),

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from logdb import moments
+from logdb.api import timestamps
 from logdb.errors import KeyTooLarge
 from logdb.store.limits import MAX_KEY_BYTES
 from logdb.store.ranges import MAX_BOUND_BYTES, after_prefix
@@ -105,7 +105,7 @@ class Options:
         """A time in ns since the epoch; without a zone it is in `zone` (None: local time). Raises ValueError."""
         text = self._given.get(name)
         try:
-            return None if text is None else moments.nanoseconds(moments.parsed(text, zone))
+            return None if text is None else timestamps.nanoseconds(timestamps.parsed(text, zone))
         except ValueError as error:
             raise ValueError(f"{name} cannot be read: {error}") from None
 

@@ -23,10 +23,10 @@ from contextlib import contextmanager
 from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeVar
 
 from logdb import Database
-from logdb.embedded.plan import Part
+from logdb.clients.background_loop import in_shared_loop, shared_loop
+from logdb.embedded.snapshot_plan import SegmentPart
 from logdb.errors import Corruption, VersionTrimmed
 from logdb.log.contract import LogRecord
-from logdb.net.loops import in_shared_loop, shared_loop
 from logdb.store.records import Place
 from spark_export import scratch
 from spark_export.application import this_process
@@ -55,7 +55,7 @@ class Layout(NamedTuple):
 
     log_id: bytes
     time: int | None
-    parts: tuple[Part, ...]
+    parts: tuple[SegmentPart, ...]
     sample: tuple[bytes, ...]
 
 
@@ -173,7 +173,7 @@ class RemoteSource(SnapshotSource, Generic[H]):
 
     # ---- reading
 
-    def aborted(self, plan: SnapshotPlan, part: Part, first: int, end: int) -> Iterable[int]:
+    def aborted(self, plan: SnapshotPlan, part: SegmentPart, first: int, end: int) -> Iterable[int]:
         found, end = set[int](), min(end, plan.version + 1)
         for low in range(first, end, ABORTED_PER_REQUEST):
             found.update(in_shared_loop(self._aborted(low, min(low + ABORTED_PER_REQUEST, end))))

@@ -35,7 +35,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logdb.embedded.plan import Part
+from logdb.embedded.snapshot_plan import SegmentPart
 from logdb.errors import Corruption, Unavailable, VersionTrimmed
 from spark_export.checksums import Numbers
 from spark_export.decoding import EVERYTHING, ITEMS, KeyRange, decoded, filled
@@ -55,7 +55,7 @@ _REDUCE_ROWS: Final = 500_000
 class LogRange(NamedTuple):
     """Consecutive parts of a plan, which one task reads."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[SegmentPart, ...]
 
     @property
     def name(self) -> str:
@@ -68,9 +68,9 @@ class LogRange(NamedTuple):
         return sum(part.size for part in self.parts)
 
 
-def log_ranges(parts: Iterable[Part], partition_bytes: int) -> list[LogRange]:
+def log_ranges(parts: Iterable[SegmentPart], partition_bytes: int) -> list[LogRange]:
     """Group parts into ranges of at most `partition_bytes` each, or of one part."""
-    found: list[list[Part]] = []
+    found: list[list[SegmentPart]] = []
     size = partition_bytes
     for part in parts:
         if size + part.size > partition_bytes:

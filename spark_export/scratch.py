@@ -30,7 +30,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from logdb.embedded.holds import FOLDER
+from logdb.embedded.external_leases import FOLDER
 from logdb.errors import Unavailable
 from spark_export.application import Application
 

@@ -12,11 +12,11 @@ import contextlib
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from itertools import pairwise
 
-from logdb.embedded.plan import Part
+from logdb.clients.remote_backend import RemoteBackend
+from logdb.embedded.snapshot_plan import SegmentPart
 from logdb.errors import Corruption, VersionTrimmed
 from logdb.log.contract import LogRecord
 from logdb.log.segments.format import FRAME_BYTES, STORE_HEADER_BYTES, read_frame, salt_of
-from logdb.net.service.client import RemoteHost
 from logdb.store.records import COMMIT, Place
 from spark_export.frames import MemoryFrames, verified_frames
 from spark_export.places import Records
@@ -24,7 +24,7 @@ from spark_export.remote_source import Floor, Layout, RemoteSource, prefetched
 from spark_export.snapshot_source import SnapshotPlan
 
 
-class ServerSource(RemoteSource[RemoteHost]):
+class ServerSource(RemoteSource[RemoteBackend]):
     """The source of a directory behind one server."""
 
     LARGE_VALUES_AT_ONCE = 16
@@ -34,7 +34,7 @@ class ServerSource(RemoteSource[RemoteHost]):
         layout = await host.layout(version)
         time = await host.time_of(version) if version else None
         bounds = pairwise([*layout.firsts, layout.end])
-        parts = [Part("", host.path, *bound, size) for bound, size in zip(bounds, layout.sizes, strict=True)]
+        parts = [SegmentPart("", host.path, *bound, size) for bound, size in zip(bounds, layout.sizes, strict=True)]
         return Layout(host.database, time, tuple(parts), tuple(layout.sample))
 
     async def _hold(self, holder: object, version: int) -> None:
@@ -48,7 +48,9 @@ class ServerSource(RemoteSource[RemoteHost]):
             except VersionTrimmed:  # a compaction has come between the two requests
                 continue
 
-    def records(self, plan: SnapshotPlan, part: Part, first: int, end: int, *, copies: bool) -> Iterator[Records]:
+    def records(
+        self, plan: SnapshotPlan, part: SegmentPart, first: int, end: int, *, copies: bool
+    ) -> Iterator[Records]:
         salt = salt_of(plan.log_id)
         with contextlib.closing(prefetched(self._pages(first, end))) as pages:
             for page_first, page_end, frames in pages:

@@ -7,7 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Final
 
-from logdb.embedded.holds import is_alive
+from logdb.embedded.external_leases import is_alive
 from logdb.errors import Unavailable
 from spark_export import scratch
 from spark_export.java import java_home

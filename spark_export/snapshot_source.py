@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from logdb import Database
-from logdb.embedded.plan import Part
-from logdb.net.database.client import ClusterHost
-from logdb.net.loops import in_shared_loop
+from logdb.clients.background_loop import in_shared_loop
+from logdb.clients.cluster_backend import ClusterBackend
+from logdb.embedded.snapshot_plan import SegmentPart
 from logdb.store.records import Place
 from spark_export import scratch
 from spark_export.application import Application
@@ -74,7 +74,7 @@ class SnapshotPlan(NamedTuple):
     floor: int
     copies_from: int
     part_bytes: int
-    parts: tuple[Part, ...]
+    parts: tuple[SegmentPart, ...]
     sample: tuple[bytes, ...]
     process: int
 
@@ -174,12 +174,14 @@ class SnapshotSource(ABC):
     # ---- reading
 
     @abstractmethod
-    def records(self, plan: SnapshotPlan, part: Part, first: int, end: int, *, copies: bool) -> Iterator[Records]:
+    def records(
+        self, plan: SnapshotPlan, part: SegmentPart, first: int, end: int, *, copies: bool
+    ) -> Iterator[Records]:
         """Read the records of a part from GSN `first` to before `end`, in the order of the log, with their checksums
         verified. With `copies`, also what compaction has copied. Raises Corruption, VersionTrimmed."""
 
     @abstractmethod
-    def aborted(self, plan: SnapshotPlan, part: Part, first: int, end: int) -> Iterable[int]:
+    def aborted(self, plan: SnapshotPlan, part: SegmentPart, first: int, end: int) -> Iterable[int]:
         """Return the GSNs of the commit records in that range that were not applied. Raises as `records`."""
 
     @abstractmethod
@@ -217,7 +219,7 @@ def source_of(location: Location) -> SnapshotSource:
                 _sources[location] = DirectorySource(location)
             else:
                 host: Any = in_shared_loop(location.connect())
-                kind = ClusterSource if isinstance(host, ClusterHost) else ServerSource
+                kind = ClusterSource if isinstance(host, ClusterBackend) else ServerSource
                 _sources[location] = kind(location, host)
         return _sources[location]
 

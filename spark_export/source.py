@@ -7,8 +7,8 @@ of `db.at(version=...).scan()`.
 
 `load()` fixes the version, also without `versionAsOf`. Of a directory it also keeps the files of the log: the DataFrame
 shows one snapshot however often it is used, whatever is written or compacted meanwhile. The files go when the Spark
-application has ended and another one reads the directory (`logdb.embedded.plan`). Executors read the log (`runs`), so
-they must see the directory. Partitions are key ranges, in order.
+application has ended and another one reads the directory (`logdb.embedded.snapshot_plan`). Executors read the log
+(`runs`), so they must see the directory. Partitions are key ranges, in order.
 
     spark.read.format("logdb").option("readChangeFeed", "true").option("startingVersion", 42).load("data")
 
@@ -114,7 +114,7 @@ COLUMNS: Final = dict(zip(ROWS.names, ROWS.types, strict=True))
 class LogDBSource(DataSource):
     """`spark.read.format("logdb")` and `spark.readStream.format("logdb")`.
 
-    Raises ValueError for a wrong option, and as `logdb.embedded.plan.pin`.
+    Raises ValueError for a wrong option, and as `logdb.embedded.snapshot_plan.pin`.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:

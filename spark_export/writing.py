@@ -29,10 +29,10 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 import logdb
 from logdb import Database
-from logdb.directories import is_locked
-from logdb.embedded.holds import Owner, make_folder, remove_folder
+from logdb.embedded.external_leases import LeaseOwner, make_folder, remove_folder
 from logdb.errors import DatabaseInUse, NotADatabase, TransactionTooLarge, Unavailable
 from logdb.store.limits import MAX_TRANSACTION_BYTES
+from logdb.system.directories import is_locked
 from spark_export.columns import written_items
 from spark_export.endpoints import Endpoints
 from spark_export.transactions import NumberedTransactions
@@ -79,7 +79,7 @@ class SpoolFolder(NamedTuple):
     path: Path
 
     @classmethod
-    def make(cls, target: Target, owner: Owner) -> SpoolFolder:
+    def make(cls, target: Target, owner: LeaseOwner) -> SpoolFolder:
         """Make a folder. Raises DatabaseInUse, NotADatabase."""
         assert target.path is not None
         directory = Path(target.path).absolute()

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-import logdb.net  # noqa: F401 - before gRPC is imported: it turns off what gRPC does at a fork
+import logdb.system.grpc_fork  # noqa: F401 - before gRPC is loaded: it turns off what gRPC does at a fork
+
+if TYPE_CHECKING:
+    from tests.harness.served import Served
 
 settings.register_profile("logdb", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("logdb")
@@ -36,3 +40,12 @@ def spark() -> Iterator[Any]:
     spark = session(cores=2, memory="1g", name="tests")
     yield spark
     spark.stop()
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    from tests.harness.served import Served
+
+    served = Served(tmp_path / "served")
+    yield served
+    served.close()

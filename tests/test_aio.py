@@ -12,8 +12,8 @@ import pytest
 
 import logdb
 import logdb.aio
-from logdb import opening
-from logdb.embedded import EmbeddedHost
+from logdb.api import opening
+from logdb.embedded import EmbeddedBackend
 from logdb.log.segments import Disk
 from tests.harness.opening import on_coroutines, open_database
 
@@ -190,9 +190,9 @@ def test_an_opening_that_is_cancelled_leaves_the_directory_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held, gate, closed = threading.Event(), threading.Event(), threading.Event()
-    open_at_once: Callable[..., EmbeddedHost] = opening.open_host
+    open_at_once: Callable[..., EmbeddedBackend] = opening.open_host
 
-    def open_slowly(*args: object, **options: object) -> EmbeddedHost:
+    def open_slowly(*args: object, **options: object) -> EmbeddedBackend:
         db = open_at_once(*args, **options)
         close = db.close
 

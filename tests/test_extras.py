@@ -15,8 +15,8 @@ from packaging.requirements import Requirement
 from tests.test_house import ROOT
 
 NEEDS = {
-    "": ["logdb", "logdb.aio", "logdb.log", "logdb.inspection", "logdb_cli.commands"],
-    "cluster": ["logdb.net.connecting", "logdb.net.process", "logdb.net.service.process", "examples.marketplace"],
+    "": ["logdb", "logdb.aio", "logdb.log", "logdb.api.inspection", "logdb_cli.commands"],
+    "cluster": ["logdb.clients.connecting", "logdb.node.process", "logdb.server.process", "examples.marketplace"],
     "spark": ["spark_export", "spark_export.cluster_source", "spark_export.server_source"],
     "delta": ["spark_export.delta", "deltalake"],
     "flights": ["examples.flights"],

@@ -16,7 +16,7 @@ BRIDGES = {
     ("sim", "log"): "bugs planted in Paxos are caught by its tests and by the simulator",
     ("machines", "nemesis"): "machines are network namespaces in both",
     ("nemesis", "sim"): "histories of real and of simulated clusters have the same judges",
-    ("net", "sim"): "every message of a simulated run passes the codec",
+    ("wire", "sim"): "every message of a simulated run passes the codec",
 }
 """(room, another one that it imports): why. This list may only shrink."""
 

@@ -145,7 +145,7 @@ class Versions(NamedTuple):
     more: bool
 
 
-class Itself(NamedTuple):
+class VersionReply(NamedTuple):
     """The answer's version is what was asked for."""
 
 
@@ -179,20 +179,30 @@ class Floor(NamedTuple):
     ended: int
 
 
-class Below(NamedTuple):
+class VersionTrimmedReply(NamedTuple):
     """The version was compacted away; `oldest` is the oldest one left."""
 
     oldest: int
 
 
-class Beyond(NamedTuple):
+class FutureVersionReply(NamedTuple):
     """The version lies behind the tail of the log, `newest`, which was asked for after the read had come."""
 
     newest: int
 
 
 Result = (
-    Entries | Rows | MultiRows | Versions | Itself | Pinned | NotApplied | coordinator.Outcome | Floor | Below | Beyond
+    Entries
+    | Rows
+    | MultiRows
+    | Versions
+    | VersionReply
+    | Pinned
+    | NotApplied
+    | coordinator.Outcome
+    | Floor
+    | VersionTrimmedReply
+    | FutureVersionReply
 )
 
 
@@ -223,7 +233,7 @@ class Busy(NamedTuple):
 # ---- verdicts
 
 
-class Wait(NamedTuple):
+class AwaitedTransaction(NamedTuple):
     """A transaction whose verdict is wanted. `gsn`: where a commit record of it stands in the log, 0: not known."""
 
     client: int
@@ -231,11 +241,11 @@ class Wait(NamedTuple):
     gsn: int
 
 
-class Await(NamedTuple):
+class AwaitVerdicts(NamedTuple):
     """Client to server: push the verdicts of these transactions as soon as there are any. May be said again, and to
     other servers; a server forgets it after a long time."""
 
-    waits: tuple[Wait, ...]
+    waits: tuple[AwaitedTransaction, ...]
 
 
 class Decided(NamedTuple):
@@ -364,7 +374,7 @@ class Cursor(NamedTuple):
     below: int = 0
 
 
-class AskSlice(NamedTuple):
+class SliceRequest(NamedTuple):
     """Server to server: a part of a checkpoint at `version`, from `cursor` on; None: the beginning of a new one.
 
     What stands at a version does not change, so any server that has got there can go on with what another one began.
@@ -385,7 +395,7 @@ class Slice(NamedTuple):
     next: Cursor | None
 
 
-class Nothing(NamedTuple):
+class SliceUnavailable(NamedTuple):
     """This server has not got that far, or has nothing itself yet: ask another."""
 
     request: int
@@ -419,15 +429,15 @@ Message = (
     Reads
     | Answers
     | Busy
-    | Await
+    | AwaitVerdicts
     | Verdicts
     | Hold
     | Compact
     | Compacting
     | Compacted
-    | AskSlice
+    | SliceRequest
     | Slice
-    | Nothing
+    | SliceUnavailable
     | Compare
     | Compared
 )

@@ -47,7 +47,7 @@ def placed(tag: int, payload: bytes, shard: int | None) -> Record:
     return record
 
 
-class InOrder:
+class StickySegmentPolicy:
     """The same of these segments again and again: what is appended to it is ordered as it was appended. Which one, is
     drawn anew by an append that finds nothing under way, or after `TOGETHER_BYTES`, so that all get their share."""
 
@@ -77,7 +77,7 @@ class InOrder:
 class ByObject(Anywhere):
     """Placed records to their shards, all others as another policy says."""
 
-    otherwise: Policy | InOrder = ANYWHERE
+    otherwise: Policy | StickySegmentPolicy = ANYWHERE
 
     def split(self, records: Sequence[Record]) -> Iterable[tuple[int | None, Places]]:
         wanted: dict[int | None, list[int]] = {}
@@ -126,8 +126,7 @@ def named(placement: Placement) -> list[int]:
 
 
 def encode_placement(placement: Placement | None) -> bytes | None:
-    """The payload of a PLACEMENT record; None: there is none, or it is a function or too long, which no record can say.
-    """
+    """The payload of a PLACEMENT record; None: there is none, or no record can say it (a function, too long)."""
     payload = _encoded(placement)
     return None if payload is None or len(payload) > MOST_BYTES else payload
 

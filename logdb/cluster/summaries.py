@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
-from logdb.cluster.cleaning import decode_part
+from logdb.cluster.compaction.records import decode_part
 from logdb.cluster.messages import MapRows
 from logdb.cluster.placement import decode_placement
 from logdb.errors import Unavailable, shown

@@ -7,8 +7,8 @@ from heapq import heapify, heappop, heappush
 from random import Random
 from typing import Any
 
+from logdb.cores.effects import Address, Answer, Effect, Send, SetTimer
 from logdb.log.contract import LogFailed
-from logdb.log.cores import Address, Answer, Effect, Send, SetTimer
 from logdb.log.requests import ClientConfig
 
 AGENDA = "agenda"

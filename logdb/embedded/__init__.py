@@ -1,5 +1,5 @@
 """The embedded host: the database of one process in one directory, without a server."""
 
-from logdb.embedded.host import EmbeddedHost
+from logdb.embedded.backend import EmbeddedBackend
 
-__all__ = ["EmbeddedHost"]
+__all__ = ["EmbeddedBackend"]

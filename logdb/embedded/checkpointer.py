@@ -109,7 +109,7 @@ class Checkpointer:
             or self._host.log.size(begun + 1) > SUFFIX_BYTES
         )
 
-    def relieve(self) -> None:
+    def maybe_checkpoint(self) -> None:
         """Called after a commit: have a checkpoint written if one is due."""
         if self.is_due():
             self._start()

@@ -59,7 +59,7 @@ class Compacting(Protocol):
     def declare(self, *, always: bool = False) -> None: ...
     def settle(self, gsn: int) -> None: ...
     def checkpoint(self, *, merge: bool = True) -> int: ...
-    def relieve(self) -> None: ...
+    def maybe_checkpoint(self) -> None: ...
 
 
 def begin_anew(host: Compacting) -> int:
@@ -160,7 +160,7 @@ class _Copier:
         batch = self._batch
         if batch:
             self.append(RELOCATION, encode_relocation(batch))
-            self._host.relieve()
+            self._host.maybe_checkpoint()
             self.relocated += len(batch)
             if self._progress is not None:
                 self._progress(len(batch))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from logdb.directories import LOCK, DirectoryLock, Kind, identify, is_locked, lock, make_identity, prepare
+from logdb.system.directories import LOCK, DirectoryLock, Kind, identify, is_locked, lock, make_identity, prepare
 
 __all__ = ["FORMAT", "IDENTITY", "LOCK", "Directory"]
 

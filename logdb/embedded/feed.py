@@ -24,7 +24,7 @@ class Change(NamedTuple):
     changes: dict[bytes, bytes | None]
 
 
-class Fed(Protocol):
+class FeedHost(Protocol):
     """What the feed needs of the host."""
 
     path: str
@@ -42,7 +42,7 @@ class Feed:
     `keys` and `prefix`: what is watched; neither: everything.
     """
 
-    def __init__(self, host: Fed, since: int, prefix: bytes | None, keys: Collection[bytes] | None) -> None:
+    def __init__(self, host: FeedHost, since: int, prefix: bytes | None, keys: Collection[bytes] | None) -> None:
         self._host, self.since, self._prefix = host, since, prefix
         self._keys = None if keys is None else frozenset(keys)
         try:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from logdb.errors import Corruption
 from logdb.log.contract import OrderedLog, Trimmed
-from logdb.store.mapping import KeyMap
+from logdb.store.key_map import KeyMap
 from logdb.txn.coordinator import Coordinator
 
 

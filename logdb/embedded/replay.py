@@ -13,5 +13,5 @@ def begin_at_oldest(coordinator: Coordinator, log: OrderedLog, through: int) -> 
     oldest = log.left_by_trim(log.oldest())
     if oldest > 1:
         records = log.scan(oldest, through + 1)
-        coordinator.foresee(decode_decision(record.payload) for record in records if record.tag == DECISION)
+        coordinator.preload_decisions(decode_decision(record.payload) for record in records if record.tag == DECISION)
         coordinator.applied = max(coordinator.applied, oldest - 1)

@@ -9,8 +9,8 @@ from importlib import import_module
 from typing import Any
 
 from logdb.log.contract import AppendId, AppendUnknown, Batch, Log, OrderedLog, Subscription, View
-from logdb.log.local import LocalLog
-from logdb.log.memory import MemoryLog
+from logdb.log.local.local_log import LocalLog
+from logdb.log.local.memory_log import MemoryLog
 
 __all__ = [
     "AppendId",
@@ -30,5 +30,5 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """What stands on a higher floor, and needs gRPC, is loaded when it is asked for."""
     if name in ("connect", "connect_async"):
-        return getattr(import_module("logdb.net.log_client"), name)
+        return getattr(import_module("logdb.clients.log_client"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -21,8 +21,8 @@ from random import Random
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol
 
+from logdb.cores.effects import Address, Core, Journal
 from logdb.log.contract import AppendId
-from logdb.log.cores import Address, Core, Journal
 from logdb.log.requests import ClientConfig, Configuration
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, NamedTuple, Protocol
 
+from logdb.cores.effects import MILLISECOND, SECOND, Address
 from logdb.log.contract import AppendId, Record
-from logdb.log.cores import MILLISECOND, SECOND, Address
 from logdb.log.policies import ANYWHERE, Policy
 
 END: Final = (1 << 63) - 1

@@ -30,14 +30,13 @@ import lmdb
 from google_crc32c import extend
 
 from logdb.errors import Corruption, LogDBError, Unavailable
-from logdb.forking import keep_for_ever, own
-from logdb.log.segments.disk import Disk, described
-from logdb.store import checking
-from logdb.store.checking import RESIDUE
+from logdb.store import map_verifier
 from logdb.store.files import MapFiles
 from logdb.store.manifest import MalformedManifest, Manifest, decode_manifest
+from logdb.store.map_verifier import RESIDUE
 from logdb.store.merging import DISJOINT_RATIO, RATIO, groups_due, merge_rows, runs_due
 from logdb.store.overlay import Overlay
+from logdb.store.row_checksums import FEW_ROWS, SEAL, RawRow, check_row, check_rows, damaged
 from logdb.store.runs import (
     DAMAGE,
     FENCE_BYTES,
@@ -65,7 +64,8 @@ from logdb.store.runs import (
     version_of,
     versions,
 )
-from logdb.store.sealed import FEW_ROWS, SEAL, RawRow, check_row, check_rows, damaged
+from logdb.system.disk import Disk, described
+from logdb.system.forking import keep_for_ever, own
 
 __all__ = ["GONE", "LARGE", "LIVE", "Checkpoint", "Row", "check_tables"]
 
@@ -573,7 +573,7 @@ class Checkpoint:
         manifest = manifest._replace(runs=tuple(run.info for run in runs))
         self._files.replace_manifest(manifest.encode())
         self.switch(Snapshot(manifest, runs))
-        checking.note(Path(self._path), manifest.files)
+        map_verifier.note(Path(self._path), manifest.files)
 
     def _abandon(self, writer: RunWriter) -> None:
         """Remove what was written, unless it was interrupted just when the manifest had come to name it."""
@@ -675,7 +675,7 @@ def _sound_manifest(files: MapFiles, *, all_of_it: bool = False) -> Manifest | N
             raise MalformedManifest("it was written by an earlier version of LogDB")
         return None
     manifest = decode_manifest(content)
-    why = checking.find_damage(Path(files.path), manifest.files, all_of_it=all_of_it)
+    why = map_verifier.find_damage(Path(files.path), manifest.files, all_of_it=all_of_it)
     if why is not None:
         raise MalformedManifest(why)
     return manifest

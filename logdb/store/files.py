@@ -22,9 +22,9 @@ from typing import Any, Final
 import lmdb
 from lmdb import _envid
 
-from logdb.forking import keep_for_ever
-from logdb.log.segments.disk import Disk
-from logdb.store.checking import Written, crc_of
+from logdb.store.map_verifier import Written, crc_of
+from logdb.system.disk import Disk
+from logdb.system.forking import keep_for_ever
 
 MANIFEST: Final = "RUNS"
 STAGING: Final = "RUNS.new"

@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 
 from google_crc32c import value as crc32c
 
-from logdb.store.checking import Written
 from logdb.store.files import run_name
+from logdb.store.map_verifier import Written
 
 FORMAT: Final = 3
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
 from typing import Final
 
+from logdb.store.row_checksums import SEAL_BYTES, RawRow
 from logdb.store.runs import (
     CHAIN,
     FOUND,
@@ -27,7 +28,6 @@ from logdb.store.runs import (
     version_of,
     versions,
 )
-from logdb.store.sealed import SEAL_BYTES, RawRow
 
 RATIO: Final = 4
 """So many groups of about the same size are merged."""

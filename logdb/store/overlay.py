@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Final
 
-from logdb.store.ordered import OrderedKeys
+from logdb.store.ordered_keys import OrderedKeys
 from logdb.store.records import Value
 
 Entry = tuple[int, Value, "Entry | None"]

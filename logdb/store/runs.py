@@ -34,11 +34,11 @@ import lmdb
 from google_crc32c import extend
 
 from logdb.errors import shown
-from logdb.store.checking import RESIDUE
 from logdb.store.files import TABLES, MapFiles, OpenRun
 from logdb.store.manifest import RunInfo
+from logdb.store.map_verifier import RESIDUE
 from logdb.store.records import Place, Value
-from logdb.store.sealed import SEAL, SEAL_BYTES, RawRow, check_row, check_rows, damaged, sealed
+from logdb.store.row_checksums import SEAL, SEAL_BYTES, RawRow, check_row, check_rows, damaged, sealed
 
 LIVE: Final = 1
 GONE: Final = 2

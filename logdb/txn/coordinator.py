@@ -19,7 +19,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from logdb.log.contract import LogRecord
-from logdb.store.mapping import KeyMap
+from logdb.store.key_map import KeyMap
 from logdb.store.records import (
     COMMIT,
     COMPACTION,
@@ -163,7 +163,7 @@ class Coordinator:
             else:
                 self.deliver_other(gsn, tag, payload)
 
-    def foresee(self, decisions: Iterable[Decision]) -> None:
+    def preload_decisions(self, decisions: Iterable[Decision]) -> None:
         """Take the decisions on trust instead of deciding again: for a log whose prefix has been trimmed."""
         told: set[int] = set()
         for decision in decisions:

@@ -51,7 +51,7 @@ def joined(stretches: Iterable[tuple[int, int]]) -> Stretches:
     return tuple(bounds)
 
 
-class Session:
+class ClientTransactions:
     """The transactions of one client, by sequence number; those of the stretches `forgotten` were compacted away.
 
     The next one expected, which would lengthen the last run, is `next_sequence` at `next_gsn`.
@@ -106,7 +106,7 @@ class Ledger:
     """Invariant LED-1: an id has one GSN, that of its first commit record in the log."""
 
     def __init__(self) -> None:
-        self.sessions: dict[int, Session] = {}
+        self.sessions: dict[int, ClientTransactions] = {}
         self.aborted = array("Q")
         self._saved_aborted = 0
         self._dropped: list[bytes] = []
@@ -118,7 +118,7 @@ class Ledger:
         """
         session = self.sessions.get(client)
         if session is None:
-            session = self.sessions[client] = Session()
+            session = self.sessions[client] = ClientTransactions()
         if sequence == session.next_sequence and gsn == session.next_gsn:
             session.next_sequence = sequence + 1
             session.next_gsn = gsn + 1
@@ -187,12 +187,12 @@ class Ledger:
     def trim(self, gsn: int, forgotten: Mapping[int, Stretches]) -> None:
         """Forget transactions before `gsn`, and take those of `forgotten` of each client for used ever after."""
         for client, stretches in forgotten.items():
-            session = self.sessions.setdefault(client, Session())
+            session = self.sessions.setdefault(client, ClientTransactions())
             session.forgotten = stretches
             session.last = max(session.last, stretches[-1] - 1)
         for client, session in self.sessions.items():
             session.close_run()
-            kept = Session()
+            kept = ClientTransactions()
             for sequence, first, count in zip(session.sequences, session.gsns, session.counts, strict=True):
                 gone = min(count, max(0, gsn - first))
                 if gone:
@@ -220,7 +220,7 @@ class Ledger:
             runs[client] = session.forgotten, self._joined(session)
         return runs
 
-    def _joined(self, session: Session) -> list[tuple[int, int, int]]:
+    def _joined(self, session: ClientTransactions) -> list[tuple[int, int, int]]:
         session.close_run()
         joined: list[tuple[int, int, int]] = []
         for sequence, gsn, count in zip(session.sequences, session.gsns, session.counts, strict=True):
@@ -274,7 +274,7 @@ class Ledger:
         self.aborted = array("Q", (_GSN.unpack(key)[0] for key, _ in state(ABORTED_ROWS)))
         self._saved_aborted = len(self.aborted)
         for key, raw in state(FORGOTTEN_ROWS):
-            session = self.sessions.setdefault(_CLIENT.unpack(key)[0], Session())
+            session = self.sessions.setdefault(_CLIENT.unpack(key)[0], ClientTransactions())
             if len(raw) == _BOUND.size:  # as it was written when only the last number was kept
                 session.forgotten = 0, _BOUND.unpack(raw)[0] + 1
             else:
@@ -283,7 +283,7 @@ class Ledger:
         for key, raw in state(RUN_ROWS):
             client, sequence = _RUN_KEY.unpack(key)
             gsn, count = _RUN.unpack(raw)
-            session = self.sessions.setdefault(client, Session())
+            session = self.sessions.setdefault(client, ClientTransactions())
             session.sequences.append(sequence)
             session.gsns.append(gsn)
             session.counts.append(count)

@@ -40,7 +40,7 @@ class Misspeculated(Exception):
     """What a transaction believed was wrong, or must not have consequences: it is run again, without belief."""
 
 
-class Belief(NamedTuple):
+class SpeculatedWrites(NamedTuple):
     """What a transaction wrote whose commit was sent `at` some time: the value of each key, None if it was deleted."""
 
     at: float
@@ -54,7 +54,7 @@ class Belief(NamedTuple):
         return [absent(key) if value is None else equals(key, value) for key, value in told]
 
 
-WRONG: Final = Belief(0.0, {})
+WRONG: Final = SpeculatedWrites(0.0, {})
 """In the place of one that has turned out to be wrong."""
 
 
@@ -63,10 +63,10 @@ class Speculation:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock
-        self._beliefs: dict[bytes, Belief] = {}
+        self._beliefs: dict[bytes, SpeculatedWrites] = {}
         self._wary: dict[bytes, float] = {}
 
-    def belief(self, key: bytes) -> Belief | None:
+    def belief(self, key: bytes) -> SpeculatedWrites | None:
         """What a transaction that reads `key` first may take for true."""
         belief, now = self._beliefs.get(key), self.clock()
         if belief is None or belief.at < now - FRESH_S or self._wary.get(key, 0.0) > now:
@@ -74,9 +74,7 @@ class Speculation:
         return belief
 
     @contextmanager
-    def committing(
-        self, writes: Mapping[bytes, bytes | None], reads: Iterable[bytes], since: float
-    ) -> Iterator[None]:
+    def committing(self, writes: Mapping[bytes, bytes | None], reads: Iterable[bytes], since: float) -> Iterator[None]:
         """A commit is sent here, and its answer awaited: see `sent`, and where this raises `failed`."""
         self.sent(writes, reads, since)
         try:
@@ -95,7 +93,7 @@ class Speculation:
             return
         if len(self._beliefs) >= MOST_KEYS:
             self._beliefs.clear()
-        self._beliefs.update(dict.fromkeys(writes, Belief(self.clock(), writes)))
+        self._beliefs.update(dict.fromkeys(writes, SpeculatedWrites(self.clock(), writes)))
 
     def failed(self, writes: Mapping[bytes, bytes | None]) -> None:
         """A commit has not come to be, or nobody knows."""
@@ -108,7 +106,7 @@ class Speculation:
         for key in keys:
             self._beliefs.pop(key, None)
 
-    def beware(self, keys: Iterable[bytes]) -> None:
+    def suppress_speculation(self, keys: Iterable[bytes]) -> None:
         """A belief was wrong, or others want to write these."""
         if len(self._wary) >= MOST_KEYS:
             self._wary.clear()

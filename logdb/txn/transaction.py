@@ -15,11 +15,11 @@ from sortedcontainers import SortedList
 
 from logdb.errors import LogDBError, ReadOnly
 from logdb.store.arguments import check_items, listed
+from logdb.store.key_map import Rows
 from logdb.store.limits import check_key, check_label, check_size, check_value
-from logdb.store.mapping import Rows
 from logdb.store.ranges import ScanRange, key_range, scan_ranges
 from logdb.store.records import Range, TxnId
-from logdb.txn.speculation import Belief
+from logdb.txn.speculation import SpeculatedWrites
 
 LEAST_MORE_ROWS = 8
 FIRST_WRITES, MOST_WRITES = 16, 4_096
@@ -110,7 +110,7 @@ class Workspace:
 
     since = 0.0
     may_speculate = False
-    belief: Belief | None = None
+    belief: SpeculatedWrites | None = None
 
     def __init__(self, namer: Namer, *, read_only: bool, label: str, guard_writes: bool) -> None:
         if label != "":

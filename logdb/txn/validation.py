@@ -11,7 +11,7 @@ from enum import Enum
 from typing import NamedTuple, Protocol
 
 from logdb.store.conditions import holds
-from logdb.store.mapping import Changed
+from logdb.store.key_map import Changed
 from logdb.store.overlay import Entry
 from logdb.store.records import Commit, Place
 

@@ -20,9 +20,9 @@ from click.testing import CliRunner
 from logdb_cli.commands import cli
 
 import logdb.log
-from logdb.directories import holding_process, lock
-from logdb.net.operations.layout import FILE, Layout
-from logdb.net.operations.processes import running
+from logdb.admin.layout import FILE, Layout
+from logdb.admin.processes import running
+from logdb.system.directories import holding_process, lock
 from tests.cli.test_processes import started
 from tests.harness.ports import free_addresses, free_ports
 
@@ -249,7 +249,7 @@ def test_a_server_that_does_not_end(path: Path) -> None:
 GIVES_UP_ITS_LOCK: Final = """
 import signal, sys
 from pathlib import Path
-from logdb.directories import lock
+from logdb.system.directories import lock
 held = lock(Path(sys.argv[1]))
 signal.signal(signal.SIGTERM, lambda *_: held.release())
 print("locked", flush=True)

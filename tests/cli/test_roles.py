@@ -10,11 +10,11 @@ import pytest
 from click.testing import CliRunner
 from logdb_cli.commands import cli
 
+from logdb.cores.effects import ProtocolViolation
 from logdb.errors import DatabaseInUse, Unavailable
 from logdb.log.contract import LogFailed
-from logdb.log.cores import ProtocolViolation
-from logdb.net.logs import Pairs
-from logdb.net.server import Damaged
+from logdb.node.logging_setup import Pairs
+from logdb.node.server import DamagedJournals
 
 CONFIG = '[cluster]\nname = "demo"\n[ordering.o1]\nlisten = "127.0.0.1:7401"\n'
 ENDS = {
@@ -22,7 +22,7 @@ ENDS = {
     "a taken directory": (DatabaseInUse("data/o1", "process 7"), 3, "data/o1 is open for writing by process 7"),
     "a failed disk": (LogFailed("d/x: Input/output error"), 3, "o1: its disk failed (d/x: Input/output error)"),
     "a disk that fails early": (OSError(5, "Input/output error", "d/x"), 3, "disk failed (d/x: Input/output error; "),
-    "damage": (Damaged("data/o1/journals/x is damaged at byte 8: no"), 4, "is damaged at byte 8"),
+    "damage": (DamagedJournals("data/o1/journals/x is damaged at byte 8: no"), 4, "is damaged at byte 8"),
     "a contradiction": (ProtocolViolation("SCA-3: a link\nthat does not link"), 4, "SCA-3: a link that does not link"),
     "an assertion": (AssertionError(), 4, "ordering o1 has stopped: what it was told cannot be (an assertion)"),
 }
@@ -35,8 +35,8 @@ def test_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str) -> No
     async def serve(*_: Any) -> None:
         raise error
 
-    monkeypatch.setattr("logdb.net.process.serve", serve)
-    monkeypatch.setattr("logdb.net.logs.log_to_stderr", lambda name: None)
+    monkeypatch.setattr("logdb.node.process.serve", serve)
+    monkeypatch.setattr("logdb.node.logging_setup.log_to_stderr", lambda name: None)
     (tmp_path / "c.toml").write_text(CONFIG)
     done = CliRunner().invoke(cli, ["serve", "ordering", "--config", str(tmp_path / "c.toml"), "--name", "o1"])
     assert done.exit_code == code
@@ -46,7 +46,7 @@ def test_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str) -> No
 
 
 def test_a_line_of_the_log() -> None:
-    record = logging.LogRecord("logdb.net", logging.WARNING, "", 0, "peer %s", ("not reached",), None)
+    record = logging.LogRecord("logdb.transport", logging.WARNING, "", 0, "peer %s", ("not reached",), None)
     record.created = 1_795_266_307.1234
     record.peer, record.why = "127.0.0.1:7401", 'it said "no"'
     assert Pairs("s1").format(record) == (

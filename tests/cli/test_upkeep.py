@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from logdb.embedded.audit import Audit
+from logdb.embedded.verification.audit import Audit
 
 from .conftest import Run, documents
 
@@ -62,11 +62,9 @@ def test_damage_in_the_checkpoint_is_mended_by_a_rebuild(run: Run, db: Path) -> 
 
 def test_a_difference_that_an_audit_finds_is_an_answer(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def audit(path: Path, **options: Any) -> Audit:
-        return Audit(
-            commits=2, aborted=0, trusted=1, through=2, difference="transaction x at version 2: differs"
-        )
+        return Audit(commits=2, aborted=0, trusted=1, through=2, difference="transaction x at version 2: differs")
 
-    monkeypatch.setattr("logdb.inspection.audit", audit)
+    monkeypatch.setattr("logdb.api.inspection.audit", audit)
     run("put", "k", "v")
     assert run("audit", code=1).stderr == "error: transaction x at version 2: differs\n"
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from logdb.cluster.compactor import Compactor
-from logdb.cluster.messages import AskSlice, Hold
-from logdb.cluster.replica import Places
-from logdb.log.cores import SECOND
+from logdb.cluster.compaction.compactor import Compactor
+from logdb.cluster.mapping_server.replica import UnresolvedValues
+from logdb.cluster.messages import Hold, SliceRequest
+from logdb.cores.effects import SECOND
 from logdb.store.checkpoint import Checkpoint
-from logdb.store.mapping import KeyMap
+from logdb.store.key_map import KeyMap
 from logdb.store.records import BEGINNING, ENDING, PIN, VALUE, Place, digest, encode_pin
 from tests.harness.stage import Log, Server, commit
 
@@ -29,12 +29,12 @@ class OnDisk:
         self.servers = []
         names = [f"m{number}" for number in range(count)]
         for number, name in enumerate(names):
-            key_map = KeyMap(Places(), self.checkpoints[number])
+            key_map = KeyMap(UnresolvedValues(), self.checkpoints[number])
             peers = tuple(peer for peer in names if peer != name)
             config = {"peers": peers, "compact_above": SHARE, "compact_least": 20_000}
             server = Server(name=name, seed=number, is_behind=True, key_map=key_map, **config)
             server.wait(60 * SECOND)
-            server.take(AskSlice)
+            server.take(SliceRequest)
             self.servers.append(server)
         log.run(*self.servers)
 
@@ -159,7 +159,7 @@ def test_a_restart_counts_on(tmp_path: Path) -> None:
     assert logged == sum(len(payload) for _, payload in log.records)
     disks.close()
     checkpoint = Checkpoint(tmp_path / "m0", b"log", inline=True)
-    again = Server(key_map=KeyMap(Places(), checkpoint), is_behind=True)
+    again = Server(key_map=KeyMap(UnresolvedValues(), checkpoint), is_behind=True)
     assert again.core.replica.logged == logged
     compactor = again.core.compactor
     assert isinstance(compactor, Compactor)

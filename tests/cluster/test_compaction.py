@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logdb.cluster import calls
-from logdb.cluster.cleaning import (
-    Beginning,
+from logdb.cluster.client import requests as calls
+from logdb.cluster.compaction.compactor import Compactor
+from logdb.cluster.compaction.records import (
+    CompactionBeginning,
     decode_beginning,
     decode_ending,
     decode_part,
@@ -20,15 +21,15 @@ from logdb.cluster.cleaning import (
     encode_ending,
     encode_part,
 )
-from logdb.cluster.compactor import Compactor
+from logdb.cluster.mapping_server.log_recovery import PAUSE_NS, ROWS_AT_ONCE
+from logdb.cluster.mapping_server.replica import Replica, UnresolvedValues
 from logdb.cluster.messages import (
     Answers,
-    Below,
-    Beyond,
     Compact,
     Compacted,
     Compacting,
     Floor,
+    FutureVersionReply,
     Get,
     HeadRows,
     History,
@@ -41,15 +42,14 @@ from logdb.cluster.messages import (
     RecentRow,
     RecentRows,
     Scan,
+    VersionTrimmedReply,
 )
 from logdb.cluster.placement import ByPrefix, encode_placement
-from logdb.cluster.rebuilding import PAUSE_NS, ROWS_AT_ONCE
-from logdb.cluster.replica import Places, Replica
+from logdb.cores.effects import SECOND, ProtocolViolation
 from logdb.errors import FutureVersion, Unavailable, VersionTrimmed
 from logdb.log import requests as log_calls
-from logdb.log.cores import SECOND, ProtocolViolation
 from logdb.store.checkpoint import Checkpoint
-from logdb.store.mapping import KeyMap
+from logdb.store.key_map import KeyMap
 from logdb.store.records import (
     BEGINNING,
     ENDING,
@@ -88,7 +88,7 @@ def test_what_is_live_at_the_floor_stays_and_what_only_older_reads_could_see_goe
     keys = (b"kept", b"changed", b"deleted", b"later")
     assert server.ask(Get(keys)).entries == ((1, b"1"), (2, b"2"), (0, None), (4, b"4"))
     assert server.ask(Get(keys), SNAPSHOT, 3).entries == ((1, b"1"), (2, b"2"), (0, None), (0, None))
-    assert server.ask(Get(keys), SNAPSHOT, 2) == Below(3)
+    assert server.ask(Get(keys), SNAPSHOT, 2) == VersionTrimmedReply(3)
     assert server.ask(History(b"changed", 9)).versions == ((2, b"2"),)
 
 
@@ -209,7 +209,7 @@ def test_nothing_commits_upon_what_cannot_be_read_any_more() -> None:
     """DBS-11: from the BEGINNING on, not only from the ENDING."""
     log = Log(commit(1, {b"k": b"1"}), commit(2, {b"k": b"2"}))
     server = Server(on=log)
-    log.add((BEGINNING, encode_beginning(Beginning(7, 2))))
+    log.add((BEGINNING, encode_beginning(CompactionBeginning(7, 2))))
     log.add(commit(3, {b"a": b""}, snapshot=1, reads=[b"other"]), commit(4, {b"a": b""}, snapshot=2, reads=[b"other"]))
     log.run(server)
     verdicts = [server.core.replica.decided(TxnId(1, number)).verdict.reason for number in (3, 4)]  # type: ignore[union-attr]
@@ -235,7 +235,11 @@ def test_pins_and_what_clients_hold_are_kept() -> None:
 def test_a_pin_that_comes_before_the_beginning_is_kept_and_a_later_one_is_refused() -> None:
     log = Log(*[commit(number, {b"k": b"%d" % number}) for number in range(1, 6)])
     server = Server(on=log)
-    log.add((PIN, encode_pin("first", 3)), (BEGINNING, encode_beginning(Beginning(7, 5))), (PIN, encode_pin("late", 2)))
+    log.add(
+        (PIN, encode_pin("first", 3)),
+        (BEGINNING, encode_beginning(CompactionBeginning(7, 5))),
+        (PIN, encode_pin("late", 2)),
+    )
     log.run(server)
     assert server.core.replica.coordinator.floor == 3
     assert server.core.replica.coordinator.pins == {"first": 3}
@@ -321,7 +325,7 @@ def test_on_disk_the_state_is_the_same_before_it_is_pruned_and_after(tmp_path: P
     compacted(log, server, before=70)
     assert server.core.replica.cleaned > 2
     checkpoint = Checkpoint(tmp_path, b"log", inline=True)
-    replica = Replica(KeyMap(Places(), checkpoint), 10_000)
+    replica = Replica(KeyMap(UnresolvedValues(), checkpoint), 10_000)
     for first in range(1, len(log.records) + 1, 20):
         replica.apply(batch(first, *log.records[first - 1 : first + 19]))
         state, frozen = replica.unsaved(), replica.map.freeze()
@@ -334,7 +338,7 @@ def test_on_disk_the_state_is_the_same_before_it_is_pruned_and_after(tmp_path: P
     assert replica.image() == server.core.replica.image()
     checkpoint.close()
     again = Checkpoint(tmp_path, b"log", inline=True)
-    assert Replica(KeyMap(Places(), again), 10_000).image() == server.core.replica.image()
+    assert Replica(KeyMap(UnresolvedValues(), again), 10_000).image() == server.core.replica.image()
     again.close()
 
 
@@ -343,7 +347,7 @@ class Disk:
 
     def __init__(self, path: Path) -> None:
         self.checkpoint = Checkpoint(path, b"log", inline=True)
-        self.map = KeyMap(Places(), self.checkpoint)
+        self.map = KeyMap(UnresolvedValues(), self.checkpoint)
 
     def write(self) -> None:
         """End the checkpoint under way."""
@@ -398,8 +402,12 @@ def test_the_compaction_that_counts_is_the_last_one_that_was_not_overtaken() -> 
     log = Log(*some_history(5, 60))
     server = Server(on=log)
     compacted(log, server, before=40)
-    one = log.add((BEGINNING, encode_beginning(Beginning(7, 50))))
-    log.add((BEGINNING, encode_beginning(Beginning(8, 50))), (ENDING, encode_ending(one)), commit(99, {b"k": b"last"}))
+    one = log.add((BEGINNING, encode_beginning(CompactionBeginning(7, 50))))
+    log.add(
+        (BEGINNING, encode_beginning(CompactionBeginning(8, 50))),
+        (ENDING, encode_ending(one)),
+        commit(99, {b"k": b"last"}),
+    )
     log.run(server)
     assert Server(on=log).core.replica.image() == server.core.replica.image()
 
@@ -590,7 +598,7 @@ def test_a_client_asks_until_it_is_done() -> None:
 def test_a_compaction_that_cannot_be() -> None:
     client = Client()
     answers = {}
-    for result, error in ((Below(5), VersionTrimmed), (Beyond(3), FutureVersion)):
+    for result, error in ((VersionTrimmedReply(5), VersionTrimmed), (FutureVersionReply(3), FutureVersion)):
         call = client.call(calls.Compact(4))
         ((_, read),) = client.reads()
         client.answer(read.number, 0, result)
@@ -660,7 +668,7 @@ def test_a_part_is_what_was_written(part: object) -> None:
 
 
 def test_beginnings_and_endings_are_what_was_written() -> None:
-    assert decode_beginning(encode_beginning(Beginning(1 << 63, 7))) == Beginning(1 << 63, 7)
+    assert decode_beginning(encode_beginning(CompactionBeginning(1 << 63, 7))) == CompactionBeginning(1 << 63, 7)
     assert decode_ending(encode_ending(9)) == 9
 
 
@@ -683,7 +691,6 @@ def test_a_damaged_part_is_refused_or_whole(part: object, data: st.DataObject) -
         decode_part(bytes(payload))
     except MalformedRecord:
         return
-
 
 
 def test_who_was_overtaken_by_another_server_ends_as_well() -> None:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from logdb.cluster.cleaning import Beginning, encode_beginning
-from logdb.cluster.messages import AskSlice, Compare, Compared
-from logdb.log.cores import SECOND, ProtocolViolation
+from logdb.cluster.compaction.records import CompactionBeginning, encode_beginning
+from logdb.cluster.messages import Compare, Compared, SliceRequest
+from logdb.cores.effects import SECOND, ProtocolViolation
 from logdb.store.records import BEGINNING, DECISION
 from tests.harness.mapping_histories import compacted, some_history
 from tests.harness.stage import Log, Server, commit
@@ -24,7 +24,7 @@ def servers(log: Log, count: int) -> list[Server]:
         peers = tuple(other for other in names if other != name)
         made.append(Server(name=name, seed=number, peers=peers, is_behind=True))
         made[-1].wait(LONG)
-        made[-1].take(AskSlice)
+        made[-1].take(SliceRequest)
     log.run(*made)
     return made
 
@@ -152,7 +152,7 @@ def test_one_that_cannot_tell_is_silent() -> None:
     other.give("m1", Compare(1, floor, 0, version, b"", b"", digest))
     assert other.one(Compared) == ("m1", Compared(1, True))
     other.give("m1", Compare(2, floor, 0, version + 1, b"", b"", digest))
-    other.show((BEGINNING, encode_beginning(Beginning(7, 50))))
+    other.show((BEGINNING, encode_beginning(CompactionBeginning(7, 50))))
     other.give("m1", Compare(3, floor, 0, version, b"", b"", digest))
     empty = Server(name="m3", peers=("m1",))
     empty.give("m1", Compare(4, floor, 0, version, b"", b"", digest))

@@ -12,15 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logdb.cluster import calls, messages
-from logdb.cluster.committing import Committing
+from logdb.cluster import messages
+from logdb.cluster.client import requests as calls
+from logdb.cluster.client.commit_client import PendingCommit
 from logdb.cluster.messages import (
-    Await,
-    Below,
-    Beyond,
+    AwaitedTransaction,
+    AwaitVerdicts,
     Busy,
     Consistency,
     Entries,
+    FutureVersionReply,
     Get,
     Hold,
     MultiRows,
@@ -29,7 +30,7 @@ from logdb.cluster.messages import (
     Pinned,
     Reads,
     Rows,
-    Wait,
+    VersionTrimmedReply,
 )
 from logdb.cluster.placement import (
     MOST_BYTES,
@@ -37,13 +38,14 @@ from logdb.cluster.placement import (
     ByHash,
     ByObject,
     ByPrefix,
-    InOrder,
     PlacedRecord,
+    StickySegmentPolicy,
     decode_placement,
     encode_placement,
     joined,
     placed,
 )
+from logdb.cores.effects import SECOND, ProtocolViolation
 from logdb.errors import (
     Corruption,
     FutureVersion,
@@ -55,7 +57,6 @@ from logdb.errors import (
 )
 from logdb.log import requests as log
 from logdb.log.contract import LogFailed, LogRecord, Trimmed
-from logdb.log.cores import SECOND, ProtocolViolation
 from logdb.store.records import (
     COMMIT,
     PIN,
@@ -92,12 +93,12 @@ def test_a_commit_is_one_append_and_its_verdict_is_pushed() -> None:
     client = Client()
     call, txn = committing(client, label="me", reads=[b"r"], snapshot=3)
     client.wait()
-    assert client.one(Await) == ("m1", Await((Wait(*txn, 0),)))
+    assert client.one(AwaitVerdicts) == ("m1", AwaitVerdicts((AwaitedTransaction(*txn, 0),)))
     client.decide(txn, 7, COMMITTED)
     assert client.answers[call] == calls.Committed(txn, 7, COMMITTED, "")
     client.log_answers(log.Append, log.Done([7], [1]))
     client.wait(60 * SECOND)
-    assert not client.take(Await), "nothing more to ask"
+    assert not client.take(AwaitVerdicts), "nothing more to ask"
     assert client.core.session == 7
 
 
@@ -110,7 +111,7 @@ def test_a_commit_that_has_ended_leaves_nothing_for_the_collector() -> None:
         client.decide(txn, 7, COMMITTED)
         client.log_answers(log.Append, log.Done([7], [1]))
         client.wait(60 * SECOND)
-        assert not [each for each in gc.get_objects() if isinstance(each, Committing)]
+        assert not [each for each in gc.get_objects() if isinstance(each, PendingCommit)]
     finally:
         gc.enable()
 
@@ -120,7 +121,7 @@ def test_commits_put_together_are_waited_for_with_one_message() -> None:
     for _ in range(3):
         client.call(calls.Commit({b"k": b"v"}))
     client.wait()
-    assert len(client.one(Await)[1].waits) == 3
+    assert len(client.one(AwaitVerdicts)[1].waits) == 3
 
 
 def test_large_values_come_first_and_each_stands_on_the_shard_of_its_key() -> None:
@@ -226,10 +227,10 @@ def test_when_no_verdict_comes_the_next_server_is_asked() -> None:
     client = Client()
     call, txn = committing(client)
     client.wait()
-    client.take(Await)
+    client.take(AwaitVerdicts)
     client.log_answers(log.Append, log.Done([9], [1]))
     client.wait(SECOND)
-    assert client.take(Await)[0] == ("m2", Await((Wait(*txn, 9),)))
+    assert client.take(AwaitVerdicts)[0] == ("m2", AwaitVerdicts((AwaitedTransaction(*txn, 9),)))
     client.decide(txn, 9, Verdict(Reason.CONFLICT, b"r", 8), "winner", sender="m2")
     assert client.answers[call] == calls.Committed(txn, 9, Verdict(Reason.CONFLICT, b"r", 8), "winner")
 
@@ -305,7 +306,7 @@ def test_a_settled_transaction_has_one_end_whichever_record_comes_first(is_first
     settling = client.call(calls.Settle(txn))
     (real,), (fence,) = append.records, client.asks_log(log.Append)[1].records
     server.show(*((fence, real) if is_first else (real, fence)))
-    server.give("client", Await((Wait(*txn, 1),)))
+    server.give("client", AwaitVerdicts((AwaitedTransaction(*txn, 1),)))
     _, verdicts = server.one(messages.Verdicts)
     client.give("m1", verdicts)
     status = Status.ABORTED if is_first else Status.COMMITTED
@@ -325,7 +326,7 @@ def test_reads_put_together_travel_together_and_carry_what_was_seen() -> None:
     client.wait()
     to, message = client.one(Reads)
     assert (to, [read.version for read in message.reads]) == ("m1", [0, 0])
-    for read, result in zip(message.reads, (Entries(((3, b"v"),)), messages.Itself()), strict=True):
+    for read, result in zip(message.reads, (Entries(((3, b"v"),)), messages.VersionReply()), strict=True):
         client.answer(read.number, 5, result)
     assert client.answers == {1: calls.Found(5, ((3, b"v"),)), 2: 5}
     client.call(calls.Get([b"a"]))
@@ -436,14 +437,14 @@ def test_when_a_server_is_lost_another_one_tells_the_verdict() -> None:
     client = Client()
     _, txn = committing(client)
     client.wait()
-    client.take(Await)
+    client.take(AwaitVerdicts)
     client.lose("m1")
     client.wait()
-    assert client.one(Await) == ("m2", Await((Wait(*txn, 0),)))
+    assert client.one(AwaitVerdicts) == ("m2", AwaitVerdicts((AwaitedTransaction(*txn, 0),)))
     client.log_answers(log.Append, log.Done([9], [1]))
     client.lose("m2")
     client.wait()
-    assert client.one(Await) == ("m1", Await((Wait(*txn, 9),)))
+    assert client.one(AwaitVerdicts) == ("m1", AwaitVerdicts((AwaitedTransaction(*txn, 9),)))
 
 
 def test_servers_may_be_others_from_now_on() -> None:
@@ -452,12 +453,12 @@ def test_servers_may_be_others_from_now_on() -> None:
     _, txn = committing(client)
     client.call(calls.Hold("me", 1))
     ((_, read),) = client.reads()
-    client.take(Await)
-    client.call(calls.Use(("m2", "m3", "m1")))
-    assert (client.reads(), client.take(Await)) == ([], []), "the one that was asked is still there"
-    client.call(calls.Use(("m3",)))
+    client.take(AwaitVerdicts)
+    client.call(calls.SetServers(("m2", "m3", "m1")))
+    assert (client.reads(), client.take(AwaitVerdicts)) == ([], []), "the one that was asked is still there"
+    client.call(calls.SetServers(("m3",)))
     assert client.reads() == [("m3", read)]
-    assert client.one(Await) == ("m3", Await((Wait(*txn, 0),)))
+    assert client.one(AwaitVerdicts) == ("m3", AwaitVerdicts((AwaitedTransaction(*txn, 0),)))
     client.wait(SECOND // 5)
     assert {to for to, _ in client.take(Hold)} == {"m3"}
 
@@ -491,7 +492,7 @@ def test_a_read_that_nobody_answers_in_time_is_unavailable() -> None:
 def test_versions_that_cannot_be_read_are_said_to_be() -> None:
     client = Client()
     below, beyond = (client.call(calls.Get([b"a"], Consistency.SNAPSHOT, version)) for version in (3, 99))
-    for (_, read), result in zip(client.reads(), (Below(5), Beyond(9)), strict=True):
+    for (_, read), result in zip(client.reads(), (VersionTrimmedReply(5), FutureVersionReply(9)), strict=True):
         client.answer(read.number, 0, result)
     assert isinstance(client.answers[below], VersionTrimmed)
     assert client.answers[below].oldest == 5
@@ -619,7 +620,7 @@ def test_placed_records_go_to_their_shards_and_others_where_they_like() -> None:
     assert {ByHash((1, 2, 3))(b"%d" % number) for number in range(50)} == {1, 2, 3}
 
 
-def picks(order: InOrder, count: int, *, size: int = 100, at_once: int = 2) -> list[int]:
+def picks(order: StickySegmentPolicy, count: int, *, size: int = 100, at_once: int = 2) -> list[int]:
     """Where appends go of which `at_once` are under way."""
     found = []
     for _ in range(at_once - 1):
@@ -635,13 +636,13 @@ def picks(order: InOrder, count: int, *, size: int = 100, at_once: int = 2) -> l
 
 
 def test_what_is_under_way_together_goes_to_one_segment_in_order() -> None:
-    order = InOrder(Random(1))
+    order = StickySegmentPolicy(Random(1))
     assert len(set(picks(order, 100))) == 1
     alone = Counter(picks(order, 400, at_once=1))
     assert set(alone) == {3, 7, 12, 13}
     assert min(alone.values()) > 60
     assert set(picks(order, 100, size=TOGETHER_BYTES // 2)) == {3, 7, 12, 13}
-    assert {picks(InOrder(Random(seed)), 1)[0] for seed in range(50)} == {3, 7, 12, 13}
+    assert {picks(StickySegmentPolicy(Random(seed)), 1)[0] for seed in range(50)} == {3, 7, 12, 13}
 
 
 def test_what_is_under_way_is_counted_to_its_end() -> None:

@@ -10,21 +10,18 @@ import logdb
 from logdb.cluster.messages import (
     MAX_RANGES,
     Aborted,
-    AskSlice,
     AtTime,
-    Await,
-    Below,
-    Beyond,
+    AwaitedTransaction,
+    AwaitVerdicts,
     Busy,
     Entries,
     Floor,
+    FutureVersionReply,
     Get,
     History,
-    Itself,
     MultiRows,
     MultiScan,
     NotApplied,
-    Nothing,
     Oldest,
     Outcome,
     Pin,
@@ -35,14 +32,17 @@ from logdb.cluster.messages import (
     Rows,
     Scan,
     Slice,
+    SliceRequest,
+    SliceUnavailable,
     Verdicts,
     Version,
+    VersionReply,
     Versions,
-    Wait,
+    VersionTrimmedReply,
 )
+from logdb.cores.effects import SECOND, ProtocolViolation
 from logdb.log import requests as log
 from logdb.log.contract import Record, Trimmed
-from logdb.log.cores import SECOND, ProtocolViolation
 from logdb.store.records import (
     COMPACTION,
     DECISION,
@@ -105,10 +105,10 @@ def test_reads_share_a_question_for_the_tail_but_not_one_that_was_put_before_the
     later = [server.read(Version(), LINEARIZABLE) for _ in range(3)]
     assert len(server.asks_log(log.Tail)) == 1
     server.log_answers(log.Tail, 1)
-    assert server.told() == {first: (1, Itself())}
+    assert server.told() == {first: (1, VersionReply())}
     assert len(server.asks_log(log.Tail)) == 1
     server.log_answers(log.Tail, 1)
-    assert server.told() == dict.fromkeys(later, (1, Itself()))
+    assert server.told() == dict.fromkeys(later, (1, VersionReply()))
     assert not server.asks_log(log.Tail)
 
 
@@ -130,7 +130,7 @@ def test_a_snapshot_is_read_whole_and_is_future_only_beyond_the_tail() -> None:
     within, beyond = server.read(Get((b"k",)), SNAPSHOT, 3), server.read(Get((b"k",)), SNAPSHOT, 4)
     server.log_answers(log.Tail, 3)
     server.log_answers(log.Tail, 3)
-    assert server.told() == {beyond: (0, Beyond(3))}
+    assert server.told() == {beyond: (0, FutureVersionReply(3))}
     server.show(commit(2, {b"k": b"2"}))
     assert not server.told()
     server.show(commit(3, {b"k": b"3"}), commit(4, {b"k": b"4"}))
@@ -158,10 +158,10 @@ def test_what_is_below_the_floor_was_trimmed() -> None:
     records = [commit(number, {b"k": b"%d" % number}) for number in range(1, 5)]
     ending = COMPACTION, encode_compaction(Compaction(3, {1: (1, 3)}, {"kept": 3}))
     server = Server(*records, ending, (PIN, encode_pin("late", 2)), (PIN, encode_pin("other", 4)))
-    assert server.ask(Get((b"k",)), SNAPSHOT, 2) == Below(3)
+    assert server.ask(Get((b"k",)), SNAPSHOT, 2) == VersionTrimmedReply(3)
     assert server.ask(Get((b"k",)), SNAPSHOT, 3) == Entries(((3, b"3"),))
     assert server.ask(History(b"k", 10)) == Versions(((4, b"4"), (3, b"3")), False)
-    assert server.ask(Aborted(1)) == Below(3)
+    assert server.ask(Aborted(1)) == VersionTrimmedReply(3)
     assert server.ask(Oldest()) == Floor(3, 0, 0, 0)
     assert server.ask(Pins()) == Pinned((Pin("kept", 3), Pin("other", 4)))
 
@@ -200,8 +200,8 @@ def test_the_log_answers_for_times_and_the_version_is_told_when_it_is_applied() 
     server.log_answers(log.AtTime, 2)
     assert not server.told()
     server.show(commit(2, {}), commit(3, {}))
-    assert server.told() == {number: (2, Itself())}
-    assert server.ask(AtTime(server.now + 1)) == Beyond(3)
+    assert server.told() == {number: (2, VersionReply())}
+    assert server.ask(AtTime(server.now + 1)) == FutureVersionReply(3)
 
 
 def test_a_read_that_waits_for_too_long_is_forgotten() -> None:
@@ -211,7 +211,7 @@ def test_a_read_that_waits_for_too_long_is_forgotten() -> None:
     server.wait(25 * SECOND)
     server.show(commit(1, {}))
     server.log_answers(log.Tail, 1)
-    assert server.told() == {asked: (1, Itself())}, "the question for it was still open"
+    assert server.told() == {asked: (1, VersionReply())}, "the question for it was still open"
     assert not server.asks_log(log.Tail), f"nobody waits for {unasked}"
 
 
@@ -223,7 +223,7 @@ def test_what_it_does_not_follow_moves_it_on_all_the_same() -> None:
     server = Server()
     server.show((VALUE, LARGE), (VALUE, LARGE))
     assert server.applied == 2
-    assert server.ask(Version()) == Itself()
+    assert server.ask(Version()) == VersionReply()
 
 
 def test_a_gap_in_the_log_stops_it() -> None:
@@ -259,8 +259,8 @@ def verdicts(server: Server) -> list[tuple[str, int, Reason]]:
 
 def test_a_verdict_is_pushed_to_all_who_wait_once_its_record_is_applied() -> None:
     server = Server()
-    server.give("a", Await((Wait(1, 1, 0), Wait(1, 2, 2))))
-    server.give("b", Await((Wait(1, 1, 1),)))
+    server.give("a", AwaitVerdicts((AwaitedTransaction(1, 1, 0), AwaitedTransaction(1, 2, 2))))
+    server.give("b", AwaitVerdicts((AwaitedTransaction(1, 1, 1),)))
     assert not verdicts(server)
     server.show(commit(1, {b"k": b"1"}), commit(2, {b"k": b"2"}, reads=[b"k"]), commit(3, {}))
     told = server.take(Verdicts)
@@ -271,7 +271,7 @@ def test_a_verdict_is_pushed_to_all_who_wait_once_its_record_is_applied() -> Non
 
 def test_who_asks_late_is_told_the_same() -> None:
     server = Server(commit(1, {b"k": b"1"}, label="winner"), commit(2, {}, reads=[b"k"]))
-    server.give("late", Await((Wait(1, 2, 2),)))
+    server.give("late", AwaitVerdicts((AwaitedTransaction(1, 2, 2),)))
     _, message = server.one(Verdicts)
     (decided,) = message.verdicts
     assert (decided.version, decided.winner) == (2, "winner")
@@ -283,7 +283,7 @@ def test_the_first_record_of_a_transaction_counts() -> None:
     server = Server(commit(1, {b"k": b"1"}), commit(1, {b"k": b"again"}))
     server.show(commit(2, {}, conditions=[logdb.absent(b"k")]), commit(2, {b"k": b"too late"}))
     assert server.ask(Get((b"k",))) == Entries(((1, b"1"),))
-    server.give("c", Await((Wait(1, 1, 2), Wait(1, 2, 4))))
+    server.give("c", AwaitVerdicts((AwaitedTransaction(1, 1, 2), AwaitedTransaction(1, 2, 4))))
     _, message = server.one(Verdicts)
     assert [(decided.version, decided.verdict) for decided in message.verdicts] == [
         (1, COMMITTED),
@@ -295,15 +295,15 @@ def test_the_first_record_of_a_transaction_counts() -> None:
 def test_who_says_what_cannot_be_is_told_nothing_and_stops_nobody() -> None:
     """DBS-6: a record that stands in the log has a verdict. A client that says otherwise lies."""
     server = Server(commit(1, {}))
-    server.give("honest", Await((Wait(1, 2, 0),)))
-    server.give("liar", Await((Wait(1, 2, 1),)))
+    server.give("honest", AwaitVerdicts((AwaitedTransaction(1, 2, 0),)))
+    server.give("liar", AwaitVerdicts((AwaitedTransaction(1, 2, 1),)))
     server.show(commit(2, {}))
     assert verdicts(server) == [("honest", 2, Reason.COMMITTED)]
 
 
 def test_who_stopped_waiting_is_forgotten() -> None:
     server = Server()
-    server.give("c", Await((Wait(1, 1, 0),)))
+    server.give("c", AwaitVerdicts((AwaitedTransaction(1, 1, 0),)))
     server.wait(25 * SECOND)
     server.show(commit(1, {}))
     assert not verdicts(server)
@@ -312,7 +312,7 @@ def test_who_stopped_waiting_is_forgotten() -> None:
 def test_old_explanations_are_forgotten_but_not_the_verdicts() -> None:
     aborts = [commit(number, {}, conditions=[logdb.exists(b"k")]) for number in range(1, 6)]
     server = Server(*aborts, keep_decisions=2)
-    server.give("c", Await(tuple(Wait(1, number, 0) for number in (1, 5))))
+    server.give("c", AwaitVerdicts(tuple(AwaitedTransaction(1, number, 0) for number in (1, 5))))
     _, message = server.one(Verdicts)
     assert [decided.verdict.reason for decided in message.verdicts] == [Reason.CONFLICT, Reason.CONDITION]
     assert [decided.version for decided in message.verdicts] == [1, 5]
@@ -321,7 +321,7 @@ def test_old_explanations_are_forgotten_but_not_the_verdicts() -> None:
 def test_what_was_compacted_away_is_said_to_be() -> None:
     ending = COMPACTION, encode_compaction(Compaction(2, {1: (1, 2)}, {}))
     server = Server(commit(1, {b"k": b"1"}), commit(2, {b"k": b"2"}), ending)
-    server.give("c", Await((Wait(1, 1, 0),)))
+    server.give("c", AwaitVerdicts((AwaitedTransaction(1, 1, 0),)))
     assert verdicts(server) == [("c", 1, Reason.DUPLICATE)]
 
 
@@ -379,13 +379,13 @@ def test_a_decision_record_that_says_something_else_stops_it(decision: Decision)
 def serve(taker: Server, *givers: Server, most: int = 10_000) -> int:
     """Have the givers in turn answer what the taker asks, until it asks no more; returns how often it asked."""
     for asked in range(most):
-        questions = taker.take(AskSlice)
+        questions = taker.take(SliceRequest)
         if not questions:
             return asked
         giver = givers[asked % len(givers)]
         for to, question in questions:
             giver.give(taker.core.config.address, question)
-            for _, answer in [*giver.take(Slice), *giver.take(Nothing)]:
+            for _, answer in [*giver.take(Slice), *giver.take(SliceUnavailable)]:
                 taker.give(to, answer)
     return most
 
@@ -423,11 +423,11 @@ def test_nothing_is_shown_of_a_checkpoint_before_it_is_whole() -> None:
     serve(taker, giver, most=2)
     number = taker.read(Version(), SESSION)
     assert taker.one(Busy) == ("client", Busy((number,)))
-    taker.give("c", Await((Wait(1, 1, 0),)))
+    taker.give("c", AwaitVerdicts((AwaitedTransaction(1, 1, 0),)))
     assert not taker.take(Verdicts)
     serve(taker, giver)
     assert len(taker.take(Verdicts)) == 1
-    assert taker.ask(Version()) == Itself()
+    assert taker.ask(Version()) == VersionReply()
 
 
 def test_a_checkpoint_begins_anew_when_the_floor_has_moved() -> None:
@@ -446,13 +446,13 @@ def test_who_gets_no_checkpoint_replays_the_log_unless_that_was_trimmed() -> Non
     empty = Server()
     serve(taker, empty, most=2)
     taker.wait(60 * SECOND)
-    taker.take(AskSlice)
+    taker.take(SliceRequest)
     (subscribe,) = taker.asks_log(log.Subscribe)
     assert subscribe.gsn == 1
     taker.log_answers(log.Subscribe, Trimmed(1, 7))
     for _ in range(3):  # what a compaction would have written is not there either
         taker.wait(60 * SECOND)
-        assert taker.take(AskSlice), "it asks on"
+        assert taker.take(SliceRequest), "it asks on"
         taker.log_answers(log.Tail, 7)
         taker.log_answers(log.Subscribe, 1)
         taker.log_answers(log.Next, batch(7, (VALUE, b"")))
@@ -468,7 +468,7 @@ def test_one_that_took_a_checkpoint_of_a_trimmed_log_and_falls_behind_again_begi
     history = some_history(2, 20)
     taker, giver = Server(peers=("m2",)), Server(*history)
     taker.wait(60 * SECOND)
-    taker.take(AskSlice)
+    taker.take(SliceRequest)
     taker.log_answers(log.Subscribe, Trimmed(1, 7))
     serve(taker, giver)
     assert taker.applied == 20
@@ -484,10 +484,10 @@ def test_a_read_that_came_before_a_checkpoint_is_answered_once_that_is_installed
     number = taker.read(Version(), SESSION, 15)
     assert not taker.told()
     taker.log_answers(log.Subscribe, Trimmed(1, 7))
-    taker.take(AskSlice)
+    taker.take(SliceRequest)
     taker.wait(SECOND)
     serve(taker, Server(*some_history(2, 20)))
-    assert taker.told() == {number: (20, Itself())}
+    assert taker.told() == {number: (20, VersionReply())}
 
 
 def test_what_was_taken_of_a_checkpoint_is_forgotten_when_nobody_gives_the_rest() -> None:
@@ -504,8 +504,8 @@ def test_what_was_taken_of_a_checkpoint_is_forgotten_when_nobody_gives_the_rest(
 
 def test_it_gives_no_slice_of_what_it_has_not_applied() -> None:
     giver = Server(commit(1, {}))
-    giver.give("m9", AskSlice(5, 2, None))
-    assert giver.one(Nothing) == ("m9", Nothing(5))
+    giver.give("m9", SliceRequest(5, 2, None))
+    assert giver.one(SliceUnavailable) == ("m9", SliceUnavailable(5))
 
 
 def test_a_server_reads_on_in_the_log_when_its_host_lets_it() -> None:

@@ -10,13 +10,13 @@ from unittest import mock
 import pytest
 
 import logdb
+from logdb.cluster.mapping_server.summarizer import ROWS_BYTES
 from logdb.cluster.messages import Compact
 from logdb.cluster.placement import ByHash, ByPrefix, Placement, encode_placement
 from logdb.cluster.summaries import TOLD, ShardHistory, Summary, decode_summary, encode_summary
-from logdb.cluster.summarizer import ROWS_BYTES
+from logdb.cores.effects import SECOND, ProtocolViolation
 from logdb.errors import Unavailable
 from logdb.log.contract import LogRecord
-from logdb.log.cores import SECOND, ProtocolViolation
 from logdb.store.records import (
     BEGINNING,
     COMMIT,
@@ -170,7 +170,9 @@ def are_caught() -> bool:
 
 def changed(**fields: Any) -> Any:
     """The encoder of summaries, which leaves something out."""
-    return mock.patch("logdb.cluster.summarizer.encode_summary", lambda told: encode_summary(told._replace(**fields)))
+    return mock.patch(
+        "logdb.cluster.mapping_server.summarizer.encode_summary", lambda told: encode_summary(told._replace(**fields))
+    )
 
 
 def test_summaries_that_leave_out_what_other_shards_have_written_are_caught() -> None:
@@ -184,7 +186,7 @@ def test_summaries_that_leave_out_what_was_not_applied_are_caught() -> None:
 
 
 def test_compactions_that_do_not_say_which_parts_count_are_caught() -> None:
-    with mock.patch("logdb.cluster.compactor.named", return_value=[]):
+    with mock.patch("logdb.cluster.compaction.compactor.named", return_value=[]):
         assert are_caught()
 
 

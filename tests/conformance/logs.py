@@ -7,7 +7,7 @@ from pathlib import Path
 
 from logdb.log import LocalLog, MemoryLog
 from logdb.log.contract import Log, LogRecord, NotOfThisShard, OrderedLog, Reconfigurable, Record
-from logdb.log.scalog.commands import FailurePolicy
+from logdb.log.scalog.ordering.commands import FailurePolicy
 from tests.harness.clocks import Clock
 from tests.harness.clusters import Cluster, ClusterLog
 from tests.sim.cluster import Shape

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 import logdb
-from logdb.cluster.mapping_server import MappingServer
+from logdb.cluster.mapping_server.server import MappingServer
 from logdb.cluster.messages import Answers
-from logdb.log.cores import Effect, Event, Send
-from logdb.store.mapping import KeyMap
+from logdb.cores.effects import Effect, Event, Send
+from logdb.store.key_map import KeyMap
 from logdb.txn.retry import ATTEMPTS, LONGEST_PAUSE_S, pauses
 from tests.harness.worlds import World
 
@@ -72,9 +72,10 @@ def test_own_writes_are_merged_into_scans_of_any_length(world: World) -> None:
         rows = sorted(expected.items())
         assert list(txn.scan()) == rows
         assert list(txn.scan(reverse=True)) == rows[::-1]
-        assert list(txn.scan(b"01000", b"05000", limit=2_100, reverse=True)) == [
-            row for row in rows[::-1] if b"01000" <= row[0] < b"05000"
-        ][:2_100]
+        assert (
+            list(txn.scan(b"01000", b"05000", limit=2_100, reverse=True))
+            == [row for row in rows[::-1] if b"01000" <= row[0] < b"05000"][:2_100]
+        )
 
 
 def test_writes_made_during_a_scan_show_where_it_has_not_been(db: logdb.Database) -> None:

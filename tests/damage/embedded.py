@@ -9,7 +9,7 @@ from itertools import chain, combinations
 from pathlib import Path
 
 import logdb
-from logdb.inspection import verify
+from logdb.api.inspection import verify
 from tests.harness.opening import open_database
 
 KEYS = [b"key %03d" % number for number in range(120)]

@@ -9,8 +9,8 @@ from itertools import chain
 from pathlib import Path
 
 import logdb
-from logdb.net.loops import in_shared_loop
-from logdb.net.server import Damaged
+from logdb.clients.background_loop import in_shared_loop
+from logdb.node.server import DamagedJournals
 from tests.damage.embedded import Served, damages, exchanges, write
 from tests.harness.clusters import Cluster
 
@@ -68,7 +68,7 @@ def judge(cluster: Cluster, name: str, held: dict[bytes, bytes]) -> None:
                 in_shared_loop(cluster.begin(other))
         try:
             in_shared_loop(cluster.begin(name))
-        except (Damaged, logdb.LogDBError) as error:
+        except (DamagedJournals, logdb.LogDBError) as error:
             if str(cluster.path / name) not in str(error):
                 raise Served(f"the error does not name the directory of {name}: {error}") from error
         with connected(cluster) as db:

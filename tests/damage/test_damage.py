@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import logdb
-from logdb.embedded.holds import Hold, process_owner
-from logdb.embedded.plan import PLAN, load, pin, read_aborted
-from logdb.store import checking, checkpoint, sealed
+from logdb.embedded.external_leases import ExternalLease, process_owner
+from logdb.embedded.snapshot_plan import PLAN, load, pin, read_aborted
+from logdb.store import checkpoint, map_verifier, row_checksums
 from spark_export.manifest import MANIFEST, File, Manifest, read_manifest, write_manifest
 from tests.damage import embedded, servers
 
@@ -32,9 +32,9 @@ def test_rows_that_nobody_checks_are_found(tmp_path: Path, monkeypatch: pytest.M
     sound = embedded.make(tmp_path / "db")
     with logdb.open(sound) as db:
         truth = embedded.contents(db)
-    monkeypatch.setattr(checking, "find_damage", lambda *_, **__: None)
-    for module in (checkpoint, sealed):
-        monkeypatch.setattr(module, "extend", lambda *_: checking.RESIDUE)
+    monkeypatch.setattr(map_verifier, "find_damage", lambda *_, **__: None)
+    for module in (checkpoint, row_checksums):
+        monkeypatch.setattr(module, "extend", lambda *_: map_verifier.RESIDUE)
     value = b"0 of " + embedded.KEYS[6] * 3
     (tables,) = (file for file in sound.glob("map/run-*.mdb") if value in file.read_bytes())
     tables.write_bytes(tables.read_bytes().replace(value, b"1" + value[1:]))
@@ -71,7 +71,7 @@ def test_a_hold_that_says_nothing_keeps_compaction_from_going_on(tmp_path: Path)
     sound = embedded.make(tmp_path / "db")
     rng = random.Random(4)
     with logdb.open(sound) as db:
-        hold = Hold(sound, db.version, process_owner(os.getpid()))
+        hold = ExternalLease(sound, db.version, process_owner(os.getpid()))
         (file,) = (sound / "exports").glob("*/hold")
         content = file.read_bytes()
         for _, damaged in embedded.damages(content, rng, 20):

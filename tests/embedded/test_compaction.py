@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import logdb
-from logdb.embedded import compactor, host
+from logdb.embedded import backend, compactor
 from tests.harness.opening import host_of, open_database, settled
 
 KEYS = 400
@@ -124,7 +124,7 @@ def test_copies_are_synced_as_they_come(db: logdb.Database, monkeypatch: pytest.
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Logs are small, and so is what is worth a compaction."""
-    monkeypatch.setattr(host, "LEAST_COMPACTED", 100_000)
+    monkeypatch.setattr(backend, "LEAST_COMPACTED", 100_000)
 
 
 def overwrite(db: logdb.Database, rounds: int) -> dict[bytes, bytes]:
@@ -140,10 +140,10 @@ def overwrite(db: logdb.Database, rounds: int) -> dict[bytes, bytes]:
 def test_garbage_above_the_share_is_compacted_away(tmp_path: Path) -> None:
     with open_database(tmp_path, overlay_bytes=300_000, compact_above=0.7) as db:
         expected = overwrite(db, 30)
-        host = settled(db)
+        backend = settled(db)
         assert db.oldest_version > 0
-        assert host.garbage <= 0.7
-        assert host.log.size() < 30 * KEYS * 500
+        assert backend.garbage <= 0.7
+        assert backend.log.size() < 30 * KEYS * 500
         assert dict(db.scan()) == expected
     logdb.rebuild(tmp_path)
     with logdb.open(tmp_path) as again:
@@ -156,8 +156,8 @@ def test_what_has_no_garbage_is_left_alone(tmp_path: Path) -> None:
         for number in range(2_000):
             db.put(b"%06d" % number, b"v" * 300)
         db.multi_put({b"large %d" % number: b"l" * 50_000 for number in range(20)})
-        host = settled(db)
-        assert host.garbage < 0.3
+        backend = settled(db)
+        assert backend.garbage < 0.3
         assert db.oldest_version == 0, "nothing was compacted"
 
 

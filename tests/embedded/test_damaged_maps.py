@@ -13,8 +13,8 @@ import lmdb
 import pytest
 
 import logdb
-from logdb.inspection import verify
-from logdb.store import checking
+from logdb.api.inspection import verify
+from logdb.store import map_verifier
 from tests.harness.forks import in_child
 from tests.harness.opening import host_of, open_database
 
@@ -167,7 +167,7 @@ def test_rot_that_changes_no_time_is_found_once_a_row_of_it_was_read(
     path, truth = copied
     tables = tables_of(path)
     value = b"second of " + KEYS[3] * 5
-    monkeypatch.setattr(checking, "_identity", lambda status: "the same file")
+    monkeypatch.setattr(map_verifier, "_identity", lambda status: "the same file")
     logdb.open(path).close()
     replace(tables, tables.read_bytes().replace(value, value.replace(b"second", b"sekond")))
     with logdb.open(path) as db, pytest.raises(logdb.Corruption):
@@ -178,8 +178,8 @@ def test_rot_that_changes_no_time_is_found_once_a_row_of_it_was_read(
 
 def test_a_sound_map_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever was cut short: a run that is not whole is not named."""
-    path, looked, crc_of = tmp_path / "db", list[str](), checking.crc_of
-    monkeypatch.setattr(checking, "crc_of", lambda file: looked.append(file.name) or crc_of(file))
+    path, looked, crc_of = tmp_path / "db", list[str](), map_verifier.crc_of
+    monkeypatch.setattr(map_verifier, "crc_of", lambda file: looked.append(file.name) or crc_of(file))
 
     def looks() -> list[str]:
         looked.clear()

@@ -15,9 +15,9 @@ import pytest
 
 import logdb
 import logdb.aio
-from logdb.embedded import plan
-from logdb.embedded.holds import FOLDER, Hold, held, process_owner
-from logdb.inspection import verify
+from logdb.api.inspection import verify
+from logdb.embedded import snapshot_plan
+from logdb.embedded.external_leases import FOLDER, ExternalLease, held, process_owner
 from logdb.log import LocalLog
 from tests.harness.forks import Child, in_child, refused
 
@@ -333,8 +333,8 @@ def test_preforked_workers_that_end_as_programs_do(tmp_path: Path) -> None:
 def test_a_child_leaves_what_its_parent_needs_of_a_directory(db: logdb.Database) -> None:
     """Plans of snapshots, and holds."""
     path = Path(db.path)
-    hold = Hold(path, 1, process_owner(os.getpid()))
-    with plan.pin(path) as planned:
+    hold = ExternalLease(path, 1, process_owner(os.getpid()))
+    with snapshot_plan.pin(path) as planned:
         folders = set((path / FOLDER).iterdir())
 
         def body() -> list[str]:
@@ -346,7 +346,7 @@ def test_a_child_leaves_what_its_parent_needs_of_a_directory(db: logdb.Database)
         assert set((path / FOLDER).iterdir()) == folders
         with held(path) as versions:
             assert versions == [1]
-        assert plan.load(Path(planned.folder))._replace(process=0) == planned._replace(process=0)
+        assert snapshot_plan.load(Path(planned.folder))._replace(process=0) == planned._replace(process=0)
     hold.close()
     assert not (path / FOLDER).exists()
     check(db)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import logdb
-from logdb.inspection import audit, verify
+from logdb.api.inspection import audit, verify
 from tests.harness.forks import in_child
 
 HERE = str(Path(logdb.__file__).parent)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import logdb
-from logdb.embedded import EmbeddedHost, checkpointer
+from logdb.embedded import EmbeddedBackend, checkpointer
 from logdb.embedded.pacing import MOST_SYNCS, ROOM, Pacer
 from logdb.store.checkpoint import Checkpoint
 from logdb.store.overlay import Overlay
@@ -89,8 +89,8 @@ def test_coroutines_write_on_while_a_checkpoint_hangs(tmp_path: Path, held: Held
 
 
 def test_clients_write_on_while_a_checkpoint_hangs(tmp_path: Path, held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = EmbeddedHost.open
-    monkeypatch.setattr(EmbeddedHost, "open", lambda path, **options: opened(path, **options, overlay_bytes=OVERLAY))
+    opened = EmbeddedBackend.open
+    monkeypatch.setattr(EmbeddedBackend, "open", lambda path, **options: opened(path, **options, overlay_bytes=OVERLAY))
     served = Served(tmp_path)
     try:
         with logdb.connect(served.address) as db:

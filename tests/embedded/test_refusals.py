@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 import logdb
-from logdb.inspection import verify
-from logdb.store.checking import NOTE
+from logdb.api.inspection import verify
 from logdb.store.checkpoint import Checkpoint
 from logdb.store.files import MANIFEST
 from logdb.store.manifest import decode_manifest
+from logdb.store.map_verifier import NOTE
 from tests.harness.forks import allow_files, in_child, refused
 
 ROWS = 10

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import logdb
-from logdb.embedded import EmbeddedHost, host
-from logdb.embedded.verification import verify_files
+from logdb.embedded import EmbeddedBackend, backend
+from logdb.embedded.verification.verify import verify_files
 from logdb.store import checkpoint, runs
 from logdb.store.values import Values
 from tests.harness.opening import host_of, open_database
@@ -193,7 +193,7 @@ def test_a_checkpoint_during_the_replay_hides_nothing(tmp_path: Path, monkeypatc
         db.put(b"last", b"1")
         expected = dict(db.scan())
         shutil.copytree(tmp_path, tmp_path / "copy", ignore=shutil.ignore_patterns("map", "copy"))
-    monkeypatch.setattr(host, "REPLAY_STRETCH", 100)
+    monkeypatch.setattr(backend, "REPLAY_STRETCH", 100)
     with open_database(tmp_path / "copy", overlay_bytes=1) as replayed:
         assert dict(replayed.scan()) == expected
         assert replayed.version >= 601
@@ -355,7 +355,7 @@ def test_rebuild_says_what_it_covers(tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
     assert logdb.rebuild(tmp_path, progress=lambda done, of: seen.append((done, of))) == version
     assert seen == [(1, 1)]
-    host_ = EmbeddedHost.open(tmp_path, read_only=False, create=False)
+    host_ = EmbeddedBackend.open(tmp_path, read_only=False, create=False)
     assert host_.coordinator.map.active.newest == {}
     host_.close()
     with pytest.raises(logdb.NotADatabase):
@@ -375,7 +375,7 @@ def test_a_rebuild_of_a_trimmed_log_that_was_killed_goes_on(tmp_path: Path, monk
         assert host_of(db).log.left_by_trim(host_of(db).log.oldest()) > 1
         assert dict(db.scan()) == expected
         version = host_of(db).coordinator.compacted_at
-    monkeypatch.setattr(host, "REPLAY_STRETCH", 10)
+    monkeypatch.setattr(backend, "REPLAY_STRETCH", 10)
     shutil.rmtree(tmp_path / "db" / "map")
 
     class KilledError(Exception):
@@ -385,7 +385,7 @@ def test_a_rebuild_of_a_trimmed_log_that_was_killed_goes_on(tmp_path: Path, monk
         raise KilledError
 
     with pytest.raises(KilledError):
-        EmbeddedHost.open(tmp_path / "db", read_only=False, create=False, progress=kill)
+        EmbeddedBackend.open(tmp_path / "db", read_only=False, create=False, progress=kill)
     with open_database(tmp_path / "db") as again:
         assert dict(again.scan()) == expected
         assert again.version >= version

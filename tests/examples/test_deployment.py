@@ -14,7 +14,7 @@ import yaml
 from logdb_cli import failing, servers
 from logdb_cli.commands import cli
 
-from logdb.net.config import ClusterFile
+from logdb.node.config import ClusterFile
 
 EXAMPLES = Path(__file__).resolve().parent.parent.parent / "examples"
 SYSTEMD = EXAMPLES / "systemd"

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import logdb
+from logdb.clients.log_client import connect
 from logdb.log.engine import Right
-from logdb.net.log_client import connect
-from logdb.net.security.access import add
-from logdb.net.security.certificates import Authority, hosts_of
-from logdb.net.security.nodes import Identity
+from logdb.security.access import add
+from logdb.security.certificates import Authority, hosts_of
+from logdb.security.node_identity import Identity
 from tests.fuzz.running import fuzz_node, fuzz_single, listening, secured
 from tests.harness.cluster_processes import Processes
 from tests.harness.ports import free_addresses

@@ -10,9 +10,9 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from logdb.log.contract import LogRecord, Record
 from logdb.log.scalog.wire import MAX_PULL_BYTES
-from logdb.net.proto import database_pb2 as pb
-from logdb.net.service.codec import LARGE_BYTES, PART_BYTES
 from logdb.store.records import COMMIT, PIN, VALUE, Commit, encode_commit, encode_pin
+from logdb.wire.database_codec import LARGE_BYTES, PART_BYTES
+from logdb.wire.proto import database_pb2 as pb
 from tests.harness.samples import STORED, is_id
 
 NUMBERS = [0, 0, 1, 1, 1, 2, 2, 3, 4, 5, 7, 10, 20, 21, 40, 100, 1_000, 4_096, 1 << 31, 1 << 32, (1 << 63) - 1]

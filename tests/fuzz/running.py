@@ -14,15 +14,15 @@ from logdb.cluster import messages as mapping
 from logdb.errors import LogDBError
 from logdb.log.engine import engine_of
 from logdb.log.scalog import messages as m
-from logdb.net import codec
-from logdb.net.parcels import CLIENT, EXCHANGE, MAPPING, VERSION, Hello, pack
-from logdb.net.peers import BROKEN, OPTIONS, Peers, aio, shake_hands
-from logdb.net.proto import database_pb2 as pb
-from logdb.net.security.certificates import Authority, hosts_of
-from logdb.net.security.credentials import NONE, Credentials, credentials
-from logdb.net.security.needs import NEEDS
-from logdb.net.security.nodes import Identity
-from logdb.net.takes import ONLY_FROM, taken_by
+from logdb.security.certificates import Authority, hosts_of
+from logdb.security.credentials import NONE, Credentials, credentials
+from logdb.security.node_identity import Identity
+from logdb.security.permissions import NEEDS
+from logdb.transport.accepted_messages import ONLY_FROM, taken_by
+from logdb.transport.peers import BROKEN, OPTIONS, Peers, aio, shake_hands
+from logdb.wire import codec
+from logdb.wire.envelopes import CLIENT, EXCHANGE, MAPPING, VERSION, Hello, pack
+from logdb.wire.proto import database_pb2 as pb
 from tests.fuzz.making import Maker
 from tests.harness.raw import Raw
 
@@ -30,9 +30,9 @@ SEND_S: Final = 5.0
 """A stream that takes nothing for so long is given up: its answers were not read."""
 ANSWER_S: Final = 60.0
 """A server that answers nothing for so long has been brought to a halt."""
-NOT_SENT: Final = {m.Change, mapping.Compact}
+NOT_SENT: Final = {m.ChangeRequest, mapping.Compact}
 """An administrator may change the cluster."""
-BELIEVED: Final = {m.Append, m.Change}
+BELIEVED: Final = {m.Append, m.ChangeRequest}
 """Who has a mapping server's certificate may write compactions and trim the log: nobody looks at that again."""
 Progress = Callable[[int], None]
 
@@ -201,4 +201,3 @@ async def fuzz_single(
         alive()
         progress(sent)
     return sent
-

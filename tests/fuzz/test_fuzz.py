@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 import logdb
-from logdb.cluster.mapping_server import MappingServer
-from logdb.log.cores import Effect, Event, Received
+from logdb.clients.background_loop import in_shared_loop
+from logdb.cluster.mapping_server.server import MappingServer
+from logdb.cores.effects import Effect, Event, Received
 from logdb.log.engine import Right
-from logdb.net import peers
-from logdb.net.loops import in_shared_loop
-from logdb.net.security.access import add
-from logdb.net.security.certificates import Authority
-from logdb.net.security.gate import Gate, Security
-from logdb.net.sense import check_sense
-from logdb.net.server import Server
+from logdb.node.server import Server
+from logdb.security.access import add
+from logdb.security.authenticator import Authenticator, Security
+from logdb.security.certificates import Authority
+from logdb.transport import peers
+from logdb.wire.sanity_checks import check_sense
 from tests.fuzz.running import fuzz_node, fuzz_single, listening, secured
 from tests.harness.clusters import Cluster
 from tests.harness.ports import free_addresses
@@ -120,7 +120,7 @@ def test_no_message_ends_a_single_server(tmp_path: Path, tls: bool) -> None:
     pem = Authority(tmp_path / "certificates").server(["127.0.0.1"]) if tls else None
     key = pem.with_suffix(".key") if pem else None
     ca = pem.with_name("ca.pem") if pem else None
-    served = Served(tmp_path / "db", Gate(Security(certificate=pem, key=key, tokens=tmp_path / "tokens.toml")))
+    served = Served(tmp_path / "db", Authenticator(Security(certificate=pem, key=key, tokens=tmp_path / "tokens.toml")))
     try:
         asyncio.run(fuzz_single(served.address, [*tokens, "wrong"], MESSAGES, SEED, lambda: None, ca=ca))
         with logdb.connect(served.address, token=tokens[-1], ca=ca) as db:

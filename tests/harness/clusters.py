@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from logdb.clients.background_loop import in_shared_loop
+from logdb.clients.log_client import Connection, RemoteLog, connect
 from logdb.log.engine import ServerConfig
-from logdb.log.scalog.commands import FailurePolicy
+from logdb.log.scalog.ordering.commands import FailurePolicy
 from logdb.log.scalog.servers import AggregatorServerConfig, OrderingServerConfig, StorageServerConfig
-from logdb.net.config import MappingServerConfig
-from logdb.net.log_client import Connection, RemoteLog, connect
-from logdb.net.loops import in_shared_loop
-from logdb.net.server import Server
+from logdb.node.config import MappingServerConfig
+from logdb.node.server import Server
 from tests.harness.ports import free_addresses
 
 HEARTBEAT_MS = 25

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 
 import logdb
+from logdb.cluster.mapping_server.replica import Replica
 from logdb.cluster.messages import Compact, Compacted
-from logdb.cluster.replica import Replica
+from logdb.cores.effects import SECOND
 from logdb.log.contract import Record
-from logdb.log.cores import SECOND
 from logdb.store.records import DECISION, PIN, VALUE, Place, digest, encode_decision, encode_pin
 from tests.harness.stage import Log, Server, batch, commit
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import logdb
 import logdb.aio
-from logdb.embedded import EmbeddedHost
-from logdb.embedded.coroutines import CoroutineHost
+from logdb.embedded import EmbeddedBackend
+from logdb.embedded.async_backend import CoroutineBackend
 
 
 def open_database(
@@ -19,7 +19,7 @@ def open_database(
     compact_above: float | None = None,
     **log_options: Any,
 ) -> logdb.Database:
-    host = EmbeddedHost.open(
+    host = EmbeddedBackend.open(
         path,
         read_only=read_only,
         create=not read_only,
@@ -30,13 +30,13 @@ def open_database(
     return logdb.Database(host)
 
 
-def host_of(db: logdb.Database) -> EmbeddedHost:
+def host_of(db: logdb.Database) -> EmbeddedBackend:
     """What is behind a database of this process."""
-    assert isinstance(db._host, EmbeddedHost)
+    assert isinstance(db._host, EmbeddedBackend)
     return db._host
 
 
-def checkpointed(db: logdb.Database) -> EmbeddedHost:
+def checkpointed(db: logdb.Database) -> EmbeddedBackend:
     """When the checkpoint under way, if there is one, has ended."""
     host = host_of(db)
     assert host._checkpointer is not None
@@ -44,7 +44,7 @@ def checkpointed(db: logdb.Database) -> EmbeddedHost:
     return host
 
 
-def settled(db: logdb.Database) -> EmbeddedHost:
+def settled(db: logdb.Database) -> EmbeddedBackend:
     """After a checkpoint, and when the compaction that garbage asks for has ended."""
     db.checkpoint()
     host = checkpointed(db)
@@ -56,4 +56,4 @@ def settled(db: logdb.Database) -> EmbeddedHost:
 
 def on_coroutines(db: logdb.Database) -> logdb.aio.Database:
     """The same database for the event loop that runs."""
-    return logdb.aio.Database(CoroutineHost(host_of(db)))
+    return logdb.aio.Database(CoroutineBackend(host_of(db)))

@@ -6,9 +6,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from logdb.net.proto import database_pb2 as pb
-from logdb.net.security.credentials import credentials
-from logdb.net.service.codec import MESSAGE_OPTIONS, METHOD, PROTOCOL
+from logdb.security.credentials import credentials
+from logdb.wire.database_codec import MESSAGE_OPTIONS, METHOD, PROTOCOL
+from logdb.wire.proto import database_pb2 as pb
 
 
 class Raw:

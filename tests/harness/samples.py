@@ -26,8 +26,8 @@ def is_id(kind: type, name: str) -> bool:
     return name in ("client", "token", "id", "request") and kind is not scalog.Segment
 
 
-FIRST_IS_ID = {(scalog.Replicate, "settled"), (scalog.SessionsAre, "marks"), (scalog.SessionsAre, "runs")}
-STORED = {scalog.Replicate, scalog.Found, scalog.Pulled}
+FIRST_IS_ID = {(scalog.Replicate, "settled"), (scalog.SessionsResponse, "marks"), (scalog.SessionsResponse, "runs")}
+STORED = {scalog.Replicate, scalog.ReadResponse, scalog.Pulled}
 
 
 def parts_of(hint: Any) -> Iterator[Any]:
@@ -118,7 +118,7 @@ tags = st.integers(1, 255)
 
 def messages(kind: Any) -> st.SearchStrategy[Any]:
     """Any message of a kind."""
-    if kind is scalog.SessionsAre:
+    if kind is scalog.SessionsResponse:
         run = st.tuples(ids, positions, positions, positions, st.integers(-1, END - 1))
         marks = st.lists(st.tuples(ids, positions), max_size=4).map(tuple)
         return st.builds(kind, positions, positions, positions, marks, st.lists(run, max_size=4).map(tuple))

@@ -8,12 +8,12 @@ from typing import Any
 
 import logdb
 import logdb.log
+from logdb.clients.log_client import RemoteLog
 from logdb.log.engine import Right
-from logdb.net.log_client import RemoteLog
-from logdb.net.security.access import add
-from logdb.net.security.certificates import Authority, hosts_of
-from logdb.net.security.gate import Security
-from logdb.net.security.nodes import Identity
+from logdb.security.access import add
+from logdb.security.authenticator import Security
+from logdb.security.certificates import Authority, hosts_of
+from logdb.security.node_identity import Identity
 from tests.harness.clusters import Cluster
 
 

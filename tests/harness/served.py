@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import logdb
-from logdb.embedded import EmbeddedHost
-from logdb.embedded.coroutines import CoroutineHost
-from logdb.net.security.gate import Gate
-from logdb.net.service.connection import Connection
-from logdb.net.service.server import Server
+from logdb.clients.connection import Connection
+from logdb.embedded import EmbeddedBackend
+from logdb.embedded.async_backend import CoroutineBackend
+from logdb.security.authenticator import Authenticator
+from logdb.server.server import Server
 from tests.harness.blocking import Loop
 
 
@@ -25,7 +25,7 @@ class Served:
     """The database in a directory (None: in memory), served until `stop`; `start` again takes the same port."""
 
     def __init__(
-        self, path: Path | None, gate: Gate | None = None, log_options: Mapping[str, Any] | None = None
+        self, path: Path | None, gate: Authenticator | None = None, log_options: Mapping[str, Any] | None = None
     ) -> None:
         self.path, self.gate, self.log_options = path, gate, log_options
         self.loop = Loop()
@@ -39,10 +39,10 @@ class Served:
     def start(self) -> None:
         async def started() -> None:
             if self.path is None:
-                host = EmbeddedHost.in_memory()
+                host = EmbeddedBackend.in_memory()
             else:
-                host = EmbeddedHost.open(self.path, read_only=False, create=True, log_options=self.log_options)
-            self.host = CoroutineHost(host, sync_in_loop=True)
+                host = EmbeddedBackend.open(self.path, read_only=False, create=True, log_options=self.log_options)
+            self.host = CoroutineBackend(host, sync_in_loop=True)
             self.server = Server(self.host, self.gate)
             self.port = await self.server.start(self.address)
 

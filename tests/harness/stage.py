@@ -9,22 +9,22 @@ from typing import Any, TypeVar
 from unittest import mock
 
 from logdb.cluster import messages
-from logdb.cluster.database_client import DatabaseClient, DatabaseConfig
-from logdb.cluster.mapping_server import MappingConfig, MappingServer
+from logdb.cluster.client.database_client import DatabaseClient, DatabaseConfig
+from logdb.cluster.mapping_server.server import MappingConfig, MappingServer
 from logdb.cluster.messages import Consistency, Read, Reads
+from logdb.cores.effects import SECOND, Answer, Call, Effect, Lost, Received, Send, SetTimer, Stop, Timer
 from logdb.log import requests as log
 from logdb.log.contract import Batch, LogRecord, Record, Trimmed
-from logdb.log.cores import SECOND, Answer, Call, Effect, Lost, Received, Send, SetTimer, Stop, Timer
 from logdb.log.requests import ClientConfig, ShardState
-from logdb.log.scalog.client import LogClient
+from logdb.log.scalog.client.log_client import LogClient
 from logdb.log.scalog.messages import ShardConfig, View
-from logdb.store.mapping import KeyMap
+from logdb.store.key_map import KeyMap
 from logdb.store.records import COMMIT, VALUE, Commit, Condition, Range, Value, encode_commit
 
 Kind = TypeVar("Kind")
 START = 1_000 * SECOND
 LINEARIZABLE, SESSION, SNAPSHOT = Consistency
-ITSELF = messages.Itself()
+ITSELF = messages.VersionReply()
 
 
 def log_config(address: str) -> ClientConfig:
@@ -267,7 +267,7 @@ class Server(Node):
     ) -> None:
         """`is_behind`: the test steps it through the log from its very beginning."""
         settings = replace(MappingConfig(name, log_config(name), LogClient), **config)
-        with mock.patch("logdb.cluster.mapping_server.LogLine", Line):
+        with mock.patch("logdb.cluster.mapping_server.server.LogAdapter", Line):
             super().__init__(MappingServer(settings, {}, random.Random(seed), key_map))
         self.reads = 0
         if on is not None:
@@ -290,9 +290,7 @@ class Server(Node):
         """These are the next records of the log."""
         self.log_answers(log.Next, batch(self.applied + 1, *records))
 
-    def read(
-        self, question: Any, consistency: Consistency = SESSION, version: int = 0, sender: str = "client"
-    ) -> int:
+    def read(self, question: Any, consistency: Consistency = SESSION, version: int = 0, sender: str = "client") -> int:
         """A read arrives; returns its number."""
         self.reads += 1
         self.give(sender, Reads((Read(self.reads, consistency, version, question),)))
@@ -319,7 +317,7 @@ class Client(Node):
 
     def __init__(self, **config: Any) -> None:
         settings = replace(DatabaseConfig("client", ("m1", "m2"), log_config("client"), LogClient), **config)
-        with mock.patch("logdb.cluster.database_client.LogLine", Line):
+        with mock.patch("logdb.cluster.client.database_client.LogAdapter", Line):
             super().__init__(DatabaseClient(settings, {}, random.Random(1)))
         self.core._asking.server = "m1"
 

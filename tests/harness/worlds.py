@@ -7,10 +7,10 @@ from typing import Any, Protocol
 
 import logdb
 import logdb.aio
-from logdb.log.scalog.commands import FailurePolicy
-from logdb.net.loops import in_shared_loop
-from logdb.net.security.certificates import Authority
-from logdb.net.security.gate import Gate, Security
+from logdb.clients.background_loop import in_shared_loop
+from logdb.log.scalog.ordering.commands import FailurePolicy
+from logdb.security.authenticator import Authenticator, Security
+from logdb.security.certificates import Authority
 from tests.harness.blocking import BlockingDatabase, Loop
 from tests.harness.clusters import Cluster
 from tests.harness.secured import SecureCluster, Tokens
@@ -196,7 +196,7 @@ class OnSecureServer(OnServer):
         pem = Authority(path / "certificates").server(["127.0.0.1"])
         tokens = Tokens(path / "tokens.toml")
         files = Security(certificate=pem, key=pem.with_suffix(".key"), tokens=tokens.path)
-        self.served = Served(path / "db", Gate(files))
+        self.served = Served(path / "db", Authenticator(files))
         ca = pem.with_name("ca.pem")
         self.db = logdb.connect(self.served.address, ca=ca, token=tokens.admin, timeout=TIMEOUT_S)
 

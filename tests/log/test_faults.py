@@ -13,7 +13,7 @@ import pytest
 from logdb.errors import Unavailable
 from logdb.log import LocalLog
 from logdb.log.contract import LogFailed
-from logdb.log.segments.disk import Disk, described
+from logdb.system.disk import Disk, described
 from tests.harness.faulty_disk import Fault, FaultyDisk, contents, materialize
 from tests.log.small_logs import TAG, append, assert_goes_on, assert_prefix, opened, payload_of, segment_files
 

@@ -12,9 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from logdb.errors import Corruption
-from logdb.log.contract import LogFailed, LogRecord
-from logdb.log.cores import (
+from logdb.cores.effects import (
     Create,
     Drop,
     Persist,
@@ -27,8 +25,10 @@ from logdb.log.cores import (
     Trim,
     Unreadable,
 )
-from logdb.log.journals import LEAST_BYTES, Journals
+from logdb.errors import Corruption
+from logdb.log.contract import LogFailed, LogRecord
 from logdb.log.segments import segment
+from logdb.node.journals import LEAST_BYTES, Journals
 from tests.harness.faulty_disk import Fault
 from tests.log.faulty_tree import CrashedTree, FaultyTree, plant
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import logdb
-from logdb.embedded import EmbeddedHost
+from logdb.embedded import EmbeddedBackend
 from logdb.log import MemoryLog
-from logdb.log.stamps import LONGEST_JUMP_NS, LONGEST_PAUSE_NS, Stamps
+from logdb.log.record_clock import LONGEST_JUMP_NS, LONGEST_PAUSE_NS, RecordClock
 from tests.harness.served import Served
 
 S = 1_000_000_000
@@ -37,7 +37,7 @@ def clocks() -> Clocks:
 
 def opened(clocks: Clocks, last: int = 0) -> Callable[[], int]:
     """What gives the times of a log whose newest record has the time `last`."""
-    return Stamps(last, lambda: clocks.now, lambda: clocks.passed).next
+    return RecordClock(last, lambda: clocks.now, lambda: clocks.passed).next
 
 
 def test_times_grow(clocks: Clocks) -> None:
@@ -103,10 +103,10 @@ def test_a_clock_that_is_behind_is_complained_about_once(clocks: Clocks, caplog:
 def db(request: pytest.FixtureRequest, tmp_path: Path, clocks: Clocks) -> Iterator[logdb.Database]:
     options = {"clock": lambda: clocks.now}
     if request.param == "memory":
-        with logdb.Database(EmbeddedHost(":memory:", MemoryLog(options["clock"]), None)) as db:
+        with logdb.Database(EmbeddedBackend(":memory:", MemoryLog(options["clock"]), None)) as db:
             yield db
     elif request.param == "embedded":
-        host = EmbeddedHost.open(tmp_path / "db", read_only=False, create=True, log_options=options)
+        host = EmbeddedBackend.open(tmp_path / "db", read_only=False, create=True, log_options=options)
         with logdb.Database(host) as db:
             yield db
     else:

@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from logdb.net.config import ClusterFile
+from logdb.node.config import ClusterFile
 from tests.nemesis.network import inside
 
 EXAMPLE = Path(__file__).resolve().parent.parent.parent / "examples" / "systemd"
@@ -133,9 +133,7 @@ def set_up(home: Path) -> tuple[dict[str, Machine], Operator]:
     file = ClusterFile(EXAMPLE / "cluster.toml")
     names = sorted({server.address.rpartition(":")[0] for server in file.servers.values()})
     hosts = "".join(f"{NETWORK}.{number} {name}\n" for number, name in enumerate([*names, "operator"], 1))
-    machines = {
-        name: Machine(number, name, home / name, hosts) for number, name in enumerate([*names, "operator"], 1)
-    }
+    machines = {name: Machine(number, name, home / name, hosts) for number, name in enumerate([*names, "operator"], 1)}
     logdb = [sys.executable, "-m", "logdb_cli"]
     made = home / "made"
     run(*logdb, "certificates", "--config", EXAMPLE / "cluster.toml", "--to", made, "--client", "operator")

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from logdb.net.config import ClusterFile
+from logdb.node.config import ClusterFile
 from tests.machines import __main__ as machines
 
 

@@ -18,7 +18,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import logdb
-from logdb.embedded import EmbeddedHost
+from logdb.embedded import EmbeddedBackend
 from spark_export import export_snapshot
 from tests.harness.opening import host_of
 from tests.model.views import Rows, folded, replayed, scanned
@@ -55,7 +55,7 @@ class History:
 
     def open(self) -> logdb.Database:
         options = {"segment_bytes": 6_000}
-        return logdb.Database(EmbeddedHost.open(self.path, read_only=False, create=True, log_options=options))
+        return logdb.Database(EmbeddedBackend.open(self.path, read_only=False, create=True, log_options=options))
 
     def version_at(self, percent: int) -> int:
         """The readable version that is so far on from the floor to the newest."""

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import logdb
-from logdb.embedded import EmbeddedHost
+from logdb.embedded import EmbeddedBackend
 from tests.harness.opening import host_of
 from tests.model.views import folded
 
@@ -66,7 +66,7 @@ class DatabaseMachine(RuleBasedStateMachine):
 
     def open(self) -> logdb.Database:
         path = self.folder / "db"
-        return logdb.Database(EmbeddedHost.open(path, read_only=False, create=True, log_options=SMALL_SEGMENTS))
+        return logdb.Database(EmbeddedBackend.open(path, read_only=False, create=True, log_options=SMALL_SEGMENTS))
 
     def state_at(self, version: int) -> State:
         return self.states[max(known for known in self.states if known <= version)]
@@ -300,6 +300,4 @@ def rows_of(state: State, low: bytes | None, high: bytes | None, reverse: bool) 
 
 
 TestDatabase = DatabaseMachine.TestCase
-TestDatabase.settings = settings(
-    max_examples=60, stateful_step_count=40, suppress_health_check=list(HealthCheck)
-)
+TestDatabase.settings = settings(max_examples=60, stateful_step_count=40, suppress_health_check=list(HealthCheck))

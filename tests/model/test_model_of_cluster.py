@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
 import logdb
-from logdb.net.loops import in_shared_loop
+from logdb.clients.background_loop import in_shared_loop
 from tests.harness.clusters import Cluster
 from tests.model.test_model import DatabaseMachine, InTransaction, Rows
 

@@ -6,9 +6,9 @@ import asyncio
 import random
 from collections.abc import Mapping, Sequence
 
+from logdb.clients.log_client import AsyncRemoteLog, RemoteLog
 from logdb.errors import Unavailable
 from logdb.log.contract import LogFailed
-from logdb.net.log_client import AsyncRemoteLog, RemoteLog
 from tests.nemesis.history import Entry, Recorder
 from tests.sim.world import Failure
 

@@ -12,10 +12,10 @@ import runpy
 import sys
 from typing import Any
 
-from logdb.embedded import EmbeddedHost
-from logdb.log.segments.disk import Disk
+from logdb.embedded import EmbeddedBackend
 from logdb.store.records import Condition
-from logdb.txn.speculation import Belief
+from logdb.system.disk import Disk
+from logdb.txn.speculation import SpeculatedWrites
 from tests.harness import planting
 from tests.sim.database.planted import PLANTED as SIMULATED
 
@@ -27,14 +27,14 @@ def acknowledge_before_the_sync(right: Any, disk: Disk, fd: int) -> None:
     """What is written is taken for durable."""
 
 
-@planting.planted(Belief, "conditions", OWN)
-def commit_what_is_only_believed(right: Any, belief: Belief, keys: Any) -> list[Condition]:
+@planting.planted(SpeculatedWrites, "conditions", OWN)
+def commit_what_is_only_believed(right: Any, belief: SpeculatedWrites, keys: Any) -> list[Condition]:
     """What a transaction has believed is not tested."""
     return []
 
 
-@planting.planted(EmbeddedHost, "__init__", OWN)
-def take_another_servers_snapshot_for_ones_own(right: Any, host: EmbeddedHost, *given: Any, **options: Any) -> None:
+@planting.planted(EmbeddedBackend, "__init__", OWN)
+def take_another_servers_snapshot_for_ones_own(right: Any, host: EmbeddedBackend, *given: Any, **options: Any) -> None:
     """A server that was started again is taken for the one before."""
     right(host, *given, **options)
     host.incarnation = 1

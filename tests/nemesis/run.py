@@ -14,11 +14,11 @@ from typing import Any
 
 import logdb
 import logdb.log
+from logdb.clients.log_client import RemoteLog
 from logdb.errors import LogDBError
 from logdb.log.contract import LogFailed
 from logdb.log.requests import ShardState
 from logdb.log.scalog.messages import ShardConfig, View
-from logdb.net.log_client import RemoteLog
 from tests.nemesis.faults import ALONE, GROUND_FAULTS, PROCESS_FAULTS, SERVERS, Fault, Scene, Wrong
 from tests.nemesis.following import Follower
 from tests.nemesis.history import Entry, load

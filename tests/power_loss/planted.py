@@ -6,9 +6,9 @@ import unittest.mock
 from collections.abc import Callable
 from typing import Any
 
-from logdb.embedded import host
+from logdb.embedded import backend
+from logdb.embedded.backend import EmbeddedBackend
 from logdb.embedded.checkpointer import Checkpointer
-from logdb.embedded.host import EmbeddedHost
 from logdb.log import LocalLog
 from logdb.store.files import MapFiles
 from tests.harness.planting import Plants, planted
@@ -16,8 +16,8 @@ from tests.harness.planting import Plants, planted
 PLANTED: Plants = {}
 
 
-@planted(EmbeddedHost, "acknowledge", PLANTED)
-def acknowledge_before_the_sync(right: Callable[..., None], host: EmbeddedHost, gsn: int) -> None:
+@planted(EmbeddedBackend, "acknowledge", PLANTED)
+def acknowledge_before_the_sync(right: Callable[..., None], backend: EmbeddedBackend, gsn: int) -> None:
     """A commit returns when it is ordered."""
 
 
@@ -29,12 +29,14 @@ def let_a_checkpoint_cover_what_is_not_durable(right: Callable[..., None], check
     checkpointer._host.log.wait_durable(target)
 
 
-@planted(host, "compact", PLANTED)
-def prune_before_the_compaction_is_in_the_log(right: Callable[..., Any], host: Any, floor: int, progress: Any) -> Any:
-    host.checkpoint()
-    for _ in host.coordinator.map.checkpoint.prune(floor):
+@planted(backend, "compact", PLANTED)
+def prune_before_the_compaction_is_in_the_log(
+    right: Callable[..., Any], backend: Any, floor: int, progress: Any
+) -> Any:
+    backend.checkpoint()
+    for _ in backend.coordinator.map.checkpoint.prune(floor):
         pass
-    return right(host, floor, progress)
+    return right(backend, floor, progress)
 
 
 @planted(MapFiles, "sync", PLANTED)

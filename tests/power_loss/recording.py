@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from logdb.store import checking
+from logdb.store import map_verifier
 from tests.harness.faulty_disk import Crash, Operation, materialize
 from tests.harness.map_disk import MapDisk
 
@@ -40,7 +40,7 @@ class RecordingDisk(MapDisk):
 
     def _note_stores(self) -> None:
         super()._note_stores()
-        note = self.directory / checking.NOTE
+        note = self.directory / map_verifier.NOTE
         if note.exists() and (content := note.read_bytes()) not in self.notes[-1:]:
             self.notes.append(content)
 
@@ -65,7 +65,7 @@ class RecordingDisk(MapDisk):
             (path / name).write_bytes(content)
         note = rng.choice([None, b"", *self.notes[-2:]])
         if left.map and note is not None:
-            (path / MAP / checking.NOTE).write_bytes(note)
+            (path / MAP / map_verifier.NOTE).write_bytes(note)
 
 
 def is_of_map(operation: Operation) -> bool:

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import logdb
-from logdb.embedded import EmbeddedHost, host
-from logdb.embedded.plan import pin
+from logdb.embedded import EmbeddedBackend, backend
+from logdb.embedded.snapshot_plan import pin
 from tests.harness.faulty_disk import FaultyDisk
 from tests.harness.opening import host_of
 from tests.power_loss.recording import RecordingDisk
@@ -47,8 +47,8 @@ class Lost(Exception):
 
 def opened(path: Path, disk: FaultyDisk, *, read_only: bool = False) -> logdb.Database:
     options = {"segment_bytes": SEGMENT_BYTES, "disk": disk}
-    host = EmbeddedHost.open(path, read_only=read_only, create=not read_only, log_options=options)
-    return logdb.Database(host)
+    backend = EmbeddedBackend.open(path, read_only=read_only, create=not read_only, log_options=options)
+    return logdb.Database(backend)
 
 
 def record(path: Path, seed: int, lives: int = 2, steps: int = 14) -> Recorded:
@@ -60,28 +60,28 @@ def record(path: Path, seed: int, lives: int = 2, steps: int = 14) -> Recorded:
     marks: list[Mark] = []
     for _ in range(lives):
         db = opened(path, disk)
-        host = host_of(db)
-        assert isinstance(host, EmbeddedHost)
+        backend = host_of(db)
+        assert isinstance(backend, EmbeddedBackend)
 
         def mark(version: int, db: logdb.Database = db) -> None:
             marks.append(Mark(disk.position(), version, db.pins))
 
-        def write(host: EmbeddedHost = host) -> int:
+        def write(backend: EmbeddedBackend = backend) -> int:
             """Order a commit, which is not acknowledged yet."""
             writes: dict[bytes, bytes | None] = {}
             for key in rng.sample(KEYS, rng.choice((1, 2, 20))):
                 value = b"%d of %d" % (len(states), rng.randrange(1 << 30))
                 writes[key] = rng.choice((None, value, value * 20, value + LARGE))
-            version = host.submit(writes)[0]
+            version = backend.submit(writes)[0]
             state.update({key: value for key, value in writes.items() if value is not None})
             for key in [key for key, value in writes.items() if value is None]:
                 state.pop(key, None)
             states[version] = dict(state)
             return version
 
-        def commit(host: EmbeddedHost = host, mark: Callable[[int], None] = mark) -> None:
+        def commit(backend: EmbeddedBackend = backend, mark: Callable[[int], None] = mark) -> None:
             versions = [write() for _ in range(rng.randrange(1, 4))]
-            host.acknowledge(versions[-1])
+            backend.acknowledge(versions[-1])
             mark(versions[-1])
 
         def refuse(db: logdb.Database = db) -> None:
@@ -163,7 +163,7 @@ def _check_image(recorded: Recorded, position: int, path: Path, rng: random.Rand
 @contextlib.contextmanager
 def never_rebuilt() -> Iterator[None]:
     """A power failure leaves a map that is sound, however old."""
-    with unittest.mock.patch.object(host.logger, "warning") as warning:
+    with unittest.mock.patch.object(backend.logger, "warning") as warning:
         yield
     assert not warning.called, f"{warning.call_args}"
 

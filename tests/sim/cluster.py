@@ -11,18 +11,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from logdb.cores.effects import MILLISECOND, Address, Answer
 from logdb.log import paxos
 from logdb.log import requests as calls
-from logdb.log.cores import MILLISECOND, Address, Answer
 from logdb.log.paxos import records
 from logdb.log.requests import ClientConfig
 from logdb.log.scalog import messages
-from logdb.log.scalog.aggregator import Aggregator, AggregatorConfig
-from logdb.log.scalog.client import LogClient
-from logdb.log.scalog.commands import FailurePolicy
+from logdb.log.scalog.aggregator.aggregator import Aggregator, AggregatorConfig
+from logdb.log.scalog.client.log_client import LogClient
 from logdb.log.scalog.config import StorageConfig
-from logdb.log.scalog.ordering import OrderingConfig, OrderingReplica
-from logdb.log.scalog.storage import StorageServer
+from logdb.log.scalog.ordering.commands import FailurePolicy
+from logdb.log.scalog.ordering.replica import OrderingConfig, OrderingReplica
+from logdb.log.scalog.storage.server import StorageServer
 from tests.sim.network import Network, Weather
 from tests.sim.ordered import Decisions
 from tests.sim.process import Process

@@ -8,7 +8,7 @@ One sync at a time makes durable whatever had been written when it began, in all
 - **Full.** The host keeps what it cannot write, and tries again: the sync ends when there is space. A process that dies
   before that has written nothing of it.
 - **Damage.** A flipped bit shows when the record is read: a process with a damaged record does not start
-  (`Damaged`), until somebody wipes its disk; while it runs, `SendStored` gives `Unreadable`.
+  (`DamagedJournals`), until somebody wipes its disk; while it runs, `SendStored` gives `Unreadable`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import random
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from logdb.cores.effects import MILLISECOND, Journal, Persisted
 from logdb.log.contract import LogRecord, Record
-from logdb.log.cores import MILLISECOND, Journal, Persisted
 
 if TYPE_CHECKING:
     from tests.sim.world import World

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
+from logdb.cores.effects import SECOND, Answer
 from logdb.log import requests as calls
 from logdb.log.contract import (
     AppendId,
@@ -23,7 +24,6 @@ from logdb.log.contract import (
     Subscription,
     View,
 )
-from logdb.log.cores import SECOND, Answer
 from logdb.log.policies import ByRecord
 from logdb.log.requests import ShardState
 from logdb.log.scalog import messages

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from logdb.cores.effects import MILLISECOND
 from logdb.log import requests as calls
-from logdb.log.cores import MILLISECOND
 from logdb.log.engine import Right, engine_of
 from logdb.log.requests import ShardState
 from logdb.log.scalog import messages
-from logdb.net.security.needs import BRINGS
-from logdb.net.takes import taken_by
+from logdb.security.permissions import BRINGS
+from logdb.transport.accepted_messages import taken_by
 from tests.sim.cluster import Cluster
 from tests.sim.process import Process
 from tests.sim.workload import Application

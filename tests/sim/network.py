@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from heapq import heappush
 from typing import TYPE_CHECKING, Any
 
-from logdb.log.cores import Address, Lost, Received
+from logdb.cores.effects import Address, Lost, Received
 
 if TYPE_CHECKING:
     from tests.sim.process import Process

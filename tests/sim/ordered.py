@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from logdb.log.scalog.messages import Member
-from logdb.log.scalog.shards import Shard
-from logdb.log.scalog.state import OrderingState
+from logdb.log.scalog.ordering.shard_state import OrderedShard
+from logdb.log.scalog.ordering.state import OrderingState
 from tests.sim.process import Process
 
 
@@ -39,7 +39,7 @@ class Decisions:
             self._seen[shard.id] = shard.epoch, shard.head
             self._check_joined(shard, at)
 
-    def _check_durable(self, shard: Shard, head: int, at: dict[str, Any]) -> None:
+    def _check_durable(self, shard: OrderedShard, head: int, at: dict[str, Any]) -> None:
         """What was ordered is durable on a quorum: SCA-1, SCA-7 and SCA-9 together."""
         for link in shard.links:
             for segment, first, count, _ in link.ranges if link.number > head else ():
@@ -49,7 +49,7 @@ class Decisions:
                     f"but only {having} members have it"
                 )
 
-    def _check_joined(self, shard: Shard, at: dict[str, Any]) -> None:
+    def _check_joined(self, shard: OrderedShard, at: dict[str, Any]) -> None:
         """Who came later and joins no more has what was ordered when it came (SCA-14)."""
         members = self._members.setdefault(shard.id, {member.server for member in shard.members})
         for member in shard.members:

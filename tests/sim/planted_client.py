@@ -9,38 +9,38 @@ from typing import Any
 from logdb.cores.context import Desk
 from logdb.log import requests as calls
 from logdb.log.contract import Batch, NotOfThisShard
-from logdb.log.scalog.appends import Appending, Appends, Search, Share
-from logdb.log.scalog.batches import NEVER, Numbers, Piece
-from logdb.log.scalog.batches import Batch as Sent
-from logdb.log.scalog.client import LogClient
-from logdb.log.scalog.directory import Directory
-from logdb.log.scalog.lanes import Lane
-from logdb.log.scalog.messages import Refused, TailIs, View, Why
-from logdb.log.scalog.reads import Reads
-from logdb.log.scalog.subscriber import Following
+from logdb.log.scalog.client.appends import AppendClient, OutcomeSearch, PendingAppend, ShardPortion
+from logdb.log.scalog.client.batches import NEVER, Chunk, SequenceNumbers
+from logdb.log.scalog.client.batches import Batch as Sent
+from logdb.log.scalog.client.directory import Directory
+from logdb.log.scalog.client.log_client import LogClient
+from logdb.log.scalog.client.read_client import ReadClient
+from logdb.log.scalog.client.segment_appender import SegmentAppender
+from logdb.log.scalog.client.subscriber import ActiveSubscription
+from logdb.log.scalog.messages import Rejected, RejectReason, TailResponse, View
 from tests.harness import planting
 
 PLANTED: planting.Plants = {}
 planted = partial(planting.planted, among=PLANTED, kind="client: ")
 
 
-def elsewhere(lane: Lane) -> None:
+def elsewhere(lane: SegmentAppender) -> None:
     """Have everything that is under way go to another segment, perhaps."""
     for batch in list(lane.flight.values()):
         for first, count in batch.open_runs():
             lane._decide(first, first + count, NEVER)
 
 
-@planted(Appends, "_tell_outcome")
-def call_never_what_is_not_known_yet(right: Callable[..., None], appends: Appends, append: Appending) -> None:
+@planted(AppendClient, "_tell_outcome")
+def call_never_what_is_not_known_yet(right: Callable[..., None], appends: AppendClient, append: PendingAppend) -> None:
     for call, _ in append.asked:
         appends._desk.answer(call, [gsn if gsn > 0 else None for gsn in append.gsns])
     append.asked = ()
 
 
-@planted(Search, "take")
+@planted(OutcomeSearch, "take")
 def believe_that_gsns_follow_numbers(
-    right: Callable[..., None], search: Search, first: int, count: int, gsn: int
+    right: Callable[..., None], search: OutcomeSearch, first: int, count: int, gsn: int
 ) -> None:
     """What is found of an append is taken for all of it."""
     right(search, first, count, gsn)
@@ -50,31 +50,31 @@ def believe_that_gsns_follow_numbers(
         search.missing.clear()
 
 
-@planted(Lane, "_insist")
-def send_elsewhere_after_a_timeout(right: Callable[..., Any], lane: Lane) -> None:
+@planted(SegmentAppender, "_retransmit")
+def send_elsewhere_after_a_timeout(right: Callable[..., Any], lane: SegmentAppender) -> None:
     now, patience = lane._desk.now, lane._desk.config.answer_timeout_ns
     if not lane.sealed and any(now - batch.sent_at >= patience for batch in lane.flight.values()):
         elsewhere(lane)
     right(lane)
 
 
-@planted(Lane, "refused")
-def take_busy_for_never(right: Callable[..., Any], lane: Lane, answer: Refused, sender: str) -> None:
+@planted(SegmentAppender, "refused")
+def take_busy_for_never(right: Callable[..., Any], lane: SegmentAppender, answer: Rejected, sender: str) -> None:
     """Of the whole segment."""
     right(lane, answer, sender)
-    if answer.why is Why.BUSY:
+    if answer.why is RejectReason.BUSY:
         elsewhere(lane)
 
 
-@planted(Lane, "seal")
-def take_sealed_for_never(right: Callable[..., Any], lane: Lane) -> None:
+@planted(SegmentAppender, "seal")
+def take_sealed_for_never(right: Callable[..., Any], lane: SegmentAppender) -> None:
     if not lane.sealed:
         right(lane)
         elsewhere(lane)
 
 
-@planted(Lane, "_send")
-def number_anew_what_is_sent_again(right: Callable[..., Any], lane: Lane, batch: Sent) -> None:
+@planted(SegmentAppender, "_send")
+def number_anew_what_is_sent_again(right: Callable[..., Any], lane: SegmentAppender, batch: Sent) -> None:
     if batch.attempts:
         del lane.flight[batch.sequence]
         number = batch.sequence = lane._numbers.take(batch.count)
@@ -85,32 +85,32 @@ def number_anew_what_is_sent_again(right: Callable[..., Any], lane: Lane, batch:
     right(lane, batch)
 
 
-@planted(Numbers, "settled")
-def call_settled_what_was_sent(right: Callable[..., int], numbers: Numbers) -> int:
+@planted(SequenceNumbers, "settled")
+def call_settled_what_was_sent(right: Callable[..., int], numbers: SequenceNumbers) -> int:
     return numbers.next
 
 
-@planted(Appends, "_next_part")
-def place_all_parts_at_once(right: Callable[..., Any], appends: Appends, share: Share) -> None:
+@planted(AppendClient, "_next_part")
+def place_all_parts_at_once(right: Callable[..., Any], appends: AppendClient, share: ShardPortion) -> None:
     while share.parts:
         right(appends, share)
 
 
-@planted(Appends, "ordered")
+@planted(AppendClient, "ordered")
 def credit_a_part_to_the_beginning(
-    right: Callable[..., Any], appends: Appends, piece: Piece, start: int, gsns: Sequence[int], shard: int
+    right: Callable[..., Any], appends: AppendClient, piece: Chunk, start: int, gsns: Sequence[int], shard: int
 ) -> None:
     right(appends, piece, 0, gsns, shard)
 
 
-@planted(Appends, "_expired")
-def call_unavailable_what_was_sent(right: Callable[..., Any], appends: Appends, append: Any) -> None:
+@planted(AppendClient, "_expired")
+def call_unavailable_what_was_sent(right: Callable[..., Any], appends: AppendClient, append: Any) -> None:
     append.sent = False
     right(appends, append)
 
 
-@planted(Following, "_explain")
-def conclude_from_silence(right: Callable[..., Any], following: Following) -> Any:
+@planted(ActiveSubscription, "_explain")
+def conclude_from_silence(right: Callable[..., Any], following: ActiveSubscription) -> Any:
     """The next record of any shard is taken for the next one of the log."""
     if following._ready:
         following.position = following._ready[0][0]
@@ -118,16 +118,16 @@ def conclude_from_silence(right: Callable[..., Any], following: Following) -> An
     return right(following)
 
 
-@planted(Following, "_merged")
-def skip_what_was_trimmed(right: Callable[..., Any], following: Following) -> Batch | Exception | None:
+@planted(ActiveSubscription, "_merged")
+def skip_what_was_trimmed(right: Callable[..., Any], following: ActiveSubscription) -> Batch | Exception | None:
     following.position = max(following.position, following._directory.oldest)
     result: Batch | Exception | None = right(following)
     return result
 
 
-@planted(Reads, "_elsewhere")
+@planted(ReadClient, "_elsewhere")
 def take_one_replica_for_all(
-    right: Callable[..., Any], reads: Reads, call: int, request: calls.Read, damaged: dict[str, str]
+    right: Callable[..., Any], reads: ReadClient, call: int, request: calls.Read, damaged: dict[str, str]
 ) -> None:
     reads._desk.answer(call, NotOfThisShard(request.gsn, request.shard))
 
@@ -135,14 +135,14 @@ def take_one_replica_for_all(
 @planted(LogClient, "_tail")
 def remember_the_tail(right: Callable[..., None], client: LogClient, call: int, request: calls.Tail) -> None:
     """Who has asked for the tail once is told the same again, as long as nothing else was learned."""
-    known: list[TailIs] = vars(client).setdefault("known", [])
+    known: list[TailResponse] = vars(client).setdefault("known", [])
     if known:
         client._desk.open(call, None, lambda: None)
         client._desk.answer(call, known[0].last)
         return
     council = client._council
 
-    def learn(tail: TailIs) -> None:
+    def learn(tail: TailResponse) -> None:
         known.append(tail)
         client._desk.answer(call, tail.last)
 
@@ -163,6 +163,6 @@ def begin_again_with_the_same_numbers(right: Callable[..., None], desk: Desk, co
     desk.client = 1 + sum(config.address.encode())
 
 
-@planted(Numbers, "hold")
-def have_servers_forget_what_was_unknown(right: Callable[..., None], numbers: Numbers, first: int) -> None:
+@planted(SequenceNumbers, "hold")
+def have_servers_forget_what_was_unknown(right: Callable[..., None], numbers: SequenceNumbers, first: int) -> None:
     """This client has learned where it is."""

@@ -13,21 +13,23 @@ from typing import Any
 
 import pytest
 
-from logdb.log.cores import Send
+from logdb.cores.effects import Send
 from logdb.log.requests import ShardState
-from logdb.log.scalog import leading, ordering, shards, state, tally
-from logdb.log.scalog.commands import Changing, Cut, decode
+from logdb.log.scalog import quorum as tally
 from logdb.log.scalog.messages import (
-    AskTail,
-    Changed,
+    ChangeResponse,
     Register,
     ShardTally,
     Suspect,
-    TailIs,
+    TailRequest,
+    TailResponse,
     TrimLog,
     Unreachable,
     Update,
 )
+from logdb.log.scalog.ordering import leader as leading
+from logdb.log.scalog.ordering import replica, shard_state, state
+from logdb.log.scalog.ordering.commands import ChangeCommand, Cut, decode
 
 PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {}
 SEEN_BY_TESTS = {"a deposed leader tells the tail", "a cut has the time of its leaders clock"}
@@ -65,7 +67,7 @@ def next_gsn_moves_when_a_cut_is_proposed(patch: pytest.MonkeyPatch) -> None:
 @plant
 def a_cut_is_applied_when_it_is_proposed(patch: pytest.MonkeyPatch) -> None:
     right = leading.Leader.next_proposal
-    done = ordering.OrderingReplica._chosen
+    done = replica.OrderingReplica._chosen
 
     def next_proposal(self: leading.Leader, now: int) -> bytes | None:
         value = right(self, now)
@@ -73,7 +75,7 @@ def a_cut_is_applied_when_it_is_proposed(patch: pytest.MonkeyPatch) -> None:
             self.applied(self.state.apply(decode(value)))
         return value
 
-    def chosen(self: ordering.OrderingReplica, slot: int, value: bytes) -> None:
+    def chosen(self: replica.OrderingReplica, slot: int, value: bytes) -> None:
         if self.leader is not None and value == self.leader.flight:
             self.slot = slot
             self.leader.chosen(value)
@@ -81,14 +83,14 @@ def a_cut_is_applied_when_it_is_proposed(patch: pytest.MonkeyPatch) -> None:
             done(self, slot, value)
 
     patch.setattr(leading.Leader, "next_proposal", next_proposal)
-    patch.setattr(ordering.OrderingReplica, "_chosen", chosen)
+    patch.setattr(replica.OrderingReplica, "_chosen", chosen)
 
 
 @plant
 def a_cut_counts_in_any_epoch(patch: pytest.MonkeyPatch) -> None:
     right = state._APPLY[Cut]
 
-    def apply(self: state.OrderingState, cut: Cut, applied: state.Applied) -> None:
+    def apply(self: state.OrderingState, cut: Cut, applied: state.AppliedCommand) -> None:
         entries, pairs, at = array("q"), array("q"), 0
         for shard_id, epoch, placed, count in zip(*[iter(cut.shards)] * 4, strict=True):
             named, at = cut.pairs[at : at + 2 * count], at + 2 * count
@@ -102,45 +104,45 @@ def a_cut_counts_in_any_epoch(patch: pytest.MonkeyPatch) -> None:
         right(self, Cut(cut.time, entries, pairs), applied)
 
     patch.setitem(state._APPLY, Cut, apply)
-    merge = tally.Tallies.merge
+    merge = tally.ShardTallies.merge
 
-    def merge_all(self: tally.Tallies, one: ShardTally) -> bool:
+    def merge_all(self: tally.ShardTallies, one: ShardTally) -> bool:
         known = self.get(one.shard)
         if known is not None and known.epoch < one.epoch:
             known.epoch = one.epoch
         return merge(self, one)
 
-    patch.setattr(tally.Tallies, "merge", merge_all)
+    patch.setattr(tally.ShardTallies, "merge", merge_all)
 
 
 @plant
 def finalizing_does_not_fold(patch: pytest.MonkeyPatch) -> None:
-    right = shards.Shard.seal
+    right = shard_state.OrderedShard.seal
 
-    def seal(self: shards.Shard, segment: shards.OrderedSegment, next_gsn: int) -> int:
+    def seal(self: shard_state.OrderedShard, segment: shard_state.OrderedSegment, next_gsn: int) -> int:
         right(self, segment, next_gsn)
         return 0
 
-    patch.setattr(shards.Shard, "seal", seal)
+    patch.setattr(shard_state.OrderedShard, "seal", seal)
 
 
 @plant
 def reports_of_a_finalized_shard_count(patch: pytest.MonkeyPatch) -> None:
-    right = shards.Shard.changed
+    right = shard_state.OrderedShard.changed
 
-    def changed(self: shards.Shard) -> None:
+    def changed(self: shard_state.OrderedShard) -> None:
         right(self)
         if self.state is ShardState.FINALIZED:
             self.open = list(self.segments)
 
-    patch.setattr(shards.Shard, "changed", changed)
+    patch.setattr(shard_state.OrderedShard, "changed", changed)
 
 
 @plant
 def a_server_that_is_back_goes_on_with_its_sealed_segment(patch: pytest.MonkeyPatch) -> None:
     right = state.OrderingState._open
 
-    def reopen(self: state.OrderingState, shard: shards.Shard, server: int) -> shards.OrderedSegment:
+    def reopen(self: state.OrderingState, shard: shard_state.OrderedShard, server: int) -> shard_state.OrderedSegment:
         for segment in shard.segments:
             if segment.primary == server:
                 segment.sealed = None
@@ -173,7 +175,7 @@ def what_one_member_has_is_durable(patch: pytest.MonkeyPatch) -> None:
 def a_server_without_its_disk_is_taken_for_the_old_one(patch: pytest.MonkeyPatch) -> None:
     right = state._APPLY[Register]
 
-    def register(self: state.OrderingState, command: Register, applied: state.Applied) -> None:
+    def register(self: state.OrderingState, command: Register, applied: state.AppliedCommand) -> None:
         for server in self.servers.values():
             if server.address == command.address and server.token != command.token:
                 del self.tokens[server.token]
@@ -191,7 +193,7 @@ def a_server_without_its_disk_is_taken_for_the_old_one(patch: pytest.MonkeyPatch
 def a_new_member_counts_as_caught_up_at_once(patch: pytest.MonkeyPatch) -> None:
     right = state.OrderingState._replace
 
-    def replace(self: state.OrderingState, shard: shards.Shard, *others: Any) -> None:
+    def replace(self: state.OrderingState, shard: shard_state.OrderedShard, *others: Any) -> None:
         right(self, shard, *others)
         shard.joining = ()
         shard._config = None
@@ -204,7 +206,11 @@ def a_replaced_server_goes_at_once(patch: pytest.MonkeyPatch) -> None:
     right = state.OrderingState._replace
 
     def replace(
-        self: state.OrderingState, shard: shards.Shard, server: int, spare: state.Server, applied: state.Applied
+        self: state.OrderingState,
+        shard: shard_state.OrderedShard,
+        server: int,
+        spare: state.RegisteredServer,
+        applied: state.AppliedCommand,
     ) -> None:
         right(self, shard, server, spare, applied)
         shard.replaced = ()
@@ -232,25 +238,25 @@ def a_leader_that_hears_no_server_believes_itself(patch: pytest.MonkeyPatch) -> 
 
 @plant
 def a_client_that_reaches_no_server_is_believed(patch: pytest.MonkeyPatch) -> None:
-    def believe(self: ordering.OrderingReplica, hint: Unreachable, sender: str, now: int) -> None:
+    def believe(self: replica.OrderingReplica, hint: Unreachable, sender: str, now: int) -> None:
         known = self.state.servers.get(hint.server)
         if known is not None and known.shard:
             self._verdict(Suspect(known.shard, self.state.shards[known.shard].epoch, known.id, False), sender, now)
 
-    patch.setitem(ordering._ANSWER, Unreachable, believe)
+    patch.setitem(replica._ANSWER, Unreachable, believe)
 
 
 @plant
 def links_are_dropped_before_they_are_placed(patch: pytest.MonkeyPatch) -> None:
-    right = shards.Shard.order
+    right = shard_state.OrderedShard.order
 
-    def order(self: shards.Shard, *cut: Any) -> int:
+    def order(self: shard_state.OrderedShard, *cut: Any) -> int:
         next_gsn = right(self, *cut)
         while len(self.links) > 1:
             self.links.popleft()
         return next_gsn
 
-    patch.setattr(shards.Shard, "order", order)
+    patch.setattr(shard_state.OrderedShard, "order", order)
 
 
 @plant
@@ -263,42 +269,42 @@ def an_update_without_links_tells_the_newest_gsn_to_all(patch: pytest.MonkeyPatc
 
 @plant
 def a_deposed_leader_tells_the_tail(patch: pytest.MonkeyPatch) -> None:
-    def ask_tail(self: ordering.OrderingReplica, ask: AskTail, sender: str, now: int) -> None:
+    def ask_tail(self: replica.OrderingReplica, ask: TailRequest, sender: str, now: int) -> None:
         if self.leader is None:
             self._refuse(sender, ask.request)
         else:
-            answer = TailIs(ask.request, self.state.last, self.state.oldest, self.state.version)
+            answer = TailResponse(ask.request, self.state.last, self.state.oldest, self.state.version)
             self._out.append(Send(sender, answer))
 
-    patch.setitem(ordering._ANSWER, AskTail, ask_tail)
+    patch.setitem(replica._ANSWER, TailRequest, ask_tail)
 
 
 @plant
 def any_replica_tells_the_tail(patch: pytest.MonkeyPatch) -> None:
-    def ask_tail(self: ordering.OrderingReplica, ask: AskTail, sender: str, now: int) -> None:
-        answer = TailIs(ask.request, self.state.last, self.state.oldest, self.state.version)
+    def ask_tail(self: replica.OrderingReplica, ask: TailRequest, sender: str, now: int) -> None:
+        answer = TailResponse(ask.request, self.state.last, self.state.oldest, self.state.version)
         self._out.append(Send(sender, answer))
 
-    patch.setitem(ordering._ANSWER, AskTail, ask_tail)
+    patch.setitem(replica._ANSWER, TailRequest, ask_tail)
 
 
 @plant
 def a_change_is_carried_out_each_time_it_comes(patch: pytest.MonkeyPatch) -> None:
-    def changing(self: state.OrderingState, command: Changing, applied: state.Applied) -> None:
+    def changing(self: state.OrderingState, command: ChangeCommand, applied: state.AppliedCommand) -> None:
         try:
             outcome = state._CHANGE[type(command.change)](self, command.change, command.live, applied), ""
-        except state.Refusal as refusal:
+        except state.ChangeRejected as refusal:
             outcome = 0, str(refusal)
-        applied.answer = Changed(command.id, *outcome)
+        applied.answer = ChangeResponse(command.id, *outcome)
 
-    patch.setitem(state._APPLY, Changing, changing)
+    patch.setitem(state._APPLY, ChangeCommand, changing)
 
 
 @plant
 def the_log_can_be_trimmed_past_its_end(patch: pytest.MonkeyPatch) -> None:
     right = state._CHANGE[TrimLog]
 
-    def trim(self: state.OrderingState, change: TrimLog, live: Any, applied: state.Applied) -> int:
+    def trim(self: state.OrderingState, change: TrimLog, live: Any, applied: state.AppliedCommand) -> int:
         before, self.next_gsn = self.next_gsn, max(self.next_gsn, change.gsn + 1)
         try:
             result: int = right(self, TrimLog(change.gsn + 1), live, applied)
@@ -313,7 +319,7 @@ def the_log_can_be_trimmed_past_its_end(patch: pytest.MonkeyPatch) -> None:
 def a_cut_has_the_time_of_its_leaders_clock(patch: pytest.MonkeyPatch) -> None:
     right = state._APPLY[Cut]
 
-    def apply(self: state.OrderingState, cut: Cut, applied: state.Applied) -> None:
+    def apply(self: state.OrderingState, cut: Cut, applied: state.AppliedCommand) -> None:
         self.time = cut.time - 1
         right(self, cut, applied)
 
@@ -334,12 +340,12 @@ def a_snapshot_forgets_which_changes_were_carried_out(patch: pytest.MonkeyPatch)
 
 @plant
 def a_snapshot_forgets_how_far_segments_are_ordered(patch: pytest.MonkeyPatch) -> None:
-    right = shards.Shard.from_json.__func__  # type: ignore[attr-defined]
+    right = shard_state.OrderedShard.from_json.__func__  # type: ignore[attr-defined]
 
-    def from_json(cls: type[shards.Shard], saved: dict[str, Any]) -> shards.Shard:
-        shard: shards.Shard = right(cls, saved)
+    def from_json(cls: type[shard_state.OrderedShard], saved: dict[str, Any]) -> shard_state.OrderedShard:
+        shard: shard_state.OrderedShard = right(cls, saved)
         for segment in shard.open:
             segment.end = segment.base
         return shard
 
-    patch.setattr(shards.Shard, "from_json", classmethod(from_json))
+    patch.setattr(shard_state.OrderedShard, "from_json", classmethod(from_json))

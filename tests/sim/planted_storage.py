@@ -7,17 +7,27 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from logdb.log.cores import Send, Trim
+from logdb.cores.effects import Send, Trim
 from logdb.log.requests import END
-from logdb.log.scalog.chain import Chain
-from logdb.log.scalog.copies import Copy
-from logdb.log.scalog.membership import Membership
-from logdb.log.scalog.messages import Appended, AskFate, Held, Placed, Range, Replicate, ShardConfig, Update, You
-from logdb.log.scalog.meta import Meta
-from logdb.log.scalog.primary import Primary
-from logdb.log.scalog.replication import Replication
-from logdb.log.scalog.sessions import Sessions
-from logdb.log.scalog.shard import Shard
+from logdb.log.scalog.messages import (
+    Appended,
+    AppendStatusRequest,
+    Range,
+    RegistrationReply,
+    Replicate,
+    ReplicateAck,
+    ShardConfig,
+    ShardCut,
+    Update,
+)
+from logdb.log.scalog.storage.member_state import MemberState
+from logdb.log.scalog.storage.membership import Membership
+from logdb.log.scalog.storage.metadata_journal import MetadataJournal
+from logdb.log.scalog.storage.placement_index import PlacementIndex
+from logdb.log.scalog.storage.primary import Primary
+from logdb.log.scalog.storage.replication import Replication
+from logdb.log.scalog.storage.segment_replica import SegmentReplica
+from logdb.log.scalog.storage.sessions import ClientSessions
 from tests.harness import planting
 
 PLANTED: planting.Plants = {}
@@ -31,7 +41,7 @@ planted = partial(planting.planted, among=PLANTED, kind="storage: ")
 
 
 @contextmanager
-def as_if_written_were_durable(shard: Shard) -> Iterator[None]:
+def as_if_written_were_durable(shard: MemberState) -> Iterator[None]:
     """For a moment, copies are durable up to their ends."""
     durable = {copy: copy.durable for copy in shard.copies.values()}
     for copy in durable:
@@ -61,7 +71,9 @@ def say_caught_up_without_the_records(right: Callable[..., bool], self: Membersh
 
 
 @planted(Membership, "on_you")
-def become_whoever_is_meant(right: Callable[..., None], self: Membership, message: You, sender: str) -> None:
+def become_whoever_is_meant(
+    right: Callable[..., None], self: Membership, message: RegistrationReply, sender: str
+) -> None:
     right(self, message._replace(token=self._shard.token), sender)
 
 
@@ -75,7 +87,7 @@ def accept_a_gap(right: Callable[..., None], self: Replication, message: Replica
 
 @planted(Replication, "fresh")
 def replicate_before_the_sync(
-    right: Callable[..., None], self: Replication, copy: Copy, first: int, records: Any, size: int
+    right: Callable[..., None], self: Replication, copy: SegmentReplica, first: int, records: Any, size: int
 ) -> None:
     right(self, copy, first, records, size)
     for backup in self._backups.values():
@@ -83,7 +95,9 @@ def replicate_before_the_sync(
 
 
 @planted(Replication, "_message")
-def acknowledge_before_the_sync(right: Callable[..., Held], self: Replication, copy: Copy, again: bool) -> Held:
+def acknowledge_before_the_sync(
+    right: Callable[..., ReplicateAck], self: Replication, copy: SegmentReplica, again: bool
+) -> ReplicateAck:
     with as_if_written_were_durable(self._shard):
         return right(self, copy, again=again)
 
@@ -102,8 +116,8 @@ def answer_appends_before_they_are_ordered(
             shard.out.append(Send(address, Appended(client, segment, ((sequence, count, gsn),), False)))
 
 
-@planted(Shard, "reached")
-def answer_not_mine_behind_the_cut(right: Callable[..., int], self: Shard) -> int:
+@planted(MemberState, "reached")
+def answer_not_mine_behind_the_cut(right: Callable[..., int], self: MemberState) -> int:
     return END
 
 
@@ -118,9 +132,9 @@ def believe_the_newest_gsn_despite_a_gap(
 
 @planted(Membership, "_place")
 def link_without_asking_what_was_before(
-    right: Callable[..., None], self: Membership, links: tuple[Placed, ...]
+    right: Callable[..., None], self: Membership, links: tuple[ShardCut, ...]
 ) -> None:
-    chain: Chain = self._shard.chain
+    chain: PlacementIndex = self._shard.chain
     for link in links:
         if link.number > chain.head:
             chain.head = link.previous
@@ -132,7 +146,9 @@ def link_without_asking_what_was_before(
 
 
 @planted(Primary, "on_ask_fate")
-def say_never_of_an_open_segment(right: Callable[..., None], self: Primary, message: AskFate, sender: str) -> None:
+def say_never_of_an_open_segment(
+    right: Callable[..., None], self: Primary, message: AppendStatusRequest, sender: str
+) -> None:
     copy = self._shard.copies.get(message.segment)
     if copy is None or copy.sealed is not None:
         return right(self, message, sender)
@@ -143,7 +159,9 @@ def say_never_of_an_open_segment(right: Callable[..., None], self: Primary, mess
 
 
 @planted(Primary, "on_ask_fate", among=RARE)
-def say_never_with_half_a_copy(right: Callable[..., None], self: Primary, message: AskFate, sender: str) -> None:
+def say_never_with_half_a_copy(
+    right: Callable[..., None], self: Primary, message: AppendStatusRequest, sender: str
+) -> None:
     copy = self._shard.copies.get(message.segment)
     if copy is None or copy.sealed is None:
         return right(self, message, sender)
@@ -153,22 +171,22 @@ def say_never_with_half_a_copy(right: Callable[..., None], self: Primary, messag
     return None
 
 
-@planted(Copy, "recover")
-def forget_the_clients_in_a_restart(right: Callable[..., None], self: Copy, records: Any, first: int) -> None:
+@planted(SegmentReplica, "recover")
+def forget_the_clients_in_a_restart(right: Callable[..., None], self: SegmentReplica, records: Any, first: int) -> None:
     right(self, records, first)
-    self.sessions = Sessions()
+    self.sessions = ClientSessions()
 
 
-@planted(Sessions, "settle")
+@planted(ClientSessions, "settle")
 def forget_settled_numbers_without_a_mark(
-    right: Callable[..., None], self: Sessions, client: int, settled: int
+    right: Callable[..., None], self: ClientSessions, client: int, settled: int
 ) -> None:
     right(self, client, settled)
     self._marks.pop(client, None)
 
 
-@planted(Meta, "checkpoint", among=RARE)
-def let_a_checkpoint_cover_what_is_not_durable(right: Callable[..., None], self: Meta) -> None:
+@planted(MetadataJournal, "checkpoint", among=RARE)
+def let_a_checkpoint_cover_what_is_not_durable(right: Callable[..., None], self: MetadataJournal) -> None:
     with as_if_written_were_durable(self._shard):
         right(self)
 

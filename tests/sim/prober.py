@@ -8,7 +8,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from logdb.log.cores import Received
+from logdb.cores.effects import Received
 from logdb.log.scalog import messages
 from tests.sim.checks import Copy
 from tests.sim.cluster import Cluster
@@ -58,7 +58,7 @@ class Prober:
         """The view on which all replicas of the ordering layer agree in the end."""
         replicas = [process.address for process in self.cluster.ordering if process.core is not None]
         while True:
-            answers = self.ask([(address, messages.AskView(0)) for address in replicas], limit)
+            answers = self.ask([(address, messages.ViewRequest(0)) for address in replicas], limit)
             views = [answer.view for answer in answers]
             for one, other in pairwise(views):
                 if one.version == other.version and one != other:
@@ -92,9 +92,9 @@ class Prober:
                     copy.records += answer.records
                     if answer.end <= tail and not answer.final:
                         again.append((address, copy, answer.end))
-                elif answer.why is messages.Not.TRIMMED and answer.oldest > gsn:
+                elif answer.why is messages.ReadError.TRIMMED and answer.oldest > gsn:
                     raise Failure("what is not trimmed can be read", f"{address}: {gsn}, {answer}")
-                elif answer.why is messages.Not.HERE and self.cluster.network.processes[address].wipes:
+                elif answer.why is messages.ReadError.HERE and self.cluster.network.processes[address].wipes:
                     continue  # it has lost its disk, and is another server now
                 else:
                     wait = True

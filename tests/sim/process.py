@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping
 from heapq import heappush
 from typing import TYPE_CHECKING, Any
 
-from logdb.log.contract import LogRecord
-from logdb.log.cores import (
+from logdb.cores.effects import (
     MILLISECOND,
     Address,
     Answer,
@@ -35,6 +34,7 @@ from logdb.log.cores import (
     Trim,
     Unreadable,
 )
+from logdb.log.contract import LogRecord
 from tests.sim.disk import BrokenContract, Damaged, Disk
 from tests.sim.world import Failure
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from logdb.cores.effects import MILLISECOND
 from logdb.log import requests as calls
-from logdb.log.cores import MILLISECOND
 from logdb.log.requests import ShardState
 from logdb.log.scalog import messages
-from logdb.log.scalog.commands import FailurePolicy
+from logdb.log.scalog.ordering.commands import FailurePolicy
 from tests.sim.checks import Copy, Truth, check_all, check_answered, in_the_log, truth_of
 from tests.sim.cluster import Cluster, NotAnswered, Shape
 from tests.sim.faults import AT_OTHERS, Faults, Trouble, trouble_of

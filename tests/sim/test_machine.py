@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from logdb.log.contract import LogRecord
-from logdb.log.cores import (
+from logdb.cores.effects import (
     MILLISECOND,
     SECOND,
     CancelTimer,
@@ -27,6 +26,7 @@ from logdb.log.cores import (
     Timer,
     Trim,
 )
+from logdb.log.contract import LogRecord
 from tests.sim.disk import Damaged
 from tests.sim.network import Weather
 from tests.sim.process import Process
@@ -200,7 +200,7 @@ def test_a_core_that_breaks_the_contract_fails_the_seed(effects: list[Effect], c
 
 
 def test_a_broken_invariant_and_a_second_answer_fail_the_seed() -> None:
-    from logdb.log.cores import Answer
+    from logdb.cores.effects import Answer
 
     _, _, one, two = pair(3)
     one.calls[5] = None

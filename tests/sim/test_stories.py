@@ -10,8 +10,8 @@ from logdb.log import requests as calls
 from logdb.log.engine import Right
 from logdb.log.requests import ShardState
 from logdb.log.scalog import messages
-from logdb.log.scalog.commands import FailurePolicy
-from logdb.net.security.needs import BRINGS
+from logdb.log.scalog.ordering.commands import FailurePolicy
+from logdb.security.permissions import BRINGS
 from tests.sim.checks import check_all, truth_of
 from tests.sim.cluster import Cluster, Shape
 from tests.sim.faults import forged

@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from logdb.log.cores import (
+from logdb.cores.effects import (
     MILLISECOND,
     Address,
     Answer,

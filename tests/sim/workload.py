@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from logdb.cores.effects import MILLISECOND, Answer
 from logdb.errors import Unavailable
 from logdb.log import requests as calls
 from logdb.log.contract import AppendUnknown, Batch, LogRecord, NotOfThisShard, Record, Trimmed
-from logdb.log.cores import MILLISECOND, Answer
 from logdb.log.policies import Anywhere, ByRecord, Fixed, Nearest
 from logdb.log.scalog import messages
 from tests.sim.history import KILLED, SCATTERED, Following, History, Operation

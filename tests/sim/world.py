@@ -13,7 +13,7 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any
 
-from logdb.log.cores import SECOND, Received
+from logdb.cores.effects import SECOND, Received
 
 EPOCH_NS = 1_700_000_000 * SECOND
 """When every simulation begins."""

@@ -7,14 +7,14 @@ import threading
 from pathlib import Path
 
 from logdb import Database
-from logdb.embedded import EmbeddedHost
+from logdb.embedded import EmbeddedBackend
 from logdb.log.segments import segment
 
 
 def main() -> None:
     segment.ALLOCATE_BYTES = 1 << 14
     options = {"segment_bytes": 1 << 16}
-    with Database(EmbeddedHost.open(Path(sys.argv[1]), read_only=False, create=True, log_options=options)) as db:
+    with Database(EmbeddedBackend.open(Path(sys.argv[1]), read_only=False, create=True, log_options=options)) as db:
         ended = threading.Event()
 
         def wait() -> None:

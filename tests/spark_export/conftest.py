@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from logdb import Database
-from logdb.embedded import EmbeddedHost
+from logdb.embedded import EmbeddedBackend
 from logdb.log.segments import segment
 from spark_export import export
 from spark_export.manifest import File
@@ -25,7 +25,7 @@ def open_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Call
 
     def open_one(name: str = "db") -> Database:
         options = {"segment_bytes": 1 << 16}
-        host = EmbeddedHost.open(tmp_path / name, read_only=False, create=True, log_options=options)
+        host = EmbeddedBackend.open(tmp_path / name, read_only=False, create=True, log_options=options)
         opened.append(Database(host))
         return opened[-1]
 

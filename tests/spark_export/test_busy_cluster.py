@@ -15,9 +15,9 @@ import pytest
 
 import logdb
 import logdb.log
-from logdb.cluster.replica import FOLLOWED, Replica
+from logdb.clients.log_client import RemoteLog
+from logdb.cluster.mapping_server.replica import FOLLOWED, Replica
 from logdb.log.contract import Batch
-from logdb.net.log_client import RemoteLog
 from logdb.store.records import Place
 from spark_export import export_snapshot, servers
 from spark_export.cluster_source import ClusterSource

@@ -11,7 +11,8 @@ import pytest
 from pyspark.sql.datasource import EqualTo, GreaterThan, LessThanOrEqual
 
 import logdb
-from logdb import Database, moments
+from logdb import Database
+from logdb.api import timestamps
 from spark_export.changes import COLUMNS, OLD_VALUE, Changes
 from spark_export.columns import select_columns
 from spark_export.decoding import EVERYTHING, KeyRange
@@ -36,7 +37,7 @@ def watched(db: Database, since: int, until: int) -> list[dict[str, Any]]:
                     "old_value": old,
                     "_change_type": "delete" if value is None else "insert" if old is None else "update",
                     "_commit_version": commit.version,
-                    "_commit_timestamp": moments.moment(commit.time),
+                    "_commit_timestamp": timestamps.moment(commit.time),
                 }
             )
     return rows

@@ -12,11 +12,11 @@ import pytest
 
 import logdb
 from logdb import Database
-from logdb.cluster import calls
+from logdb.clients.cluster_backend import ClusterBackend
+from logdb.cluster.client import requests as calls
 from logdb.log.contract import NotOfThisShard
 from logdb.log.requests import Read
 from logdb.log.segments import segment
-from logdb.net.database.client import ClusterHost
 from spark_export import (
     ExportFailed,
     cluster_source,
@@ -224,9 +224,9 @@ def test_a_compaction_that_has_not_heard_who_plans(cluster: Behind, monkeypatch:
     db = cluster.db
     disconnect()
     version = db.pin("asked", db.put(b"asked", b""))
-    call, floors = ClusterHost.call, list[int]()
+    call, floors = ClusterBackend.call, list[int]()
 
-    async def overtaken(host: ClusterHost, request: Any) -> Any:
+    async def overtaken(host: ClusterBackend, request: Any) -> Any:
         answer = await call(host, request)
         if isinstance(request, calls.Oldest) and not floors:
             floors.append(answer.version)
@@ -234,7 +234,7 @@ def test_a_compaction_that_has_not_heard_who_plans(cluster: Behind, monkeypatch:
                 floors.append((await asyncio.to_thread(db.compact)).floor)
         return answer
 
-    monkeypatch.setattr(ClusterHost, "call", overtaken)
+    monkeypatch.setattr(ClusterBackend, "call", overtaken)
     plan = source_of(servers(cluster.endpoints)).plan(PlanRequest(version=version, part_bytes=20_000))
     assert plan.floor == floors[-1] == version, floors
     db.unpin("asked")
@@ -270,26 +270,26 @@ def test_a_stream_holds_nothing_but_where_it_is(server: Behind) -> None:
 
 def test_a_plan_that_fails_holds_nothing(cluster: Behind, monkeypatch: pytest.MonkeyPatch) -> None:
     disconnect()
-    call, hold, end = ClusterHost.call, ClusterHost.hold, ClusterHost.end
+    call, hold, end = ClusterBackend.call, ClusterBackend.hold, ClusterBackend.end
     holders: list[object] = []
 
-    async def compacting(host: ClusterHost, request: Any) -> Any:
+    async def compacting(host: ClusterBackend, request: Any) -> Any:
         answer = await call(host, request)
         return answer._replace(cleaned=0) if isinstance(request, calls.Oldest) else answer
 
-    def holding(host: ClusterHost, holder: object, version: int) -> None:
+    def holding(host: ClusterBackend, holder: object, version: int) -> None:
         holders.append(holder)
         hold(host, holder, version)
 
-    def ending(host: ClusterHost, holder: object) -> None:
+    def ending(host: ClusterBackend, holder: object) -> None:
         holders[:] = [other for other in holders if other is not holder]
         end(host, holder)
 
     monkeypatch.setattr(remote_source, "PLANNER_HOLD_S", 0)
     monkeypatch.setattr(cluster_source, "COMPACTION_TIMEOUT_S", 0.5)
-    monkeypatch.setattr(ClusterHost, "call", compacting)
-    monkeypatch.setattr(ClusterHost, "hold", holding)
-    monkeypatch.setattr(ClusterHost, "end", ending)
+    monkeypatch.setattr(ClusterBackend, "call", compacting)
+    monkeypatch.setattr(ClusterBackend, "hold", holding)
+    monkeypatch.setattr(ClusterBackend, "end", ending)
     with pytest.raises(logdb.Unavailable, match=r"a compaction of .* has not ended within 0\.5 s"):
         cluster.rows()
     assert source_of(servers(cluster.endpoints)).version()  # it has gone on
@@ -298,9 +298,9 @@ def test_a_plan_that_fails_holds_nothing(cluster: Behind, monkeypatch: pytest.Mo
 
 def test_large_values_of_a_shard_that_has_gone(cluster: Behind, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that was of it, and is a spare again, knows of no such shard."""
-    put = ClusterHost.put
+    put = ClusterBackend.put
 
-    def gone(host: ClusterHost, request: Any, timeout_s: float | None) -> asyncio.Future[Any]:
+    def gone(host: ClusterBackend, request: Any, timeout_s: float | None) -> asyncio.Future[Any]:
         if not isinstance(request, Read):
             return put(host, request, timeout_s)
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -308,7 +308,7 @@ def test_large_values_of_a_shard_that_has_gone(cluster: Behind, monkeypatch: pyt
         return answer
 
     cluster.db.put(b"large", bytes(20_000))
-    monkeypatch.setattr(ClusterHost, "put", gone)
+    monkeypatch.setattr(ClusterBackend, "put", gone)
     assert cluster.rows() == list(cluster.db.scan())
 
 

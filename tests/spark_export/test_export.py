@@ -25,7 +25,7 @@ from deltalake import DeltaTable
 
 import logdb
 from logdb import Database
-from logdb.embedded.holds import Hold, process_owner
+from logdb.embedded.external_leases import ExternalLease, process_owner
 from spark_export import ExportFailed, export, export_snapshot, import_export, verify_export
 from tests.spark_export import histories
 
@@ -256,7 +256,7 @@ def test_exports_of_a_database_that_another_process_writes_and_compacts(tmp_path
         assert writer.stdin is not None
         assert writer.stdout is not None
         assert writer.stdout.readline() == b"ready\n"
-        hold = Hold(path, 0, process_owner(os.getpid()))
+        hold = ExternalLease(path, 0, process_owner(os.getpid()))
         for number in range(4):
             to = tmp_path / f"out-{number}"
             result = export_snapshot(path, to, base=base, file_bytes=FILE_BYTES)

@@ -13,7 +13,7 @@ import pytest
 
 import logdb
 from logdb import Database
-from logdb.embedded.plan import PLAN, _checked, _write_checked, load
+from logdb.embedded.snapshot_plan import PLAN, _checked, _write_checked, load
 from spark_export import ExportFailed, export_snapshot, import_export, verify_export
 from spark_export.manifest import MANIFEST, describe, newest_manifest
 from spark_export.parts import EVERYTHING, _whole

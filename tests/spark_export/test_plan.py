@@ -14,10 +14,10 @@ import pytest
 
 import logdb
 from logdb import Database
+from logdb.api.inspection import verify
 from logdb.embedded.compactor import _relocate
-from logdb.embedded.holds import Owner, process_owner, sweep
-from logdb.embedded.plan import load, pin
-from logdb.inspection import verify
+from logdb.embedded.external_leases import LeaseOwner, process_owner, sweep
+from logdb.embedded.snapshot_plan import load, pin
 from logdb.log import LocalLog
 from logdb.log.contract import Trimmed
 from spark_export.directory_source import pinned_snapshot, snapshot_plan
@@ -191,7 +191,7 @@ def test_the_plans_of_the_dead_are_swept(open_small: OpenSmall) -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     owner = process_owner(child.pid)
     theirs, mine = pin(path, owner=owner), pin(path)
-    reused = pin(path, owner=Owner(owner.host, os.getpid(), owner.started + 1))
+    reused = pin(path, owner=LeaseOwner(owner.host, os.getpid(), owner.started + 1))
     assert not Path(reused.folder).exists() or sweep(path) == 1
     assert Path(theirs.folder).exists()
     child.communicate(b"\n")

@@ -15,7 +15,7 @@ import pytest
 
 import logdb
 from logdb import Database
-from logdb.embedded.holds import process_owner, sweep
+from logdb.embedded.external_leases import process_owner, sweep
 from spark_export import export_snapshot, runs, scratch, servers
 from spark_export.application import Application, this_process
 from spark_export.scratch import IDLE_S, base, private, remove, sweep_base, used
@@ -171,7 +171,7 @@ def test_a_process_of_another_pid_namespace_is_not_taken_for_dead(open_small: Op
     db = open_small()
     db.put(b"k", b"v")
     script = (
-        "import sys; from pathlib import Path; from logdb.embedded.plan import pin;"
+        "import sys; from pathlib import Path; from logdb.embedded.snapshot_plan import pin;"
         "plan = pin(Path(sys.argv[1])); print('pinned', flush=True); input()"
     )
     command = [*IN_ANOTHER_NAMESPACE, script, db.path]

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 
 import logdb
 from logdb import Database
-from logdb.embedded.holds import Hold, Owner, process_owner
+from logdb.embedded.external_leases import ExternalLease, LeaseOwner, process_owner
 from logdb.store import values
 from spark_export.directory_source import DirectorySource
 from spark_export.runs import Runs
@@ -231,8 +231,8 @@ def test_who_has_died_holds_nothing(open_small: OpenSmall) -> None:
     for number in range(5):
         db.put(b"k", b"%d" % number)
     me = process_owner(1)
-    hold = Hold(Path(db.path), 3, me)
-    Hold(Path(db.path), 2, Owner(me.host, me.pid, me.started + 1))
+    hold = ExternalLease(Path(db.path), 3, me)
+    ExternalLease(Path(db.path), 2, LeaseOwner(me.host, me.pid, me.started + 1))
     assert db.compact().floor == 3
     hold.move(4)
     assert db.compact().floor == 4

@@ -13,7 +13,7 @@ import logdb
 from logdb.log import MemoryLog
 from logdb.log.contract import LogRecord
 from logdb.store.checkpoint import Checkpoint
-from logdb.store.mapping import KeyMap
+from logdb.store.key_map import KeyMap
 from logdb.store.overlay import Overlay
 from logdb.store.records import COMMIT, Commit, decode_commit, encode_commit
 from logdb.store.values import Values

@@ -17,8 +17,8 @@ from logdb.log.contract import LogRecord
 from logdb.store import checkpoint as checkpoints
 from logdb.store import merging, runs
 from logdb.store.checkpoint import Checkpoint
+from logdb.store.key_map import KeyMap
 from logdb.store.manifest import RunInfo, decode_manifest
-from logdb.store.mapping import KeyMap
 from logdb.store.merging import LEVEL_BYTES, MOST_GROUPS, MOST_RUNS, SMALL_BYTES, runs_due
 from logdb.store.overlay import Overlay
 from logdb.store.records import (

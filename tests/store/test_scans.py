@@ -11,8 +11,8 @@ import pytest
 
 import logdb
 from logdb.store.checkpoint import Checkpoint
-from logdb.store.mapping import KeyMap
-from logdb.store.ordered import BLOCK_KEYS, OrderedKeys
+from logdb.store.key_map import KeyMap
+from logdb.store.ordered_keys import BLOCK_KEYS, OrderedKeys
 from logdb.store.overlay import Overlay
 from tests.harness.opening import host_of
 

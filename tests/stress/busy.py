@@ -15,7 +15,7 @@ from random import Random
 
 import logdb
 import logdb.aio
-from logdb.embedded import EmbeddedHost
+from logdb.embedded import EmbeddedBackend
 from logdb.log.segments import segment
 from tests.harness.opening import on_coroutines
 
@@ -29,7 +29,7 @@ PADDING = b"." * 5_000
 def open_small(path: Path) -> logdb.Database:
     """The database with segments and checkpoints so small that every kill is near one."""
     options = {"segment_bytes": SEGMENT_BYTES}
-    host = EmbeddedHost.open(path, read_only=False, create=True, overlay_bytes=OVERLAY_BYTES, log_options=options)
+    host = EmbeddedBackend.open(path, read_only=False, create=True, overlay_bytes=OVERLAY_BYTES, log_options=options)
     return logdb.Database(host)
 
 

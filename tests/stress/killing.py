@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 
 import logdb
-from logdb.inspection import audit, verify
+from logdb.api.inspection import audit, verify
 from tests.stress.busy import ACCOUNTS, COROUTINES, EACH, PADDING, SLOTS, THREADS, open_small
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from logdb.log import MemoryLog
 from logdb.store import conditions
-from logdb.store.mapping import KeyMap
+from logdb.store.key_map import KeyMap
 from logdb.store.records import COMMIT, Commit, Place, TxnId, decode_commit, encode_commit
 from logdb.store.values import Values
 from logdb.txn.coordinator import Coordinator, Status
@@ -67,7 +67,7 @@ def test_decisions_follow_from_the_log_and_nothing_else(history: list[Commit]) -
     records = log.scan(1, len(history) + 1)
     assert [again.deliver(record.lsn, decode_commit(record.payload)) for record in records] == verdicts
     told = coordinator(log)
-    told.foresee([one.undeclared()])
+    told.preload_decisions([one.undeclared()])
     told.replay(log.scan(1, len(history) + 1))
     assert [told.outcome(TxnId(*txn)) for txn in sorted(seen)] == [one.outcome(TxnId(*txn)) for txn in sorted(seen)]
     assert told.map.active.newest.keys() == one.map.active.newest.keys()

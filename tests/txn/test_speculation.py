@@ -6,7 +6,7 @@ import pytest
 
 import logdb
 from logdb.txn import speculation
-from logdb.txn.speculation import FRESH_S, MOST_BYTES, MOST_WRITES, WARY_S, Belief, Speculation
+from logdb.txn.speculation import FRESH_S, MOST_BYTES, MOST_WRITES, WARY_S, SpeculatedWrites, Speculation
 
 
 class Clock:
@@ -74,7 +74,7 @@ def test_keys_that_are_written_in_another_way_are_forgotten(beliefs: Speculation
 
 
 def test_nobody_believes_for_a_while_where_that_was_wrong(beliefs: Speculation, clock: Clock) -> None:
-    beliefs.beware([b"k"])
+    beliefs.suppress_speculation([b"k"])
     beliefs.sent({b"k": b"1", b"other": b"1"}, (), 0.0)
     assert value(beliefs) == "none"
     assert value(beliefs, b"other") == b"1"
@@ -93,12 +93,12 @@ def test_large_transactions_and_many_keys_are_not_remembered(
     monkeypatch.setattr(speculation, "MOST_KEYS", 10)
     for number in range(100):
         beliefs.sent({b"%d" % number: b""}, (), 0.0)
-        beliefs.beware([b"%d" % (number + 1000)])
+        beliefs.suppress_speculation([b"%d" % (number + 1000)])
         assert value(beliefs, b"%d" % number) == b""
         assert max(len(beliefs._beliefs), len(beliefs._wary)) <= 10
 
 
 def test_conditions_are_about_what_was_read() -> None:
-    belief = Belief(0.0, {b"a": b"1", b"b": None, b"c": b""})
+    belief = SpeculatedWrites(0.0, {b"a": b"1", b"b": None, b"c": b""})
     assert belief.conditions({b"b", b"a", b"z"}) == [logdb.equals(b"a", b"1"), logdb.absent(b"b")]
     assert belief.conditions([b"c"]) == [logdb.equals(b"c", b"")]

@@ -3,7 +3,7 @@
 `PROTOCOL.md` beside this file is the specification, `Replica` the face.
 """
 
-from logdb.log.paxos.face import (
+from logdb.log.paxos.interface import (
     JOURNAL,
     TIMERS,
     Chosen,
@@ -16,7 +16,7 @@ from logdb.log.paxos.face import (
     Outcome,
     Restore,
 )
-from logdb.log.paxos.messages import Knock, Said, Welcome
+from logdb.log.paxos.messages import JoinReply, JoinRequest, MemberEnvelope
 from logdb.log.paxos.replica import Replica
 
 __all__ = [
@@ -26,13 +26,13 @@ __all__ = [
     "Deposed",
     "Elected",
     "JOURNAL",
-    "Knock",
+    "JoinRequest",
     "NotLeader",
     "Notice",
     "Outcome",
     "Replica",
     "Restore",
-    "Said",
+    "MemberEnvelope",
     "TIMERS",
-    "Welcome",
+    "JoinReply",
 ]

@@ -18,10 +18,10 @@ from collections.abc import Sequence
 from itertools import groupby
 from operator import itemgetter
 
+from logdb.cores.effects import Create, Effect, Journal, Persist, ProtocolViolation, Trim
 from logdb.log.contract import Record
-from logdb.log.cores import Create, Effect, Journal, Persist, ProtocolViolation, Trim
 from logdb.log.paxos import records
-from logdb.log.paxos.face import JOURNAL, Chosen, Outcome, Restore
+from logdb.log.paxos.interface import JOURNAL, Chosen, Outcome, Restore
 from logdb.log.paxos.membership import Membership
 from logdb.log.paxos.messages import NOBODY, Ballot, Entry
 

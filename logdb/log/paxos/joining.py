@@ -23,7 +23,7 @@ from collections.abc import Sequence
 
 from logdb.log.paxos.acceptor import Acceptor
 from logdb.log.paxos.membership import FOUNDER, Membership, cluster_of
-from logdb.log.paxos.messages import Ballot, Knock, Welcome
+from logdb.log.paxos.messages import Ballot, JoinReply, JoinRequest
 
 
 class Joining:
@@ -35,7 +35,7 @@ class Joining:
         self._others = [number for number in range(size) if number != me]
         self._nonces = [0] * size
         self._told: dict[int, Sequence[int]] = {}
-        self._answers: dict[int, Welcome] = {}
+        self._answers: dict[int, JoinReply] = {}
         self._cluster = self._wanted = 0
         self._goal: tuple[Ballot, int] | None = None
 
@@ -46,16 +46,16 @@ class Joining:
         self._nonces[self._me] = self._acceptor.nonce
         self._found()
 
-    def knock(self) -> Knock:
+    def knock(self) -> JoinRequest:
         """What is to be told to all others, and again until this one has joined."""
         membership = self._acceptor.membership
         if membership is None:
-            return Knock(tuple(self._nonces), self._cluster, self._wanted)
-        return Knock((), membership.cluster, membership.roster[self._me])
+            return JoinRequest(tuple(self._nonces), self._cluster, self._wanted)
+        return JoinRequest((), membership.cluster, membership.roster[self._me])
 
     # ---- founding
 
-    def knocked(self, sender: int, knock: Knock) -> bool:
+    def knocked(self, sender: int, knock: JoinRequest) -> bool:
         """Another one is no member either."""
         if self._acceptor.membership is not None or len(knock.nonces) != len(self._nonces):
             return False
@@ -73,7 +73,7 @@ class Joining:
 
     # ---- being taken in
 
-    def welcomed(self, sender: int, welcome: Welcome, now: int) -> bool:
+    def welcomed(self, sender: int, welcome: JoinReply, now: int) -> bool:
         """A member has answered."""
         membership, me = self._acceptor.membership, self._me
         if len(welcome.founders) != len(self._nonces):

@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from logdb.log.cores import Address, ProtocolViolation, Send
+from logdb.cores.effects import Address, ProtocolViolation, Send
 from logdb.log.paxos.acceptor import Acceptor
-from logdb.log.paxos.face import Config, Confirmed, Elected, Outcome
+from logdb.log.paxos.interface import Config, Confirmed, Elected, Outcome
 from logdb.log.paxos.messages import Accept, Accepted, Ballot, Install, Installed, Probe, Probed
 
 

@@ -1,7 +1,7 @@
 """Every message between replicas, and what it promises. `PROTOCOL.md` tells how they work together.
 
 None relies on another to have arrived, or to arrive once, or in order. `ballot` names the leader, or who wants to be.
-What members say travels in `Said`; `Knock` and `Welcome` make members of those that are none.
+What members say travels in `MemberEnvelope`; `JoinRequest` and `JoinReply` make members of those that are none.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Entry = tuple[Ballot, bytes]
 """A value that was accepted, and for whom."""
 
 
-class Canvass(NamedTuple):
+class PreVote(NamedTuple):
     """Would you promise me `ballot`? I know that the slots up to `commit` are chosen. Binds nobody."""
 
     ballot: Ballot
     commit: int
 
 
-class Canvassed(NamedTuple):
+class PreVoted(NamedTuple):
     """I would: I have not heard of a leader for a while, and know no more than you."""
 
     ballot: Ballot
@@ -97,7 +97,7 @@ class Installed(NamedTuple):
     offset: int
 
 
-class Refused(NamedTuple):
+class Rejected(NamedTuple):
     """I do nothing for `ballot`: I have promised `promised`."""
 
     ballot: Ballot
@@ -118,10 +118,10 @@ class Probed(NamedTuple):
     number: int
 
 
-Message = Canvass | Canvassed | Prepare | Promise | Accept | Accepted | Install | Installed | Refused | Probe | Probed
+Message = PreVote | PreVoted | Prepare | Promise | Accept | Accepted | Install | Installed | Rejected | Probe | Probed
 
 
-class Said(NamedTuple):
+class MemberEnvelope(NamedTuple):
     """A member of `cluster` says `message`. `roster`: the newest incarnation of each replica that it knows, its own
     among them: what a former one has said does not count together with this."""
 
@@ -130,7 +130,7 @@ class Said(NamedTuple):
     message: Message
 
 
-class Knock(NamedTuple):
+class JoinRequest(NamedTuple):
     """I am no member. I have this nonce, among those that all others have told me who are none: 0 who has not.
 
     Who has found `cluster` wants to be the member with this `incarnation` there; 0: not yet. Without nonces: I have
@@ -142,7 +142,7 @@ class Knock(NamedTuple):
     incarnation: int
 
 
-class Welcome(NamedTuple):
+class JoinReply(NamedTuple):
     """I am a member of the cluster that those with the nonces `founders` have founded, and know these incarnations,
     durably. I will accept nothing for less than `promised`; if I lead (`leads`) then in that ballot, up to `last`."""
 

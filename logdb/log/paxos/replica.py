@@ -1,8 +1,8 @@
 """One replica of a Multi-Paxos log: its face, who leads, and which part of it a message is for.
 
 The embedding core hands every event to `handle` that is Paxos's: messages of `logdb.log.paxos.messages`, timers whose
-names begin with `TIMERS`, `Persisted` of the journal `JOURNAL`. What comes back are effects of `logdb.log.cores` for
-the host and, among them and in their place, notices for the embedding core, which takes them out.
+names begin with `TIMERS`, `Persisted` of the journal `JOURNAL`. What comes back are effects of `logdb.cores.effects`
+for the host and, among them and in their place, notices for the embedding core, which takes them out.
 
 Before all that it must be a member (`joining.py`). What members say to each other carries whom they know to have lost
 its disk, so that nothing counts which such a one has said before (PAX-16).
@@ -19,7 +19,7 @@ from enum import Enum
 from operator import itemgetter
 from typing import Any
 
-from logdb.log.cores import (
+from logdb.cores.effects import (
     Address,
     CancelTimer,
     Effect,
@@ -33,7 +33,7 @@ from logdb.log.cores import (
     Timer,
 )
 from logdb.log.paxos.acceptor import Acceptor
-from logdb.log.paxos.face import Config, Deposed, NotLeader, Outcome
+from logdb.log.paxos.interface import Config, Deposed, NotLeader, Outcome
 from logdb.log.paxos.joining import Joining
 from logdb.log.paxos.leader import Leader
 from logdb.log.paxos.membership import FOUNDER, Membership
@@ -42,19 +42,19 @@ from logdb.log.paxos.messages import (
     Accept,
     Accepted,
     Ballot,
-    Canvass,
-    Canvassed,
     Entry,
     Install,
     Installed,
-    Knock,
+    JoinReply,
+    JoinRequest,
+    MemberEnvelope,
     Prepare,
+    PreVote,
+    PreVoted,
     Probe,
     Probed,
     Promise,
-    Refused,
-    Said,
-    Welcome,
+    Rejected,
 )
 
 JOIN = "paxos.join"
@@ -102,15 +102,15 @@ class Replica:
         self._pieces: tuple[Ballot, int] | None = None
         self._snapshot = bytearray()
         self._do: dict[type, Callable[[Address, Any, int], None]] = {
-            Canvass: self._canvass,
-            Canvassed: self._canvassed,
+            PreVote: self._canvass,
+            PreVoted: self._canvassed,
             Prepare: self._prepare,
             Promise: self._promise,
             Accept: self._accept,
             Accepted: self._accepted,
             Install: self._install,
             Installed: self._installed,
-            Refused: self._refused,
+            Rejected: self._refused,
             Probe: self._probe,
             Probed: self._probed,
         }
@@ -135,11 +135,11 @@ class Replica:
         match event:
             case Received(sender, _) if sender not in self._others:
                 pass  # whose configuration is another one
-            case Received(sender, Said() as said):
+            case Received(sender, MemberEnvelope() as said):
                 self._hear(sender, said, now)
-            case Received(sender, Knock() as knock):
+            case Received(sender, JoinRequest() as knock):
                 self._knocked(sender, knock, now)
-            case Received(sender, Welcome() as welcome):
+            case Received(sender, JoinReply() as welcome):
                 if self._joining.welcomed(self._members.index(sender), welcome, now):
                     self._knock(now)
                 self._advance(now)
@@ -226,9 +226,9 @@ class Replica:
     def _said(self, send: Send) -> Send:
         """With what is known now of the others: no less than when it was meant to be said."""
         membership = self._acceptor.membership
-        if membership is None or isinstance(send.message, Knock | Welcome):
+        if membership is None or isinstance(send.message, JoinRequest | JoinReply):
             return send
-        return Send(send.to, Said(self._cluster, membership.roster, send.message))
+        return Send(send.to, MemberEnvelope(self._cluster, membership.roster, send.message))
 
     def _answer(self, to: Address, message: Any, now: int) -> None:
         """Say it as soon as everything written so far is durable (PAX-1)."""
@@ -288,7 +288,7 @@ class Replica:
             else:
                 self._run_for(now)
 
-    def _knocked(self, sender: Address, knock: Knock, now: int) -> None:
+    def _knocked(self, sender: Address, knock: JoinRequest, now: int) -> None:
         """Another replica is no member. A member answers when the other's new incarnation is durable here (PAX-15)."""
         number, membership = self._members.index(sender), self._acceptor.membership
         if not self._joined or membership is None:
@@ -302,9 +302,9 @@ class Replica:
             membership = self._learn(roster)
         leads = self._leading is not None
         promised, last = self._acceptor.promised, self._acceptor.last
-        self._answer(sender, Welcome(membership.founders, membership.roster, promised, leads, last), now)
+        self._answer(sender, JoinReply(membership.founders, membership.roster, promised, leads, last), now)
 
-    def _hear(self, sender: Address, said: Said, now: int) -> None:
+    def _hear(self, sender: Address, said: MemberEnvelope, now: int) -> None:
         """What a member says, unless it is not one any more, or one of another cluster (PAX-16)."""
         membership = self._acceptor.membership
         if membership is None or said.cluster != self._cluster:
@@ -366,16 +366,16 @@ class Replica:
         if not self._others:
             self._prepare_all(now)
             return
-        self._out += [Send(other, Canvass(self._ballot, self._acceptor.commit)) for other in self._others]
+        self._out += [Send(other, PreVote(self._ballot, self._acceptor.commit)) for other in self._others]
         self._arm(now)
 
-    def _canvass(self, sender: Address, message: Canvass, now: int) -> None:
+    def _canvass(self, sender: Address, message: PreVote, now: int) -> None:
         if not self._joined:
             return
         if message.ballot <= self._acceptor.promised:
-            self._out.append(Send(sender, Refused(message.ballot, self._acceptor.promised)))
+            self._out.append(Send(sender, Rejected(message.ballot, self._acceptor.promised)))
         elif self._misses_leader(now) and message.commit >= self._acceptor.commit:
-            self._out.append(Send(sender, Canvassed(message.ballot)))
+            self._out.append(Send(sender, PreVoted(message.ballot)))
 
     def _misses_leader(self, now: int) -> bool:
         """Whether a candidate would disturb nobody that this replica knows of (PAX-13)."""
@@ -383,7 +383,7 @@ class Replica:
             return now >= self._heard_at + self._config.election_ns
         return self._role is Role.CANVASSING
 
-    def _canvassed(self, sender: Address, message: Canvassed, now: int) -> None:
+    def _canvassed(self, sender: Address, message: PreVoted, now: int) -> None:
         if self._role is not Role.CANVASSING or message.ballot != self._ballot:
             return
         self._backers.add(sender)
@@ -408,7 +408,7 @@ class Replica:
     def _obeys(self, sender: Address, ballot: Ballot, now: int) -> bool:
         """Whether nothing higher was promised. If so, `ballot` is promised from now on (PAX-2)."""
         if ballot < self._acceptor.promised:
-            self._out.append(Send(sender, Refused(ballot, self._acceptor.promised)))
+            self._out.append(Send(sender, Rejected(ballot, self._acceptor.promised)))
             return False
         if ballot > self._acceptor.promised:
             self._acceptor.promise(ballot)
@@ -453,7 +453,7 @@ class Replica:
         if self._others:
             self._out += [CancelTimer(ELECTION), SetTimer(HEARTBEAT, now + self._config.heartbeat_ns)]
 
-    def _refused(self, sender: Address, message: Refused, now: int) -> None:
+    def _refused(self, sender: Address, message: Rejected, now: int) -> None:
         self._seen = max(self._seen, message.promised)
         if message.ballot == self._ballot and self._role in (Role.PREPARING, Role.LEADING):
             self._follow("", now)

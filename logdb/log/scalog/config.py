@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from logdb.log.cores import MILLISECOND, SECOND, Address
+from logdb.cores.effects import MILLISECOND, SECOND, Address
 
 
 @dataclass(frozen=True, slots=True)

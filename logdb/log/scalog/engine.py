@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from logdb.cores.effects import Address
 from logdb.log import paxos
-from logdb.log.cores import Address
 from logdb.log.engine import Engine, Measure, Operations, Role, Shape
 from logdb.log.scalog import messages as m
-from logdb.log.scalog.aggregator import Aggregator
-from logdb.log.scalog.client import LogClient
-from logdb.log.scalog.commands import FailurePolicy
-from logdb.log.scalog.ordering import OrderingReplica
+from logdb.log.scalog.aggregator.aggregator import Aggregator
+from logdb.log.scalog.client.log_client import LogClient
+from logdb.log.scalog.ordering.commands import FailurePolicy
+from logdb.log.scalog.ordering.replica import OrderingReplica
 from logdb.log.scalog.servers import (
     POLICIES,
     SETTINGS,
@@ -21,7 +21,7 @@ from logdb.log.scalog.servers import (
     StorageServerConfig,
     check_times,
 )
-from logdb.log.scalog.storage import StorageServer
+from logdb.log.scalog.storage.server import StorageServer
 from logdb.log.scalog.wire import WIRE
 
 # ---- roles
@@ -62,15 +62,15 @@ ORDERING: Final = Role(
     build=lambda config, journals, rng: OrderingReplica(config.core(), journals, rng),
     accepts=frozenset(
         {
-            paxos.Knock,
-            paxos.Said,
-            paxos.Welcome,
-            m.Ask,
-            m.AskReport,
-            m.AskTail,
-            m.AskView,
+            paxos.JoinRequest,
+            paxos.MemberEnvelope,
+            paxos.JoinReply,
+            m.UpdateRequest,
+            m.ReportRequest,
+            m.TailRequest,
+            m.ViewRequest,
             m.CaughtUp,
-            m.Change,
+            m.ChangeRequest,
             m.Recovered,
             m.Register,
             m.RegisterAggregator,
@@ -83,18 +83,18 @@ ORDERING: Final = Role(
     ),
     sends=frozenset(
         {
-            paxos.Knock,
-            paxos.Said,
-            paxos.Welcome,
-            m.AskReport,
-            m.Changed,
+            paxos.JoinRequest,
+            paxos.MemberEnvelope,
+            paxos.JoinReply,
+            m.ReportRequest,
+            m.ChangeResponse,
             m.NotLeader,
-            m.TailIs,
+            m.TailResponse,
             m.Tally,
             m.Update,
             m.Updates,
-            m.ViewIs,
-            m.You,
+            m.ViewResponse,
+            m.RegistrationReply,
         }
     ),
     is_ready=lambda core: core.paxos.has_joined,
@@ -114,37 +114,37 @@ STORAGE: Final = Role(
     accepts=frozenset(
         {
             m.Append,
-            m.AskFate,
-            m.AskPlacements,
-            m.AskReport,
-            m.AskSessions,
-            m.AskTime,
-            m.Held,
-            m.Placements,
+            m.AppendStatusRequest,
+            m.PlacementsRequest,
+            m.ReportRequest,
+            m.SessionsRequest,
+            m.TimeRequest,
+            m.ReplicateAck,
+            m.PlacementsResponse,
             m.Pull,
-            m.Read,
+            m.ReadRequest,
             m.Replicate,
-            m.SessionsAre,
+            m.SessionsResponse,
             m.Update,
             m.Updates,
-            m.You,
+            m.RegistrationReply,
         }
     ),
     sends=frozenset(
         {
             m.Appended,
-            m.AskPlacements,
-            m.AskSessions,
-            m.Fate,
-            m.Found,
-            m.Held,
-            m.NotFound,
-            m.Placements,
+            m.PlacementsRequest,
+            m.SessionsRequest,
+            m.AppendStatus,
+            m.ReadResponse,
+            m.ReplicateAck,
+            m.ReadFailed,
+            m.PlacementsResponse,
             m.Pulled,
-            m.Refused,
+            m.Rejected,
             m.Replicate,
-            m.SessionsAre,
-            m.TimeIs,
+            m.SessionsResponse,
+            m.TimeResponse,
         }
     ),
     segment_bytes=lambda config: config.segment_mib << 20,
@@ -159,7 +159,7 @@ AGGREGATOR: Final = Role(
     title="an aggregator",
     config=AggregatorServerConfig,
     build=lambda config, journals, rng: Aggregator(config.core(), journals, rng),
-    accepts=frozenset({m.Report, m.Tally, m.Updates, m.ViewIs}),
+    accepts=frozenset({m.Report, m.Tally, m.Updates, m.ViewResponse}),
     sends=frozenset({m.Tally, m.Update, m.Updates}),
     has_journals=False,
 )
@@ -210,10 +210,10 @@ OPERATIONS: Final = Operations(
     members=_members,
     policy_of=_policy_of,
     storage=STORAGE.name,
-    ask_tail=m.AskTail,
-    ask_view=m.AskView,
-    tail_in=lambda answer: answer if isinstance(answer, m.TailIs) else None,
-    view_in=lambda answer: answer.view if isinstance(answer, m.ViewIs) else None,
+    ask_tail=m.TailRequest,
+    ask_view=m.ViewRequest,
+    tail_in=lambda answer: answer if isinstance(answer, m.TailResponse) else None,
+    view_in=lambda answer: answer.view if isinstance(answer, m.ViewResponse) else None,
     servers_in=_servers_in,
     unknown=m.View(0, (), 1, 1, (), ()),
 )

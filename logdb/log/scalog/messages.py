@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple
 
+from logdb.cores.effects import Address
 from logdb.log.contract import LogRecord, Record
-from logdb.log.cores import Address
 from logdb.log.requests import AddReplica, AddShard, FinalizeShard, ReplaceServer, SetCutInterval, ShardState
 
 # ---- positions and configuration
@@ -120,7 +120,7 @@ class Appended(NamedTuple):
     leaving: bool
 
 
-class Why(Enum):
+class RejectReason(Enum):
     """Why an append was not taken. BUSY: the same segment may take it later. SEALED: it never will, and the records
     were not and will never be ordered there unless a fate says otherwise. NOT_PRIMARY: not its segment."""
 
@@ -129,16 +129,16 @@ class Why(Enum):
     NOT_PRIMARY = "not primary"
 
 
-class Refused(NamedTuple):
+class Rejected(NamedTuple):
     """Server to client: the append of (`client`, `sequence`) to `segment` was not taken."""
 
     client: int
     sequence: int
     segment: int
-    why: Why
+    why: RejectReason
 
 
-class AskFate(NamedTuple):
+class AppendStatusRequest(NamedTuple):
     """Client to any member: what became of these of my records in `segment`? `sequences`: (first, count) runs."""
 
     client: int
@@ -146,7 +146,7 @@ class AskFate(NamedTuple):
     sequences: tuple[tuple[int, int], ...]
 
 
-class Fate(NamedTuple):
+class AppendStatus(NamedTuple):
     """Member to client. `ordered`: (first sequence, count, first GSN); GSN 0: it is in the log, or was before a trim,
     and this member does not know where. `never`: (first, count): not in the segment, which is sealed. What is in
     neither is not decided yet, or not known here."""
@@ -157,7 +157,7 @@ class Fate(NamedTuple):
     never: tuple[tuple[int, int], ...]
 
 
-class Read(NamedTuple):
+class ReadRequest(NamedTuple):
     """Client to any member: the record at `gsn`. A parked one is replaced by the same request of the same sender."""
 
     request: int
@@ -165,7 +165,7 @@ class Read(NamedTuple):
     gsn: int
 
 
-class Found(NamedTuple):
+class ReadResponse(NamedTuple):
     """The record asked for (one (tag, payload)), as it is stored: `unwrap` it. `time`: its cut's."""
 
     request: int
@@ -174,7 +174,7 @@ class Found(NamedTuple):
     records: Sequence[Record] = ()
 
 
-class Not(Enum):
+class ReadError(Enum):
     """Why there is no record. HERE: this replica lacks it, ask another one. SHARD: it is not of this shard.
     TRIMMED: it is gone. READABLE: its bytes are damaged here, ask another one."""
 
@@ -184,11 +184,11 @@ class Not(Enum):
     READABLE = "readable"
 
 
-class NotFound(NamedTuple):
+class ReadFailed(NamedTuple):
     """There is no record to give. `oldest`: the oldest GSN that can be read."""
 
     request: int
-    why: Not
+    why: ReadError
     oldest: int
     explanation: str = ""
 
@@ -221,7 +221,7 @@ class Pulled(NamedTuple):
     records: Sequence[LogRecord] = ()
 
 
-class AskTime(NamedTuple):
+class TimeRequest(NamedTuple):
     """Client to any member: the newest GSN of this shard that was ordered at `time` or before."""
 
     request: int
@@ -229,7 +229,7 @@ class AskTime(NamedTuple):
     time: int
 
 
-class TimeIs(NamedTuple):
+class TimeResponse(NamedTuple):
     """`gsn`, 0 if there is none; right for the log up to `known`, which is `END` when the shard is finalized and its
     chain is complete here."""
 
@@ -254,7 +254,7 @@ class Replicate(NamedTuple):
     records: Sequence[Record] = ()
 
 
-class Held(NamedTuple):
+class ReplicateAck(NamedTuple):
     """Member to member: my copy of `segment` is durable up to `end` - 1. What follows may be sent.
 
     `again`: what was sent after `end` has not come (to the primary), or: I cannot get it from the primary (to others,
@@ -268,7 +268,7 @@ class Held(NamedTuple):
     again: bool
 
 
-class AskSessions(NamedTuple):
+class SessionsRequest(NamedTuple):
     """Member to member: which records of clients are in `segment` before LSN `before`, where my copy begins?"""
 
     shard: int
@@ -276,7 +276,7 @@ class AskSessions(NamedTuple):
     before: int
 
 
-class SessionsAre(NamedTuple):
+class SessionsResponse(NamedTuple):
     """All that can be known of them. `marks`: (client, everything below this has been settled). `runs`: (client, first
     sequence number, count, LSN, first GSN or -1 if that is not known here)."""
 
@@ -287,7 +287,7 @@ class SessionsAre(NamedTuple):
     runs: tuple[tuple[int, int, int, int, int], ...]
 
 
-class AskPlacements(NamedTuple):
+class PlacementsRequest(NamedTuple):
     """Member to member: the placements of our shard with the numbers after `after`."""
 
     shard: int
@@ -295,7 +295,7 @@ class AskPlacements(NamedTuple):
     after: int
 
 
-class Placements(NamedTuple):
+class PlacementsResponse(NamedTuple):
     """Entries of the shard's chain in their order; `complete`: there were no more.
 
     Nothing that links up to `trimmed` placed can be read any more (`oldest` is the oldest GSN that can); with them, the
@@ -306,14 +306,14 @@ class Placements(NamedTuple):
     trimmed: int
     ends: tuple[tuple[int, int], ...]
     oldest: int
-    entries: tuple[Placed, ...]
+    entries: tuple[ShardCut, ...]
     complete: bool
 
 
 # ---- storage servers, aggregators and the ordering layer
 
 
-class Placed(NamedTuple):
+class ShardCut(NamedTuple):
     """One cut, as far as it concerns one shard: a link of the shard's chain.
 
     `number`: the cut's. `previous`: the number of the link before it (0: this is the first), so one that was missed
@@ -345,14 +345,14 @@ class Update(NamedTuple):
 
     `config`: the shard's newest one, or None if it is still the one of `epoch`. `links`: in the order of the chain.
     `head`: the number of the chain's newest link: only who has the chain up to it may take `last`, the newest GSN of
-    the log, for what it knows. Who cannot link `links` to what it has, or lacks the config of `epoch`, asks with `Ask`.
-    `oldest`: the oldest readable GSN.
+    the log, for what it knows. Who cannot link `links` to what it has, or lacks the config of `epoch`, asks with
+    `UpdateRequest`. `oldest`: the oldest readable GSN.
     """
 
     shard: int
     epoch: int
     config: ShardConfig | None
-    links: tuple[Placed, ...]
+    links: tuple[ShardCut, ...]
     head: int
     last: int
     oldest: int
@@ -365,7 +365,7 @@ class Updates(NamedTuple):
     updates: tuple[Update, ...]
 
 
-class Ask(NamedTuple):
+class UpdateRequest(NamedTuple):
     """Member to the ordering layer: what is new for my shard after link `after`? `token` says who I am."""
 
     token: int
@@ -373,7 +373,7 @@ class Ask(NamedTuple):
     after: int
 
 
-class You(NamedTuple):
+class RegistrationReply(NamedTuple):
     """Ordering layer to the storage server with this token: you are server `server`; 0: not registered. `update`:
     all that is new for it, with the config; None: it has no shard.
 
@@ -429,7 +429,7 @@ class Suspect(NamedTuple):
     silent: bool = True
 
 
-class AskReport(NamedTuple):
+class ReportRequest(NamedTuple):
     """Leader to a member that its leaf has not heard for long, directly and by the other replicas: report to all
     replicas of the ordering layer. A member whose disk is stuck does not."""
 
@@ -469,26 +469,26 @@ class SuspectAggregator(NamedTuple):
 # ---- anybody and the ordering layer
 
 
-class AskView(NamedTuple):
+class ViewRequest(NamedTuple):
     """The newest configuration, please."""
 
     request: int
 
 
-class ViewIs(NamedTuple):
+class ViewResponse(NamedTuple):
     """The configuration as this replica of the ordering layer has it."""
 
     request: int
     view: View
 
 
-class AskTail(NamedTuple):
+class TailRequest(NamedTuple):
     """A GSN at or after every append that has returned, please."""
 
     request: int
 
 
-class TailIs(NamedTuple):
+class TailResponse(NamedTuple):
     """`last`: the newest GSN of the log. `oldest`: the oldest readable one. `view`: the version of the newest view.
     All as a leader has them that was asked, and made sure that it leads, after the question was put. `cut`: the number
     of the newest cut, for people: two answers tell the rate. `unreachable`: members that clients did not reach lately,
@@ -503,14 +503,14 @@ class TailIs(NamedTuple):
     interval_ns: int = 0
 
 
-class Change(NamedTuple):
+class ChangeRequest(NamedTuple):
     """A client to the ordering layer: carry out `change`, once, whatever happens. `id` is a random number."""
 
     id: int
     change: Reconfiguration
 
 
-class Changed(NamedTuple):
+class ChangeResponse(NamedTuple):
     """The change was carried out, with this result, or refused with an error."""
 
     id: int

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
+from logdb.cores.effects import MILLISECOND
 from logdb.log import paxos
-from logdb.log.cores import MILLISECOND
 from logdb.log.engine import ServerConfig, Setting, WrongSetting, between
-from logdb.log.scalog.aggregator import AggregatorConfig
-from logdb.log.scalog.commands import FailurePolicy
+from logdb.log.scalog.aggregator.aggregator import AggregatorConfig
 from logdb.log.scalog.config import StorageConfig
-from logdb.log.scalog.ordering import OrderingConfig
+from logdb.log.scalog.ordering.commands import FailurePolicy
+from logdb.log.scalog.ordering.replica import OrderingConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ def _pulled(message: m.Pulled) -> list[m.Pulled]:
     return [message._replace(end=end, owned=owned, final=False, records=records)]
 
 
-def _placements(message: m.Placements) -> list[m.Placements]:
+def _placements(message: m.PlacementsResponse) -> list[m.PlacementsResponse]:
     return [message._replace(entries=message.entries[: len(message.entries) // 2], complete=False)]
 
 
@@ -74,49 +74,51 @@ WIRE: Final = Wire(
     batches={
         m.Append: Batch.RECORDS,
         m.Replicate: Batch.STORED,
-        m.Found: Batch.STORED,
+        m.ReadResponse: Batch.STORED,
         m.Pulled: Batch.NUMBERED,
     },
     fields={
-        (m.SessionsAre, "runs"): (_runs_sent, _runs_come),
+        (m.SessionsResponse, "runs"): (_runs_sent, _runs_come),
         (m.Pull, "max_bytes"): (_checked_pull, _checked_pull),
     },
     splits={
         m.Append: ("records", _append),
         m.Replicate: ("records", _replicate),
         m.Pulled: ("records", _pulled),
-        m.Placements: ("entries", _placements),
+        m.PlacementsResponse: ("entries", _placements),
         m.Updates: ("updates", _updates),
         m.Tally: ("shards", _tally),
     },
-    portions={m.AskFate: "sequences"},
+    portions={m.AppendStatusRequest: "sequences"},
     client_accepts=frozenset(
         {
             m.Appended,
-            m.Changed,
-            m.Fate,
-            m.Found,
-            m.NotFound,
+            m.ChangeResponse,
+            m.AppendStatus,
+            m.ReadResponse,
+            m.ReadFailed,
             m.NotLeader,
             m.Pulled,
-            m.Refused,
-            m.TailIs,
-            m.TimeIs,
-            m.ViewIs,
+            m.Rejected,
+            m.TailResponse,
+            m.TimeResponse,
+            m.ViewResponse,
         }
     ),
-    client_sends=frozenset({m.Append, m.AskFate, m.AskTime, m.Change, m.Pull, m.Read, m.Unreachable}),
+    client_sends=frozenset(
+        {m.Append, m.AppendStatusRequest, m.TimeRequest, m.ChangeRequest, m.Pull, m.ReadRequest, m.Unreachable}
+    ),
     rights={
-        m.AskTail: Right.READ,
-        m.AskTime: Right.READ,
-        m.AskView: Right.READ,
+        m.TailRequest: Right.READ,
+        m.TimeRequest: Right.READ,
+        m.ViewRequest: Right.READ,
         m.Pull: Right.READ,
-        m.Read: Right.READ,
+        m.ReadRequest: Right.READ,
         m.Append: Right.WRITE,
-        m.AskFate: Right.WRITE,
+        m.AppendStatusRequest: Right.WRITE,
         m.Unreachable: Right.WRITE,
-        m.Change: Right.ADMIN,
+        m.ChangeRequest: Right.ADMIN,
     },
     appends=frozenset({m.Append}),
-    is_operators={m.Change: _is_no_trim},
+    is_operators={m.ChangeRequest: _is_no_trim},
 )

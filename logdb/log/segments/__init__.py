@@ -3,7 +3,7 @@
 `FORMAT.md` beside this file is the byte grammar. `SegmentStore` is what the engines use.
 """
 
-from logdb.log.segments.disk import Disk
 from logdb.log.segments.store import SegmentStore
+from logdb.system.disk import Disk
 
 __all__ = ["Disk", "SegmentStore"]

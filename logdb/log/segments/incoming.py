@@ -18,8 +18,8 @@ from typing import Final
 from google_crc32c import extend
 
 from logdb.errors import Unavailable
-from logdb.log.segments.disk import DISK_FULL, Disk, described
 from logdb.log.segments.format import FRAME_BYTES, STORE_HEADER_BYTES
+from logdb.system.disk import DISK_FULL, Disk, described
 
 PREFIX: Final = "incoming-"
 PAYLOAD_AT: Final = STORE_HEADER_BYTES + FRAME_BYTES

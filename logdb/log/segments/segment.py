@@ -15,7 +15,6 @@ from google_crc32c import extend, value
 
 from logdb.errors import Corruption, UnsupportedFormat
 from logdb.log.contract import LogRecord
-from logdb.log.segments.disk import DISK_FULL, Disk
 from logdb.log.segments.format import (
     BODY_AT,
     FORMAT_VERSION,
@@ -38,6 +37,7 @@ from logdb.log.segments.format import (
     walk_frames,
 )
 from logdb.log.segments.incoming import Incoming
+from logdb.system.disk import DISK_FULL, Disk
 
 STORE_SUFFIX = ".log"
 INDEX_SUFFIX = ".idx"

@@ -27,7 +27,6 @@ from pathlib import Path
 
 from logdb.errors import Corruption, Unavailable
 from logdb.log.contract import LogFailed, LogRecord, Trimmed
-from logdb.log.segments.disk import DISK_FULL, Disk, described
 from logdb.log.segments.format import (
     FRAME_BYTES,
     MAX_OFFSET,
@@ -42,6 +41,7 @@ from logdb.log.segments.format import (
 from logdb.log.segments.incoming import Incoming, remove_leftovers
 from logdb.log.segments.segment import INDEX_SUFFIX, STORE_SUFFIX, Segment, SegmentClosed
 from logdb.log.segments.watermark import FILE_NAME, Watermark
+from logdb.system.disk import DISK_FULL, Disk, described
 
 SEGMENT_BYTES = 64 << 20
 REFUSED = (*DISK_FULL, errno.EMFILE, errno.ENFILE)

@@ -12,7 +12,7 @@ import mmap
 from pathlib import Path
 from struct import Struct
 
-from logdb.log.segments.disk import Disk
+from logdb.system.disk import Disk
 
 FILE_NAME = "durable"
 _PAIR = Struct("<QQ")

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from logdb.log.cores import Journal, Send
+from logdb.cores.effects import Journal, Send
 from logdb.log.paxos import messages, records, replica
 from logdb.log.paxos.acceptor import Acceptor
-from logdb.log.paxos.face import Confirmed
+from logdb.log.paxos.interface import Confirmed
 from logdb.log.paxos.joining import Joining
 from logdb.log.paxos.leader import Leader
 from logdb.log.paxos.membership import FOUNDER, Membership
-from logdb.log.paxos.messages import NOBODY, Accepted, Ballot, Knock, Promise, Said, Welcome
+from logdb.log.paxos.messages import NOBODY, Accepted, Ballot, JoinReply, JoinRequest, MemberEnvelope, Promise
 from logdb.log.paxos.replica import Replica
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -184,13 +184,13 @@ def promise_to_one_who_knows_less(patch: pytest.MonkeyPatch) -> None:
 
 def welcome_before_persisting(patch: pytest.MonkeyPatch) -> None:
     """A crash forgets the new incarnation, and votes of the former one count again."""
-    _answer_at_once(patch, Welcome)
+    _answer_at_once(patch, JoinReply)
 
 
 def vote_with_an_empty_disk(patch: pytest.MonkeyPatch) -> None:
     """Who has lost its disk is a member as soon as it knows the name of the cluster."""
 
-    def welcomed(self: Joining, sender: int, welcome: Welcome, now: int) -> bool:
+    def welcomed(self: Joining, sender: int, welcome: JoinReply, now: int) -> bool:
         if self._acceptor.membership is None:
             self._acceptor.enrol(Membership(tuple(welcome.founders), tuple(welcome.roster), True))
         return False
@@ -202,7 +202,7 @@ def count_votes_of_a_former_self(patch: pytest.MonkeyPatch) -> None:
     """Of which those who count them know that it has lost its disk."""
     right = Replica._hear
 
-    def hear(self: Replica, sender: str, said: Said, now: int) -> None:
+    def hear(self: Replica, sender: str, said: MemberEnvelope, now: int) -> None:
         membership = self._acceptor.membership
         if membership is not None:
             number = self._members.index(sender)
@@ -234,7 +234,7 @@ def tell_nobody_who_lost_its_disk(patch: pytest.MonkeyPatch) -> None:
 
     def said(self: Replica, send: Send) -> Send:
         send = right(self, send)
-        if isinstance(send.message, Said):
+        if isinstance(send.message, MemberEnvelope):
             roster = [FOUNDER] * len(send.message.roster)
             roster[self._index] = send.message.roster[self._index]
             send = Send(send.to, send.message._replace(roster=tuple(roster)))
@@ -258,7 +258,7 @@ def forget_what_others_promised(patch: pytest.MonkeyPatch) -> None:
     """Who is let in takes part in the next instance, whatever its former self has promised."""
     right = Joining.welcomed
 
-    def welcomed(self: Joining, sender: int, welcome: Welcome, now: int) -> bool:
+    def welcomed(self: Joining, sender: int, welcome: JoinReply, now: int) -> bool:
         if self._acceptor.membership is None:
             welcome = welcome._replace(promised=NOBODY)
         return right(self, sender, welcome, now)
@@ -282,10 +282,10 @@ def go_by_an_instance_alone(patch: pytest.MonkeyPatch) -> None:
     in *Paxos made live*, 5.1). Here ballots span instances."""
     right = Joining.knock
 
-    def knock(self: Joining) -> Knock:
+    def knock(self: Joining) -> JoinRequest:
         return right(self)._replace(incarnation=0)
 
-    def welcomed(self: Joining, sender: int, welcome: Welcome, now: int) -> bool:
+    def welcomed(self: Joining, sender: int, welcome: JoinReply, now: int) -> bool:
         membership = self._acceptor.membership
         if membership is None and welcome.leads:
             self._acceptor.enrol(Membership(tuple(welcome.founders), tuple(welcome.roster), False))

@@ -20,8 +20,7 @@ from operator import ge
 from typing import Any
 from zlib import crc32
 
-from logdb.log.contract import LogRecord, Record
-from logdb.log.cores import (
+from logdb.cores.effects import (
     MILLISECOND,
     CancelTimer,
     Create,
@@ -34,18 +33,19 @@ from logdb.log.cores import (
     Timer,
     Trim,
 )
+from logdb.log.contract import LogRecord, Record
 from logdb.log.paxos import Chosen, Config, Confirmed, Deposed, Elected, NotLeader, Outcome, Replica, Restore, records
-from logdb.log.paxos.messages import NOBODY, Accepted, Prepare, Promise, Said, Welcome
+from logdb.log.paxos.messages import NOBODY, Accepted, JoinReply, MemberEnvelope, Prepare, Promise
 
 CONFIG = Config(
     election_ns=100 * MILLISECOND, heartbeat_ns=25 * MILLISECOND, batch_bytes=200, window=4, retain_bytes=150
 )
 HASTY = replace(CONFIG, election_ns=50 * MILLISECOND)
-BINDING = (Promise, Accepted, Welcome)
+BINDING = (Promise, Accepted, JoinReply)
 
 
 def _binds(message: Any) -> bool:
-    return isinstance(message.message if isinstance(message, Said) else message, BINDING)
+    return isinstance(message.message if isinstance(message, MemberEnvelope) else message, BINDING)
 
 
 def state_after(state: int, value: bytes) -> int:
@@ -248,7 +248,7 @@ class Cluster:
 
     def _lose_promise(self, node: Node, out: list[Outcome]) -> None:
         for effect in out:
-            if isinstance(effect, Send) and isinstance(effect.message, Said):
+            if isinstance(effect, Send) and isinstance(effect.message, MemberEnvelope):
                 to, said = effect
                 if isinstance(said.message, Promise) and self.rng.random() < self.wiping and self.wipe(node.address):
                     self.part_anew()
@@ -342,14 +342,14 @@ class Cluster:
 
     def _send(self, sender: str, to: str, message: Any) -> None:
         assert to != sender
-        said = message.message if isinstance(message, Said) else message
+        said = message.message if isinstance(message, MemberEnvelope) else message
         if isinstance(said, Prepare):
             self.nodes[sender].knew = max(self.values, default=0)
         if isinstance(said, Promise):
             node = self.nodes[sender]
             assert node.medium.promised >= said.ballot, "PAX-1: a promise that a crash would break"
             node.promised = max(node.promised, said.ballot)
-        if isinstance(said, Welcome):
+        if isinstance(said, JoinReply):
             durable = self.nodes[sender].medium.roster
             kept = bool(durable) and all(map(ge, durable, said.roster))
             assert kept, "PAX-15: a crash would forget whom this one has let in"

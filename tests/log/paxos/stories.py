@@ -10,10 +10,10 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+from logdb.cores.effects import MILLISECOND, Journal, Persist, Persisted, Received, Send, SetTimer, Timer
 from logdb.log.contract import LogRecord
-from logdb.log.cores import MILLISECOND, Journal, Persist, Persisted, Received, Send, SetTimer, Timer
 from logdb.log.paxos import Chosen, Config, Replica
-from logdb.log.paxos.messages import Prepare, Promise, Said
+from logdb.log.paxos.messages import MemberEnvelope, Prepare, Promise
 
 CONFIG = Config(heartbeat_ns=MILLISECOND)
 
@@ -178,7 +178,7 @@ def a_promise_outlives_its_disk(promise_comes_first: bool) -> Story:
     story.heartbeat("a", "abd")
     story.said(Prepare, "e", "c")
     story.wipe("c")
-    prepared = [message for message in story.waiting if isinstance(message[2], Said)]
+    prepared = [message for message in story.waiting if isinstance(message[2], MemberEnvelope)]
     story.waiting = [message for message in story.waiting if message not in prepared]
     story.knock("c", "abcd")
     story.heartbeat("a", "abc")
@@ -222,7 +222,9 @@ def an_old_leader_goes_on() -> Story:
     story.wipe("c")
     for _ in range(3):
         story.ring("c", "paxos.join")
-        story.deliver(lambda sender, to, message: not isinstance(message, Said) and "c" in (sender, to), again=True)
+        story.deliver(
+            lambda sender, to, message: not isinstance(message, MemberEnvelope) and "c" in (sender, to), again=True
+        )
         story.lose()
     story.heartbeat("a", "ac")
     if story.replicas["a"].is_leader:
@@ -240,7 +242,9 @@ def the_leader_dies() -> Story:
     for _ in range(3):
         if not story.replicas["c"].has_joined:
             story.ring("c", "paxos.join")
-        story.deliver(lambda sender, to, message: not isinstance(message, Said) and "c" in (sender, to), again=True)
+        story.deliver(
+            lambda sender, to, message: not isinstance(message, MemberEnvelope) and "c" in (sender, to), again=True
+        )
         story.lose()
     story.heartbeat("a", "ac")
     for _ in range(3):

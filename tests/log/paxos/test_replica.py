@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from logdb.log.contract import LogRecord
-from logdb.log.cores import (
+from logdb.cores.effects import (
     MILLISECOND,
     Create,
     Journal,
@@ -21,24 +20,25 @@ from logdb.log.cores import (
     Timer,
     Trim,
 )
+from logdb.log.contract import LogRecord
 from logdb.log.paxos import Chosen, Config, Confirmed, Deposed, Elected, NotLeader, Replica, Restore, records
 from logdb.log.paxos.membership import FOUNDER, Membership
 from logdb.log.paxos.messages import (
     Accept,
     Accepted,
     Ballot,
-    Canvass,
-    Canvassed,
     Install,
     Installed,
-    Knock,
+    JoinReply,
+    JoinRequest,
+    MemberEnvelope,
     Prepare,
+    PreVote,
+    PreVoted,
     Probe,
     Probed,
     Promise,
-    Refused,
-    Said,
-    Welcome,
+    Rejected,
 )
 
 CONFIG = Config(batch_bytes=100, window=3, retain_bytes=20)
@@ -78,7 +78,7 @@ class Driven:
         for effect in out:
             match effect:
                 case Send(to, message):
-                    sent.append((to, message.message if isinstance(message, Said) else message))
+                    sent.append((to, message.message if isinstance(message, MemberEnvelope) else message))
                 case Persist(_, first, records):
                     assert first == self.first + len(self.records)
                     self.records += [LogRecord(first + at, 0, *record) for at, record in enumerate(records)]
@@ -93,8 +93,8 @@ class Driven:
 
     def hear(self, sender: str, message: Any) -> list[tuple[str, Any]]:
         """What it sends because of a message."""
-        if not isinstance(message, Knock | Welcome | Said):
-            message = Said(FOUNDED.cluster, self.roster, message)
+        if not isinstance(message, JoinRequest | JoinReply | MemberEnvelope):
+            message = MemberEnvelope(FOUNDED.cluster, self.roster, message)
         return self._perform(self.replica.handle(Received(sender, message), self.now))
 
     def sync(self) -> list[tuple[str, Any]]:
@@ -138,7 +138,7 @@ def prepared(driven: Driven) -> Ballot:
     """Let it stand for election, up to its own durable promise. Returns its ballot."""
     canvasses = driven.wait("paxos.election")
     ballot = canvasses[0][1].ballot
-    driven.hear("b", Canvassed(ballot))
+    driven.hear("b", PreVoted(ballot))
     driven.sync()
     return ballot
 
@@ -180,8 +180,8 @@ def test_a_promise_survives_a_crash() -> None:
     acceptor = Driven()
     acceptor.hear_durably("b", Prepare(NEWER, 1))
     again = acceptor.crash()
-    assert again.hear("c", Prepare(OLD, 1)) == [("c", Refused(OLD, NEWER))]
-    assert again.hear("c", Accept(OLD, 1, (b"v",), 0)) == [("c", Refused(OLD, NEWER))]
+    assert again.hear("c", Prepare(OLD, 1)) == [("c", Rejected(OLD, NEWER))]
+    assert again.hear("c", Accept(OLD, 1, (b"v",), 0)) == [("c", Rejected(OLD, NEWER))]
     assert again.records == acceptor.records
 
 
@@ -189,7 +189,7 @@ def test_the_vote_for_a_ballot_is_its_promise_too() -> None:
     """PAX-2: who missed the Prepare"""
     acceptor = Driven()
     assert acceptor.hear_durably("b", Accept(NEWER, 1, (b"v",), 0)) == [("b", Accepted(NEWER, 1, False))]
-    assert acceptor.crash().hear("c", Prepare(OLD, 1)) == [("c", Refused(OLD, NEWER))]
+    assert acceptor.crash().hear("c", Prepare(OLD, 1)) == [("c", Rejected(OLD, NEWER))]
 
 
 def test_a_promise_tells_what_was_accepted_in_pieces() -> None:
@@ -266,9 +266,9 @@ def test_two_values_for_a_chosen_slot_stop_the_replica() -> None:
 def test_a_candidate_binds_nobody_before_a_quorum_backs_it() -> None:
     candidate = Driven()
     sent = candidate.wait("paxos.election")
-    assert sent == [("b", Canvass(Ballot(1, 0), 0)), ("c", Canvass(Ballot(1, 0), 0))]
+    assert sent == [("b", PreVote(Ballot(1, 0), 0)), ("c", PreVote(Ballot(1, 0), 0))]
     assert candidate.added() == []
-    sent = candidate.hear("c", Canvassed(Ballot(1, 0)))
+    sent = candidate.hear("c", PreVoted(Ballot(1, 0)))
     assert sent == [("b", Prepare(Ballot(1, 0), 1)), ("c", Prepare(Ballot(1, 0), 1))]
 
 
@@ -276,11 +276,11 @@ def test_who_hears_a_leader_backs_no_other() -> None:
     """PAX-13"""
     voter = Driven()
     voter.now = SECOND
-    assert voter.hear("c", Canvass(NEWEST, 0)) == [("c", Canvassed(NEWEST))]
+    assert voter.hear("c", PreVote(NEWEST, 0)) == [("c", PreVoted(NEWEST))]
     voter.hear("b", Accept(NEWER, 1, (), 0))
-    assert voter.hear("c", Canvass(NEWEST, 0)) == []
+    assert voter.hear("c", PreVote(NEWEST, 0)) == []
     voter.now += CONFIG.election_ns
-    assert voter.hear("c", Canvass(NEWEST, 0)) == [("c", Canvassed(NEWEST))]
+    assert voter.hear("c", PreVote(NEWEST, 0)) == [("c", PreVoted(NEWEST))]
 
 
 def test_who_knows_more_backs_no_candidate() -> None:
@@ -288,8 +288,8 @@ def test_who_knows_more_backs_no_candidate() -> None:
     voter = Driven()
     voter.hear_durably("b", Accept(OLD, 1, (b"v",), 1))
     voter.now = SECOND
-    assert voter.hear("c", Canvass(NEWEST, 0)) == []
-    assert voter.hear("c", Canvass(NEWEST, 1)) == [("c", Canvassed(NEWEST))]
+    assert voter.hear("c", PreVote(NEWEST, 0)) == []
+    assert voter.hear("c", PreVote(NEWEST, 1)) == [("c", PreVoted(NEWEST))]
 
 
 def test_an_election_timer_that_heard_of_a_leader_meanwhile_waits_on() -> None:
@@ -298,13 +298,13 @@ def test_an_election_timer_that_heard_of_a_leader_meanwhile_waits_on() -> None:
     voter.hear_durably("b", Accept(NEWER, 1, (), 0))
     assert voter.wait("paxos.election") == []
     assert voter.replica.leader == "b"
-    assert voter.wait("paxos.election")[0][1] == Canvass(Ballot(3, 0), 0)
+    assert voter.wait("paxos.election")[0][1] == PreVote(Ballot(3, 0), 0)
 
 
 def test_a_leader_needs_promises_of_a_quorum_and_its_own() -> None:
     candidate = Driven()
     ballot = candidate.wait("paxos.election")[0][1].ballot
-    candidate.hear("b", Canvassed(ballot))
+    candidate.hear("b", PreVoted(ballot))
     candidate.hear("b", Promise(ballot, 1, [], 0))
     assert candidate.told() == []
     candidate.sync()
@@ -337,7 +337,7 @@ def test_promises_in_pieces_are_asked_for_to_their_end() -> None:
 def test_who_is_refused_follows() -> None:
     leader, ballot = elected()
     leader.told()
-    leader.hear("c", Refused(ballot, NEWEST))
+    leader.hear("c", Rejected(ballot, NEWEST))
     assert leader.told() == [Deposed()]
     assert leader.wait("paxos.election")[0][1].ballot == Ballot(4, 0)
 
@@ -443,7 +443,7 @@ def test_who_has_promised_more_answers_no_probe() -> None:
     """PAX-10"""
     acceptor = Driven()
     acceptor.hear("b", Prepare(NEWER, 1))
-    assert acceptor.hear("c", Probe(OLD, 1)) == [("c", Refused(OLD, NEWER))]
+    assert acceptor.hear("c", Probe(OLD, 1)) == [("c", Rejected(OLD, NEWER))]
     assert acceptor.hear("b", Probe(NEWER, 1)) == [("b", Probed(NEWER, 1))]
 
 
@@ -479,7 +479,7 @@ def test_a_snapshot_takes_promises_and_votes_with_it() -> None:
     again = Driven(Journal(acceptor.trimmed[0], acceptor.durable, kept))
     assert again.told() == [Restore(2, b"two")]
     assert again.hear("b", Prepare(NEWER, 3)) == [("b", Promise(NEWER, 3, [(OLD, b"x")], 3))]
-    assert again.hear("c", Prepare(OLD, 3)) == [("c", Refused(OLD, NEWER))]
+    assert again.hear("c", Prepare(OLD, 3)) == [("c", Rejected(OLD, NEWER))]
 
 
 def test_a_restart_tells_what_is_known_to_be_chosen() -> None:

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from logdb.log.cores import MILLISECOND, ProtocolViolation
+from logdb.cores.effects import MILLISECOND, ProtocolViolation
 from tests.log.paxos.bugs import BUGS, Plant
 from tests.log.paxos.cluster import CONFIG, HASTY, Cluster
 

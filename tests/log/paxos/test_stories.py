@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from logdb.log.cores import ProtocolViolation
+from logdb.cores.effects import ProtocolViolation
 from tests.log.paxos import bugs
 from tests.log.paxos.bugs import Plant
 from tests.log.paxos.stories import (

@@ -7,11 +7,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from logdb.cores.effects import SECOND, Answer, Call, Effect, Lost, Received, Send, SetTimer, Timer
 from logdb.log.contract import LogRecord, Record
-from logdb.log.cores import SECOND, Answer, Call, Effect, Lost, Received, Send, SetTimer, Timer
 from logdb.log.requests import ClientConfig, ShardState
-from logdb.log.scalog.client import LogClient
-from logdb.log.scalog.messages import Append, Appended, AskView, Member, Pulled, Segment, ShardConfig, View, ViewIs
+from logdb.log.scalog.client.log_client import LogClient
+from logdb.log.scalog.messages import (
+    Append,
+    Appended,
+    Member,
+    Pulled,
+    Segment,
+    ShardConfig,
+    View,
+    ViewRequest,
+    ViewResponse,
+)
 from logdb.log.scalog.records import wrap
 
 Message = TypeVar("Message")
@@ -109,13 +119,13 @@ class Stage:
 
     def show(self, shown: View) -> None:
         """Whoever is asked for the view has this one."""
-        for to, question in self.take(AskView):
-            self.give(to, ViewIs(question.request, shown))
+        for to, question in self.take(ViewRequest):
+            self.give(to, ViewResponse(question.request, shown))
 
     def show_now(self, shown: View) -> None:
         """The same, once the client asks."""
         for _ in range(100):
-            if any(isinstance(message, AskView) for _, message in self.sent):
+            if any(isinstance(message, ViewRequest) for _, message in self.sent):
                 break
             self.wait(SECOND // 10)
         self.show(shown)

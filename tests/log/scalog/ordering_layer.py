@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
-from logdb.log.cores import (
+from logdb.cores.effects import (
     MILLISECOND,
     SECOND,
     CancelTimer,
@@ -26,20 +26,20 @@ from logdb.log.cores import (
     Timer,
 )
 from logdb.log.requests import AddShard
-from logdb.log.scalog.aggregator import Aggregator, AggregatorConfig
+from logdb.log.scalog.aggregator.aggregator import Aggregator, AggregatorConfig
 from logdb.log.scalog.messages import (
-    Change,
-    Changed,
-    Placed,
+    ChangeRequest,
+    ChangeResponse,
     Reconfiguration,
     Register,
+    RegistrationReply,
     Report,
     ShardConfig,
+    ShardCut,
     Updates,
-    You,
 )
-from logdb.log.scalog.ordering import OrderingConfig, OrderingReplica
-from logdb.log.scalog.state import OrderingState
+from logdb.log.scalog.ordering.replica import OrderingConfig, OrderingReplica
+from logdb.log.scalog.ordering.state import OrderingState
 
 M = TypeVar("M")
 CLIENT = "client"
@@ -155,10 +155,10 @@ class Layer:
         for name in names:
             self.send(self.leader.config.address, Register(100 + int(name.split("-")[1]), name), name)
 
-    def change(self, change: Reconfiguration, id: int = 0) -> Changed:
+    def change(self, change: Reconfiguration, id: int = 0) -> ChangeResponse:
         """Have a change carried out."""
-        out = self.send(self.leader.config.address, Change(id or next(self._ids), change))
-        (changed,) = [message for to, message in out if isinstance(message, Changed)]
+        out = self.send(self.leader.config.address, ChangeRequest(id or next(self._ids), change))
+        (changed,) = [message for to, message in out if isinstance(message, ChangeResponse)]
         return changed
 
     def done(self, change: Reconfiguration) -> int:
@@ -187,10 +187,10 @@ class Layer:
                 report = Report(shard, epoch or config.epoch, server, placed, pairs)
                 self.send(config.reports_to or self.leader.config.address, report, address)
 
-    def links(self, shard: int, to: str | None = None) -> list[Placed]:
+    def links(self, shard: int, to: str | None = None) -> list[ShardCut]:
         """The links of a shard that have gone out, once each, to one member."""
         to = to or self.config(shard).members[0].address
         updates = [update for message in self.sent(Updates, to) for update in message.updates]
-        updates += [message.update for message in self.sent(You, to) if message.update]
+        updates += [message.update for message in self.sent(RegistrationReply, to) if message.update]
         found = {link.number: link for update in updates if update.shard == shard for link in update.links}
         return [found[number] for number in sorted(found)]

@@ -6,8 +6,7 @@ import random
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from logdb.log.contract import LogRecord
-from logdb.log.cores import (
+from logdb.cores.effects import (
     Address,
     Create,
     Drop,
@@ -25,10 +24,11 @@ from logdb.log.cores import (
     Timer,
     Trim,
 )
+from logdb.log.contract import LogRecord
 from logdb.log.requests import ShardState
 from logdb.log.scalog.config import StorageConfig
-from logdb.log.scalog.messages import Append, Member, Placed, Range, Segment, ShardConfig, Update, You
-from logdb.log.scalog.storage import StorageServer
+from logdb.log.scalog.messages import Append, Member, Range, RegistrationReply, Segment, ShardConfig, ShardCut, Update
+from logdb.log.scalog.storage.server import StorageServer
 
 ORDERING = ("order-1", "order-2")
 SHARD = 1
@@ -185,7 +185,7 @@ class Cluster:
     def __init__(self, size: int = 2, **settings: Any) -> None:
         self.hosts = [Host(f"host-{index}", **settings) for index in range(size)]
         self.config = member_config(self.hosts)
-        self.links: list[Placed] = []
+        self.links: list[ShardCut] = []
         self.last = 0
         self.oldest = 1
         for index in range(size):
@@ -199,11 +199,13 @@ class Cluster:
         """Tell a host that it is a member."""
         host = self.hosts[index]
         host.sync()
-        host.receive(You(host.token, 11 + index, False, self.update(config=self.config, links=())), ORDERING[0])
+        host.receive(
+            RegistrationReply(host.token, 11 + index, False, self.update(config=self.config, links=())), ORDERING[0]
+        )
 
     # ---- the ordering layer
 
-    def order(self, *counts: tuple[int, int], skip: int = 0) -> Placed:
+    def order(self, *counts: tuple[int, int], skip: int = 0) -> ShardCut:
         """Place so many more records of these segments ((segment, count), ...), after `skip` GSNs of other shards."""
         ends = {part.segment: part.first_lsn + part.count for link in self.links for part in link.ranges}
         gsn = self.last + skip + 1
@@ -213,18 +215,18 @@ class Cluster:
             gsn += count
         self.last = gsn - 1
         number = self.links[-1].number + 1 if self.links else 1
-        link = Placed(number, number - 1, number * 1000, tuple(ranges))
+        link = ShardCut(number, number - 1, number * 1000, tuple(ranges))
         self.links.append(link)
         return link
 
-    def update(self, *, links: Sequence[Placed] | None = None, config: ShardConfig | None = None) -> Update:
+    def update(self, *, links: Sequence[ShardCut] | None = None, config: ShardConfig | None = None) -> Update:
         """What the ordering layer has to say now: the newest link, and the configuration if it is given."""
         if links is None:
             links = self.links[-1:]
         head = self.links[-1].number if self.links else 0
         return Update(SHARD, self.config.epoch, config, tuple(links), head, self.last, self.oldest)
 
-    def tell(self, *, config: ShardConfig | None = None, links: Sequence[Placed] | None = None) -> None:
+    def tell(self, *, config: ShardConfig | None = None, links: Sequence[ShardCut] | None = None) -> None:
         """Send all hosts what is new, and let them work."""
         if config is not None:
             self.config = config

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from logdb.log.cores import SECOND, Received, Send
+from logdb.cores.effects import SECOND, Received, Send
 from logdb.log.requests import ShardState
-from logdb.log.scalog.aggregator import Aggregator
+from logdb.log.scalog.aggregator.aggregator import Aggregator
 from logdb.log.scalog.messages import (
-    AskReport,
     Report,
+    ReportRequest,
     SealSegment,
     SetParent,
     Suspect,
@@ -164,7 +164,7 @@ def well(layer: Layer, shard: int, address: str) -> None:
     """This member has answered what the leader has asked meanwhile."""
     config = layer.config(shard)
     (server,) = [server for server, name in config.members if name == address]
-    if layer.sent(AskReport, address):
+    if layer.sent(ReportRequest, address):
         layer.send(layer.leader.config.address, Report(shard, config.epoch, server, 0, ()), address)
 
 

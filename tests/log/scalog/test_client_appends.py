@@ -6,23 +6,23 @@ import pickle
 
 import pytest
 
+from logdb.cores.effects import MILLISECOND, SECOND, ProtocolViolation
 from logdb.errors import Unavailable
 from logdb.log import requests as calls
 from logdb.log.contract import AppendId, AppendUnknown, LogFailed, NotOfThisShard
-from logdb.log.cores import MILLISECOND, SECOND, ProtocolViolation
 from logdb.log.policies import ByRecord, Fixed, Nearest
 from logdb.log.scalog.messages import (
     Append,
-    AskFate,
-    AskTail,
-    AskView,
-    Fate,
-    Refused,
+    AppendStatus,
+    AppendStatusRequest,
+    Rejected,
+    RejectReason,
     Segment,
-    TailIs,
+    TailRequest,
+    TailResponse,
     Unreachable,
-    ViewIs,
-    Why,
+    ViewRequest,
+    ViewResponse,
 )
 from tests.log.scalog.client_stage import FINALIZED, FINALIZING, Stage, records, shard, view
 
@@ -188,7 +188,7 @@ def test_nothing_new_goes_where_nothing_moves(why: str) -> None:
     call = stage.call(calls.Append(records(1)))
     to, stalled = stage.one(Append)
     if why == "busy":
-        stage.give(to, Refused(stalled.client, 1, stalled.segment, Why.BUSY))
+        stage.give(to, Rejected(stalled.client, 1, stalled.segment, RejectReason.BUSY))
     else:
         stage.wait(SECOND // 2)
         stage.take(Append)
@@ -276,7 +276,7 @@ def test_a_shard_that_says_it_is_leaving_gets_nothing_new() -> None:
     stage.call(calls.Append(records(1)))
     to, append = stage.one(Append)
     stage.acknowledge(to, append, 1, leaving=True)
-    stage.one(AskView)
+    stage.one(ViewRequest)
     stage.call(calls.Append(records(1)))
     assert stage.one(Append)[0][:2] == "s2"
 
@@ -304,7 +304,7 @@ def test_busy_is_no_fate() -> None:
     to, append = stage.one(Append)
     waits = []
     for _ in range(5):
-        stage.give(to, Refused(append.client, 1, append.segment, Why.BUSY))
+        stage.give(to, Rejected(append.client, 1, append.segment, RejectReason.BUSY))
         assert stage.take(Append) == []
         before = stage.now
         while not (again := stage.take(Append)):
@@ -320,8 +320,8 @@ def test_not_the_primary_is_no_fate_either() -> None:
     stage = Stage(view(1, shard(1), shard(2)))
     stage.call(calls.Append(records(2)))
     to, append = stage.one(Append)
-    stage.give(to, Refused(append.client, 1, append.segment, Why.NOT_PRIMARY))
-    stage.one(AskView)
+    stage.give(to, Rejected(append.client, 1, append.segment, RejectReason.NOT_PRIMARY))
+    stage.one(ViewRequest)
     stage.wait(SECOND)
     assert {where for where, _ in stage.take(Append)} == {to}
 
@@ -335,7 +335,7 @@ def sealed_stage(count: int = 4) -> tuple[Stage, int, Append]:
         if to == "s11":
             break
         stage.acknowledge(to, append, append.sequence)
-    stage.give(to, Refused(append.client, append.sequence, append.segment, Why.SEALED))
+    stage.give(to, Rejected(append.client, append.sequence, append.segment, RejectReason.SEALED))
     stage.show(view(2, shard(1, FINALIZED, servers=3), shard(2)))
     return stage, call, append
 
@@ -346,9 +346,9 @@ def test_what_everybody_has_forgotten_is_told_as_unknown() -> None:
     asked: list[str] = []
     while call not in stage.answers:
         stage.wait(SECOND)
-        for to, _ in stage.take(AskFate):
+        for to, _ in stage.take(AppendStatusRequest):
             asked.append(to)
-            stage.give(to, Fate(append.client, 11, ((append.sequence, 4, 0),), ()))
+            stage.give(to, AppendStatus(append.client, 11, ((append.sequence, 4, 0),), ()))
     assert isinstance(stage.answers[call], LogFailed)
     assert "it is in the log, and was trimmed" in str(stage.answers[call])
     assert {"s11", "s12", "s13"} <= set(asked[:-1]), "everybody could have told"
@@ -358,9 +358,9 @@ def test_what_one_member_has_forgotten_another_one_knows() -> None:
     stage, call, append = sealed_stage()
     while call not in stage.answers:
         stage.wait(SECOND)
-        for to, _ in stage.take(AskFate):
+        for to, _ in stage.take(AppendStatusRequest):
             gsn = 70 if to == "s13" else 0
-            stage.give(to, Fate(append.client, 11, ((append.sequence, 4, gsn),), ()))
+            stage.give(to, AppendStatus(append.client, 11, ((append.sequence, 4, gsn),), ()))
     assert stage.answers[call].gsns == [70, 71, 72, 73]
 
 
@@ -370,13 +370,13 @@ def test_sealed_is_no_fate_before_a_member_says_never() -> None:
     for _ in range(6):
         stage.wait(SECOND)
         assert stage.take(Append) == []
-        for to, question in stage.take(AskFate):
+        for to, question in stage.take(AppendStatusRequest):
             asked.add(to)
             assert (question.segment, question.sequences) == (11, ((append.sequence, 4),))
-            stage.give(to, Fate(append.client, 11, (), ()))
+            stage.give(to, AppendStatus(append.client, 11, (), ()))
     assert asked == {"s11", "s12", "s13"}
     first = append.sequence
-    stage.give("s12", Fate(append.client, 11, ((first, 1, 70),), ((first + 1, 3),)))
+    stage.give("s12", AppendStatus(append.client, 11, ((first, 1, 70),), ((first + 1, 3),)))
     to, moved = stage.one(Append)
     assert to in ("s21", "s22")
     assert (moved.sequence, list(moved.records)) == (first + 1, records(4)[1:]), "the same numbers"
@@ -395,9 +395,9 @@ def test_settled_stays_below_what_is_neither_here_nor_there() -> None:
     stage.acknowledge(to, append, 1)
     _, append = stage.one(Append)
     segment = append.segment
-    stage.give(to, Refused(append.client, 2, segment, Why.SEALED))
+    stage.give(to, Rejected(append.client, 2, segment, RejectReason.SEALED))
     stage.show(view(2, shard(1, FINALIZED, servers=1), shard(2, servers=1)))
-    stage.give(to, Fate(append.client, segment, (), ((3, 1), (4, 1))))
+    stage.give(to, AppendStatus(append.client, segment, (), ((3, 1), (4, 1))))
     to, moved = stage.one(Append)
     assert (moved.sequence, len(moved.records), moved.settled) == (3, 1, 2)
     stage.wait(5 * MILLISECOND)
@@ -407,13 +407,13 @@ def test_settled_stays_below_what_is_neither_here_nor_there() -> None:
     stage.call(calls.Append(records(1)))
     to, append = stage.one(Append)
     assert append.settled == 2
-    stage.give("s11", Fate(append.client, segment, ((2, 1, 70),), ()))
+    stage.give("s11", AppendStatus(append.client, segment, ((2, 1, 70),), ()))
     stage.acknowledge(to, append, 92)
     stage.call(calls.Append(records(1)))
     to, append = stage.one(Append)
     assert append.settled == 5
     stage.acknowledge(to, append, 93)
-    stage.give("s11", Fate(append.client, segment, (), ((5, 1),)))
+    stage.give("s11", AppendStatus(append.client, segment, (), ((5, 1),)))
     to, moved = stage.one(Append)
     assert (moved.sequence, moved.settled) == (5, 5)
     stage.acknowledge(to, moved, 94)
@@ -425,9 +425,9 @@ def test_what_goes_elsewhere_in_parts_keeps_its_order() -> None:
     """A member told the fate of the second record first; and the two are not told at once."""
     stage, call, append = sealed_stage(2)
     first = append.sequence
-    stage.give("s12", Fate(append.client, 11, (), ((first + 1, 1),)))
+    stage.give("s12", AppendStatus(append.client, 11, (), ((first + 1, 1),)))
     assert stage.take(Append) == [], "the first one is not decided yet"
-    stage.give("s12", Fate(append.client, 11, (), ((first, 1),)))
+    stage.give("s12", AppendStatus(append.client, 11, (), ((first, 1),)))
     to, moved = stage.one(Append)
     assert (moved.sequence, len(moved.records)) == (first, 1)
     stage.acknowledge(to, moved, 80)
@@ -442,7 +442,7 @@ def test_what_was_not_sent_leaves_a_sealed_segment_at_once() -> None:
     stage.call(calls.Append(records(1)))
     to, append = stage.one(Append)
     stage.call(calls.Append(records(2)))
-    stage.give(to, Refused(append.client, 1, append.segment, Why.SEALED))
+    stage.give(to, Rejected(append.client, 1, append.segment, RejectReason.SEALED))
     assert stage.take(Append) == []
     stage.show_now(view(2, shard(1, FINALIZED, servers=1), shard(2)))
     assert list(stage.one(Append)[1].records) == records(2)
@@ -456,12 +456,12 @@ def test_a_segment_that_the_view_shows_sealed_is_asked_for_fates() -> None:
     new = Segment(19, 10 + (append.segment - 10) % 3 + 1, 1, None)
     later = shard(1, servers=3, sealed=[append.segment], extra=[new])
     stage.wait(3 * SECOND)
-    stage.take(AskFate)
+    stage.take(AppendStatusRequest)
     stage.show(view(2, later))
     stage.wait(0)
     stage.take(Append)
-    to, question = stage.one(AskFate)
-    stage.give(to, Fate(question.client, question.segment, (), question.sequences))
+    to, question = stage.one(AppendStatusRequest)
+    stage.give(to, AppendStatus(question.client, question.segment, (), question.sequences))
     to, moved = stage.one(Append)
     assert moved.segment != append.segment
     stage.acknowledge(to, moved, 3)
@@ -472,11 +472,11 @@ def test_a_finalized_shard_that_was_asked_for_is_unavailable_once_the_fate_is_kn
     stage = Stage(view(1, shard(1), shard(2)))
     call = stage.call(calls.Append(records(2), shard=1))
     to, append = stage.one(Append)
-    stage.give(to, Refused(append.client, 1, append.segment, Why.SEALED))
+    stage.give(to, Rejected(append.client, 1, append.segment, RejectReason.SEALED))
     stage.show(view(2, shard(1, FINALIZED), shard(2)))
     stage.wait(SECOND)
     assert call not in stage.answers
-    stage.give("s12", Fate(append.client, append.segment, (), ((1, 2),)))
+    stage.give("s12", AppendStatus(append.client, append.segment, (), ((1, 2),)))
     error = stage.answers[call]
     assert isinstance(error, Unavailable)
     assert str(error) == "shard 1 is finalized"
@@ -488,9 +488,9 @@ def test_an_append_of_which_a_part_was_ordered_is_not_called_unavailable() -> No
     stage = Stage(view(1, shard(1), shard(2)))
     call = stage.call(calls.Append(records(2), shard=1))
     to, append = stage.one(Append)
-    stage.give(to, Refused(append.client, 1, append.segment, Why.SEALED))
+    stage.give(to, Rejected(append.client, 1, append.segment, RejectReason.SEALED))
     stage.show(view(2, shard(1, FINALIZED), shard(2)))
-    stage.give("s12", Fate(append.client, append.segment, ((1, 1, 9),), ((2, 1),)))
+    stage.give("s12", AppendStatus(append.client, append.segment, ((1, 1, 9),), ((2, 1),)))
     assert isinstance(stage.answers[call], LogFailed)
     assert "1 of 2 records" in str(stage.answers[call])
 
@@ -507,7 +507,7 @@ def test_a_shard_trimmed_away_leaves_the_outcome_unknown() -> None:
 
 def test_a_number_that_is_in_two_segments_stops_the_client() -> None:
     stage, _, append = sealed_stage()
-    stage.give("s12", Fate(append.client, 11, (), ((append.sequence, 3),)))
+    stage.give("s12", AppendStatus(append.client, 11, (), ((append.sequence, 3),)))
     with pytest.raises(ProtocolViolation, match="SCA-13"):
         stage.acknowledge("s11", append, 5)
 
@@ -534,18 +534,18 @@ def test_answers_to_an_earlier_client_of_this_address_are_nothing() -> None:
 def test_a_shard_that_does_not_exist_is_looked_for_in_a_fresh_view() -> None:
     stage = Stage(view(1, shard(1)))
     call = stage.call(calls.Append(records(1), shard=2))
-    to, question = stage.one(AskTail)
-    stage.give(to, TailIs(question.request, 9, 1, 4))
-    to, ask = stage.one(AskView)
-    stage.give(to, ViewIs(ask.request, view(3, shard(1))))
+    to, question = stage.one(TailRequest)
+    stage.give(to, TailResponse(question.request, 9, 1, 4))
+    to, ask = stage.one(ViewRequest)
+    stage.give(to, ViewResponse(ask.request, view(3, shard(1))))
     assert call not in stage.answers, "that view was not fresh"
     stage.wait(SECOND)
-    (to, ask), *_ = stage.take(AskView)
-    stage.give(to, ViewIs(ask.request, view(4, shard(1), shard(2))))
+    (to, ask), *_ = stage.take(ViewRequest)
+    stage.give(to, ViewResponse(ask.request, view(4, shard(1), shard(2))))
     assert stage.one(Append)[0] in ("s21", "s22")
     call = stage.call(calls.Append(records(1), shard=7))
-    to, question = stage.one(AskTail)
-    stage.give(to, TailIs(question.request, 9, 1, 4))
+    to, question = stage.one(TailRequest)
+    stage.give(to, TailResponse(question.request, 9, 1, 4))
     assert isinstance(stage.answers[call], NotOfThisShard)
 
 
@@ -576,8 +576,8 @@ def test_what_was_sent_by_the_deadline_is_unknown_and_settled_all_the_same() -> 
     stage.wait(2 * SECOND)
     assert isinstance(stage.answers[call], LogFailed)
     assert stage.take(Append), "its number is not given up"
-    stage.give(to, Refused(append.client, 1, append.segment, Why.SEALED))
-    stage.give("s12", Fate(append.client, append.segment, (), ((1, 1),)))
+    stage.give(to, Rejected(append.client, 1, append.segment, RejectReason.SEALED))
+    stage.give("s12", AppendStatus(append.client, append.segment, (), ((1, 1),)))
     stage.wait(10 * SECOND)
     assert stage.take(Append) == [], "nobody waits for it, so it is not appended elsewhere"
 
@@ -601,10 +601,10 @@ def test_an_unknown_append_can_be_asked_for_until_its_outcome_is_certain() -> No
     patient = stage.call(calls.Outcome(append_id))
     stage.wait(2 * SECOND)
     assert unknown_of(stage, hasty) == append_id
-    stage.give(to, Refused(append.client, append.sequence + 1, append.segment, Why.SEALED))
-    stage.give("s12", Fate(append.client, append.segment, ((append.sequence, 1, 8),), ()))
+    stage.give(to, Rejected(append.client, append.sequence + 1, append.segment, RejectReason.SEALED))
+    stage.give("s12", AppendStatus(append.client, append.segment, ((append.sequence, 1, 8),), ()))
     assert patient not in stage.answers
-    stage.give("s12", Fate(append.client, append.segment, (), ((append.sequence + 1, 2),)))
+    stage.give("s12", AppendStatus(append.client, append.segment, (), ((append.sequence + 1, 2),)))
     assert stage.answers[patient] == [8, None, None]
     assert stage.answers[stage.call(calls.Outcome(append_id))] == [8, None, None]
 
@@ -624,7 +624,7 @@ def test_what_was_unknown_is_not_settled_so_that_other_clients_find_it() -> None
 
 
 def test_servers_do_not_remember_for_ever_what_was_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("logdb.log.scalog.batches.HELD", 2)
+    monkeypatch.setattr("logdb.log.scalog.client.batches.HELD", 2)
     stage = Stage(view(1, shard(1, servers=1)))
     stage.call(calls.Append(records(1), deadline=stage.now + SECOND))
     to, unknown = stage.one(Append)
@@ -679,15 +679,17 @@ def test_an_append_of_another_client_is_looked_for_at_all_members() -> None:
     call = stage.call(calls.Outcome(append_id, stage.now + 100 * SECOND))
     asked: set[tuple[str, int]] = set()
     for _ in range(30):
-        for to, question in stage.take(AskTail):
-            stage.give(to, TailIs(question.request, 9, 1, 1))
-        asked |= {(to, it.segment) for to, it in stage.take(AskFate) if it.sequences == ((5, 2), (9, 1))}
+        for to, question in stage.take(TailRequest):
+            stage.give(to, TailResponse(question.request, 9, 1, 1))
+        asked |= {(to, it.segment) for to, it in stage.take(AppendStatusRequest) if it.sequences == ((5, 2), (9, 1))}
         stage.wait(SECOND // 10)
     assert asked == {(f"s{n}{member}", 10 * n + segment) for n in (1, 2) for member in (1, 2) for segment in (1, 2)}
-    stage.give("s11", Fate(77, 11, ((5, 2, 0),), ((9, 1),)))  # in the log, but who knows where; and not in that segment
-    stage.give("s12", Fate(77, 12, ((9, 1, 4),), ()))
+    stage.give(
+        "s11", AppendStatus(77, 11, ((5, 2, 0),), ((9, 1),))
+    )  # in the log, but who knows where; and not in that segment
+    stage.give("s12", AppendStatus(77, 12, ((9, 1, 4),), ()))
     assert call not in stage.answers
-    stage.give("s21", Fate(77, 21, ((5, 2, 30),), ()))
+    stage.give("s21", AppendStatus(77, 21, ((5, 2, 30),), ()))
     assert stage.answers[call] == [30, 31, None, 4]
 
 
@@ -707,13 +709,13 @@ def test_a_silent_primary_is_reported_and_others_are_asked() -> None:
     to, append = stage.one(Append)
     stage.wait(SECOND * 19 // 10)
     assert stage.take(Unreachable) == []
-    asked = {to for to, _ in stage.take(AskFate)}
+    asked = {to for to, _ in stage.take(AppendStatusRequest)}
     assert asked == {"s11", "s12", "s13"}
     stage.wait(SECOND)
     suspects = {message for _, message in stage.take(Unreachable)}
     assert suspects == {Unreachable(append.segment)}
     other = next(member for member in asked if member != to)
-    stage.give(other, Fate(append.client, append.segment, ((1, 1, 8),), ()))
+    stage.give(other, AppendStatus(append.client, append.segment, ((1, 1, 8),), ()))
     assert stage.answers[call].gsns == [8]
 
 
@@ -723,8 +725,8 @@ def test_a_primary_that_only_waits_for_cuts_is_not_reported() -> None:
     primary, append = stage.one(Append)
     for _ in range(60):
         stage.wait(SECOND // 10)
-        if any(to == primary for to, _ in stage.take(AskFate)):
-            stage.give(primary, Fate(append.client, append.segment, (), ()))
+        if any(to == primary for to, _ in stage.take(AppendStatusRequest)):
+            stage.give(primary, AppendStatus(append.client, append.segment, (), ()))
     assert stage.take(Unreachable) == []
 
 

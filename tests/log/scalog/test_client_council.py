@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from logdb.cores.effects import SECOND
 from logdb.errors import Unavailable
 from logdb.log import requests as calls
 from logdb.log.contract import LogFailed
-from logdb.log.cores import SECOND
 from logdb.log.requests import AddShard
-from logdb.log.scalog.messages import Append, AskTail, AskView, Change, Changed, NotLeader, TailIs, TrimLog, ViewIs
+from logdb.log.scalog.messages import (
+    Append,
+    ChangeRequest,
+    ChangeResponse,
+    NotLeader,
+    TailRequest,
+    TailResponse,
+    TrimLog,
+    ViewRequest,
+    ViewResponse,
+)
 from tests.log.scalog.client_stage import CONFIG, FINALIZED, Stage, records, shard, view
 
 SHOWN = view(1, shard(1))
@@ -16,35 +26,35 @@ SHOWN = view(1, shard(1))
 def test_a_client_asks_for_the_view_until_somebody_answers() -> None:
     stage = Stage()
     stage.wait(3 * SECOND)
-    assert {to for to, _ in stage.take(AskView)} == {"o1", "o2", "o3"}
+    assert {to for to, _ in stage.take(ViewRequest)} == {"o1", "o2", "o3"}
 
 
 def test_a_replica_that_is_lost_is_not_waited_for() -> None:
     stage = Stage(SHOWN)
     stage.call(calls.Tail())
-    first, question = stage.one(AskTail)
+    first, question = stage.one(TailRequest)
     stage.lose(first)
-    second, again = stage.one(AskTail)
+    second, again = stage.one(TailRequest)
     assert again == question
     assert second != first
     stage.lose(first)
-    assert not stage.take(AskTail), "it is asked no more"
+    assert not stage.take(TailRequest), "it is asked no more"
 
 
 def test_the_tail_is_asked_of_the_leader_wherever_it_is() -> None:
     stage = Stage(SHOWN)
     call = stage.call(calls.Tail())
-    to, question = stage.one(AskTail)
+    to, question = stage.one(TailRequest)
     leader = next(replica for replica in CONFIG.ordering if replica != to)
     stage.give(to, NotLeader(question.request, leader))
-    to, question = stage.one(AskTail)
+    to, question = stage.one(TailRequest)
     assert to == leader
-    stage.give(to, TailIs(question.request, 17, 3, 1))
+    stage.give(to, TailResponse(question.request, 17, 3, 1))
     assert stage.answers[call] == 17
     call = stage.call(calls.Oldest())
-    to, question = stage.one(AskTail)
+    to, question = stage.one(TailRequest)
     assert to == leader, "it is remembered"
-    stage.give(to, TailIs(question.request, 17, 3, 1))
+    stage.give(to, TailResponse(question.request, 17, 3, 1))
     assert stage.answers[call] == 3
 
 
@@ -52,11 +62,11 @@ def test_a_leader_that_is_silent_is_not_asked_again_and_again() -> None:
     """The two others still believe in it: the client asks each of them meanwhile."""
     stage = Stage(SHOWN)
     stage.call(calls.Tail())
-    dead, _ = stage.one(AskTail)
+    dead, _ = stage.one(TailRequest)
     asked = []
     for _ in range(40):
         stage.wait(SECOND // 10)
-        for to, question in stage.take(AskTail):
+        for to, question in stage.take(TailRequest):
             asked.append(to)
             if to != dead:
                 stage.give(to, NotLeader(question.request, dead))
@@ -69,7 +79,7 @@ def test_a_client_does_not_run_in_circles_between_two_that_point_at_each_other()
     stage.call(calls.Tail())
     hops = 0
     for _ in range(50):
-        asked = stage.take(AskTail)
+        asked = stage.take(TailRequest)
         if not asked:
             break
         hops += 1
@@ -82,65 +92,65 @@ def test_a_change_is_carried_out_once_however_often_it_is_sent() -> None:
     stage = Stage(SHOWN)
     call = stage.call(calls.Reconfigure(AddShard(())))
     stage.wait(3 * SECOND)
-    sent = stage.take(Change)
+    sent = stage.take(ChangeRequest)
     assert len(sent) >= 5
     assert len({change.id for _, change in sent}) == 1
     assert {change.change for _, change in sent} == {AddShard(())}
-    stage.give(sent[-1][0], Changed(sent[-1][1].id, 2, ""))
+    stage.give(sent[-1][0], ChangeResponse(sent[-1][1].id, 2, ""))
     assert stage.answers[call] == 2
-    stage.one(AskView)
-    stage.give(sent[-1][0], Changed(sent[-1][1].id, 2, ""))
+    stage.one(ViewRequest)
+    stage.give(sent[-1][0], ChangeResponse(sent[-1][1].id, 2, ""))
     stage.wait(3 * SECOND)
-    assert stage.take(Change) == []
+    assert stage.take(ChangeRequest) == []
 
 
 def test_every_change_has_its_own_number() -> None:
     stage = Stage(SHOWN)
     for _ in range(10):
         stage.call(calls.Reconfigure(AddShard(())))
-    assert len({change.id for _, change in stage.take(Change)}) == 10
+    assert len({change.id for _, change in stage.take(ChangeRequest)}) == 10
 
 
 def test_a_refused_change_is_unavailable_and_one_without_an_answer_unknown() -> None:
     stage = Stage(SHOWN)
     refused = stage.call(calls.Reconfigure(AddShard(())))
-    to, change = stage.one(Change)
-    stage.give(to, Changed(change.id, 0, "there is no spare server"))
+    to, change = stage.one(ChangeRequest)
+    stage.give(to, ChangeResponse(change.id, 0, "there is no spare server"))
     assert isinstance(stage.answers[refused], Unavailable)
     late = stage.call(calls.Reconfigure(AddShard(()), stage.now + SECOND))
     stage.wait(SECOND)
     assert isinstance(stage.answers[late], LogFailed)
-    stage.take(Change)
+    stage.take(ChangeRequest)
     stage.wait(5 * SECOND)
-    assert stage.take(Change) == []
+    assert stage.take(ChangeRequest) == []
 
 
 def test_a_trim_is_a_change_and_reads_know_it_at_once() -> None:
     stage = Stage(SHOWN)
     call = stage.call(calls.Trim(9))
-    to, change = stage.one(Change)
+    to, change = stage.one(ChangeRequest)
     assert change.change == TrimLog(9)
-    stage.give(to, Changed(change.id, 9, ""))
+    stage.give(to, ChangeResponse(change.id, 9, ""))
     assert stage.answers[call] == 9
     assert stage.ask(calls.Read(8, 1)).oldest == 9
     past = stage.call(calls.Trim(99))
-    to, change = stage.one(Change)
-    stage.give(to, Changed(change.id, 0, "the log ends at 20"))
+    to, change = stage.one(ChangeRequest)
+    stage.give(to, ChangeResponse(change.id, 0, "the log ends at 20"))
     assert isinstance(stage.answers[past], ValueError)
 
 
 def test_a_view_has_everything_that_was_decided_before_it_was_asked_for() -> None:
     stage = Stage(SHOWN)
     call = stage.call(calls.View())
-    to, question = stage.one(AskTail)
-    stage.give(to, TailIs(question.request, 17, 3, 5))
-    to, ask = stage.one(AskView)
-    stage.give(to, ViewIs(ask.request, view(4, shard(1))))
+    to, question = stage.one(TailRequest)
+    stage.give(to, TailResponse(question.request, 17, 3, 5))
+    to, ask = stage.one(ViewRequest)
+    stage.give(to, ViewResponse(ask.request, view(4, shard(1))))
     assert call not in stage.answers
     stage.wait(SECOND // 10)
-    to, ask = stage.one(AskView)
+    to, ask = stage.one(ViewRequest)
     newest = view(6, shard(1, FINALIZED), shard(2))
-    stage.give(to, ViewIs(ask.request, newest))
+    stage.give(to, ViewResponse(ask.request, newest))
     assert stage.answers[call] == newest
 
 
@@ -153,8 +163,8 @@ def test_an_older_view_is_not_taken_back() -> None:
     stage.call(calls.Append(records(1)))
     stage.show(view(3, shard(1)))
     call = stage.call(calls.View())
-    to, question = stage.one(AskTail)
-    stage.give(to, TailIs(question.request, 17, 3, 5))
+    to, question = stage.one(TailRequest)
+    stage.give(to, TailResponse(question.request, 17, 3, 5))
     assert stage.answers.get(call) == newest
 
 
@@ -168,10 +178,10 @@ def test_a_client_that_has_nothing_to_do_says_nothing() -> None:
 def test_answers_to_forgotten_questions_are_nothing() -> None:
     stage = Stage(SHOWN)
     call = stage.call(calls.Tail(stage.now + SECOND))
-    to, question = stage.one(AskTail)
+    to, question = stage.one(TailRequest)
     stage.wait(SECOND)
     assert isinstance(stage.answers[call], TimeoutError)
-    stage.give(to, TailIs(question.request, 17, 3, 1))
+    stage.give(to, TailResponse(question.request, 17, 3, 1))
 
 
 def test_the_tail_is_asked_of_the_leader_again_each_time() -> None:
@@ -179,8 +189,8 @@ def test_the_tail_is_asked_of_the_leader_again_each_time() -> None:
     stage = Stage(SHOWN)
     for tail in (17, 18):
         call = stage.call(calls.Tail())
-        to, question = stage.one(AskTail)
-        stage.give(to, TailIs(question.request, tail, 3, 1))
+        to, question = stage.one(TailRequest)
+        stage.give(to, TailResponse(question.request, tail, 3, 1))
         assert stage.answers[call] == tail
 
 
@@ -191,4 +201,4 @@ def test_a_client_that_restarts_is_another_one() -> None:
         stage.call(calls.Append(records(1)))
         stage.call(calls.Tail())
     assert first.one(Append)[1].client != second.one(Append)[1].client
-    assert first.one(AskTail)[1].request != second.one(AskTail)[1].request
+    assert first.one(TailRequest)[1].request != second.one(TailRequest)[1].request

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from logdb.log.cores import ProtocolViolation
+from logdb.cores.effects import ProtocolViolation
 from tests.log.scalog import test_client_appends as appends
 from tests.log.scalog import test_client_council as council
 from tests.log.scalog import test_client_reads as reads
@@ -22,9 +22,7 @@ CAUGHT_BY: dict[str, Callable[[], None]] = {
     "place all parts at once": appends.test_a_large_append_goes_out_in_parts_one_after_another,
     "credit a part to the beginning": appends.test_acknowledgements_may_cover_a_part_or_several_batches,
     "call unavailable what was sent": appends.test_what_was_sent_by_the_deadline_is_unknown_and_settled_all_the_same,
-    "call never what is not known yet": (
-        appends.test_an_unknown_append_can_be_asked_for_until_its_outcome_is_certain
-    ),
+    "call never what is not known yet": (appends.test_an_unknown_append_can_be_asked_for_until_its_outcome_is_certain),
     "have servers forget what was unknown": appends.test_what_was_unknown_is_not_settled_so_that_other_clients_find_it,
     "believe that gsns follow numbers": appends.test_an_append_of_another_client_is_looked_for_at_all_members,
     "conclude from silence": subscriptions.test_a_silent_shard_holds_the_subscription,

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from logdb.cores.effects import SECOND
 from logdb.errors import Corruption
 from logdb.log import requests as calls
 from logdb.log.contract import LogRecord, NotOfThisShard, Trimmed
-from logdb.log.cores import SECOND
 from logdb.log.requests import END
-from logdb.log.scalog.messages import AskTail, AskTime, Found, Not, NotFound, Read, TailIs, TimeIs
+from logdb.log.scalog.messages import (
+    ReadError,
+    ReadFailed,
+    ReadRequest,
+    ReadResponse,
+    TailRequest,
+    TailResponse,
+    TimeRequest,
+    TimeResponse,
+)
 from logdb.log.scalog.records import wrap
 from tests.log.scalog.client_stage import FINALIZED, Stage, shard, view
 
 
-def found(read: Read, gsn: int = 0) -> Found:
-    return Found(read.request, gsn or read.gsn, 77, wrap(1, 2, [(3, b"payload")]))
+def found(read: ReadRequest, gsn: int = 0) -> ReadResponse:
+    return ReadResponse(read.request, gsn or read.gsn, 77, wrap(1, 2, [(3, b"payload")]))
 
 
 def stage_of(servers: int = 3) -> Stage:
@@ -23,7 +32,7 @@ def stage_of(servers: int = 3) -> Stage:
 def test_a_record_is_given_as_it_was_appended() -> None:
     stage = stage_of()
     call = stage.call(calls.Read(5, 1))
-    to, read = stage.one(Read)
+    to, read = stage.one(ReadRequest)
     assert (to[:2], read.shard, read.gsn) == ("s1", 1, 5)
     stage.give(to, found(read))
     assert stage.answers[call] == LogRecord(5, 77, 3, b"payload")
@@ -34,12 +43,12 @@ def test_a_member_that_lacks_it_sends_the_client_to_another() -> None:
     call = stage.call(calls.Read(5, 1))
     asked = []
     for _ in range(3):
-        to, read = stage.one(Read)
+        to, read = stage.one(ReadRequest)
         asked.append(to)
-        stage.give(to, NotFound(read.request, Not.HERE, 1))
+        stage.give(to, ReadFailed(read.request, ReadError.HERE, 1))
         stage.wait(SECOND // 20)
     assert sorted(asked) == ["s11", "s12", "s13"]
-    to, read = stage.one(Read)
+    to, read = stage.one(ReadRequest)
     stage.give(to, found(read))
     assert stage.answers[call].lsn == 5
 
@@ -49,14 +58,14 @@ def test_silence_sends_the_same_request_to_another() -> None:
     stage = stage_of()
     call = stage.call(calls.Read(5, 1))
     stage.wait(SECOND * 2)
-    asked = stage.take(Read)
+    asked = stage.take(ReadRequest)
     assert {to for to, _ in asked} == {"s11", "s12", "s13"}
     assert len({read.request for _, read in asked}) == 1
     stage.give(asked[0][0], found(asked[0][1]))
     assert stage.answers[call].lsn == 5
     stage.give(asked[1][0], found(asked[1][1]))
     stage.wait(10 * SECOND)
-    assert stage.take(Read) == []
+    assert stage.take(ReadRequest) == []
 
 
 def test_only_when_all_replicas_are_damaged_it_is_corruption() -> None:
@@ -64,8 +73,8 @@ def test_only_when_all_replicas_are_damaged_it_is_corruption() -> None:
     call = stage.call(calls.Read(5, 1))
     for number in range(3):
         assert call not in stage.answers
-        to, read = stage.one(Read)
-        stage.give(to, NotFound(read.request, Not.READABLE, 1, f"disk {number}"))
+        to, read = stage.one(ReadRequest)
+        stage.give(to, ReadFailed(read.request, ReadError.READABLE, 1, f"disk {number}"))
         stage.wait(SECOND // 20)
     error = stage.answers[call]
     assert isinstance(error, Corruption)
@@ -75,9 +84,9 @@ def test_only_when_all_replicas_are_damaged_it_is_corruption() -> None:
 def test_trimmed_and_of_another_shard_are_final() -> None:
     stage = stage_of()
     trimmed, other = stage.call(calls.Read(5, 1)), stage.call(calls.Read(6, 2))
-    (to, first), (also, second) = stage.take(Read)
-    stage.give(to, NotFound(first.request, Not.TRIMMED, 9))
-    stage.give(also, NotFound(second.request, Not.SHARD, 9))
+    (to, first), (also, second) = stage.take(ReadRequest)
+    stage.give(to, ReadFailed(first.request, ReadError.TRIMMED, 9))
+    stage.give(also, ReadFailed(second.request, ReadError.SHARD, 9))
     error = stage.answers[trimmed]
     assert isinstance(error, Trimmed)
     assert (error.gsn, error.oldest) == (5, 9)
@@ -90,10 +99,10 @@ def test_trimmed_and_of_another_shard_are_final() -> None:
 def test_a_record_of_another_place_is_not_delivered() -> None:
     stage = stage_of()
     call = stage.call(calls.Read(5, 1))
-    to, read = stage.one(Read)
+    to, read = stage.one(ReadRequest)
     stage.give(to, found(read, 6))
     assert call not in stage.answers
-    to, read = stage.one(Read)
+    to, read = stage.one(ReadRequest)
     stage.give(to, found(read))
     assert stage.answers[call].lsn == 5
 
@@ -101,12 +110,12 @@ def test_a_record_of_another_place_is_not_delivered() -> None:
 def test_a_shard_that_is_not_known_is_looked_for_in_a_fresh_view() -> None:
     stage = stage_of()
     there, nowhere = stage.call(calls.Read(5, 3)), stage.call(calls.Read(5, 4))
-    for to, question in stage.take(AskTail):
-        stage.give(to, TailIs(question.request, 9, 1, 2))
+    for to, question in stage.take(TailRequest):
+        stage.give(to, TailResponse(question.request, 9, 1, 2))
     assert there not in stage.answers
     stage.show(view(2, shard(1), shard(2), shard(3)))
     assert isinstance(stage.answers[nowhere], NotOfThisShard)
-    to, read = stage.one(Read)
+    to, read = stage.one(ReadRequest)
     assert to in ("s31", "s32")
     stage.give(to, found(read))
     assert stage.answers[there].lsn == 5
@@ -115,19 +124,19 @@ def test_a_shard_that_is_not_known_is_looked_for_in_a_fresh_view() -> None:
 def test_a_shard_that_goes_while_it_is_read_was_trimmed_away() -> None:
     stage = stage_of()
     call = stage.call(calls.Read(5, 1))
-    stage.one(Read)
+    stage.one(ReadRequest)
     stage.wait(2 * SECOND)
     stage.show_now(view(4, shard(2), next_shard=3, oldest=8))
     stage.wait(SECOND)
-    to, question = stage.take(AskTail)[0]
-    stage.give(to, TailIs(question.request, 9, 8, 4))
+    to, question = stage.take(TailRequest)[0]
+    stage.give(to, TailResponse(question.request, 9, 8, 4))
     assert isinstance(stage.answers[call], Trimmed)
 
 
 def test_a_deadline_ends_a_read() -> None:
     stage = stage_of()
     call = stage.call(calls.Read(5, 1, deadline=stage.now + SECOND))
-    to, read = stage.one(Read)
+    to, read = stage.one(ReadRequest)
     stage.wait(SECOND)
     assert isinstance(stage.answers[call], TimeoutError)
     stage.give(to, found(read))
@@ -142,34 +151,34 @@ def test_a_deadline_ends_a_read() -> None:
 def test_the_gsn_at_a_time_is_the_newest_of_all_shards() -> None:
     stage = Stage(view(1, shard(1), shard(2, FINALIZED)))
     call = stage.call(calls.AtTime(500))
-    to, question = stage.one(AskTail)
-    stage.give(to, TailIs(question.request, 30, 4, 1))
-    (one, first), (two, second) = stage.take(AskTime)
+    to, question = stage.one(TailRequest)
+    stage.give(to, TailResponse(question.request, 30, 4, 1))
+    (one, first), (two, second) = stage.take(TimeRequest)
     assert (first.time, {one[:2], two[:2]}) == (500, {"s1", "s2"})
-    stage.give(two, TimeIs(second.request, 12, END))
-    stage.give(one, TimeIs(first.request, 9, 29))
+    stage.give(two, TimeResponse(second.request, 12, END))
+    stage.give(one, TimeResponse(first.request, 9, 29))
     assert call not in stage.answers, "it does not know the log up to the tail"
     stage.wait(SECOND // 10)
-    one, first = stage.one(AskTime)
-    stage.give(one, TimeIs(first.request, 20, 30))
+    one, first = stage.one(TimeRequest)
+    stage.give(one, TimeResponse(first.request, 20, 30))
     assert stage.answers[call] == 20
 
 
 def test_if_all_are_younger_it_is_the_one_before_the_oldest() -> None:
     stage = Stage(view(1, shard(1)))
     call = stage.call(calls.AtTime(5))
-    to, question = stage.one(AskTail)
-    stage.give(to, TailIs(question.request, 30, 4, 1))
-    to, question_of_time = stage.one(AskTime)
-    stage.give(to, TimeIs(question_of_time.request, 0, 30))
+    to, question = stage.one(TailRequest)
+    stage.give(to, TailResponse(question.request, 30, 4, 1))
+    to, question_of_time = stage.one(TimeRequest)
+    stage.give(to, TimeResponse(question_of_time.request, 0, 30))
     assert stage.answers[call] == 3
 
 
 def test_a_large_record_is_not_asked_for_again_before_it_can_have_come() -> None:
     stage = stage_of()
     stage.call(calls.Read(5, 1, size=64 << 20))
-    stage.one(Read)
+    stage.one(ReadRequest)
     stage.wait(5 * SECOND)
-    assert stage.take(Read) == []
+    assert stage.take(ReadRequest) == []
     stage.wait(10 * SECOND)
-    assert len(stage.take(Read)) >= 1
+    assert len(stage.take(ReadRequest)) >= 1

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from logdb.cores.effects import SECOND, ProtocolViolation
 from logdb.errors import Corruption
 from logdb.log import requests as calls
 from logdb.log.contract import Trimmed
-from logdb.log.cores import SECOND, ProtocolViolation
 from logdb.log.requests import END
-from logdb.log.scalog.messages import AskView, Not, NotFound, Pull
+from logdb.log.scalog.messages import Pull, ReadError, ReadFailed, ViewRequest
 from tests.log.scalog.client_stage import FINALIZED, Stage, shard, stretch, view
 
 
@@ -130,7 +130,7 @@ def test_a_new_shard_is_found_when_nobody_owns_the_next_record() -> None:
     reader.tell(pulls[1], 9, (1, 3))
     assert reader.stage.answers[call].end == 4
     call = reader.next()
-    assert reader.stage.take(AskView) == []
+    assert reader.stage.take(ViewRequest) == []
     reader.tell(pulls[2], 9, (7, 2))
     reader.stage.wait(SECOND)
     assert call not in reader.stage.answers
@@ -148,7 +148,7 @@ def test_a_view_that_is_still_old_is_asked_for_again() -> None:
     reader.tell(reader.pulls()[1], 9, (2, 7))
     for _ in range(4):
         reader.stage.wait(SECOND)
-        assert reader.stage.take(AskView) != []
+        assert reader.stage.take(ViewRequest) != []
         reader.stage.show(view(1, shard(1)))
 
 
@@ -178,7 +178,7 @@ def test_what_was_trimmed_is_said() -> None:
     reader = Reader(two_shards(), 3)
     call = reader.next()
     to, pull = reader.pulls()[1]
-    reader.stage.give(to, NotFound(pull.request, Not.TRIMMED, 7))
+    reader.stage.give(to, ReadFailed(pull.request, ReadError.TRIMMED, 7))
     error = reader.stage.answers.get(call)
     assert isinstance(error, Trimmed)
     assert (error.gsn, error.oldest) == (3, 7)
@@ -206,7 +206,7 @@ def test_damage_on_all_replicas_is_said_when_the_position_is_there() -> None:
     pulls = reader.pulls()
     for _ in range(2):
         to, pull = pulls[1]
-        reader.stage.give(to, NotFound(pull.request, Not.READABLE, 1, f"disk of {to}"))
+        reader.stage.give(to, ReadFailed(pull.request, ReadError.READABLE, 1, f"disk of {to}"))
         reader.stage.wait(SECOND // 20)
         pulls = {**pulls, **reader.pulls()}
     error = reader.stage.answers[call]

@@ -8,22 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logdb.log.cores import ProtocolViolation
+from logdb.cores.effects import ProtocolViolation
 from logdb.log.requests import AddReplica, AddShard, FinalizeShard, ReplaceServer
-from logdb.log.scalog.commands import (
-    AggregatorFailed,
-    Changing,
-    Command,
-    Cut,
-    Failed,
-    FailurePolicy,
-    Joined,
-    Replenish,
-    Returned,
-    SetPolicy,
-    decode,
-    encode,
-)
 from logdb.log.scalog.messages import (
     AssignShard,
     DropAggregator,
@@ -33,6 +19,20 @@ from logdb.log.scalog.messages import (
     SealSegment,
     SetParent,
     TrimLog,
+)
+from logdb.log.scalog.ordering.commands import (
+    AggregatorFailed,
+    ChangeCommand,
+    Command,
+    Cut,
+    FailurePolicy,
+    Replenish,
+    ServerFailed,
+    ServerJoined,
+    ServerReturned,
+    SetPolicy,
+    decode,
+    encode,
 )
 
 number, token, address = st.integers(0, 1 << 40), st.integers(0, (1 << 64) - 1), st.text(max_size=20)
@@ -67,11 +67,11 @@ commands = st.one_of(
     st.builds(SetPolicy, st.sampled_from(FailurePolicy), number),
     st.builds(Register, token, address),
     st.builds(RegisterAggregator, address),
-    st.builds(Changing, token, changes, servers),
-    st.builds(Failed, number, number, number, servers),
-    st.builds(Returned, number, number, number),
+    st.builds(ChangeCommand, token, changes, servers),
+    st.builds(ServerFailed, number, number, number, servers),
+    st.builds(ServerReturned, number, number, number),
     st.builds(Replenish, servers),
-    st.builds(Joined, number, number),
+    st.builds(ServerJoined, number, number),
     st.builds(AggregatorFailed, address, number),
 )
 

@@ -8,7 +8,7 @@ from functools import partial
 from random import Random
 
 from logdb.cores.context import FEW_ALARMS, Alarm, Desk
-from logdb.log.cores import SECOND
+from logdb.cores.effects import SECOND
 from tests.log.scalog.client_stage import CONFIG
 
 

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import random
 
+from logdb.cores.effects import SECOND, Received, Send
 from logdb.log import requests as calls
 from logdb.log.contract import LogFailed
-from logdb.log.cores import SECOND, Received, Send
 from logdb.log.requests import END
-from logdb.log.scalog.aggregator import Aggregator, AggregatorConfig
+from logdb.log.scalog.aggregator.aggregator import Aggregator, AggregatorConfig
 from logdb.log.scalog.messages import (
     Append,
-    AskFate,
-    AskTail,
-    AskTime,
-    AskView,
-    Fate,
-    Not,
-    NotFound,
-    Refused,
+    AppendStatus,
+    AppendStatusRequest,
+    ReadError,
+    ReadFailed,
+    Rejected,
+    RejectReason,
     Report,
-    TailIs,
-    TimeIs,
+    TailRequest,
+    TailResponse,
+    TimeRequest,
+    TimeResponse,
     Updates,
-    ViewIs,
-    Why,
+    ViewRequest,
+    ViewResponse,
 )
 from tests.log.scalog.client_stage import FINALIZED, Stage, records, shard, view
 from tests.log.scalog.ordering_layer import Layer
@@ -33,14 +33,14 @@ from tests.log.scalog.ordering_layer import Layer
 def test_1_a_server_that_is_not_of_the_shard_any_more_is_asked_for_the_time() -> None:
     stage = Stage(view(3, shard(1, FINALIZED)))
     call = stage.call(calls.AtTime(7))
-    leader, question = stage.one(AskTail)
-    stage.give(leader, TailIs(question.request, 50, 1, 3))
-    server, asked = stage.one(AskTime)
-    stage.give(server, NotFound(asked.request, Not.HERE, 1))
+    leader, question = stage.one(TailRequest)
+    stage.give(leader, TailResponse(question.request, 50, 1, 3))
+    server, asked = stage.one(TimeRequest)
+    stage.give(server, ReadFailed(asked.request, ReadError.HERE, 1))
     assert call not in stage.answers
     stage.wait(SECOND)
-    server, asked = stage.take(AskTime)[0]
-    stage.give(server, TimeIs(asked.request, 42, END))
+    server, asked = stage.take(TimeRequest)[0]
+    stage.give(server, TimeResponse(asked.request, 42, END))
     assert stage.answers[call] == 42
 
 
@@ -61,7 +61,7 @@ def test_3_an_aggregator_answers_an_early_report_of_an_old_epoch_to_its_server_o
     config = shard(1)._replace(epoch=5, reports_to="a")
     for server in (config.members[0].server, 999):
         aggregator.handle(Received("s", Report(1, 4, server, 0, ())), SECOND)
-    effects = aggregator.handle(Received("o1", ViewIs(0, view(3, config))), SECOND)
+    effects = aggregator.handle(Received("o1", ViewResponse(0, view(3, config))), SECOND)
     sent = [effect.to for effect in effects if isinstance(effect, Send) and isinstance(effect.message, Updates)]
     assert sent == [config.members[0].address]
 
@@ -72,9 +72,9 @@ def test_4_a_client_without_a_live_shard_looks_for_one_until_there_is_one() -> N
     call = stage.call(calls.Append(records(1)))
     for _ in range(5):
         stage.wait(SECOND)
-        asked = stage.take(AskView)
+        asked = stage.take(ViewRequest)
         assert asked
-        stage.give(asked[0][0], ViewIs(asked[0][1].request, view(3, shard(1, FINALIZED))))
+        stage.give(asked[0][0], ViewResponse(asked[0][1].request, view(3, shard(1, FINALIZED))))
     stage.wait(SECOND)
     stage.show(view(4, shard(1, FINALIZED), shard(2)))
     stage.wait(SECOND // 10)
@@ -86,9 +86,9 @@ def test_4_a_client_without_a_live_shard_looks_for_one_until_there_is_one() -> N
 def test_5_the_first_view_of_all_has_version_0() -> None:
     stage = Stage()
     call = stage.call(calls.View())
-    stage.take(AskView)
-    leader, question = stage.one(AskTail)
-    stage.give(leader, TailIs(question.request, 0, 1, 0))
+    stage.take(ViewRequest)
+    leader, question = stage.one(TailRequest)
+    stage.give(leader, TailResponse(question.request, 0, 1, 0))
     assert call not in stage.answers
     stage.wait(SECOND)
     stage.show(view(0))
@@ -101,14 +101,14 @@ def test_7_what_must_be_placed_anew_keeps_its_order_within_its_append() -> None:
     call = stage.call(calls.Append(records(2)))
     stage.wait(SECOND // 10)
     to, append = stage.one(Append)
-    stage.give(to, Refused(append.client, append.sequence, append.segment, Why.SEALED))
+    stage.give(to, Rejected(append.client, append.sequence, append.segment, RejectReason.SEALED))
     stage.show_now(view(4, shard(1, FINALIZED, servers=1), shard(2), shard(3)))
     stage.wait(SECOND // 10)
-    assert stage.take(AskFate)
-    stage.give(to, Fate(append.client, append.segment, (), ((append.sequence + 1, 1),)))
+    assert stage.take(AppendStatusRequest)
+    stage.give(to, AppendStatus(append.client, append.segment, (), ((append.sequence + 1, 1),)))
     stage.wait(SECOND // 10)
     assert stage.take(Append) == [], "the first record comes first"
-    stage.give(to, Fate(append.client, append.segment, (), ((append.sequence, 1),)))
+    stage.give(to, AppendStatus(append.client, append.segment, (), ((append.sequence, 1),)))
     gsns = iter((7, 8))
     for expected in (append.sequence, append.sequence + 1):
         stage.wait(SECOND // 10)
@@ -126,7 +126,9 @@ def test_8_an_aggregator_whose_leader_does_not_answer_asks_others() -> None:
     asked = set()
     for number in range(1, 40):
         effects = aggregator.handle(Received("b", Updates(number, ())), number * SECOND // 10)
-        asked |= {effect.to for effect in effects if isinstance(effect, Send) and isinstance(effect.message, AskView)}
+        asked |= {
+            effect.to for effect in effects if isinstance(effect, Send) and isinstance(effect.message, ViewRequest)
+        }
     assert asked == {"o1", "o2", "o3"}
 
 
@@ -136,11 +138,11 @@ def test_9_a_client_whose_segment_was_trimmed_away_before_it_knew_its_fate_is_to
     call = stage.call(calls.Append(records(1), 1))
     stage.wait(SECOND // 10)
     to, append = stage.one(Append)
-    stage.give(to, Refused(append.client, append.sequence, append.segment, Why.SEALED))
+    stage.give(to, Rejected(append.client, append.sequence, append.segment, RejectReason.SEALED))
     stage.show(view(4, shard(1, FINALIZED, servers=1), shard(2)))
     for _ in range(100):
         stage.wait(SECOND // 10)
-        for member, _ in stage.take(AskFate):
-            stage.give(member, Fate(append.client, append.segment, (), ()))
+        for member, _ in stage.take(AppendStatusRequest):
+            stage.give(member, AppendStatus(append.client, append.segment, (), ()))
         stage.show(view(5, shard(2), next_shard=3))
     assert isinstance(stage.answers[call], LogFailed)

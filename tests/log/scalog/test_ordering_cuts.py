@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from logdb.log.cores import MILLISECOND, SECOND, Timer
+from logdb.cores.effects import MILLISECOND, SECOND, Timer
+from logdb.log.record_clock import LONGEST_PAUSE_NS, UNSET_NS
 from logdb.log.requests import FinalizeShard, ShardState
 from logdb.log.scalog.messages import (
-    Ask,
     CaughtUp,
     Range,
     Register,
     RegisterAggregator,
+    RegistrationReply,
     Report,
     SealSegment,
     ShardTally,
     Suspect,
     Tally,
     TrimLog,
+    UpdateRequest,
     Updates,
-    You,
 )
-from logdb.log.stamps import LONGEST_PAUSE_NS, UNSET_NS
 from tests.log.scalog.ordering_layer import Layer
 
 
@@ -135,7 +135,7 @@ def test_what_a_sender_cannot_know_is_not_believed() -> None:
     layer.send(leader, Tally("a", (tally,)), "a")
     layer.send(leader, RegisterAggregator("a"), "b")
     layer.send(leader, Register(99, "s-9"), "b")
-    layer.send(leader, Ask(99, "s-9", 0), "b")
+    layer.send(leader, UpdateRequest(99, "s-9", 0), "b")
     assert not layer.state.tree.parents
     assert 99 not in layer.state.tokens
     layer.send(leader, RegisterAggregator("a"), "a")
@@ -292,7 +292,7 @@ def test_a_new_configuration_is_pushed_with_its_links() -> None:
     layer.outside.clear()
     layer.done(FinalizeShard(shard, 0))
     for address, token in (("s-1", 101), ("s-2", 102)):
-        (you,) = layer.sent(You, address)
+        (you,) = layer.sent(RegistrationReply, address)
         assert you.update is not None
         assert (you.token, you.gone, you.update.config) == (token, False, layer.config(shard))
 
@@ -303,7 +303,7 @@ def test_members_of_a_shard_that_is_trimmed_away_are_told() -> None:
     layer.report(shard, 2, 1)
     layer.done(FinalizeShard(shard, 0))
     layer.done(TrimLog(2))
-    assert layer.sent(You, "s-1")[-1] == You(101, 1, True, None)
+    assert layer.sent(RegistrationReply, "s-1")[-1] == RegistrationReply(101, 1, True, None)
 
 
 def test_the_state_is_saved_so_that_the_log_of_commands_stays_short() -> None:

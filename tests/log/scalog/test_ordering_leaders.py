@@ -6,19 +6,19 @@ import random
 
 from logdb.log.requests import AddShard, FinalizeShard
 from logdb.log.scalog.messages import (
-    AskTail,
-    AskView,
-    Change,
-    Changed,
+    ChangeRequest,
+    ChangeResponse,
     NotLeader,
     Report,
-    TailIs,
+    TailRequest,
+    TailResponse,
     Tally,
     TrimLog,
     Updates,
-    ViewIs,
+    ViewRequest,
+    ViewResponse,
 )
-from logdb.log.scalog.ordering import OrderingConfig, OrderingReplica
+from logdb.log.scalog.ordering.replica import OrderingConfig, OrderingReplica
 from tests.log.scalog.ordering_layer import CLIENT, Layer
 
 
@@ -104,7 +104,9 @@ def test_the_tail_is_told_by_a_leader_that_has_made_sure() -> None:
     shard = layer.shard("s-1", "s-2").shard
     layer.report(shard, 5, 1)
     state = layer.state
-    assert layer.send(layer.leader.config.address, AskTail(9)) == [(CLIENT, TailIs(9, 4, 1, state.version, state.cut))]
+    assert layer.send(layer.leader.config.address, TailRequest(9)) == [
+        (CLIENT, TailResponse(9, 4, 1, state.version, state.cut))
+    ]
 
 
 def test_a_deposed_leader_tells_no_tail() -> None:
@@ -112,12 +114,12 @@ def test_a_deposed_leader_tells_no_tail() -> None:
     shard = layer.shard("s-1", "s-2").shard
     old = layer.leader
     layer.cut_off = {old.config.address}
-    assert layer.send(old.config.address, AskTail(9)) == []
+    assert layer.send(old.config.address, TailRequest(9)) == []
     layer.run(5_000)
     layer.report(shard, 5, 1)
     layer.cut_off = set()
     layer.run(1_000)
-    assert layer.sent(TailIs) == []
+    assert layer.sent(TailResponse) == []
     assert [refused.request for refused in layer.sent(NotLeader)] == [9]
 
 
@@ -126,18 +128,18 @@ def test_one_confirmation_serves_all_who_have_asked() -> None:
     leader = layer.leader
     layer.cut_off = set(layer.replicas) - {leader.config.address}
     for request in range(5):
-        layer.send(leader.config.address, AskTail(request))
+        layer.send(leader.config.address, TailRequest(request))
     layer.cut_off = set()
     layer.run(300)
-    assert sorted(tail.request for tail in layer.sent(TailIs)) == [0, 1, 2, 3, 4]
+    assert sorted(tail.request for tail in layer.sent(TailResponse)) == [0, 1, 2, 3, 4]
 
 
 def test_followers_say_who_leads() -> None:
     layer = Layer(replicas=3)
     leader = layer.leader.config.address
     for follower in set(layer.replicas) - {leader}:
-        assert layer.send(follower, AskTail(3)) == [(CLIENT, NotLeader(3, leader))]
-        assert layer.send(follower, Change(4, TrimLog(1))) == [(CLIENT, NotLeader(4, leader))]
+        assert layer.send(follower, TailRequest(3)) == [(CLIENT, NotLeader(3, leader))]
+        assert layer.send(follower, ChangeRequest(4, TrimLog(1))) == [(CLIENT, NotLeader(4, leader))]
 
 
 def test_followers_forward_reports_and_tallies_once() -> None:
@@ -157,7 +159,7 @@ def test_followers_answer_what_they_can() -> None:
     layer.shard("s-1", "s-2")
     layer.run(500)
     for address in layer.replicas:
-        assert layer.send(address, AskView(7)) == [(CLIENT, ViewIs(7, layer.state.view()))]
+        assert layer.send(address, ViewRequest(7)) == [(CLIENT, ViewResponse(7, layer.state.view()))]
 
 
 # ---- changes
@@ -168,12 +170,12 @@ def test_a_change_is_answered_once_it_is_applied() -> None:
     layer.register("s-1", "s-2")
     leader = layer.leader
     layer.cut_off = set(layer.replicas) - {leader.config.address}
-    assert layer.send(leader.config.address, Change(5, AddShard(()))) == []
-    assert layer.send(leader.config.address, Change(5, AddShard(())), "another") == []
+    assert layer.send(leader.config.address, ChangeRequest(5, AddShard(()))) == []
+    assert layer.send(leader.config.address, ChangeRequest(5, AddShard(())), "another") == []
     layer.cut_off = set()
     layer.run(500)
-    answers = [(to, message) for to, message in layer.outside if isinstance(message, Changed)]
-    assert answers == [(CLIENT, Changed(5, 1, "")), ("another", Changed(5, 1, ""))]
+    answers = [(to, message) for to, message in layer.outside if isinstance(message, ChangeResponse)]
+    assert answers == [(CLIENT, ChangeResponse(5, 1, "")), ("another", ChangeResponse(5, 1, ""))]
     assert list(layer.state.shards) == [1]
 
 
@@ -185,7 +187,7 @@ def test_a_change_that_is_sent_again_gets_the_first_answer_from_any_replica() ->
     depose(layer)
     assert layer.change(AddShard(()), id=5) == first
     for address in set(layer.replicas) - layer.cut_off:
-        assert layer.send(address, Change(5, AddShard(()))) == [(CLIENT, first)]
+        assert layer.send(address, ChangeRequest(5, AddShard(()))) == [(CLIENT, first)]
     assert list(layer.state.shards) == [1]
 
 
@@ -193,7 +195,7 @@ def test_who_waits_for_a_change_hears_that_the_leader_fell() -> None:
     layer = Layer(replicas=3)
     old = layer.leader
     layer.cut_off = {old.config.address}
-    layer.send(old.config.address, Change(5, TrimLog(1)))
+    layer.send(old.config.address, ChangeRequest(5, TrimLog(1)))
     layer.run(5_000)
     layer.cut_off = set()
     layer.run(2_000)
@@ -209,8 +211,8 @@ def test_the_log_has_the_policy_of_its_leader() -> None:
 
 
 def test_a_replica_restarts_where_it_was() -> None:
+    from logdb.cores.effects import Journal, Persist, Persisted, Timer
     from logdb.log.contract import LogRecord
-    from logdb.log.cores import Journal, Persist, Persisted, Timer
 
     config = OrderingConfig("o", ("o",), snapshot_bytes=1_000)
     core, records, now = OrderingReplica(config, {}, random.Random(1)), [], 10**9

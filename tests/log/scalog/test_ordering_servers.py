@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from logdb.log.cores import SECOND
+from logdb.cores.effects import SECOND
 from logdb.log.requests import AddReplica, AddShard, FinalizeShard, ReplaceServer, ShardState
-from logdb.log.scalog.commands import FailurePolicy
 from logdb.log.scalog.messages import (
-    Ask,
-    AskTail,
     CaughtUp,
     Member,
     OpenSegment,
     Recovered,
     Register,
+    RegistrationReply,
     Suspect,
+    TailRequest,
     Unreachable,
-    You,
+    UpdateRequest,
 )
+from logdb.log.scalog.ordering.commands import FailurePolicy
 from tests.log.scalog.ordering_layer import Layer
 
 
@@ -48,11 +48,11 @@ def test_a_spare_that_registers_is_known_by_its_token() -> None:
 def test_who_asks_is_told_who_it_is() -> None:
     layer = Layer()
     leader = layer.leader.config.address
-    assert layer.send(leader, Ask(101, "s-1", 0), "s-1") == [("s-1", You(101, 0, False, None))]
-    assert layer.send(leader, Ask(101, "s-1", 0), "s-1") == [("s-1", You(101, 1, False, None))]
+    assert layer.send(leader, UpdateRequest(101, "s-1", 0), "s-1") == [("s-1", RegistrationReply(101, 0, False, None))]
+    assert layer.send(leader, UpdateRequest(101, "s-1", 0), "s-1") == [("s-1", RegistrationReply(101, 1, False, None))]
     layer.register("s-2")
     shard = layer.done(AddShard((1, 2)))
-    ((_, you),) = layer.send(leader, Ask(101, "s-1", 0), "s-1")
+    ((_, you),) = layer.send(leader, UpdateRequest(101, "s-1", 0), "s-1")
     assert (you.server, you.update.config) == (1, layer.config(shard))
 
 
@@ -60,7 +60,7 @@ def test_new_members_are_told() -> None:
     layer = Layer()
     shard = layer.shard("s-1", "s-2")
     for address, token, server in (("s-1", 101, 1), ("s-2", 102, 2)):
-        (you,) = layer.sent(You, address)
+        (you,) = layer.sent(RegistrationReply, address)
         assert you.update is not None
         assert (you.token, you.server, you.gone, you.update.config) == (token, server, False, shard)
 
@@ -73,10 +73,10 @@ def test_who_missed_links_gets_those_that_are_kept() -> None:
     layer.report(shard, 4, 1, placed=1)
     layer.run(500)
     for address in layer.replicas:
-        ((_, you),) = layer.send(address, Ask(101, "s-1", 2), "s-1")
+        ((_, you),) = layer.send(address, UpdateRequest(101, "s-1", 2), "s-1")
         assert [link.number for link in you.update.links] == [3]
         assert (you.update.head, you.update.last) == (3, 3)
-        ((_, you),) = layer.send(address, Ask(101, "s-1", 0), "s-1")
+        ((_, you),) = layer.send(address, UpdateRequest(101, "s-1", 0), "s-1")
         assert [link.number for link in you.update.links] == [2, 3]  # the first is with the other members
 
 
@@ -85,7 +85,7 @@ def test_members_of_a_finalized_shard_may_ask() -> None:
     shard = layer.shard("s-1", "s-2").shard
     layer.report(shard, 2, 1)
     layer.done(FinalizeShard(shard, 0))
-    ((_, you),) = layer.send(layer.leader.config.address, Ask(101, "s-1", 0), "s-1")
+    ((_, you),) = layer.send(layer.leader.config.address, UpdateRequest(101, "s-1", 0), "s-1")
     assert (you.update.config, len(you.update.links)) == (layer.config(shard), 1)
 
 
@@ -94,11 +94,13 @@ def test_who_was_replaced_is_told_by_its_token_alone() -> None:
     shard = layer.shard("s-1", "s-2").shard
     layer.send(layer.leader.config.address, Register(109, "s-2"), "s-2")  # it has lost its disk
     assert layer.done(ReplaceServer(2, 3)) == 3
-    (came,) = [you for you in layer.sent(You, "s-2") if you.token == 109]
+    (came,) = [you for you in layer.sent(RegistrationReply, "s-2") if you.token == 109]
     assert (came.server, came.update and came.update.config) == (3, layer.config(shard))
     layer.send(layer.leader.config.address, CaughtUp(shard, 3), "s-2")
-    assert [you for you in layer.sent(You, "s-2") if you.gone] == [You(102, 2, True, None)]
-    assert layer.send(layer.leader.config.address, Ask(102, "s-2", 0), "s-2") == [("s-2", You(102, 0, True, None))]
+    assert [you for you in layer.sent(RegistrationReply, "s-2") if you.gone] == [RegistrationReply(102, 2, True, None)]
+    assert layer.send(layer.leader.config.address, UpdateRequest(102, "s-2", 0), "s-2") == [
+        ("s-2", RegistrationReply(102, 0, True, None))
+    ]
 
 
 # ---- who fails
@@ -153,8 +155,8 @@ def test_a_replaced_server_stays_until_its_successor_has_caught_up() -> None:  #
     shard = layer.shard("s-1", "s-2").shard
     keep_reporting(layer, shard, [1], 2_000, ("s-3", "s-4"))
     assert layer.config(shard).replaced == (Member(2, "s-2"),)
-    assert not any(you.gone for you in layer.sent(You))
-    ((_, you),) = layer.send(layer.leader.config.address, Ask(102, "s-2", 0), "s-2")
+    assert not any(you.gone for you in layer.sent(RegistrationReply))
+    ((_, you),) = layer.send(layer.leader.config.address, UpdateRequest(102, "s-2", 0), "s-2")
     assert (you.gone, you.update.config) == (False, layer.config(shard))
     for change in (ReplaceServer(2, 0), OpenSegment(2)):
         assert "server 2 was replaced" in layer.change(change).error
@@ -162,7 +164,7 @@ def test_a_replaced_server_stays_until_its_successor_has_caught_up() -> None:  #
     assert [it.server for it in layer.config(shard).replaced] == [2, 3]
     layer.send(layer.leader.config.address, CaughtUp(shard, 4), "s-4")
     assert layer.config(shard).replaced == ()
-    assert {you.token for you in layer.sent(You) if you.gone} == {102, 103}
+    assert {you.token for you in layer.sent(RegistrationReply) if you.gone} == {102, 103}
 
 
 @pytest.mark.parametrize("policy", FailurePolicy)
@@ -175,10 +177,10 @@ def test_a_client_that_reaches_a_server_no_more_is_only_remembered(policy: Failu
             layer.send(address, Unreachable(99), "a-client")
         keep_reporting(layer, config.shard, [1, 2, 3], 100, ("s-4", "s-5", "s-6"))
     assert layer.config(config.shard) == config
-    ((_, tail),) = layer.send(layer.leader.config.address, AskTail(9))
+    ((_, tail),) = layer.send(layer.leader.config.address, TailRequest(9))
     assert tail.unreachable == (1,)
     keep_reporting(layer, config.shard, [1, 2, 3], 11_000)
-    ((_, tail),) = layer.send(layer.leader.config.address, AskTail(9))
+    ((_, tail),) = layer.send(layer.leader.config.address, TailRequest(9))
     assert tail.unreachable == ()
 
 

@@ -9,36 +9,36 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logdb.log.cores import ProtocolViolation
+from logdb.cores.effects import ProtocolViolation
 from logdb.log.requests import AddReplica, AddShard, FinalizeShard, ReplaceServer, ShardState
-from logdb.log.scalog.commands import (
-    AggregatorFailed,
-    Changing,
-    Command,
-    Cut,
-    Failed,
-    FailurePolicy,
-    Joined,
-    Replenish,
-    Returned,
-    SetPolicy,
-)
 from logdb.log.scalog.messages import (
     AssignShard,
-    Changed,
+    ChangeResponse,
     DropAggregator,
     OpenSegment,
-    Placed,
     Range,
     Reconfiguration,
     Register,
     RegisterAggregator,
     SealSegment,
     SetParent,
+    ShardCut,
     TrimLog,
 )
-from logdb.log.scalog.shards import Shard
-from logdb.log.scalog.state import OrderingState
+from logdb.log.scalog.ordering.commands import (
+    AggregatorFailed,
+    ChangeCommand,
+    Command,
+    Cut,
+    FailurePolicy,
+    Replenish,
+    ServerFailed,
+    ServerJoined,
+    ServerReturned,
+    SetPolicy,
+)
+from logdb.log.scalog.ordering.shard_state import OrderedShard
+from logdb.log.scalog.ordering.state import OrderingState
 
 
 class Log:
@@ -51,13 +51,13 @@ class Log:
             self.state.apply(Register(server, f"s-{server}"))
         self._id = 0
 
-    def change(self, change: Reconfiguration, id: int = 0) -> Changed:
+    def change(self, change: Reconfiguration, id: int = 0) -> ChangeResponse:
         self._id += 1
-        answer = self.apply(Changing(id or self._id, change, ()))
+        answer = self.apply(ChangeCommand(id or self._id, change, ()))
         assert answer is not None
         return answer
 
-    def apply(self, command: Command) -> Changed | None:
+    def apply(self, command: Command) -> ChangeResponse | None:
         answer = self.state.apply(command).answer
         self.state.check()
         return answer
@@ -67,10 +67,12 @@ class Log:
         assert not changed.error, changed.error
         return changed.result
 
-    def shard(self, *servers: int) -> Shard:
+    def shard(self, *servers: int) -> OrderedShard:
         return self.state.shards[self.done(AddShard(servers))]
 
-    def cut(self, *ends: tuple[Shard, list[int]], epoch: int | None = None, placed: int = 0, time: int = 0) -> None:
+    def cut(
+        self, *ends: tuple[OrderedShard, list[int]], epoch: int | None = None, placed: int = 0, time: int = 0
+    ) -> None:
         """Order up to these ends of the shard's open segments."""
         shards, pairs = array("q"), array("q")
         for shard, has in ends:
@@ -88,8 +90,8 @@ def test_a_cut_gives_gsns_shard_by_shard_and_segment_by_segment() -> None:
     log = Log()
     one, two = log.shard(1, 2), log.shard(3, 4)
     log.cut((one, [3, 2]), (two, [1, 4]), time=70)
-    assert list(one.links) == [Placed(1, 0, 70, (Range(1, 1, 2, 1), Range(2, 1, 1, 3)))]
-    assert list(two.links) == [Placed(1, 0, 70, (Range(4, 1, 3, 4),))]
+    assert list(one.links) == [ShardCut(1, 0, 70, (Range(1, 1, 2, 1), Range(2, 1, 1, 3)))]
+    assert list(two.links) == [ShardCut(1, 0, 70, (Range(4, 1, 3, 4),))]
     assert log.state.next_gsn == 7
 
 
@@ -203,7 +205,7 @@ def test_a_sealed_segment_is_left_out_and_its_server_gets_another_one() -> None:
 def test_finalize_and_add() -> None:
     log = Log(servers=4)
     shard = log.shard(1, 2)
-    log.apply(Failed(1, shard.epoch, 2, (3, 4)))
+    log.apply(ServerFailed(1, shard.epoch, 2, (3, 4)))
     assert shard.state is ShardState.FINALIZED
     assert [member.server for member in log.state.shards[2].members] == [3, 4]
     assert log.state.owed == 0
@@ -213,7 +215,7 @@ def test_a_shard_is_owed_while_there_are_no_spares() -> None:
     log = Log(servers=5)
     shard = log.shard(1, 2)
     log.shard(3, 4)
-    log.apply(Failed(1, shard.epoch, 2, (5,)))
+    log.apply(ServerFailed(1, shard.epoch, 2, (5,)))
     assert (len(log.state.shards), log.state.owed) == (2, 1)
     log.apply(Register(9, "s-9"))
     log.apply(Replenish((5, 6)))
@@ -225,10 +227,10 @@ def test_a_shard_is_owed_while_there_are_no_spares() -> None:
 def test_the_last_shard_is_finalized_only_for_another_one() -> None:
     log = Log(servers=6)
     first, last = log.shard(1, 2), log.shard(3, 4)
-    log.apply(Failed(first.id, first.epoch, 1, ()))
-    log.apply(Failed(last.id, last.epoch, 3, (5,)))
+    log.apply(ServerFailed(first.id, first.epoch, 1, ()))
+    log.apply(ServerFailed(last.id, last.epoch, 3, (5,)))
     assert (first.state, last.state) == (ShardState.FINALIZED, ShardState.LIVE)
-    log.apply(Failed(last.id, last.epoch, 3, (5, 6)))
+    log.apply(ServerFailed(last.id, last.epoch, 3, (5, 6)))
     assert last.state is ShardState.FINALIZED
     assert [member.server for member in log.state.shards[3].members] == [5, 6]
 
@@ -237,7 +239,7 @@ def test_remove_and_replace() -> None:
     log = Log(FailurePolicy.REMOVE_AND_REPLACE, servers=3)
     shard = log.shard(1, 2)
     log.cut((shard, [4, 3]))
-    assert log.state.apply(Failed(1, shard.epoch, 2, (3,))).gone == []
+    assert log.state.apply(ServerFailed(1, shard.epoch, 2, (3,))).gone == []
     config = shard.config()
     assert [member.server for member in config.replaced] == [2]
     assert [member.server for member in config.members] == [1, 3]
@@ -245,7 +247,7 @@ def test_remove_and_replace() -> None:
     assert config.joining == (3,)
     assert config.quorum == 2
     assert OrderingState.from_bytes(log.state.to_bytes()).view() == log.state.view()
-    assert [server.token for server in log.state.apply(Joined(1, 3)).gone] == [2]
+    assert [server.token for server in log.state.apply(ServerJoined(1, 3)).gone] == [2]
     assert shard.config().replaced == ()
 
 
@@ -253,11 +255,11 @@ def test_nobody_else_is_replaced_while_one_is_joining() -> None:  # SCA-14
     log = Log(FailurePolicy.REMOVE_AND_REPLACE, servers=5)
     shard = log.shard(1, 2)
     log.done(ReplaceServer(2, 3))
-    assert not log.state.helps(Failed(1, shard.epoch, 1, (4, 5)))
-    log.apply(Failed(1, shard.epoch, 1, (4, 5)))
+    assert not log.state.helps(ServerFailed(1, shard.epoch, 1, (4, 5)))
+    log.apply(ServerFailed(1, shard.epoch, 1, (4, 5)))
     assert "server 3 is still copying shard 1" in log.change(ReplaceServer(1, 0)).error
     assert log.done(ReplaceServer(3, 4)) == 4  # the joining one itself
-    log.apply(Joined(1, 4))
+    log.apply(ServerJoined(1, 4))
     assert log.done(ReplaceServer(1, 5)) == 5
 
 
@@ -269,17 +271,17 @@ def test_any_of_those_that_join_can_be_replaced() -> None:
         log.done(AddReplica(1, server))
     assert log.done(ReplaceServer(3, 5)) == 5
     assert shard.joining == (4, 5)
-    log.apply(Joined(1, 5))
+    log.apply(ServerJoined(1, 5))
     assert [it.server for it in shard.replaced] == [3]
-    log.apply(Joined(1, 4))
+    log.apply(ServerJoined(1, 4))
     assert shard.replaced == ()
 
 
 def test_remove_and_replace_waits_for_a_live_spare() -> None:
     log = Log(FailurePolicy.REMOVE_AND_REPLACE, servers=3)
     shard = log.shard(1, 2)
-    assert not log.state.helps(Failed(1, shard.epoch, 2, ()))
-    assert log.state.helps(Failed(1, shard.epoch, 2, (3,)))
+    assert not log.state.helps(ServerFailed(1, shard.epoch, 2, ()))
+    assert log.state.helps(ServerFailed(1, shard.epoch, 2, (3,)))
 
 
 def test_mask_seals_the_segment_and_opens_another_one_when_the_server_is_back() -> None:
@@ -287,17 +289,17 @@ def test_mask_seals_the_segment_and_opens_another_one_when_the_server_is_back() 
     shard = log.shard(1, 2, 3)
     assert shard.config().quorum == 2
     log.cut((shard, [4, 3, 2]))
-    log.apply(Failed(1, shard.epoch, 2, ()))
+    log.apply(ServerFailed(1, shard.epoch, 2, ()))
     assert [(one.primary, one.sealed) for one in shard.segments] == [(1, None), (2, 3), (3, None)]
-    assert not log.state.helps(Failed(1, shard.epoch, 2, ()))
-    log.apply(Returned(1, shard.epoch, 2))
+    assert not log.state.helps(ServerFailed(1, shard.epoch, 2, ()))
+    log.apply(ServerReturned(1, shard.epoch, 2))
     assert [(one.primary, one.sealed) for one in shard.segments] == [(1, None), (2, 3), (2, None), (3, None)]
 
 
 def test_mask_replaces_when_there_is_a_spare() -> None:
     log = Log(FailurePolicy.MASK, servers=4)
     shard = log.shard(1, 2, 3)
-    log.apply(Failed(1, shard.epoch, 2, (4,)))
+    log.apply(ServerFailed(1, shard.epoch, 2, (4,)))
     assert [member.server for member in shard.members] == [1, 4, 3]
     assert shard.config().quorum == 2
 
@@ -306,7 +308,7 @@ def test_mask_replaces_when_there_is_a_spare() -> None:
 def test_a_repeated_suspicion_does_nothing_twice(policy: FailurePolicy) -> None:
     log = Log(policy, servers=9)
     shard = log.shard(*range(1, log.state.members_per_shard + 1))
-    failed = Failed(1, shard.epoch, 2, (5, 6, 7, 8, 9))
+    failed = ServerFailed(1, shard.epoch, 2, (5, 6, 7, 8, 9))
     log.apply(failed)
     before = log.state.to_bytes()
     log.apply(failed)
@@ -331,7 +333,7 @@ def test_a_change_is_carried_out_once() -> None:
 
 
 def test_only_so_many_changes_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("logdb.log.scalog.state.REMEMBERED_CHANGES", 2)
+    monkeypatch.setattr("logdb.log.scalog.ordering.state.REMEMBERED_CHANGES", 2)
     log = Log()
     for id in (1, 2, 3):
         log.change(TrimLog(1), id)
@@ -373,7 +375,7 @@ def test_the_last_holder_of_a_shard_is_not_replaced() -> None:
     log.apply(SetPolicy(FailurePolicy.REMOVE_AND_REPLACE, 0))
     shard = log.shard(1)
     assert "alone holds" in log.change(ReplaceServer(1, 2)).error
-    assert not log.state.helps(Failed(1, shard.epoch, 1, (2,)))
+    assert not log.state.helps(ServerFailed(1, shard.epoch, 1, (2,)))
 
 
 def test_replicas_of_a_finalized_shard() -> None:
@@ -570,17 +572,17 @@ def random_command(rng: random.Random, state: OrderingState, number: int) -> Com
         Register(some(200), f"s-{some(100)}"),
         Register(some(200), f"s-{some(100)}"),
         RegisterAggregator(aggregator),
-        *(Changing(some(1 << 40), rng.choice(changes), live) for _ in range(5)),
-        Failed(shard, epoch, server, live),
-        Returned(shard, epoch, server),
-        Joined(shard, server),
+        *(ChangeCommand(some(1 << 40), rng.choice(changes), live) for _ in range(5)),
+        ServerFailed(shard, epoch, server, live),
+        ServerReturned(shard, epoch, server),
+        ServerJoined(shard, server),
         Replenish(live),
         AggregatorFailed(aggregator, some(state.version)),
     ]
     if rng.random() < 0.5:
         return rng.choice(rare)
     if rng.random() < 0.2:
-        return Changing(number + (1 << 50), AddShard(()), live)
+        return ChangeCommand(number + (1 << 50), AddShard(()), live)
     shards, pairs = array("q"), array("q")
     for one in state.shards.values():
         if rng.random() < 0.8:

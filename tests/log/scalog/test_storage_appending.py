@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
-from logdb.log.cores import SECOND
+from logdb.cores.effects import SECOND
 from logdb.log.requests import ShardState
-from logdb.log.scalog.messages import Appended, AskFate, Fate, Member, Pull, Pulled, Refused, Segment, Why, You
+from logdb.log.scalog.messages import (
+    Appended,
+    AppendStatus,
+    AppendStatusRequest,
+    Member,
+    Pull,
+    Pulled,
+    RegistrationReply,
+    Rejected,
+    RejectReason,
+    Segment,
+)
 from logdb.log.scalog.records import unwrap
 from tests.log.scalog.storage_host import ORDERING, Cluster, Host, append, sealed
 
@@ -155,18 +166,18 @@ def test_a_full_buffer_refuses_until_something_is_ordered() -> None:
     primary = cluster.hosts[0]
     appended(cluster, (1, 30), order=False)
     primary.receive(append(31, 1))
-    assert primary.take(Refused) == [Refused(7, 31, 21, Why.BUSY)]
+    assert primary.take(Rejected) == [Rejected(7, 31, 21, RejectReason.BUSY)]
     cluster.order((21, 30))
     cluster.tell()
     primary.receive(append(31, 1))
-    assert primary.take(Refused) == []
+    assert primary.take(Rejected) == []
 
 
 def test_only_the_primary_takes_appends() -> None:
     cluster = Cluster(2)
     cluster.hosts[1].receive(append(1, 1))
     cluster.hosts[1].receive(append(1, 1, segment=99))
-    assert [one.why for one in cluster.hosts[1].take(Refused)] == [Why.NOT_PRIMARY] * 2
+    assert [one.why for one in cluster.hosts[1].take(Rejected)] == [RejectReason.NOT_PRIMARY] * 2
 
 
 def test_what_lies_beyond_a_seal_is_refused_and_never_answered() -> None:
@@ -176,12 +187,12 @@ def test_what_lies_beyond_a_seal_is_refused_and_never_answered() -> None:
     appended(cluster, (1, 3), (4, 4), order=False)
     cluster.order((21, 5))
     cluster.tell(config=sealed(cluster.config, s21=6), links=())
-    assert primary.take(Refused) == [Refused(7, 6, 21, Why.SEALED)]
+    assert primary.take(Rejected) == [Rejected(7, 6, 21, RejectReason.SEALED)]
     cluster.tell()
     assert primary.take(Appended) == [Appended(7, 21, ((1, 3, 1), (4, 2, 4)), False)]
     primary.receive(append(1, 9))
     assert primary.take(Appended) == [Appended(7, 21, ((1, 5, 1),), False)]
-    assert {one.why for one in primary.take(Refused)} == {Why.SEALED}
+    assert {one.why for one in primary.take(Rejected)} == {RejectReason.SEALED}
     cluster.wait(SECOND)
     assert primary.take(Appended) == []
 
@@ -196,9 +207,9 @@ def test_a_finalizing_shard_tells_its_clients_to_leave() -> None:
 # ---- fates
 
 
-def fate(cluster: Cluster, host: int, *sequences: tuple[int, int]) -> Fate:
-    cluster.hosts[host].receive(AskFate(7, 21, sequences))
-    (answer,) = cluster.hosts[host].take(Fate)
+def fate(cluster: Cluster, host: int, *sequences: tuple[int, int]) -> AppendStatus:
+    cluster.hosts[host].receive(AppendStatusRequest(7, 21, sequences))
+    (answer,) = cluster.hosts[host].take(AppendStatus)
     return answer
 
 
@@ -206,13 +217,13 @@ def test_every_member_knows_the_fate_of_what_is_ordered() -> None:
     cluster = Cluster(2)
     appended(cluster, (1, 3))
     for host in (0, 1):
-        assert fate(cluster, host, (2, 2)) == Fate(7, 21, ((2, 2, 2),), ())
+        assert fate(cluster, host, (2, 2)) == AppendStatus(7, 21, ((2, 2, 2),), ())
 
 
 def test_nothing_is_never_while_the_segment_is_open() -> None:
     cluster = Cluster(2)
     appended(cluster, (1, 3), order=False)
-    assert fate(cluster, 1, (1, 9)) == Fate(7, 21, (), ())
+    assert fate(cluster, 1, (1, 9)) == AppendStatus(7, 21, (), ())
 
 
 def test_what_is_not_below_the_sealed_end_is_never() -> None:
@@ -222,7 +233,7 @@ def test_what_is_not_below_the_sealed_end_is_never() -> None:
     cluster.order((21, 3))
     cluster.tell(config=sealed(cluster.config, s21=4))
     for host in (0, 1):
-        assert fate(cluster, host, (1, 9)) == Fate(7, 21, ((1, 3, 1),), ((4, 2), (6, 4)))
+        assert fate(cluster, host, (1, 9)) == AppendStatus(7, 21, ((1, 3, 1),), ((4, 2), (6, 4)))
 
 
 def test_a_copy_that_does_not_reach_the_sealed_end_does_not_say_never() -> None:
@@ -234,7 +245,7 @@ def test_a_copy_that_does_not_reach_the_sealed_end_does_not_say_never() -> None:
     cluster.order((21, 5))
     cluster.config = sealed(cluster.config, s21=6)
     backup.receive(cluster.update(config=cluster.config), ORDERING[0])
-    assert fate(cluster, 1, (1, 5)) == Fate(7, 21, (), ())
+    assert fate(cluster, 1, (1, 5)) == AppendStatus(7, 21, (), ())
 
 
 def test_a_copy_that_began_behind_a_trim_says_never_only_when_it_knows_who_wrote_that() -> None:
@@ -251,9 +262,9 @@ def test_a_copy_that_began_behind_a_trim_says_never_only_when_it_knows_who_wrote
         segments=(Segment(21, 11, 4, 4), cluster.config.segments[1]),
     )
     newcomer.sync()
-    newcomer.receive(You(newcomer.token, 13, False, cluster.update(config=cluster.config)), ORDERING[0])
-    assert fate(cluster, 2, (1, 3)) == Fate(7, 21, (), ())
+    newcomer.receive(RegistrationReply(newcomer.token, 13, False, cluster.update(config=cluster.config)), ORDERING[0])
+    assert fate(cluster, 2, (1, 3)) == AppendStatus(7, 21, (), ())
     cluster.tell(config=cluster.config)
     cluster.wait(SECOND)
-    assert fate(cluster, 2, (1, 4)) == Fate(7, 21, ((1, 3, 1),), ((4, 1),))
-    assert fate(cluster, 0, (1, 4)) == Fate(7, 21, ((1, 3, 1),), ((4, 1),)), "sessions outlive the trim"
+    assert fate(cluster, 2, (1, 4)) == AppendStatus(7, 21, ((1, 3, 1),), ((4, 1),))
+    assert fate(cluster, 0, (1, 4)) == AppendStatus(7, 21, ((1, 3, 1),), ((4, 1),)), "sessions outlive the trim"

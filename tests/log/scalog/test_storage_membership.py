@@ -6,34 +6,34 @@ from unittest import mock
 
 import pytest
 
-from logdb.log.cores import SECOND, ProtocolViolation
+from logdb.cores.effects import SECOND, ProtocolViolation
 from logdb.log.requests import ShardState
 from logdb.log.scalog.messages import (
     Append,
-    Ask,
-    AskFate,
-    AskPlacements,
-    AskSessions,
+    AppendStatus,
+    AppendStatusRequest,
     CaughtUp,
-    Fate,
-    Found,
     Member,
-    NotFound,
-    Placed,
-    Placements,
+    PlacementsRequest,
+    PlacementsResponse,
     Pulled,
     Range,
-    Read,
-    Refused,
+    ReadFailed,
+    ReadRequest,
+    ReadResponse,
     Register,
+    RegistrationReply,
+    Rejected,
+    RejectReason,
     Report,
     Segment,
-    SessionsAre,
+    SessionsRequest,
+    SessionsResponse,
+    ShardCut,
     SuspectAggregator,
     Update,
+    UpdateRequest,
     Updates,
-    Why,
-    You,
 )
 from tests.log.scalog.storage_host import ORDERING, Cluster, Host, append, member_config
 
@@ -54,8 +54,8 @@ def test_what_is_said_to_another_token_is_ignored() -> None:
     host.sync()
     cluster_config = member_config([host])
     update = Cluster(1).update(config=cluster_config, links=())
-    host.receive(You(host.token + 1, 11, False, update), ORDERING[0])
-    host.receive(You(host.token + 1, 11, True, None), ORDERING[0])
+    host.receive(RegistrationReply(host.token + 1, 11, False, update), ORDERING[0])
+    host.receive(RegistrationReply(host.token + 1, 11, True, None), ORDERING[0])
     assert host.stopped is None
     assert host.take(Report) == []
 
@@ -121,12 +121,15 @@ def test_a_link_that_was_missed_is_asked_for() -> None:
     cluster.order((21, 4))
     cluster.order((21, 5))
     host.wait(SECOND // 2)
-    host.take(Ask)
+    host.take(UpdateRequest)
     host.receive(cluster.update(), ORDERING[0])
-    assert [ask.after for ask in host.take(Ask)] == [0]
-    host.receive(You(host.token, 11, False, cluster.update(config=cluster.config, links=cluster.links)), ORDERING[0])
+    assert [ask.after for ask in host.take(UpdateRequest)] == [0]
+    host.receive(
+        RegistrationReply(host.token, 11, False, cluster.update(config=cluster.config, links=cluster.links)),
+        ORDERING[0],
+    )
     host.wait(SECOND)
-    assert {ask.after for ask in host.take(Ask)} <= {2}
+    assert {ask.after for ask in host.take(UpdateRequest)} <= {2}
 
 
 def test_a_member_with_a_gap_does_not_believe_the_newest_gsn() -> None:
@@ -138,8 +141,8 @@ def test_a_member_with_a_gap_does_not_believe_the_newest_gsn() -> None:
     cluster.order((21, 4))
     cluster.order((21, 5), skip=2)
     host.receive(cluster.update(), ORDERING[0])
-    host.receive(Read(1, 1, 3))
-    assert not host.take(NotFound)
+    host.receive(ReadRequest(1, 1, 3))
+    assert not host.take(ReadFailed)
 
 
 def test_a_link_that_says_another_history_stops_the_server() -> None:
@@ -150,7 +153,7 @@ def test_a_link_that_says_another_history_stops_the_server() -> None:
     cluster.run()
     cluster.order((21, 4))
     cluster.tell()
-    forked = Placed(3, 0, 3000, (Range(21, 5, 2, 5),))
+    forked = ShardCut(3, 0, 3000, (Range(21, 5, 2, 5),))
     with pytest.raises(ProtocolViolation, match="SCA-3"):
         host.receive(cluster.update(links=[forked]), ORDERING[0])
 
@@ -164,12 +167,12 @@ def test_links_that_the_ordering_layer_keeps_no_more_come_from_other_members() -
         cluster.order((21, 3))
         other.receive(cluster.update(), ORDERING[0])
     newest = cluster.update(config=cluster.config)
-    behind.receive(You(behind.token, 11, False, newest), ORDERING[0])
-    assert len(behind.take(AskPlacements)) == 1
+    behind.receive(RegistrationReply(behind.token, 11, False, newest), ORDERING[0])
+    assert len(behind.take(PlacementsRequest)) == 1
     behind.wait(SECOND)
-    assert behind.take(AskPlacements), "asked again, as the answer may be lost"
-    other.receive(AskPlacements(1, 11, 0), "host-0")
-    behind.receive(other.take(Placements)[-1], "host-1")
+    assert behind.take(PlacementsRequest), "asked again, as the answer may be lost"
+    other.receive(PlacementsRequest(1, 11, 0), "host-0")
+    behind.receive(other.take(PlacementsResponse)[-1], "host-1")
     behind.wait(SECOND)
     behind.sync()
     assert behind.take(Report)[-1].placed == 3
@@ -192,9 +195,9 @@ def test_links_of_a_segment_that_is_gone_meanwhile_are_still_taken() -> None:
     cluster.config = cluster.config._replace(epoch=2, segments=kept)
     cluster.oldest = 11
     newest = cluster.update(config=cluster.config, links=())
-    behind.receive(You(behind.token, 11, False, newest), ORDERING[0])
-    other.receive(AskPlacements(1, 11, 1), "host-0")
-    placements = other.take(Placements)[-1]
+    behind.receive(RegistrationReply(behind.token, 11, False, newest), ORDERING[0])
+    other.receive(PlacementsRequest(1, 11, 1), "host-0")
+    placements = other.take(PlacementsResponse)[-1]
     assert [link.number for link in placements.entries] == [2, 3]
     behind.receive(placements, "host-1")
     behind.wait(SECOND)
@@ -214,7 +217,9 @@ def test_placements_come_in_several_messages() -> None:
     for _ in range(5):
         cluster.order((21, 1))
         other.receive(cluster.update(), ORDERING[0])
-    behind.receive(You(behind.token, 11, False, cluster.update(config=cluster.config, links=())), ORDERING[0])
+    behind.receive(
+        RegistrationReply(behind.token, 11, False, cluster.update(config=cluster.config, links=())), ORDERING[0]
+    )
     cluster.run()
     cluster.wait(SECOND)
     assert behind.take(Report)[-1].placed == 5
@@ -225,11 +230,11 @@ def test_who_was_replaced_answers_those_who_wait_and_stops() -> None:
     cluster = Cluster(2)
     host = cluster.hosts[0]
     host.receive(append(1, 5))
-    host.receive(Read(1, 1, 3))
-    host.receive(You(host.token, 11, True, None), ORDERING[0])
+    host.receive(ReadRequest(1, 1, 3))
+    host.receive(RegistrationReply(host.token, 11, True, None), ORDERING[0])
     assert host.stopped is not None
     assert host.stopped.wipe
-    assert len(host.take(NotFound)) == len(host.take(Refused)) == 1
+    assert len(host.take(ReadFailed)) == len(host.take(Rejected)) == 1
 
 
 def test_a_replaced_server_serves_until_it_is_told_to_go() -> None:  # SCA-14
@@ -250,20 +255,20 @@ def test_a_replaced_server_serves_until_it_is_told_to_go() -> None:  # SCA-14
     )
     cluster.tell(config=config)
     assert other.stopped is None
-    assert other.take(Refused)
+    assert other.take(Rejected)
     one.core._membership.left = True  # the other holder says nothing more
     cluster.hosts.remove(one)
     other.take(Report)
     other.restart()  # and the replaced one has a new life
     spare.sync()
-    spare.receive(You(spare.token, 13, False, cluster.update(config=config, links=())), ORDERING[0])
+    spare.receive(RegistrationReply(spare.token, 13, False, cluster.update(config=config, links=())), ORDERING[0])
     cluster.wait(5 * SECOND)
     assert other.take(Report) == []
     assert CaughtUp(1, 13) in spare.take(CaughtUp)
-    other.receive(Read(5, 1, 2))
-    assert other.take(Found)
+    other.receive(ReadRequest(5, 1, 2))
+    assert other.take(ReadResponse)
     other.receive(Append(9, 1, 0, 22, [(1, b"late")]))
-    assert other.take(Refused)[0].why is Why.SEALED
+    assert other.take(Rejected)[0].why is RejectReason.SEALED
     cluster.tell(config=config._replace(epoch=3, joining=(), replaced=()))
     assert other.stopped is not None
     assert other.stopped.wipe
@@ -276,13 +281,15 @@ def test_a_joining_member_asks_again_when_it_must_have_caught_up() -> None:
     joining = cluster.hosts[1]
     cluster.wait(SECOND)
     joining.restart()
-    joining.take(Ask)
+    joining.take(UpdateRequest)
     cluster.tell()
     joining.wait(SECOND // 2)
     cluster.tell()
     assert joining.take(CaughtUp) == []
-    assert joining.take(Ask)
-    joining.receive(You(joining.token, 12, False, cluster.update(config=cluster.config, links=())), ORDERING[0])
+    assert joining.take(UpdateRequest)
+    joining.receive(
+        RegistrationReply(joining.token, 12, False, cluster.update(config=cluster.config, links=())), ORDERING[0]
+    )
     joining.wait(SECOND // 2)
     assert joining.take(CaughtUp)
 
@@ -324,9 +331,9 @@ def test_a_member_asks_for_a_configuration_that_it_lacks() -> None:
     cluster = Cluster(1)
     (host,) = cluster.hosts
     host.wait(SECOND // 2)
-    host.take(Ask)
+    host.take(UpdateRequest)
     host.receive(cluster.update()._replace(epoch=2), ORDERING[0])
-    assert host.take(Ask)
+    assert host.take(UpdateRequest)
 
 
 def test_an_aggregator_that_does_not_deliver_is_gone_round_and_accused() -> None:
@@ -343,10 +350,10 @@ def test_an_aggregator_that_does_not_deliver_is_gone_round_and_accused() -> None
     host.wait(SECOND)
     assert host.take(Report, "leaf")
     assert host.take(Report, ORDERING[0])
-    assert host.take(Ask)
+    assert host.take(UpdateRequest)
     assert not host.take(SuspectAggregator), "nothing may have happened at all"
     cluster.order((21, 5))
-    host.receive(You(host.token, 11, False, cluster.update()), ORDERING[0])
+    host.receive(RegistrationReply(host.token, 11, False, cluster.update()), ORDERING[0])
     assert {one.address for one in host.take(SuspectAggregator)} == {"leaf"}
 
 
@@ -362,7 +369,9 @@ def test_a_joining_member_says_when_it_has_all() -> None:
     members = (*cluster.config.members, Member(13, "host-2"))
     cluster.config = cluster.config._replace(epoch=2, members=members, joining=(13,))
     newcomer.sync()
-    newcomer.receive(You(newcomer.token, 13, False, cluster.update(config=cluster.config, links=())), ORDERING[0])
+    newcomer.receive(
+        RegistrationReply(newcomer.token, 13, False, cluster.update(config=cluster.config, links=())), ORDERING[0]
+    )
     newcomer.wait(SECOND // 2)
     assert not newcomer.take(CaughtUp)
     cluster.tell(config=cluster.config, links=())
@@ -382,7 +391,7 @@ def test_an_aggregator_that_has_just_begun_does_not_make_a_member_believe_that_i
     members = (*cluster.config.members, Member(13, "host-2"))
     config = cluster.config = cluster.config._replace(epoch=2, members=members, joining=(13,))
     newcomer.sync()
-    newcomer.receive(You(newcomer.token, 13, False, cluster.update(config=config, links=())), ORDERING[0])
+    newcomer.receive(RegistrationReply(newcomer.token, 13, False, cluster.update(config=config, links=())), ORDERING[0])
     newcomer.receive(Update(config.shard, 2, config, (), 0, 0, 1), "aggregator")
     newcomer.wait(2 * SECOND)
     assert not newcomer.take(CaughtUp)
@@ -404,22 +413,24 @@ def test_a_joining_member_keeps_what_it_was_told_of_clients_before_it_says_that_
         segments=(Segment(21, 11, 4, 4),),
         joining=(12,),
     )
-    with mock.patch.dict(cluster.hosts[0].core._on, {AskSessions: lambda message, sender: None}):
+    with mock.patch.dict(cluster.hosts[0].core._on, {SessionsRequest: lambda message, sender: None}):
         newcomer.sync()
-        newcomer.receive(You(newcomer.token, 12, False, cluster.update(config=cluster.config)), ORDERING[0])
+        newcomer.receive(
+            RegistrationReply(newcomer.token, 12, False, cluster.update(config=cluster.config)), ORDERING[0]
+        )
         cluster.tell(config=cluster.config)
         cluster.wait(SECOND)
     assert not newcomer.take(CaughtUp)
     newcomer.sync()
-    newcomer.receive(SessionsAre(1, 21, 4, ((7, 1),), ((7, 1, 3, 1, 1),)), "host-0")
+    newcomer.receive(SessionsResponse(1, 21, 4, ((7, 1),), ((7, 1, 3, 1, 1),)), "host-0")
     newcomer.wait(SECOND)
     assert not newcomer.take(CaughtUp), "what it was told is not durable"
     newcomer.sync()
     newcomer.wait(SECOND)
     assert newcomer.take(CaughtUp)
     newcomer.restart()
-    newcomer.receive(AskFate(7, 21, ((1, 4),)))
-    assert newcomer.take(Fate) == [Fate(7, 21, ((1, 3, 1),), ((4, 1),))]
+    newcomer.receive(AppendStatusRequest(7, 21, ((1, 4),)))
+    assert newcomer.take(AppendStatus) == [AppendStatus(7, 21, ((1, 3, 1),), ((4, 1),))]
 
 
 def test_a_finalized_shard_still_reports_what_is_placed() -> None:

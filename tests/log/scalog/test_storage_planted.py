@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from logdb.log.cores import ProtocolViolation
+from logdb.cores.effects import ProtocolViolation
 from tests.log.scalog import test_storage_appending as appending
 from tests.log.scalog import test_storage_membership as membership
 from tests.log.scalog import test_storage_reading as reading

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import pytest
 
+from logdb.cores.effects import Lost, Received, SendStored, SendStretches, Unreadable
 from logdb.log.contract import LogRecord
-from logdb.log.cores import Lost, Received, SendStored, SendStretches, Unreadable
 from logdb.log.requests import END, ShardState
-from logdb.log.scalog import reading
-from logdb.log.scalog.messages import AskTime, Found, Not, NotFound, Pull, Pulled, Read, TimeIs
+from logdb.log.scalog.messages import (
+    Pull,
+    Pulled,
+    ReadError,
+    ReadFailed,
+    ReadRequest,
+    ReadResponse,
+    TimeRequest,
+    TimeResponse,
+)
 from logdb.log.scalog.records import unwrap, unwrap_all
+from logdb.log.scalog.storage import read_server
 from tests.log.scalog.storage_host import ORDERING, SHARD, Cluster, append, sealed
 
 
@@ -27,14 +36,14 @@ def cluster() -> Cluster:
     return cluster
 
 
-def read(cluster: Cluster, gsn: int, host: int = 1, request: int = 1) -> Found | NotFound | None:
+def read(cluster: Cluster, gsn: int, host: int = 1, request: int = 1) -> ReadResponse | ReadFailed | None:
     """What a member answers at once."""
-    cluster.hosts[host].receive(Read(request, SHARD, gsn))
+    cluster.hosts[host].receive(ReadRequest(request, SHARD, gsn))
     return next(iter(answers(cluster, host)), None)
 
 
-def answers(cluster: Cluster, host: int = 1) -> list[Found | NotFound]:
-    return [*cluster.hosts[host].take(Found), *cluster.hosts[host].take(NotFound)]
+def answers(cluster: Cluster, host: int = 1) -> list[ReadResponse | ReadFailed]:
+    return [*cluster.hosts[host].take(ReadResponse), *cluster.hosts[host].take(ReadFailed)]
 
 
 def pull(cluster: Cluster, gsn: int, tags: frozenset[int] | None = None, limit: int = 1 << 20) -> Pulled | None:
@@ -45,21 +54,21 @@ def pull(cluster: Cluster, gsn: int, tags: frozenset[int] | None = None, limit: 
 def test_any_member_has_the_record(cluster: Cluster) -> None:
     for host in (0, 1):
         found = read(cluster, 8, host)
-        assert isinstance(found, Found)
+        assert isinstance(found, ReadResponse)
         assert (found.gsn, found.time, unwrap(found.records[0][1])) == (8, 2000, b"7:4")
 
 
 def test_a_gsn_of_another_shard_is_told_so(cluster: Cluster) -> None:
     for gsn in (1, 2, 6, 7):
         answer = read(cluster, gsn)
-        assert isinstance(answer, NotFound)
-        assert answer.why is Not.SHARD
+        assert isinstance(answer, ReadFailed)
+        assert answer.why is ReadError.SHARD
 
 
 def test_a_client_that_is_gone_waits_for_nothing(cluster: Cluster) -> None:
     host = cluster.hosts[1]
     for gsn in (12, 1 << 60):
-        host.receive(Read(gsn, SHARD, gsn))
+        host.receive(ReadRequest(gsn, SHARD, gsn))
         host.receive(Pull(gsn + 1, SHARD, gsn, None, 1))
     assert host.core.waiting_reads == 4
     host.handle(Lost("client"))
@@ -70,13 +79,13 @@ def test_a_client_that_is_gone_waits_for_nothing(cluster: Cluster) -> None:
 
 
 def test_questions_that_wait_have_a_limit(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "MAX_PARKED", 2)
+    monkeypatch.setattr(read_server, "MAX_PARKED", 2)
     for request in (1, 2, 2, 3):
-        cluster.hosts[1].receive(Read(request, SHARD, 12))
-    cluster.hosts[1].receive(Read(4, SHARD, 12), "another")
+        cluster.hosts[1].receive(ReadRequest(request, SHARD, 12))
+    cluster.hosts[1].receive(ReadRequest(4, SHARD, 12), "another")
     (answer,) = answers(cluster)
-    assert isinstance(answer, NotFound)
-    assert (answer.request, answer.why) == (3, Not.HERE)
+    assert isinstance(answer, ReadFailed)
+    assert (answer.request, answer.why) == (3, ReadError.HERE)
 
 
 def test_a_read_ahead_of_the_log_waits_until_the_log_has_come_there(cluster: Cluster) -> None:
@@ -86,7 +95,7 @@ def test_a_read_ahead_of_the_log_waits_until_the_log_has_come_there(cluster: Clu
     cluster.last = 12
     cluster.tell(links=())
     (answer,) = answers(cluster)
-    assert (answer.request, answer.why) == (1, Not.SHARD)  # type: ignore[union-attr]
+    assert (answer.request, answer.why) == (1, ReadError.SHARD)  # type: ignore[union-attr]
     cluster.hosts[0].receive(append(6, 1))
     cluster.run()
     cluster.order((21, 1))
@@ -98,7 +107,7 @@ def test_a_read_ahead_of_the_log_waits_until_the_log_has_come_there(cluster: Clu
 def test_a_read_at_the_end_of_an_empty_log_waits() -> None:
     """SCA-10"""
     cluster = Cluster(1)
-    cluster.hosts[0].receive(Read(1, SHARD, 1))
+    cluster.hosts[0].receive(ReadRequest(1, SHARD, 1))
     assert answers(cluster, 0) == []
     cluster.hosts[0].receive(append(1, 1))
     cluster.run()
@@ -117,7 +126,7 @@ def test_a_member_with_a_gap_in_its_chain_does_not_believe_the_newest_gsn(cluste
     member.receive(cluster.update(), ORDERING[0])
     assert read(cluster, 12) is None
     member.receive(cluster.update(links=cluster.links), ORDERING[0])
-    assert isinstance(answers(cluster)[0], Found)
+    assert isinstance(answers(cluster)[0], ReadResponse)
 
 
 def test_a_read_asked_twice_is_answered_once(cluster: Cluster) -> None:
@@ -136,8 +145,8 @@ def test_a_copy_that_lacks_the_record_says_so(cluster: Cluster) -> None:
     cluster.order((21, 1))
     cluster.hosts[1].receive(cluster.update(), ORDERING[0])
     answer = read(cluster, 12)
-    assert isinstance(answer, NotFound)
-    assert answer.why is Not.HERE
+    assert isinstance(answer, ReadFailed)
+    assert answer.why is ReadError.HERE
     pulled = pull(cluster, 10)
     assert pulled is not None
     assert (pulled.end, pulled.owned) == (12, ((10, 2),))
@@ -150,9 +159,9 @@ def test_what_is_trimmed_is_told_so_also_to_who_waits(cluster: Cluster) -> None:
     update = cluster.update()._replace(head=9)
     cluster.hosts[1].receive(update, ORDERING[0])
     (answer,) = answers(cluster)
-    assert isinstance(answer, NotFound)
-    assert (answer.why, answer.oldest) == (Not.TRIMMED, 14)
-    assert isinstance(read(cluster, 5), NotFound)
+    assert isinstance(answer, ReadFailed)
+    assert (answer.why, answer.oldest) == (ReadError.TRIMMED, 14)
+    assert isinstance(read(cluster, 5), ReadFailed)
 
 
 def test_a_finalized_shard_answers_for_all_that_comes_after_it(cluster: Cluster) -> None:
@@ -160,8 +169,8 @@ def test_a_finalized_shard_answers_for_all_that_comes_after_it(cluster: Cluster)
     assert read(cluster, 99) is None
     cluster.tell(config=sealed(cluster.config, s21=6, s22=3)._replace(state=ShardState.FINALIZED))
     (answer,) = answers(cluster)
-    assert isinstance(answer, NotFound)
-    assert answer.why is Not.SHARD
+    assert isinstance(answer, ReadFailed)
+    assert answer.why is ReadError.SHARD
     pulled = pull(cluster, 11)
     assert pulled is not None
     assert (pulled.end, pulled.final, len(pulled.records)) == (12, True, 1)
@@ -179,23 +188,23 @@ def test_a_finalized_shard_whose_links_have_not_all_come_makes_wait(cluster: Clu
     assert read(cluster, 12) is None
     cluster.order((21, 1))
     cluster.tell()
-    assert isinstance(answers(cluster)[0], Found)
+    assert isinstance(answers(cluster)[0], ReadResponse)
 
 
 def test_a_wrong_shard_or_a_spare_answers_that_it_cannot(cluster: Cluster) -> None:
-    cluster.hosts[1].receive(Read(1, SHARD + 1, 3))
+    cluster.hosts[1].receive(ReadRequest(1, SHARD + 1, 3))
     answer = answers(cluster)[0]
-    assert isinstance(answer, NotFound)
-    assert answer.why is Not.HERE
+    assert isinstance(answer, ReadFailed)
+    assert answer.why is ReadError.HERE
 
 
 def test_a_damaged_record_is_told_so(cluster: Cluster) -> None:
     member = cluster.hosts[1]
-    (effect,) = member.core.handle(Received("client", Read(1, SHARD, 8)), member.now)
+    (effect,) = member.core.handle(Received("client", ReadRequest(1, SHARD, 8)), member.now)
     assert isinstance(effect, SendStored)
     member.handle(Unreadable(effect, "bad checksum"))
     (answer,) = answers(cluster)
-    assert (answer.why, answer.explanation) == (Not.READABLE, "bad checksum")  # type: ignore[union-attr]
+    assert (answer.why, answer.explanation) == (ReadError.READABLE, "bad checksum")  # type: ignore[union-attr]
     (effect,) = member.core.handle(Received("client", Pull(2, SHARD, 8, None, 1)), member.now)
     assert isinstance(effect, SendStretches)
     member.handle(Unreadable(effect, "bad checksum"))
@@ -262,8 +271,8 @@ def test_a_pull_at_the_end_waits(cluster: Cluster) -> None:
 def test_times_lead_to_gsns(cluster: Cluster) -> None:
     expected = {999: 0, 1000: 5, 1500: 5, 2000: 11, 9999: 11}
     for time, gsn in expected.items():
-        cluster.hosts[1].receive(AskTime(1, SHARD, time))
-        assert cluster.hosts[1].take(TimeIs) == [TimeIs(1, gsn, 11)]
+        cluster.hosts[1].receive(TimeRequest(1, SHARD, time))
+        assert cluster.hosts[1].take(TimeResponse) == [TimeResponse(1, gsn, 11)]
     cluster.tell(config=sealed(cluster.config, s21=6, s22=3)._replace(state=ShardState.FINALIZED))
-    cluster.hosts[1].receive(AskTime(1, SHARD, 9999))
-    assert cluster.hosts[1].take(TimeIs) == [TimeIs(1, 11, END)]
+    cluster.hosts[1].receive(TimeRequest(1, SHARD, 9999))
+    assert cluster.hosts[1].take(TimeResponse) == [TimeResponse(1, 11, END)]

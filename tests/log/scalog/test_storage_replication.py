@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from logdb.log.cores import SECOND, ProtocolViolation, SendStored, Unreadable
+from logdb.cores.effects import SECOND, ProtocolViolation, SendStored, Unreadable
 from logdb.log.requests import ShardState
-from logdb.log.scalog.copies import Sizes
-from logdb.log.scalog.messages import Held, Member, Replicate, Report, Segment, You
+from logdb.log.scalog.messages import Member, RegistrationReply, Replicate, ReplicateAck, Report, Segment
 from logdb.log.scalog.records import wrap
+from logdb.log.scalog.storage.segment_replica import RecordSizes
 from tests.log.scalog.storage_host import ORDERING, SHARD, Cluster, Host, append
 
 
@@ -45,7 +45,7 @@ def test_a_backup_takes_records_only_where_its_copy_ends() -> None:
     backup.wait(SECOND)
     backup.receive(Replicate(SHARD, 21, 4, (), wrap(7, 4, append(4, 2).records)), "host-0")
     assert end_of(backup) == 1
-    assert backup.take(Held, "host-0") == [Held(SHARD, 12, 21, 1, True)]
+    assert backup.take(ReplicateAck, "host-0") == [ReplicateAck(SHARD, 12, 21, 1, True)]
 
 
 def test_what_comes_twice_is_taken_once_and_acknowledged_again() -> None:
@@ -60,7 +60,7 @@ def test_what_comes_twice_is_taken_once_and_acknowledged_again() -> None:
     backup.sync()
     backup.receive(message, "host-0")
     assert end_of(backup) == 4
-    assert [held.end for held in backup.take(Held)] == [1, 4, 4]
+    assert [held.end for held in backup.take(ReplicateAck)] == [1, 4, 4]
 
 
 def test_of_an_overlap_the_new_part_is_taken() -> None:
@@ -85,9 +85,9 @@ def test_a_backup_acknowledges_only_what_is_durable() -> None:
     primary.receive(append(1, 3))
     primary.sync()
     backup.receive(primary.take(Replicate)[0], "host-0")
-    assert backup.take(Held) == []
+    assert backup.take(ReplicateAck) == []
     backup.sync()
-    assert backup.take(Held) == [Held(SHARD, 12, 21, 4, False)]
+    assert backup.take(ReplicateAck) == [ReplicateAck(SHARD, 12, 21, 4, False)]
 
 
 def test_what_is_not_acknowledged_is_sent_again() -> None:
@@ -168,7 +168,7 @@ def test_a_backup_with_more_than_its_primary_stops_it() -> None:
     """SCA-2"""
     cluster = Cluster(2)
     with pytest.raises(ProtocolViolation, match="SCA-2"):
-        cluster.hosts[0].receive(Held(SHARD, 12, 21, 9, False), "host-1")
+        cluster.hosts[0].receive(ReplicateAck(SHARD, 12, 21, 9, False), "host-1")
 
 
 def test_what_the_primary_does_not_deliver_comes_from_another_member() -> None:
@@ -205,7 +205,7 @@ def test_a_replica_of_a_finalized_shard_copies_everything_in_batches() -> None:
     )
     cluster.config = config
     newcomer.sync()
-    newcomer.receive(You(newcomer.token, 13, False, cluster.update(config=config, links=())), ORDERING[0])
+    newcomer.receive(RegistrationReply(newcomer.token, 13, False, cluster.update(config=config, links=())), ORDERING[0])
     cluster.tell(config=config, links=())
     cluster.wait(3 * SECOND)
     for segment in (21, 22):
@@ -232,7 +232,7 @@ def test_a_replacement_of_a_trimmed_shard_begins_at_the_base() -> None:
     )
     cluster.tell(config=config)
     newcomer.sync()
-    newcomer.receive(You(newcomer.token, 13, False, cluster.update(config=config)), ORDERING[0])
+    newcomer.receive(RegistrationReply(newcomer.token, 13, False, cluster.update(config=config)), ORDERING[0])
     cluster.wait(SECOND)
     assert newcomer.journals["segment-21"].first == 6
     assert dict(newcomer.take(Report)[-1].ends) == {21: 10, 23: 1}
@@ -260,7 +260,7 @@ def test_a_large_record_is_not_sent_again_before_it_can_have_arrived() -> None:
     primary.sync()
     assert [one.first for one in primary.take(Replicate)] == [2]
     primary.wait(3 * SECOND)
-    primary.receive(Held(SHARD, 12, 21, 2, True), "host-1")
+    primary.receive(ReplicateAck(SHARD, 12, 21, 2, True), "host-1")
     primary.wait(2 * SECOND)
     assert primary.take(Replicate) == []
     primary.wait(10 * SECOND)
@@ -268,9 +268,9 @@ def test_a_large_record_is_not_sent_again_before_it_can_have_arrived() -> None:
 
 
 def test_the_size_of_a_large_record_is_not_spread_over_its_neighbours() -> None:
-    sizes = Sizes(1)
+    sizes = RecordSizes(1)
     sizes.add(4, 300)
     sizes.add(5, 1 << 20)
     sizes.add(8, 300)
     assert [sizes.at(lsn) for lsn in (1, 4, 5, 8)] == [0, 300, 300 + (1 << 20), 600 + (1 << 20)]
-    assert Sizes.restored(sizes.state(8)).at(4) == 300
+    assert RecordSizes.restored(sizes.state(8)).at(4) == 300

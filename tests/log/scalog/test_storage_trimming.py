@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from logdb.log.cores import SECOND
+from logdb.cores.effects import SECOND
 from logdb.log.scalog.messages import (
     Appended,
-    AskPlacements,
-    AskTime,
-    Found,
-    Not,
-    NotFound,
-    Placements,
-    Read,
+    PlacementsRequest,
+    PlacementsResponse,
+    ReadError,
+    ReadFailed,
+    ReadRequest,
+    ReadResponse,
+    RegistrationReply,
     Report,
     Segment,
-    TimeIs,
-    You,
+    TimeRequest,
+    TimeResponse,
 )
 from tests.log.scalog.storage_host import ORDERING, SHARD, Cluster, append
 
@@ -45,10 +45,10 @@ def test_records_before_the_base_go() -> None:
     trimmed(cluster, 51, 51)
     for host in cluster.hosts:
         assert host.journals["segment-21"].first == 51
-        host.receive(Read(1, SHARD, 50))
-        host.receive(Read(2, SHARD, 51))
-        assert [one.why for one in host.take(NotFound)] == [Not.TRIMMED]
-        assert len(host.take(Found)) == 1
+        host.receive(ReadRequest(1, SHARD, 50))
+        host.receive(ReadRequest(2, SHARD, 51))
+        assert [one.why for one in host.take(ReadFailed)] == [ReadError.TRIMMED]
+        assert len(host.take(ReadResponse)) == 1
 
 
 def test_records_go_only_when_what_their_clients_have_sent_is_durable_elsewhere() -> None:
@@ -85,12 +85,12 @@ def test_a_trim_in_the_middle_of_a_link_keeps_it() -> None:
     cluster = grown()
     trimmed(cluster, 56, 51)
     host = cluster.hosts[1]
-    host.receive(Read(1, SHARD, 55))
-    host.receive(Read(2, SHARD, 56))
-    assert [one.gsn for one in host.take(Found)] == [56]
-    host.receive(AskTime(1, SHARD, 6000))
-    host.receive(AskTime(2, SHARD, 5999))
-    assert [one.gsn for one in host.take(TimeIs)] == [60, 0]
+    host.receive(ReadRequest(1, SHARD, 55))
+    host.receive(ReadRequest(2, SHARD, 56))
+    assert [one.gsn for one in host.take(ReadResponse)] == [56]
+    host.receive(TimeRequest(1, SHARD, 6000))
+    host.receive(TimeRequest(2, SHARD, 5999))
+    assert [one.gsn for one in host.take(TimeResponse)] == [60, 0]
 
 
 def test_everything_may_be_trimmed_and_the_log_goes_on() -> None:
@@ -134,8 +134,8 @@ def test_a_chain_that_was_trimmed_elsewhere_begins_behind_that() -> None:
     fresh = Cluster(2)
     late = fresh.hosts[0]
     trimmed(cluster, 51, 51)
-    other.receive(AskPlacements(SHARD, 11, 0), "host-0")
-    (placements,) = other.take(Placements)
+    other.receive(PlacementsRequest(SHARD, 11, 0), "host-0")
+    (placements,) = other.take(PlacementsResponse)
     assert (placements.trimmed, placements.ends[0]) == (5, (21, 51))
     assert len(placements.entries) == 5
     late.receive(placements, "host-1")
@@ -144,9 +144,9 @@ def test_a_chain_that_was_trimmed_elsewhere_begins_behind_that() -> None:
     late.restart()
     late.sync()
     assert late.take(Report)[-1].placed == 10
-    late.receive(You(late.token, 11, False, cluster.update(config=cluster.config)), ORDERING[0])
-    late.receive(Read(1, SHARD, 60))
-    assert [one.why for one in late.take(NotFound)] == [Not.HERE]
+    late.receive(RegistrationReply(late.token, 11, False, cluster.update(config=cluster.config)), ORDERING[0])
+    late.receive(ReadRequest(1, SHARD, 60))
+    assert [one.why for one in late.take(ReadFailed)] == [ReadError.HERE]
     assert behind.stopped is None
 
 
@@ -184,5 +184,5 @@ def test_meta_stays_small_and_a_restart_reads_it() -> None:
         assert host.core.shard.chain.head == head == 300
         assert host.core.shard.copies[21].end == 301
         assert host.core.shard.copies[21].sizes.total > 300 * 50
-        host.receive(Read(1, SHARD, 150))
-        assert len(host.take(Found)) == 1
+        host.receive(ReadRequest(1, SHARD, 150))
+        assert len(host.take(ReadResponse)) == 1

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from logdb.log.requests import ShardState
 from logdb.log.scalog.messages import Member, Recovered, Report, Segment, ShardConfig, ShardTally, Suspect
-from logdb.log.scalog.tally import LeafWatch, LocalCuts, Tallies
+from logdb.log.scalog.quorum import LeafMonitor, LocalCuts, ShardTallies
 
 SUSPECT, STRAGGLE = 100, 500
 
@@ -70,7 +70,7 @@ def test_a_tally_is_what_so_many_members_have(reports: list[tuple[int, list[int]
 
 
 def test_tallies_of_one_epoch_merge_by_maximum() -> None:
-    tallies = Tallies()
+    tallies = ShardTallies()
     assert tallies.merge(ShardTally(1, 3, 2, ((11, 5), (12, 2))))
     assert tallies.merge(ShardTally(1, 3, 1, ((11, 4), (12, 6))))
     assert not tallies.merge(ShardTally(1, 3, 3, ((11, 5),)))
@@ -78,7 +78,7 @@ def test_tallies_of_one_epoch_merge_by_maximum() -> None:
 
 
 def test_a_newer_epoch_replaces_and_an_older_one_is_refused() -> None:  # SCA-7
-    tallies = Tallies()
+    tallies = ShardTallies()
     tallies.merge(ShardTally(1, 3, 2, ((11, 5), (12, 2))))
     assert not tallies.merge(ShardTally(1, 4, 0, ((12, 1),)))  # it says of nothing that it is durable
     assert not tallies.merge(ShardTally(1, 3, 9, ((11, 9), (12, 9))))
@@ -146,7 +146,7 @@ def test_another_epoch_begins_with_no_ends_but_knows_who_is_alive() -> None:
 
 
 def test_a_shard_that_comes_back_to_its_watcher_begins_anew() -> None:
-    watch = LeafWatch(SUSPECT, STRAGGLE, {}, 0)
+    watch = LeafMonitor(SUSPECT, STRAGGLE, {}, 0)
     config = shard()
     for now in range(0, 100, 25):
         for server, _ in config.members:
@@ -160,7 +160,7 @@ def test_a_shard_that_comes_back_to_its_watcher_begins_anew() -> None:
 
 
 def test_a_watcher_that_was_away_suspects_nobody() -> None:
-    watch = LeafWatch(SUSPECT, STRAGGLE, {}, 0)
+    watch = LeafMonitor(SUSPECT, STRAGGLE, {}, 0)
     assert watch.watch([shard()], 50) == []
     assert watch.watch([shard()], 10_050) == []
     assert watch.watch([shard()], 10_100) == []

@@ -6,18 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from logdb.cluster import calls
-from logdb.cluster.cleaning import decode_beginning, decode_part
-from logdb.cluster.compactor import Phase
-from logdb.cluster.database_client import DatabaseClient, DatabaseConfig
-from logdb.cluster.mapping_server import MappingConfig, MappingServer
+from logdb.cluster.client import requests as calls
+from logdb.cluster.client.database_client import DatabaseClient, DatabaseConfig
+from logdb.cluster.compaction.compactor import Phase
+from logdb.cluster.compaction.records import decode_beginning, decode_part
+from logdb.cluster.mapping_server.replica import Replica
+from logdb.cluster.mapping_server.server import MappingConfig, MappingServer
 from logdb.cluster.messages import Hold, MapRows
 from logdb.cluster.placement import ByHash, ByPrefix, Placement
-from logdb.cluster.replica import Replica
+from logdb.cores.effects import Address, Call, Effect, Event
 from logdb.log import requests as log
 from logdb.log.contract import Batch, LogRecord
-from logdb.log.cores import Address, Call, Effect, Event
-from logdb.log.scalog.client import LogClient
+from logdb.log.scalog.client.log_client import LogClient
 from logdb.store.limits import INLINE_VALUE_BYTES
 from logdb.store.records import BEGINNING, COMMIT, ENDING, PART, Place, decode_commit, digest
 from tests.sim.cluster import Cluster, Shape
@@ -106,7 +106,7 @@ class DatabaseCluster(Cluster):
             build_log=LogClient,
             peers=tuple(other for other in self._servers if other != address) if top.peers else (),
             answer_bytes=200 if top.small_messages else 1 << 20,
-            patience_ns=20 * unit,
+            request_ttl_ns=20 * unit,
             keep_decisions=KEEP_DECISIONS,
             decide_ns=int(top.decide * unit),
             gather_ns=unit,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from logdb.cluster.cleaning import decode_beginning, decode_ending
+from logdb.cluster.compaction.records import decode_beginning, decode_ending
 from logdb.log.contract import Batch, LogRecord
 from logdb.store.records import BEGINNING, ENDING, PIN, decode_pin
 

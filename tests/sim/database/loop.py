@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from logdb.log.cores import MILLISECOND
+from logdb.cores.effects import MILLISECOND
 from tests.sim.process import Process
 
 

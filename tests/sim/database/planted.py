@@ -10,34 +10,38 @@ from typing import Any
 from unittest import mock
 
 from logdb import aio
-from logdb.cluster import answering, calls, committing, mapping_server, messages, replica
-from logdb.cluster.asking import Asking
-from logdb.cluster.cleaning import encode_ending
-from logdb.cluster.committing import Commits, Committing
-from logdb.cluster.compactor import Compactor, Phase
-from logdb.cluster.mapping_server import MappingServer, Waiting
-from logdb.cluster.messages import Beyond, Consistency, Decided, LedgerRows, MapRows, Section
-from logdb.cluster.reading import Readings
-from logdb.cluster.replica import Replica
-from logdb.cluster.summarizer import Summarizer
-from logdb.cluster.upkeep import Holds
+from logdb.clients.lazy_snapshot import LazySnapshotReader
+from logdb.clients.range_pages import RangePages
+from logdb.cluster import messages
+from logdb.cluster.client import commit_client
+from logdb.cluster.client import requests as calls
+from logdb.cluster.client.commit_client import CommitClient, PendingCommit
+from logdb.cluster.client.leases import Leases
+from logdb.cluster.client.query_client import QueryClient
+from logdb.cluster.client.read_client import ReadClient
+from logdb.cluster.compaction.compactor import Compactor, Phase
+from logdb.cluster.compaction.records import encode_ending
+from logdb.cluster.mapping_server import query_executor, replica
+from logdb.cluster.mapping_server import server as mapping_server
+from logdb.cluster.mapping_server.replica import Replica
+from logdb.cluster.mapping_server.server import MappingServer, ParkedRead
+from logdb.cluster.mapping_server.summarizer import Summarizer
+from logdb.cluster.messages import Consistency, Decided, FutureVersionReply, LedgerRows, MapRows, Section
 from logdb.errors import Unavailable
 from logdb.log import requests as log
 from logdb.log.contract import Batch
-from logdb.net.checkpoints import Checkpoints
-from logdb.net.first_reads import FirstReader
-from logdb.net.multi_scans import RangePages
+from logdb.node.checkpoints import Checkpoints
 from logdb.store import merging
 from logdb.store.checkpoint import GONE, Checkpoint, Row, Snapshot
 from logdb.store.files import MapFiles
+from logdb.store.key_map import KeyMap
 from logdb.store.manifest import Manifest
-from logdb.store.mapping import KeyMap
 from logdb.store.overlay import Overlay
 from logdb.store.records import COMMIT, ENDING, Commit, Decision, Place, TxnId, decode_commit
 from logdb.store.runs import Group, GroupReader, RunReader
 from logdb.txn.coordinator import Coordinator
 from logdb.txn.ledger import Ledger
-from logdb.txn.speculation import Belief, Misspeculated
+from logdb.txn.speculation import Misspeculated, SpeculatedWrites
 from logdb.txn.validation import COMMITTED, Reason, Verdict
 from tests.harness import planting
 from tests.sim.database.run import simulate
@@ -73,8 +77,10 @@ def catch(name: str) -> tuple[str, Outcome | None, int]:
 # ---- deciding
 
 
-@planted(Commits, "_seal", seed=9)
-def evaluate_conditions_on_arrival(right: Any, commits: Commits, one: Committing, request: Any, writes: Any) -> None:
+@planted(CommitClient, "_seal", seed=9)
+def evaluate_conditions_on_arrival(
+    right: Any, commits: CommitClient, one: PendingCommit, request: Any, writes: Any
+) -> None:
     """The client has looked, so the condition held: it is not tested again where the record stands."""
     right(commits, one, request._replace(conditions=()), writes)
 
@@ -123,25 +129,25 @@ def take_a_deletion_for_no_change_of_a_range(right: Any, key_map: KeyMap, start:
 # ---- believing
 
 
-@planted(Belief, "conditions", seed=25)
-def commit_upon_a_belief_without_testing_it(right: Any, belief: Belief, keys: Any) -> Any:
+@planted(SpeculatedWrites, "conditions", seed=25)
+def commit_upon_a_belief_without_testing_it(right: Any, belief: SpeculatedWrites, keys: Any) -> Any:
     """What this process has written is what there is."""
     right(belief, keys)
     return []
 
 
 @planted(aio.Committing, "__aexit__", seed=25)
-async def let_a_belief_have_consequences(right: Any, committing: Any, kind: Any, *rest: Any) -> None:
+async def let_a_belief_have_consequences(right: Any, commit_client: Any, kind: Any, *rest: Any) -> None:
     """What was read in vain is returned, or raised, as if it had been there."""
     try:
-        await right(committing, kind, *rest)
+        await right(commit_client, kind, *rest)
     except Misspeculated:
-        if kind is None and committing._txn.writes:
+        if kind is None and commit_client._txn.writes:
             raise
 
 
-@planted(FirstReader, "_verify", seed=25)
-async def read_on_without_verifying_a_belief(right: Any, reader: FirstReader, belief: Belief) -> None:
+@planted(LazySnapshotReader, "_verify", seed=25)
+async def read_on_without_verifying_a_belief(right: Any, reader: LazySnapshotReader, belief: SpeculatedWrites) -> None:
     """A snapshot is taken, and what was believed need not be in it."""
     await reader._host.begin(reader._work, None)
     reader._work.belief = None
@@ -181,8 +187,8 @@ def answer_when_the_tail_is_known(right: Any, server: MappingServer, tail: int) 
     right(server, min(tail, server.replica.applied))
 
 
-@planted(Asking, "saw", seed=43)
-def forget_the_session(right: Any, asking: Asking, version: int) -> None:
+@planted(QueryClient, "saw", seed=43)
+def forget_the_session(right: Any, asking: QueryClient, version: int) -> None:
     """Who goes to another server begins with nothing."""
 
 
@@ -190,7 +196,7 @@ def forget_the_session(right: Any, asking: Asking, version: int) -> None:
 def read_a_snapshot_before_it_is_whole(right: Any, server: MappingServer, message: Any, sender: str) -> None:
     for read in message.reads:
         if read.consistency == Consistency.SNAPSHOT and read.version > server.replica.applied:
-            server._answer(Waiting(sender, read, server._desk.now))
+            server._answer(ParkedRead(sender, read, server._desk.now))
         else:
             right(server, messages.Reads((read,)), sender)
 
@@ -199,13 +205,15 @@ def read_a_snapshot_before_it_is_whole(right: Any, server: MappingServer, messag
 def answer_an_outcome_before_the_tail(right: Any, server: MappingServer, message: Any, sender: str) -> None:
     for read in message.reads:
         if type(read.question) is messages.Outcome and server._joined is None:
-            server._answer(Waiting(sender, read, server._desk.now))
+            server._answer(ParkedRead(sender, read, server._desk.now))
         else:
             right(server, messages.Reads((read,)), sender)
 
 
-@planted(Readings, "_get", seed=3)
-def read_the_parts_of_a_snapshot_at_different_versions(right: Any, readings: Readings, one: Any, request: Any) -> None:
+@planted(ReadClient, "_get", seed=3)
+def read_the_parts_of_a_snapshot_at_different_versions(
+    right: Any, readings: ReadClient, one: Any, request: Any
+) -> None:
     """Many keys are read in parts, each at the newest version."""
     ask = readings._ask
 
@@ -227,7 +235,7 @@ def refuse_a_read_ahead_too_early(right: Any, server: MappingServer, message: An
     for read in message.reads:
         ahead = read.consistency == Consistency.SNAPSHOT and read.version > server.replica.applied
         if ahead and server._joined is None:
-            server._send(Waiting(sender, read, server._desk.now), 0, Beyond(server.replica.applied))
+            server._send(ParkedRead(sender, read, server._desk.now), 0, FutureVersionReply(server.replica.applied))
         else:
             right(server, messages.Reads((read,)), sender)
 
@@ -241,9 +249,7 @@ def push_the_verdict_of_another_transaction(right: Any, server: MappingServer, m
     right(server, message, sender)
     for address, verdicts in server._verdicts.items():
         newest = verdicts[-1]
-        server._verdicts[address] = [
-            newest._replace(client=one.client, sequence=one.sequence) for one in verdicts
-        ]
+        server._verdicts[address] = [newest._replace(client=one.client, sequence=one.sequence) for one in verdicts]
 
 
 @planted(Replica, "decided", seed=3)
@@ -258,8 +264,8 @@ def give_the_last_copy_for_the_first(right: Any, one: Replica, txn: TxnId) -> De
     return decided
 
 
-@planted(Commits, "_appended", seed=3)
-def take_an_append_for_a_commit(right: Any, commits: Commits, one: Committing, result: Any) -> None:
+@planted(CommitClient, "_appended", seed=3)
+def take_an_append_for_a_commit(right: Any, commits: CommitClient, one: PendingCommit, result: Any) -> None:
     """What is in the log has committed."""
     if isinstance(result, log.Done) and not one.is_over:
         commits._end(one, one.finish(Decided(*one.txn, result.gsns[0], COMMITTED, "")))
@@ -267,18 +273,18 @@ def take_an_append_for_a_commit(right: Any, commits: Commits, one: Committing, r
         right(commits, one, result)
 
 
-@planted(Commits, "_expired", seed=3)
-def call_unavailable_what_nobody_knows(right: Any, commits: Commits, one: Committing) -> None:
+@planted(CommitClient, "_expired", seed=3)
+def call_unavailable_what_nobody_knows(right: Any, commits: CommitClient, one: PendingCommit) -> None:
     commits._end(one, Unavailable("the deadline passed"))
 
 
-@planted(Commits, "_append", seed=14)
-def send_again_as_a_new_transaction(right: Any, commits: Commits, one: Committing) -> None:
+@planted(CommitClient, "_append", seed=14)
+def send_again_as_a_new_transaction(right: Any, commits: CommitClient, one: PendingCommit) -> None:
     """A copy gets an id of its own."""
     if one.under_way or one.doubtful:
         commit = decode_commit(one.record[1])
         fresh = commits.new_id()
-        one.record = COMMIT, committing.encode_commit(commit._replace(sequence=fresh.sequence))
+        one.record = COMMIT, commit_client.encode_commit(commit._replace(sequence=fresh.sequence))
     right(commits, one)
 
 
@@ -292,7 +298,7 @@ def answer_for_another_incarnation(right: Any, server: MappingServer, message: A
         right(server, message, sender)
         return
     for read in message.reads:
-        server._answer(Waiting(sender, read, server._desk.now))
+        server._answer(ParkedRead(sender, read, server._desk.now))
 
 
 @planted(Replica, "unsaved", seed=6)
@@ -467,8 +473,8 @@ def compact_what_clients_hold(right: Any, compactor: Compactor) -> list[int]:
     return []
 
 
-@planted(Holds, "hold", seed=4)
-def hold_and_tell_no_server(right: Any, holds: Holds, holder: Any, version: int) -> None:
+@planted(Leases, "hold", seed=4)
+def hold_and_tell_no_server(right: Any, holds: Leases, holder: Any, version: int) -> None:
     """The servers know by themselves."""
 
 
@@ -531,15 +537,17 @@ def tell_a_shard_that_all_was_applied(right: Any, summarizer: Summarizer, summar
 # ---- several ranges in one question
 
 
-@planted(answering, "_multi_rows", seed=7)
+@planted(query_executor, "_multi_rows", seed=7)
 def read_later_ranges_as_of_now(right: Any, one: Replica, asked: messages.MultiScan, at: int, most: int) -> Any:
     """Each is right by itself."""
     found, now = right(one, asked, at, most), right(one, asked, one.applied, most)
     return messages.MultiRows((*found.ranges[:1], *now.ranges[1:]))
 
 
-@planted(Readings, "_multi_scan", seed=7)
-def read_each_page_of_ranges_as_of_now(right: Any, readings: Readings, reading: Any, request: calls.MultiScan) -> None:
+@planted(ReadClient, "_multi_scan", seed=7)
+def read_each_page_of_ranges_as_of_now(
+    right: Any, readings: ReadClient, reading: Any, request: calls.MultiScan
+) -> None:
     """A session is good enough."""
     right(readings, reading, request._replace(consistency=Consistency.SESSION, version=0))
 

@@ -1,8 +1,8 @@
 """Programs: transactions as `logdb.aio` runs them, with what a client believes of its own process's writes.
 
-All code above the client core is real: `Database.attempt`, `FirstReader`, `Speculation`, `ClusterHost`. Each attempt of
-a program's body is one operation of the history. The result of a program, or its own exception, must follow from values
-that were there: nothing but a commit comes of a belief.
+All code above the client core is real: `Database.attempt`, `LazySnapshotReader`, `Speculation`, `ClusterBackend`. Each
+attempt of a program's body is one operation of the history. The result of a program, or its own exception, must follow
+from values that were there: nothing but a commit comes of a belief.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from logdb import aio
-from logdb.cluster import calls
+from logdb.clients.cluster_backend import ClusterBackend
+from logdb.cluster.client import requests
+from logdb.cores.effects import MILLISECOND
 from logdb.errors import ConflictError, OutcomeUnknown, Unavailable, VersionTrimmed
-from logdb.log.cores import MILLISECOND
-from logdb.net.database.client import ClusterHost
 from logdb.txn.speculation import Speculation
 from logdb.txn.transaction import Workspace
 from tests.sim.database.history import Op
@@ -36,14 +36,14 @@ class Refused(Exception):
     """A program ends with an exception of its own, for what it has read."""
 
 
-class Host(ClusterHost):
+class Host(ClusterBackend):
     """The host of a client whose core is a simulated process's. What each transaction does is put down in `ops`."""
 
     def __init__(self, application: Application, loop: Loop) -> None:
         self.path, self.timeout_s, self.closed = "simulated", 1e9, False
         self._application, self._loop = application, loop
         self._placement = None
-        self._newest = calls.LINEARIZABLE
+        self._newest = requests.LINEARIZABLE
         self.speculation = Speculation(loop.time)
         self._committing, self._feeds = set(), set()
         self.ops: dict[Workspace, Op] = {}
@@ -67,10 +67,10 @@ class Host(ClusterHost):
             self._application.end(op, "ok")
         return version
 
-    async def _commit(self, request: calls.Commit) -> calls.Committed:
+    async def _commit(self, request: requests.Commit) -> requests.Committed:
         op, application = self._now, self._application
         assert op is not None
-        op.txn = await self.put(calls.NewId(), None)
+        op.txn = await self.put(requests.NewId(), None)
         op.writes, op.conditions, op.label = dict(request.writes), tuple(request.conditions), request.label
         deadline = application.deadline(op)
         try:

@@ -7,16 +7,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from logdb.cluster import calls
-from logdb.cluster.compactor import Phase
+from logdb.cluster.client import requests as calls
+from logdb.cluster.compaction.compactor import Phase
+from logdb.cluster.mapping_server.replica import Replica
 from logdb.cluster.messages import Decided
 from logdb.cluster.placement import Placement
-from logdb.cluster.replica import Replica
 from logdb.cluster.summaries import TOLD, ShardHistory
+from logdb.cores.effects import MILLISECOND
 from logdb.errors import OutcomeUnknown, Unavailable
 from logdb.log import requests as log
 from logdb.log.contract import Batch, LogRecord
-from logdb.log.cores import MILLISECOND
 from logdb.store.records import COMMIT, DECISION, VALUE, Place, TxnId, decode_commit, decode_decision
 from logdb.txn.coordinator import Outcome as Ended
 from logdb.txn.coordinator import Status

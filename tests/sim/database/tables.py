@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from logdb.cores.effects import MILLISECOND
 from logdb.errors import Corruption
-from logdb.log.cores import MILLISECOND
-from logdb.net import checkpoints
-from logdb.net.checkpoints import Checkpoints
+from logdb.node import checkpoints
+from logdb.node.checkpoints import Checkpoints
 from logdb.store import checkpoint, merging
 from logdb.store.checkpoint import Checkpoint
 from tests.harness.faulty_disk import Crash, Fault, Operation, materialize

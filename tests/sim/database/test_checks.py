@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import logdb
-from logdb.cluster.cleaning import Beginning, encode_beginning
+from logdb.cluster.compaction.records import CompactionBeginning, encode_beginning
 from logdb.log.contract import Batch, LogRecord
 from logdb.store.records import BEGINNING, COMMIT, DECISION, Commit, Decision, TxnId, encode_commit, encode_decision
 from logdb.txn.coordinator import Outcome, Status
@@ -69,7 +69,7 @@ class Story:
         self.authors = {12: self.deletion}
         self.settled: Mapping[TxnId, Outcome] = {LOST: Outcome(Status.COMMITTED, 9)}
         self.floors = Floors()
-        self.floors.fold(Batch(14, 15, [LogRecord(14, 0, BEGINNING, encode_beginning(Beginning(1, 6)))]))
+        self.floors.fold(Batch(14, 15, [LogRecord(14, 0, BEGINNING, encode_beginning(CompactionBeginning(1, 6)))]))
 
     def op(self, what: str, status: str = "ok", **fields: Any) -> Op:
         op = self.history.invoke(what, "client", 0)

@@ -19,11 +19,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import logdb
-from logdb.cluster import calls, messages
+from logdb.clients.range_pages import RangePages
+from logdb.cluster import messages
+from logdb.cluster.client import requests
 from logdb.cluster.messages import Consistency
+from logdb.cores.effects import MILLISECOND, Answer
 from logdb.errors import FutureVersion, OutcomeUnknown, Unavailable, VersionTrimmed
-from logdb.log.cores import MILLISECOND, Answer
-from logdb.net.multi_scans import RangePages
 from logdb.store.ranges import ScanRange
 from logdb.store.records import Range, TxnId
 from logdb.txn.coordinator import Outcome, Status
@@ -263,7 +264,7 @@ class Application:
 
     def _begin(self, op: Op) -> Iterator[Any]:
         """A snapshot: any that a server has will do for who writes, since stale reads make it abort."""
-        result = yield calls.Version(self.draw.choice((LINEARIZABLE, SESSION, SESSION)))
+        result = yield requests.Version(self.draw.choice((LINEARIZABLE, SESSION, SESSION)))
         op.snapshot = self._must(op, result, int)
 
     def _must(self, op: Op, result: Any, *kinds: type) -> Any:
@@ -286,20 +287,20 @@ class Application:
             raise Failure("what is pinned can be read", f"{op}: {why}; {pinned}")
 
     def _get(self, op: Op, keys: list[bytes]) -> Iterator[Any]:
-        result = yield calls.Get(keys, SNAPSHOT, op.snapshot)
-        found = self._must(op, result, calls.Found)
+        result = yield requests.Get(keys, SNAPSHOT, op.snapshot)
+        found = self._must(op, result, requests.Found)
         op.reads.update(zip(keys, found.entries, strict=True))
 
     def _commit(self, op: Op) -> Iterator[Any]:
         """Commit what the operation has read and written; ends it."""
-        op.txn = yield calls.NewId()
+        op.txn = yield requests.NewId()
         op.label = f"{op.what} {op.invoked}"
         deadline = self.deadline(op)
-        result = yield calls.Commit(
+        result = yield requests.Commit(
             dict(op.writes), op.snapshot, op.label, sorted(op.reads), list(op.scans), op.conditions, op.txn, deadline
         )
-        self._must(op, result, calls.Committed, Unavailable, OutcomeUnknown)
-        if isinstance(result, calls.Committed):
+        self._must(op, result, requests.Committed, Unavailable, OutcomeUnknown)
+        if isinstance(result, requests.Committed):
             op.version, op.verdict, op.winner = result.version, result.verdict, result.winner
             self.world.counts[f"verdict {result.verdict.reason.name}"] += 1
             if result.txn_id != op.txn or result.verdict.reason is Reason.DUPLICATE:
@@ -331,8 +332,8 @@ class Application:
         reverse = self.draw.random() < 0.5
         rows: dict[bytes, bytes] = {}
         while True:
-            result = yield calls.Scan(start, end, reverse, self.draw.choice((2, 1_000)), consistency, version)
-            page = self._must(op, result, calls.Page)
+            result = yield requests.Scan(start, end, reverse, self.draw.choice((2, 1_000)), consistency, version)
+            page = self._must(op, result, requests.Page)
             rows.update(page.rows)
             if not page.more:
                 op.scans[span] = rows
@@ -360,8 +361,8 @@ class Application:
     def _compare_and_set(self, op: Op) -> Steps:
         """A test-and-multi-put of one key, against what it holds."""
         key = self.draw.choice(CELLS)
-        result = yield calls.Get([key], self.draw.choice((LINEARIZABLE, SESSION)))
-        version, value = self._must(op, result, calls.Found).entries[0]
+        result = yield requests.Get([key], self.draw.choice((LINEARIZABLE, SESSION)))
+        version, value = self._must(op, result, requests.Found).entries[0]
         if value is None:
             condition = logdb.absent(key)
         elif self.draw.random() < 0.5:
@@ -386,8 +387,8 @@ class Application:
     def _read(self, op: Op, consistency: Consistency = LINEARIZABLE) -> Steps:
         keys = self.draw.choice((ACCOUNTS, LISTS, [self.draw.choice(KEYS)]))
         op.is_linearizable = consistency is LINEARIZABLE
-        result = yield calls.Get(keys, consistency)
-        found = self._must(op, result, calls.Found)
+        result = yield requests.Get(keys, consistency)
+        found = self._must(op, result, requests.Found)
         op.version = found.version
         op.reads.update(zip(keys, found.entries, strict=True))
         self.end(op, "ok")
@@ -400,8 +401,8 @@ class Application:
         versions = self.shared.versions
         version = self.draw.choice((versions[-1], self.draw.choice(versions)))
         keys = self.draw.choice((ACCOUNTS, LISTS, CELLS))
-        result = yield calls.Get(keys, SNAPSHOT, version)
-        op.version = self._must(op, result, calls.Found).version
+        result = yield requests.Get(keys, SNAPSHOT, version)
+        op.version = self._must(op, result, requests.Found).version
         op.reads.update(zip(keys, result.entries, strict=True))
         self.end(op, "ok")
 
@@ -409,8 +410,8 @@ class Application:
         """Of a version that there is only when others write fast."""
         tail, version = self.shared.tail(), self.shared.versions[-1] + self.draw.choice((1, 2, 4, 9))
         keys = self.draw.choice((ACCOUNTS, LISTS, CELLS))
-        result = yield calls.Get(keys, SNAPSHOT, version)
-        if isinstance(self._must(op, result, calls.Found, FutureVersion), FutureVersion):
+        result = yield requests.Get(keys, SNAPSHOT, version)
+        if isinstance(self._must(op, result, requests.Found, FutureVersion), FutureVersion):
             if not tail <= result.newest < result.version == version:
                 what = f"{op}: {result}; the tail was {tail}"
                 raise Failure("DBS-5: a snapshot is future only beyond the tail", what)
@@ -427,8 +428,8 @@ class Application:
         op.is_linearizable = consistency is LINEARIZABLE
         entries, more = op.histories.setdefault(key, []), True
         while more:
-            result = yield calls.History(key, self.draw.choice((2, 50)), consistency, below)
-            found = self._must(op, result, calls.Versions)
+            result = yield requests.History(key, self.draw.choice((2, 50)), consistency, below)
+            found = self._must(op, result, requests.Versions)
             op.version = op.version or found.version
             entries += found.entries
             more = found.more
@@ -437,18 +438,18 @@ class Application:
 
     def _export(self, op: Op) -> Steps:
         """All there is, slowly, with the version held meanwhile."""
-        result = yield calls.Version(self.draw.choice((LINEARIZABLE, SESSION)))
+        result = yield requests.Version(self.draw.choice((LINEARIZABLE, SESSION)))
         op.version = op.snapshot = self._must(op, result, int)
         holder = "export", op.invoked
-        yield calls.Hold(holder, op.version)
+        yield requests.Hold(holder, op.version)
         try:
             yield Pause(int(self.draw.random() * 20 * MILLISECOND))
             for span in ((b"", None), (b"cell ", b"list 2")):
                 yield from self._pages(op, span, SNAPSHOT, op.version, 40 * MILLISECOND)
         except Overtaken:
-            yield calls.Hold(holder, 0)
+            yield requests.Hold(holder, 0)
             raise
-        yield calls.Hold(holder, 0)
+        yield requests.Hold(holder, 0)
         self.end(op, "ok")
 
     def _pin(self, op: Op) -> Steps:
@@ -461,7 +462,7 @@ class Application:
             if not version:
                 self.end(op, "ok")
                 return
-            result = yield calls.Pin(op.label, version)
+            result = yield requests.Pin(op.label, version)
             self._must(op, result, int, Unavailable)
             if result == version:
                 pinned[op.label] = version, self.history.moment
@@ -469,14 +470,14 @@ class Application:
                     yield Pause(int(self.draw.random() * 40 * MILLISECOND))
                     keys = self.draw.choice((ACCOUNTS, LISTS, CELLS))
                     reading = self.invoke("snapshot")
-                    result = yield calls.Get(keys, SNAPSHOT, version)
-                    reading.version = self._must(reading, result, calls.Found).version
+                    result = yield requests.Get(keys, SNAPSHOT, version)
+                    reading.version = self._must(reading, result, requests.Found).version
                     reading.reads.update(zip(keys, result.entries, strict=True))
                     self.end(reading, "ok")
             elif isinstance(result, int) and self.shared.floors.floor <= version:
                 raise Failure("a pin that comes in time holds", f"{op}: {result}, not {version}")
         pinned.pop(op.label, None)
-        result = yield calls.Pin(op.label, 0)
+        result = yield requests.Pin(op.label, 0)
         if isinstance(self._must(op, result, int, Unavailable), Unavailable):
             left.append(op.label)
         self.end(op, "ok")
@@ -498,7 +499,7 @@ class Application:
         while left := pages.left(self.draw.choice((1, 2, 9))):
             rows = self.draw.choice((2, 1_000))
             scans = tuple([messages.Scan(start, end, reverse, rows) for start, end, _ in left])
-            found = self._must(op, (yield calls.MultiScan(scans, consistency, version)), calls.Pages)
+            found = self._must(op, (yield requests.MultiScan(scans, consistency, version)), requests.Pages)
             pages.take((page.rows, page.more) for page in found.pages)
             consistency, version = SNAPSHOT, found.version
         op.scans.update(zip(spans, map(dict, pages.rows), strict=True))
@@ -512,7 +513,7 @@ class Application:
             self.end(op, "ok")
             return
         op.result = self.draw.choice((self.shared.ended[-1], self.draw.choice(self.shared.ended))), None
-        result = yield calls.Outcome(op.result[0])
+        result = yield requests.Outcome(op.result[0])
         op.result = op.result[0], self._must(op, result, Outcome)
         self.end(op, "ok")
 
@@ -526,7 +527,7 @@ class Application:
             assert txn is not None
             if self.draw.random() < 0.2:
                 txn = txn._replace(sequence=txn.sequence + 1)
-        result = yield calls.Settle(txn)
+        result = yield requests.Settle(txn)
         if isinstance(result, OutcomeUnknown) and "compact" in self.load.doing:
             self.end(op, "ok")  # of so long ago that nobody knows
             return
@@ -540,8 +541,8 @@ class Application:
         versions = self.shared.versions
         before = self.draw.choice(versions[-self.draw.choice((4, 20, len(versions))) :])
         deadline = None if self.draw.random() < 0.7 else self.process.now + int(self.draw.random() * 400 * MILLISECOND)
-        result = yield calls.Compact(before, deadline)
-        if isinstance(self._must(op, result, calls.Compacted, Unavailable), calls.Compacted):
+        result = yield requests.Compact(before, deadline)
+        if isinstance(self._must(op, result, requests.Compacted, Unavailable), requests.Compacted):
             self.world.counts["compacted"] += result.oldest_after > result.oldest_before
             if not (self.shared.floors.had(result.floor) and result.oldest_after <= max(self.shared.floors.cleaned, 1)):
                 raise Failure("a compaction says what it did", f"{op}: {result}")

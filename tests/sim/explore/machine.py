@@ -11,8 +11,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
-from logdb.log.contract import LogRecord, Record
-from logdb.log.cores import (
+from logdb.cores.effects import (
     CancelTimer,
     Core,
     Create,
@@ -31,6 +30,7 @@ from logdb.log.cores import (
     Timer,
     Trim,
 )
+from logdb.log.contract import LogRecord, Record
 
 Build = Callable[[Mapping[str, Journal]], Core]
 

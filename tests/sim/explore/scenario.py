@@ -7,12 +7,12 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from logdb.log.cores import Address, Journal
+from logdb.cores.effects import Address, Journal
 from logdb.log.requests import AddShard, FinalizeShard, ShardState
 from logdb.log.scalog.config import StorageConfig
-from logdb.log.scalog.messages import Append, Appended, Change, View
-from logdb.log.scalog.ordering import OrderingConfig, OrderingReplica
-from logdb.log.scalog.storage import StorageServer
+from logdb.log.scalog.messages import Append, Appended, ChangeRequest, View
+from logdb.log.scalog.ordering.replica import OrderingConfig, OrderingReplica
+from logdb.log.scalog.storage.server import StorageServer
 from tests.sim.explore.machine import Explored, Message, Node, State, Wrong
 
 REPLICAS = tuple(f"ordering-{number}" for number in (1, 2, 3))
@@ -63,7 +63,7 @@ class Cluster(Explored):
             self.begun({}, BEGINNING), until=lambda state: len(self.view(state).spares) == len(SERVERS)
         )
         for number in (1, 2):
-            state = self.told(state, [Message(to, OPERATOR, Change(number, AddShard(()))) for to in REPLICAS])
+            state = self.told(state, [Message(to, OPERATOR, ChangeRequest(number, AddShard(()))) for to in REPLICAS])
             state = self.settled(state, until=lambda state, count=number: len(self.view(state).shards) == count)
         state = self.settled(state, until=lambda state: self.is_ready(state) and self.quiet(state))
         view = self.view(state)
@@ -71,7 +71,7 @@ class Cluster(Explored):
             f"append {number}": [Message(address, CLIENT, Append(number, 1, 1, segment, [(1, PAYLOAD)]))]
             for number, (segment, address) in enumerate(primaries(view), 1)
         }
-        change = Change(3, FinalizeShard(view.shards[0].shard, 0))
+        change = ChangeRequest(3, FinalizeShard(view.shards[0].shard, 0))
         self.moves = appends | {"finalize": [Message(to, OPERATOR, change) for to in REPLICAS]}
         return state._replace(budget=tuple(sorted(budget.items())), told=frozenset())
 

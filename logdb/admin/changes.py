@@ -1,0 +1,257 @@
+"""Changes of a cluster's shape: shards added and finalized, servers replaced, a whole cluster brought up.
+
+Each can be done again after it was cut short: what is there already is not made twice. Where the cluster's servers run
+on this machine, missing ones are started; elsewhere it is said how many are missing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Final
+
+from logdb.admin.layout import Layout
+from logdb.admin.processes import POLL_S, StartedServers, running
+from logdb.admin.server_query import Answer, ask
+from logdb.admin.status import ClusterStatus, KnownServer, observe
+from logdb.clients.background_loop import in_shared_loop
+from logdb.clients.log_client import Connection, RemoteLog
+from logdb.errors import Unavailable
+from logdb.log import requests as calls
+from logdb.log.requests import Configuration, ConfiguredServer
+from logdb.security.credentials import NONE, Credentials
+
+PATIENCE_S: Final = 60.0
+"""So long a change, or spare servers that must make themselves known, may take."""
+CONNECT_S: Final = 5.0
+
+Progress = Callable[[str], AbstractContextManager[Callable[[int, int | None], None]]]
+"""A progress bar of that title: hears how much is done, and of how much."""
+
+
+@contextmanager
+def silently(title: str) -> Iterator[Callable[[int, int | None], None]]:
+    """None."""
+    yield lambda done, of: None
+
+
+Enough = Callable[[Configuration], bool]
+
+
+def never(view: Configuration) -> bool:
+    """Nothing is enough."""
+    return False
+
+
+class Operator:
+    """Works on the cluster that answers at `endpoints`, or whose directory is `layout`; with one, it may start
+    servers. `progress`: shows how far things are. `credentials`: what the servers are shown."""
+
+    def __init__(
+        self,
+        endpoints: Sequence[str],
+        layout: Layout | None,
+        progress: Progress = silently,
+        credentials: Credentials = NONE,
+    ) -> None:
+        self._endpoints, self._layout, self._progress, self._credentials = endpoints, layout, progress, credentials
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the cluster has its directory here."""
+        return self._layout is not None
+
+    # ---- looking
+
+    def status(self) -> ClusterStatus:
+        """What the cluster is doing. Raises Unavailable if nobody answers at the endpoints."""
+        name = self._layout.file.name if self._layout else ""
+        return in_shared_loop(observe(self._known(), name, self._credentials))
+
+    def _known(self) -> list[KnownServer]:
+        if self._layout is None:
+            return [KnownServer(endpoint, "") for endpoint in self._endpoints]
+        servers = self._layout.file.servers.values()
+        processes = running(self._layout)
+        return [KnownServer(one.address, one.role, one.name, processes.get(one.name)) for one in servers]
+
+    # ---- the whole
+
+    def bring_up(self) -> list[str]:
+        """Start what does not run, add the shards that a new cluster is to have, and wait until the cluster uses every
+        server that was started. Returns their names. If that cannot be done, or Ctrl-C comes, they are ended again.
+        Raises Unavailable, OSError."""
+        assert self._layout is not None
+        up = running(self._layout)
+        missing = [server for server in self._layout.file.servers.values() if server.name not in up]
+        started = StartedServers(self._layout, self._credentials)
+        try:
+            with self._progress("starting servers") as tick:
+                started.start(missing, tick)
+            with self._log() as log, self._progress("adding shards") as tick:
+                self._add_first_shards(log, self._layout, tick)
+            with self._progress("registering servers") as tick:
+                self._await_registration({server.name for server in missing}, tick)
+        except BaseException:
+            started.end()
+            raise
+        return [server.name for server in missing]
+
+    def _add_first_shards(self, log: RemoteLog, layout: Layout, tick: Callable[[int, int | None], None]) -> None:
+        """Shards are numbered from 1 on and numbers are not used again: so those that were added once are known."""
+        while (made := _view(log).next_shard - 1) < layout.file.shards:
+            tick(made, layout.file.shards)
+            self._spares(log, layout.members_per_shard)
+            log.add_shard()
+        tick(made, made)
+
+    def _await_registration(self, names: set[str], tick: Callable[[int, int | None], None]) -> None:
+        """Return when the cluster uses all of these servers. Raises Unavailable after PATIENCE_S."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            waiting = [one for one in self.status().servers if one.name in names and not one.registered]
+            tick(len(names) - len(waiting), len(names))
+            if not waiting:
+                return
+            if time.monotonic() > deadline:
+                one = waiting[0]
+                raise Unavailable(f"{one.role} {one.name} does not join within {PATIENCE_S:g} s: {one.state}")
+            time.sleep(POLL_S)
+
+    # ---- shards and servers
+
+    def add_shard(self, servers: Sequence[str] = ()) -> int:
+        """A new shard of these spares (numbers, names or addresses), or of any; and of new ones if they run here and
+        there are not enough. Raises Unavailable, ValueError."""
+        with self._log() as log:
+            if servers:
+                return log.reconfigure(calls.AddShard(tuple(self._chosen(log, servers))))
+            before = _view(log).next_shard
+            if self._layout is None:
+                return log.add_shard()
+            size = self._layout.members_per_shard
+            spares = self._spares_started(log, size, lambda view: view.next_shard > before)
+            try:
+                if len(spares) == size:
+                    return log.reconfigure(calls.AddShard(tuple(spares)))
+            except Unavailable:
+                if _view(log).next_shard == before:
+                    raise
+            return _view(log).next_shard - 1  # it was waiting for servers itself, and has taken them
+
+    def finalize_shard(self, shard: int, grace: int) -> None:
+        """Have a shard take no appends any more, after `grace` more cuts. Raises Unavailable."""
+        with self._log() as log:
+            log.finalize_shard(shard, grace)
+
+    def add_replica(self, shard: int) -> int:
+        """One more server, a new one if need be, for a finalized shard. Returns its number. Raises Unavailable."""
+        with self._log() as log:
+            config = next((one for one in _view(log).shards if one.shard == shard), None)
+            wanted = self._layout is not None and config is not None and config.state is calls.ShardState.FINALIZED
+            by = self._spares_started(log, 1)[0] if wanted else 0  # else it is refused, and says why
+            return log.reconfigure(calls.AddReplica(shard, by))
+
+    def set_cut_interval(self, seconds: float) -> None:
+        """The least time between two cuts. Raises Unavailable."""
+        with self._log() as log:
+            log.set_cut_interval(seconds)
+
+    def replace_server(self, which: str) -> tuple[int, int, int]:
+        """Put a spare server, a new one if need be, in the place of this one: its number, name or address. Returns
+        (who was replaced, by whom, of which shard). Raises Unavailable, ValueError."""
+        with self._log() as log:
+            shard, server = self._member(_view(log), which)
+            by = 0 if self._layout is None else self._spares_started(log, 1)[0]
+            return server, log.reconfigure(calls.ReplaceServer(server, by)), shard
+
+    def _member(self, view: Configuration, which: str) -> tuple[int, int]:
+        """(shard, server); the newest one that is at that address."""
+        members = [(shard.shard, member) for shard in view.shards for member in shard.members]
+        for shard, member in sorted(members, key=lambda found: found[1].server, reverse=True):
+            if self._is(member, which):
+                return shard, member.server
+        raise ValueError(f"{which} is not a server of a shard; there are {_listed([member for _, member in members])}")
+
+    def _is(self, member: ConfiguredServer, which: str) -> bool:
+        """Whether somebody means this server by its number, name or address."""
+        if self._layout is not None and (self._layout.storage, which) in self._layout.file.servers:
+            return member.address == self._layout.file.servers[self._layout.storage, which].address
+        return which in (str(member.server), member.address)
+
+    def _log(self) -> RemoteLog:
+        """The cluster's log, for changes. Raises Unavailable."""
+        endpoints = self._endpoints if self._layout is None else self._layout.endpoints
+        return RemoteLog(in_shared_loop(Connection.open(endpoints, CONNECT_S, self._credentials)), PATIENCE_S)
+
+    # ---- spares
+
+    def _chosen(self, log: RemoteLog, which: Sequence[str]) -> list[int]:
+        """These spares, once they have made themselves known. Raises ValueError."""
+        deadline = time.monotonic() + CONNECT_S
+        while True:
+            spares = _view(log).spares
+            found = {one: spare.server for one in which for spare in spares if self._is(spare, one)}
+            missing = [one for one in which if one not in found]
+            if not missing:
+                return list(found.values())
+            if time.monotonic() > deadline:
+                raise ValueError(f"{missing[0]} is not a spare server; there are {_listed(spares)}")
+            time.sleep(POLL_S)
+
+    def _spares_started(self, log: RemoteLog, count: int, enough: Enough = never) -> list[int]:
+        """The same; servers that are down, and then new ones, are started if there are fewer. Raises AccessDenied
+        before, if that is not for this client to do."""
+        assert self._layout is not None
+        log.require(calls.Reconfigure)
+        servers = [one for (role, _), one in self._layout.file.servers.items() if role == self._layout.storage]
+        view = _view(log)
+        members = {member.address for shard in view.shards for member in shard.holders}
+        alive = self._alive(view.spares)
+        up = running(self._layout)
+        idle = [one for one in servers if one.address not in members and one.name not in up]
+        wanted = [one.name for one in idle][: max(0, count - len(alive))]
+        new = self._layout.add_storage(max(0, count - len(alive) - len(wanted)))
+        started = StartedServers(self._layout, self._credentials)
+        try:
+            with self._progress("starting servers") as tick:
+                started.start([self._layout.file.servers[self._layout.storage, name] for name in wanted + new], tick)
+            return self._spares(log, count, enough)
+        except BaseException:
+            started.end()
+            self._layout.remove(new)
+            raise
+
+    def _spares(self, log: RemoteLog, count: int, enough: Enough = never) -> list[int]:
+        """So many spares that are alive, once they have made themselves known; fewer if the view is `enough`. Raises
+        Unavailable."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            view = _view(log)
+            alive = self._alive(view.spares)
+            if len(alive) >= count or enough(view):
+                return alive[:count]
+            if time.monotonic() > deadline:
+                what = f"{count} spare servers are needed, and {len(alive)} answer"
+                raise Unavailable(f"{what} (`logdb cluster status` says why)")
+            time.sleep(POLL_S)
+
+    def _ask(self, address: str) -> Coroutine[Any, Any, Answer]:
+        return ask(address, "", credentials=self._credentials)
+
+    def _alive(self, spares: Sequence[ConfiguredServer]) -> list[int]:
+        return [spare.server for spare in spares if in_shared_loop(self._ask(spare.address)).serving]
+
+
+def _view(log: RemoteLog) -> Configuration:
+    """The newest configuration. Raises Unavailable."""
+    try:
+        view: Configuration = log.call(calls.View(), PATIENCE_S)
+    except TimeoutError as error:
+        raise Unavailable(f"no leader of the ordering layer has answered within {PATIENCE_S:g} seconds") from error
+    return view
+
+
+def _listed(members: Sequence[ConfiguredServer]) -> str:
+    return ", ".join(f"{member.server} at {member.address}" for member in members) or "none"

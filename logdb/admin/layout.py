@@ -1,0 +1,202 @@
+"""The directory of a cluster whose servers run on this machine, and the cluster file in it.
+
+cluster.toml   the configuration, as `logdb serve` reads it; yours to edit while the servers are down
+LOCK           held by the command that is changing the cluster
+data/NAME/     the directory of a server
+logs/NAME.log  what it says
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import secrets
+import socket
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from logdb.errors import DatabaseInUse, LogDBError, Unavailable
+from logdb.log.engine import Engine, ServerConfig, Shape, engine_of
+from logdb.node.config import ClusterFile, Misconfigured
+from logdb.system.directories import LOCK, lock
+from logdb.wire.envelopes import MAPPING
+
+FILE: Final = "cluster.toml"
+SUSPECT_AFTER_MS: Final = 3_000
+"""Servers that share one machine may have to wait for each other; what a busy machine delays has not failed."""
+
+HEAD: Final = """\
+# Made by `logdb cluster up`. One table for each server, which `logdb serve ROLE --config FILE --name NAME` runs.
+
+[cluster]
+name = "{name}"
+engine = "{engine}"
+shards = {shards}
+"""
+TABLE: Final = """
+[{role}.{name}]
+listen = "{address}"
+"""
+
+
+class NotACluster(LogDBError):
+    """The directory is not one of a cluster, or not of the cluster that was asked for."""
+
+
+def servers_of(engine: Engine, shape: Shape) -> Iterator[tuple[str, str]]:
+    """(role, name) of every server. Raises ValueError for a shape that the engine cannot have."""
+    counts = {**engine.operations.servers(shape), MAPPING: shape.mapping}
+    for role, count in counts.items():
+        letter = "m" if role == MAPPING else engine.roles[role].letter
+        yield from ((role, f"{letter}{number}") for number in range(1, count + 1))
+
+
+class Layout:
+    """The directory of a cluster: `path`, with `file` in it."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises NotACluster, Misconfigured."""
+        self.path = path
+        if not (path / FILE).exists():
+            raise NotACluster(f"there is no cluster in {path}: `logdb cluster up --dir {path}` makes one")
+        self.file = ClusterFile(path / FILE)
+
+    @classmethod
+    def make(cls, path: Path, shape: Shape, settings: Mapping[str, Any], first_port: int) -> Layout:
+        """Lay out a new cluster, all or nothing. `settings`: more keys of [cluster]. Raises NotACluster, Unavailable,
+        ValueError, OSError."""
+        strangers = sorted(entry.name for entry in path.iterdir() if entry.name not in (LOCK, f"{FILE}.tmp"))
+        if strangers:
+            raise NotACluster(f"{path} holds {strangers[0]!r} and no {FILE}; give an empty or a new directory")
+        ports = free_ports(first_port)
+        name = f"{re.sub(r'[^A-Za-z0-9.-]+', '-', path.resolve().name) or 'cluster'}-{secrets.token_hex(3)}"
+        engine = engine_of(shape.engine)
+        head = HEAD.format(name=name, engine=shape.engine, shards=shape.shards)
+        if "suspect_after_ms" in engine.settings:
+            settings = {"suspect_after_ms": SUSPECT_AFTER_MS, **settings}
+        lines = (*engine.operations.settings(shape).items(), *settings.items())
+        head += "".join(f"{key} = {_toml(value)}\n" for key, value in lines)
+        tables = [
+            TABLE.format(role=role, name=name, address=f"127.0.0.1:{next(ports)}")
+            for role, name in servers_of(engine, shape)
+        ]
+        _write(path / FILE, head + "".join(tables))
+        return cls(path)
+
+    @property
+    def log_path(self) -> Path:
+        """Where the servers' logs are."""
+        return self.path / "logs"
+
+    @property
+    def endpoints(self) -> str:
+        """Where clients find the cluster."""
+        return ",".join(server.address for server in self._founders)
+
+    @property
+    def storage(self) -> str:
+        """The role of the servers that form shards."""
+        return self.file.engine.operations.storage
+
+    @property
+    def _founders(self) -> list[ServerConfig]:
+        return [one for (role, _), one in self.file.servers.items() if role == self.file.engine.founders]
+
+    @property
+    def members_per_shard(self) -> int:
+        """How many servers a shard takes."""
+        return self.file.engine.operations.members(self._founders[0])
+
+    def differs(self, shape: Shape, asked: set[str]) -> str:
+        """What of it that was `asked` for (names of Shape's fields) is not so here, "" if all is."""
+        engine = self.file.engine
+        count = Counter(role for role, _ in self.file.servers)
+        here = {
+            "shards": self.file.shards,
+            "replicas": self.members_per_shard,
+            "mapping": count[MAPPING],
+            **{field: count[role] for field, role in engine.operations.counts.items()},
+            "engine": engine.name,
+            "policy": engine.operations.policy_of(self._founders[0]),
+        }
+        for what in sorted(asked & set(here)):
+            wanted, has = getattr(shape, what), here[what]
+            if wanted not in ("", has):
+                return f"--{what} {has}, not {wanted}"
+        return ""
+
+    def add_storage(self, count: int) -> list[str]:
+        """Write so many more storage servers into the file. Returns their names. `remove` undoes it."""
+        there = {name for role, name in self.file.servers if role == self.storage}
+        letter = self.file.engine.roles[self.storage].letter
+        numbers = (f"{letter}{number}" for number in range(1, 1 << 30))
+        names = [name for name, _ in zip((name for name in numbers if name not in there), range(count), strict=False)]
+        addresses = [server.listen for server in self.file.servers.values()]
+        ports = free_ports(1 + max(int(address.rpartition(":")[2]) for address in addresses))
+        tables = [TABLE.format(role=self.storage, name=name, address=f"127.0.0.1:{next(ports)}") for name in names]
+        self._rewrite((self.path / FILE).read_text() + "".join(tables))
+        return names
+
+    def remove(self, names: Sequence[str]) -> None:
+        """Take storage servers out of the file that `add_storage` has put there."""
+        text = (self.path / FILE).read_text()
+        for name in names:
+            server = self.file.server(self.storage, name)
+            text = text.replace(TABLE.format(role=self.storage, name=name, address=server.listen), "")
+        self._rewrite(text)
+
+    def _rewrite(self, text: str) -> None:
+        _write(self.path / FILE, text)
+        self.file = ClusterFile(self.path / FILE)
+
+
+@contextmanager
+def changing(path: Path) -> Iterator[None]:
+    """Hold a cluster's directory, which is made if there is none: one command changes it at a time. Raises
+    Unavailable."""
+    try:
+        held = lock(path)
+    except DatabaseInUse as error:
+        raise Unavailable(f"another command is changing the cluster in {path}: {error.holder}") from error
+    try:
+        yield
+    finally:
+        held.release()
+
+
+def free_ports(first: int) -> Iterator[int]:
+    """Ports of this machine's loopback address that nobody listens at, from `first` on. Raises Unavailable."""
+    for port in range(first, 1 << 16):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError as error:
+                if error.errno == errno.EADDRINUSE:
+                    continue
+                raise Unavailable(f"port {port} cannot be listened on: {error.strerror}") from error
+        yield port
+    raise Unavailable(f"there are not enough free ports from {first} on")
+
+
+def _write(path: Path, text: str) -> None:
+    """All or nothing. Raises ValueError if the text is no configuration."""
+    staging = path.with_suffix(".toml.tmp")
+    with staging.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    try:
+        ClusterFile(staging)
+    except Misconfigured as error:
+        staging.unlink()
+        raise ValueError(error.what) from error
+    staging.replace(path)
+
+
+def _toml(value: Any) -> str:
+    return str(value) if isinstance(value, int) else f'"{value}"'

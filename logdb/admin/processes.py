@@ -1,0 +1,191 @@
+"""The servers of a cluster file that run on this machine: who runs, starting some, ending some.
+
+Who runs is told by the lock of a server's directory, which names its process and goes with it, and by the system's list
+of processes, for a server whose directory was removed under it; nothing is noted down that could be out of date.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Final
+
+from logdb.admin.layout import Layout
+from logdb.admin.server_query import ask
+from logdb.clients.background_loop import in_shared_loop
+from logdb.errors import Unavailable
+from logdb.log.engine import ServerConfig
+from logdb.security.credentials import Credentials
+from logdb.system.directories import holding_process, is_locked
+
+POLL_S: Final = 0.05
+START_S: Final = 120.0
+"""So long a server may take to be ready; it can have much to replay."""
+STOP_S: Final = 20.0
+
+Tick = Callable[[int, int], None]
+"""(done, of how many)"""
+
+
+def running(layout: Layout) -> dict[str, int]:
+    """The processes of the servers that run here, by name: those that hold the lock of their directory, and those that
+    `StartedServers` has started, whatever has become of it."""
+    found = dict(_started(layout.file.path.absolute()))
+    for server in layout.file.servers.values():
+        if (process := holding_process(server.data)) is not None:
+            found[server.name] = process
+    return found
+
+
+def _command(config: Path, role: str, name: str) -> list[str]:
+    return [sys.executable, "-P", "-m", "logdb_cli", "serve", role, "--config", str(config), "--name", name]
+
+
+def _started(config: Path) -> Iterator[tuple[str, int]]:
+    """(name, process) of each server that was started from this file, as the system shows its arguments."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it has ended meanwhile
+            arguments = os.fsdecode(path.read_bytes()).split("\0")[:-1]
+            if len(arguments) > 5 and arguments[1:] == _command(config, arguments[5], arguments[-1])[1:]:
+                yield arguments[-1], int(path.parent.name)
+
+
+class StartedServers:
+    """Servers that this command has started, until they are ready; they outlive it. `end` undoes it."""
+
+    def __init__(self, layout: Layout, credentials: Credentials) -> None:
+        self._layout, self._credentials = layout, credentials
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, servers: Sequence[ServerConfig], tick: Tick) -> None:
+        """Start them, and wait until all are ready. Raises Unavailable for one that cannot; OSError."""
+        self._layout.log_path.mkdir(exist_ok=True)
+        for server in servers:
+            self._processes[server.name] = self._spawn(server)
+        in_shared_loop(self._wait(servers, tick))
+
+    def _spawn(self, server: ServerConfig) -> subprocess.Popen[bytes]:
+        command = _command(self._layout.file.path.absolute(), server.role, server.name)
+        with self._log_of(server).open("ab") as log:
+            return subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", start_new_session=True
+            )
+
+    def _log_of(self, server: ServerConfig) -> Path:
+        return self._layout.log_path / f"{server.name}.log"
+
+    async def _wait(self, servers: Sequence[ServerConfig], tick: Tick) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + START_S
+        waiting = list(servers)
+        tick(0, len(servers))
+        while waiting:
+            waiting = [server for server in waiting if not await self._is_ready(server)]
+            tick(len(servers) - len(waiting), len(servers))
+            if waiting and loop.time() > deadline:
+                raise Unavailable(f"{_title(waiting[0])} is not ready after {START_S:g} s: {self._why(waiting[0])}")
+            await asyncio.sleep(POLL_S if waiting else 0)
+
+    async def _is_ready(self, server: ServerConfig) -> bool:
+        """Raises Unavailable if it has ended."""
+        process = self._processes[server.name]
+        if process.poll() is not None:
+            raise Unavailable(f"{_title(server)} did not start: {self._why(server)}")
+        if holding_process(server.data) != process.pid:
+            return False
+        heard = await ask(server.address, server.cluster, credentials=self._credentials)
+        return heard.serving and heard.hello is not None and heard.hello.address == server.address
+
+    def _why(self, server: ServerConfig) -> str:
+        """The last thing that it has said."""
+        log = self._log_of(server)
+        lines = log.read_text(errors="replace").splitlines()
+        return f"{lines[-1].removeprefix('error: ') if lines else 'it has said nothing'} (see {log})"
+
+    def end(self) -> None:
+        """End those that have been started, and wait for them."""
+        for process in self._processes.values():
+            process.terminate()
+        for process in self._processes.values():
+            try:
+                process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _title(server: ServerConfig) -> str:
+    return f"{server.role} {server.name}"
+
+
+def end(layout: Layout, tick: Tick, *, patience_s: float = STOP_S, kill: bool = False) -> list[str]:
+    """Have those that run here end cleanly (SIGTERM), or be killed if they do not end within `patience_s`.
+
+    A server gives up its lock before its process ends, so processes are waited for, not locks. Returns what still runs.
+    """
+    with ExitStack() as descriptors:
+        ending = _StoppingServers(layout, descriptors)
+        left = ending.wait(signal.SIGTERM, tick, patience_s)
+        if left and kill:
+            left = ending.wait(signal.SIGKILL, tick, patience_s)
+    return left
+
+
+class _StoppingServers:
+    """The servers of this machine while they end."""
+
+    def __init__(self, layout: Layout, descriptors: ExitStack) -> None:
+        self._layout, self._servers = layout, tuple(layout.file.servers.values())
+        self._descriptors = descriptors
+        self._found: dict[tuple[str, int], int] = {}  # (server, process) -> its descriptor
+
+    def wait(self, number: signal.Signals, tick: Tick, timeout_s: float) -> list[str]:
+        """Send the signal to every process, also to one that takes its lock only now. Returns what runs after that
+        time."""
+        deadline = time.monotonic() + timeout_s
+        signalled: set[tuple[str, int]] = set()
+        while True:
+            locked = self._look()
+            for found in self._alive() - signalled:
+                signal.pidfd_send_signal(self._found[found], number)
+                signalled.add(found)
+            left = self._left(locked)
+            tick(len(self._found) - len(left), len(self._found))
+            if not left or time.monotonic() > deadline:
+                return left
+            time.sleep(POLL_S)
+
+    def _look(self) -> set[str]:
+        """Find the processes. Returns the servers whose lock is held."""
+        locked = {server.name for server in self._servers if is_locked(server.data)}
+        for name, process in running(self._layout).items():
+            if (name, process) not in self._found:
+                with suppress(ProcessLookupError):
+                    descriptor = os.pidfd_open(process)
+                    self._descriptors.callback(os.close, descriptor)
+                    if running(self._layout).get(name) == process:  # its number was not given to another meanwhile
+                        self._found[name, process] = descriptor
+        return locked
+
+    def _alive(self) -> set[tuple[str, int]]:
+        polling = select.poll()
+        for descriptor in self._found.values():
+            polling.register(descriptor, select.POLLIN)
+        ended = {descriptor for descriptor, _ in polling.poll(0)}
+        return {found for found, descriptor in self._found.items() if descriptor not in ended}
+
+    def _left(self, locked: set[str]) -> list[str]:
+        alive = dict(self._alive())
+        return [
+            f"{_title(server)} ({f'process {alive[server.name]}' if server.name in alive else 'on another machine'})"
+            for server in self._servers
+            if server.name in alive or server.name in locked
+        ]

@@ -1,0 +1,255 @@
+"""What a cluster is doing, as its servers say it themselves: every one is asked, and who is silent is shown as such.
+
+The leader of the ordering layer makes sure that it leads before it tells the tail, and any replica tells the view, so
+a cluster without a leader is shown as far as it is known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+from logdb.admin.server_query import Answer, ask
+from logdb.cluster.messages import Answers, Consistency, Read, Reads, Version
+from logdb.cores.effects import MILLISECOND, SECOND, Address
+from logdb.errors import Unavailable
+from logdb.log.engine import ENGINES, Engine, Frontier, engine_of
+from logdb.log.requests import Configuration
+from logdb.security.credentials import NONE, Credentials
+from logdb.wire.envelopes import CLIENT, MAPPING, Hello
+
+Asking = Callable[..., Awaitable[Answer]]
+"""`ask`, with this operator's credentials."""
+
+
+class KnownServer(NamedTuple):
+    """A server that is known of before anybody is asked: from a file, with the process that runs it here, if any."""
+
+    address: Address
+    role: str
+    name: str = ""
+    process: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerStatus:
+    """One server. `name`: as in the file, "" if there is none. `process`: its number on this machine, None: not here.
+    `state`: "leads", "follows", "serves", "registers", or why it does not answer, and then it is not `alive`.
+    `registered`: the cluster uses it: the ordering layer's view contains a storage server or aggregator, and a mapping
+    server answers reads. Of a storage server: its `number` and its `shard`, 0 for a spare. Of a mapping server: up to
+    where it has `applied` the log, and how many records of the log's tail it lacks (`lag`)."""
+
+    name: str
+    role: str
+    address: Address
+    state: str
+    alive: bool
+    process: int | None = None
+    registered: bool = False
+    number: int | None = None
+    shard: int | None = None
+    applied: int | None = None
+    lag: int | None = None
+
+    @property
+    def title(self) -> str:
+        """How people call it."""
+        return self.name or self.address
+
+
+@dataclass(frozen=True, slots=True)
+class ShardStatus:
+    """One shard. `servers`: the numbers of its members, `addresses`: where they are, or were, if somebody newer is
+    there now. `joining`: those of them that still copy what was before; `replaced`: servers that serve until these have
+    caught up."""
+
+    shard: int
+    state: str
+    servers: tuple[int, ...]
+    addresses: tuple[Address, ...]
+    joining: tuple[int, ...]
+    replaced: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterStatus:
+    """All of it, at `time_ns`. `leader`: its address, "" if there is none; without one `tail`, `cut` and
+    `cut_interval_ms` (the least time between two cuts) are None."""
+
+    cluster: str
+    time_ns: int
+    leader: Address
+    tail: int | None
+    oldest: int
+    cut: int | None
+    shards: tuple[ShardStatus, ...]
+    servers: tuple[ServerStatus, ...]
+    version: int = field(default=0)
+    cut_interval_ms: float | None = None
+
+    @property
+    def spares(self) -> tuple[ServerStatus, ...]:
+        """Storage servers that wait for a shard."""
+        return tuple(server for server in self.servers if server.shard == 0)
+
+    def document(self, before: ClusterStatus | None) -> dict[str, Any]:
+        """The same for programs, with the rates since `before`."""
+        cuts, records = self.rates(before)
+        return {**asdict(self), "cuts_per_s": cuts, "records_per_s": records}
+
+    def rates(self, before: ClusterStatus | None) -> tuple[float | None, float | None]:
+        """(cuts, records) a second since then; None where it is not known."""
+        if before is None:
+            return None, None
+        seconds = max(self.time_ns - before.time_ns, 1) / SECOND
+        return _rate(self.cut, before.cut, seconds), _rate(self.tail, before.tail, seconds)
+
+
+def _rate(now: int | None, before: int | None, seconds: float) -> float | None:
+    return None if now is None or before is None else round((now - before) / seconds, 1)
+
+
+async def observe(known: Iterable[KnownServer], cluster: str = "", credentials: Credentials = NONE) -> ClusterStatus:
+    """Ask everybody who is known, and whoever they know. Raises Unavailable if nobody answers and there is no file."""
+    asking = partial(ask, credentials=credentials)
+    servers = {server.address: server for server in known}
+    heard = await _ask_all(asking, servers.values(), cluster)
+    found = _found(heard, servers)
+    if found:
+        heard |= await _ask_all(asking, found, cluster)
+        servers |= {server.address: server for server in found}
+    hellos = [answer.hello for answer in heard.values() if answer.hello is not None]
+    if not hellos and not cluster:
+        raise Unavailable("no server answers: " + ", ".join(f"{one} ({it.why})" for one, it in heard.items()))
+    cluster = cluster or hellos[0].cluster
+    engine = engine_of(next((hello.engine for hello in hellos if hello.role not in (None, CLIENT)), ENGINES[0]))
+    founders = [one for one, it in heard.items() if it.hello is not None and it.hello.is_founder]
+    view = await _view(asking, engine, founders)
+    more = [KnownServer(*server) for server in engine.operations.servers_in(view) if server[0] not in servers]
+    heard |= await _ask_all(asking, more, cluster)
+    servers |= {server.address: server for server in more}
+    return made_of(cluster, engine, servers, heard, view)
+
+
+async def _ask_all(asking: Asking, servers: Iterable[KnownServer], cluster: str) -> dict[Address, Answer]:
+    servers = list(servers)
+    heard = await asyncio.gather(*[asking(one.address, cluster, _question) for one in servers])
+    return {server.address: answer for server, answer in zip(servers, heard, strict=True)}
+
+
+def _question(server: Hello) -> Any:
+    """What a server is asked, by its role."""
+    if server.is_founder:
+        return engine_of(server.engine).operations.ask_tail(secrets.randbits(62))
+    if server.role == MAPPING:
+        return Reads((Read(secrets.randbits(62), Consistency.SESSION, 0, Version()),))
+    return None
+
+
+def _ask_view(server: Hello) -> Any:
+    return engine_of(server.engine).operations.ask_view(secrets.randbits(62))
+
+
+def _found(heard: Mapping[Address, Answer], servers: Mapping[Address, KnownServer]) -> list[KnownServer]:
+    """Who is known to those that have answered, and those of whom only the address was known."""
+    found: dict[Address, str] = {}
+    for address, answer in heard.items():
+        if answer.hello is None:
+            continue
+        found |= dict.fromkeys(answer.hello.ordering, engine_of(answer.hello.engine).founders)
+        found |= dict.fromkeys(answer.hello.mapping, MAPPING)
+        if not servers[address].role and answer.hello.role is not None:
+            found[address] = answer.hello.role
+    return [
+        KnownServer(address, role)
+        for address, role in found.items()
+        if address not in servers or not servers[address].role
+    ]
+
+
+async def _view(asking: Asking, engine: Engine, founders: Iterable[Address]) -> Configuration:
+    """The newest view of those that the founders have."""
+    heard = await asyncio.gather(*[asking(address, "", _ask_view) for address in founders])
+    views = [view for it in heard if (view := engine.operations.view_in(it.answer)) is not None]
+    return max(views, key=lambda view: view.version, default=engine.operations.unknown)
+
+
+def made_of(
+    cluster: str,
+    engine: Engine,
+    servers: Mapping[Address, KnownServer],
+    heard: Mapping[Address, Answer],
+    view: Configuration,
+) -> ClusterStatus:
+    """What that comes to."""
+    told = {one: engine.operations.tail_in(it.answer) for one, it in heard.items()}
+    tails: dict[Address, Frontier] = {one: tail for one, tail in told.items() if tail is not None}
+    leader, tail = max(tails.items(), key=lambda item: item[1].last, default=("", None))
+    placed = [(member.server, one.shard, member.address) for one in view.shards for member in one.holders]
+    placed += [(member.server, 0, member.address) for member in view.spares]
+    places = {address: (server, shard) for server, shard, address in sorted(placed)}  # the newest one is there
+    in_view = {address for address, _ in engine.operations.servers_in(view)}
+    last = None if tail is None else tail.last
+    notes = {} if tail is None else dict.fromkeys(tail.unreachable, ", but a client does not reach it")
+    notes |= {member.server: " until its successor has caught up" for one in view.shards for member in one.replaced}
+    hellos = [it.hello for it in heard.values() if it.hello is not None]
+    founding = max((hello.founding for hello in hellos if hello.is_founder), default=0)
+    return ClusterStatus(
+        cluster,
+        time.time_ns(),
+        leader,
+        last,
+        view.oldest if tail is None else tail.oldest,
+        None if tail is None else tail.cut,
+        tuple(
+            ShardStatus(
+                one.shard,
+                one.state.value,
+                tuple(member.server for member in one.members),
+                tuple(member.address for member in one.members),
+                one.joining,
+                tuple(member.server for member in one.replaced),
+            )
+            for one in view.shards
+        ),
+        tuple(
+            _server(server, heard[one], leader, one in in_view, places.get(one), notes, last, founding)
+            for one, server in servers.items()
+        ),
+        view.version,
+        None if tail is None else tail.interval_ns / MILLISECOND,
+    )
+
+
+def _server(
+    known: KnownServer,
+    heard: Answer,
+    leader: Address,
+    in_view: bool,
+    place: tuple[int, int] | None,
+    notes: Mapping[int, str],
+    tail: int | None,
+    founding: int,
+) -> ServerStatus:
+    """`notes`: what else is to be said of storage servers that serve, by number."""
+    number, shard = place if place is not None else (None, None)
+    applied = heard.answer.answers[0].version if isinstance(heard.answer, Answers) else None
+    alive = heard.hello is not None and heard.serving
+    if heard.hello is not None and heard.hello.founding not in (0, founding) and founding:
+        alive, state = False, f"has met another ordering layer ({heard.hello.founding:x}) than this ({founding:x})"
+    elif not alive:
+        state = heard.why
+    elif heard.hello is not None and heard.hello.is_founder:
+        state = "leads" if known.address == leader else "follows"
+    else:
+        serves = "serves" + ("" if number is None else notes.get(number, ""))
+        state = serves if in_view or applied is not None else "registers"
+    registered = alive and state != "registers"
+    lag = None if applied is None or tail is None else max(0, tail - applied)
+    name, role, address, process = known.name, known.role, known.address, known.process
+    return ServerStatus(name, role, address, state, alive, process, registered, number, shard, applied, lag)

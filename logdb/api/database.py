@@ -1,0 +1,489 @@
+"""The verbs that a user calls; whatever runs beneath, they are the same. `logdb.aio` has them for asyncio."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
+from typing import Concatenate, NamedTuple, ParamSpec, TypeVar, overload
+
+from logdb.api.backend import Backend
+from logdb.api.timestamps import moment, nanoseconds
+from logdb.embedded.compactor import Compacted
+from logdb.embedded.feed import Change
+from logdb.errors import DatabaseClosed
+from logdb.store.arguments import (
+    check_flag,
+    check_progress,
+    checked_conditions,
+    checked_items,
+    checked_keys,
+    checked_version,
+    checked_wait,
+    watched_keys,
+)
+from logdb.store.key_map import Rows
+from logdb.store.limits import check_key, check_pin, check_value
+from logdb.store.ranges import key_range, scan_ranges
+from logdb.store.records import Condition, TxnId
+from logdb.txn.coordinator import Outcome
+from logdb.txn.retry import run
+from logdb.txn.transaction import Transaction
+from logdb.txn.validation import Verdict
+
+D = TypeVar("D")
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Found(dict[bytes, bytes]):
+    """The keys of a multi-get that exist, with their values: a dict of one snapshot, whose version is `version`."""
+
+    version: int
+
+    def __init__(self, found: Iterable[tuple[bytes, bytes]], version: int) -> None:
+        super().__init__(found)
+        self.version = version
+
+
+class Tested(NamedTuple):
+    """How a test-and-multi-put ended.
+
+    `committed`: whether the items were written. `version`: of its record in the log. `failed`: the conditions that did
+    not hold.
+    """
+
+    committed: bool
+    version: int
+    failed: tuple[Condition, ...]
+
+
+class HistoryEntry(NamedTuple):
+    """A version of a key: `version`, and its `value`, None where it was deleted."""
+
+    version: int
+    value: bytes | None
+
+
+class ShardHistory(NamedTuple):
+    """The history of a key as its shard has it.
+
+    `through`: the version up to which it is complete. `entries`: every version of the key up to that one, newest first.
+    """
+
+    through: int
+    entries: list[HistoryEntry]
+
+
+class Snapshot:
+    """The database at one version: `version`. `Database.at` makes one.
+
+    Reads raise VersionTrimmed once a compaction has passed that version, unless it is pinned.
+    """
+
+    def __init__(self, host: Backend, version: int) -> None:
+        self._host, self.version = host, version
+
+    @overload
+    def get(self, key: bytes) -> bytes | None: ...
+    @overload
+    def get(self, key: bytes, default: D) -> bytes | D: ...
+    def get(self, key: bytes, default: D | None = None) -> bytes | D | None:
+        """The value of `key`, or `default` where the key does not exist.
+
+        Raises TypeError, ValueError and KeyTooLarge for a key that cannot be one, DatabaseClosed, VersionTrimmed,
+        Unavailable, Corruption.
+        """
+        check_key(key)
+        self._check_open()
+        value = self._host.get(key, self.version)
+        return default if value is None else value
+
+    def _check_open(self) -> None:
+        if self._host.closed:
+            raise DatabaseClosed(self._host.path, self._host.forked_from)
+
+    def __getitem__(self, key: bytes) -> bytes:
+        value = self.get(key)
+        if value is None:
+            raise KeyError(key)
+        return value
+
+    def __contains__(self, key: bytes) -> bool:
+        return self.get(key) is not None
+
+    def multi_get(self, keys: Iterable[bytes]) -> Found:
+        """Those of `keys` that exist, with their values. Raises as `get`."""
+        self._check_open()
+        return Found(self._host.multi_get(checked_keys(keys), self.version)[1], self.version)
+
+    def scan(
+        self,
+        start: bytes | None = None,
+        end: bytes | None = None,
+        *,
+        prefix: bytes | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """(key, value) of the keys in [`start`, `end`) or with `prefix`, in key order.
+
+        `start`, `end`: keys; None is the first key, or the end of all keys. `prefix`: instead of these. `reverse`: from
+        the last key to the first. `limit`: at most so many rows. Rows are read as the iterator advances.
+
+        Raises TypeError and ValueError for arguments that make no range, and as `get`.
+        """
+        low, high = key_range(start, end, prefix, limit, reverse)
+        return rows_of(self._host.scan(low, high, self.version, reverse=reverse, limit=limit), limit)
+
+    def multi_scan(
+        self,
+        ranges: Iterable[tuple[bytes | None, bytes | None]],
+        *,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> list[list[tuple[bytes, bytes]]]:
+        """The rows of several ranges, read together: for each of `ranges`, a pair (start, end) as of `scan`, a list of
+        (key, value).
+
+        `reverse`: each list from its last key to its first. `limit`: at most so many rows of each range.
+
+        Raises as `scan`.
+        """
+        self._check_open()
+        return self._host.multi_scan(scan_ranges(ranges, limit, reverse), self.version, reverse=reverse)
+
+    def history(self, key: bytes) -> Iterator[HistoryEntry]:
+        """The versions of `key` up to this one, newest first, back to the oldest that is retained. Raises as `get`."""
+        check_key(key)
+        return (HistoryEntry(*entry) for entry in self._host.history(key, self.version))
+
+
+class Database:
+    """A LogDB database, for any number of threads: `logdb.open` and `logdb.connect` make one.
+
+    Every write returns its version, an integer that grows along the log, once it is durable. A read sees every write
+    that had returned before it began. After `close` every method raises DatabaseClosed. Behind endpoints every method
+    raises Unavailable when no server answers within the timeout, and AccessDenied without the right.
+    """
+
+    def __init__(self, host: Backend) -> None:
+        self._host = host
+
+    # ---- reading
+
+    @overload
+    def get(self, key: bytes) -> bytes | None: ...
+    @overload
+    def get(self, key: bytes, default: D) -> bytes | D: ...
+    def get(self, key: bytes, default: D | None = None) -> bytes | D | None:
+        """The newest value of `key`, or `default` where the key does not exist.
+
+        Raises TypeError, ValueError and KeyTooLarge for a key that cannot be one, DatabaseClosed, Unavailable,
+        Corruption.
+        """
+        if key.__class__ is not bytes or not key:
+            check_key(key)
+        value = self._host.get(key)
+        return default if value is None else value
+
+    def __getitem__(self, key: bytes) -> bytes:
+        value = self.get(key)
+        if value is None:
+            raise KeyError(key)
+        return value
+
+    def __contains__(self, key: bytes) -> bool:
+        return self.get(key) is not None
+
+    def multi_get(self, keys: Iterable[bytes]) -> Found:
+        """Those of `keys` that exist, with their values, all of one snapshot.
+
+        The atomic multi-get of Scalog-Store (dissertation 3.4.2). Raises as `get`.
+        """
+        version, found = self._host.multi_get(checked_keys(keys))
+        return Found(found, version)
+
+    def scan(
+        self,
+        start: bytes | None = None,
+        end: bytes | None = None,
+        *,
+        prefix: bytes | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """(key, value) of the keys in [`start`, `end`) or with `prefix`, in key order.
+
+        `start`, `end`: keys; None is the first key, or the end of all keys. `prefix`: instead of these. `reverse`: from
+        the last key to the first. `limit`: at most so many rows. The whole iteration sees one snapshot, whatever is
+        written meanwhile.
+
+        Raises TypeError and ValueError for arguments that make no range, VersionTrimmed if the snapshot was compacted
+        away meanwhile, and as `get`.
+        """
+        low, high = key_range(start, end, prefix, limit, reverse)
+        return rows_of(self._host.scan(low, high, reverse=reverse, limit=limit), limit)
+
+    def multi_scan(
+        self,
+        ranges: Iterable[tuple[bytes | None, bytes | None]],
+        *,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> list[list[tuple[bytes, bytes]]]:
+        """The rows of several ranges, read together: for each of `ranges`, a pair (start, end) as of `scan`, a list of
+        (key, value).
+
+        `reverse`: each list from its last key to its first. `limit`: at most so many rows of each range. All rows are
+        of one snapshot; behind endpoints this takes one round trip.
+
+        Raises as `scan`.
+        """
+        return self._host.multi_scan(scan_ranges(ranges, limit, reverse), reverse=reverse)
+
+    def history(self, key: bytes) -> Iterator[HistoryEntry]:
+        """The versions of `key`, newest first, back to the oldest that is retained. Raises as `get`."""
+        check_key(key)
+        return (HistoryEntry(*entry) for entry in self._host.history(key))
+
+    def at(self, version: int | None = None, *, time: dt.datetime | float | None = None) -> Snapshot:
+        """The database as it was at a `version`, or at a point in `time` (a datetime, or seconds since the epoch).
+
+        A datetime without a time zone is local time. Without arguments: the newest snapshot. Raises VersionTrimmed,
+        FutureVersion, TypeError, ValueError (both arguments, or one that makes no sense).
+        """
+        host = self._host
+        if time is not None:
+            if version is not None:
+                raise ValueError("give a version or a time, but not both")
+            return Snapshot(host, host.at_time(nanoseconds(time)))
+        return Snapshot(host, host.version() if version is None else host.at(checked_version(version)))
+
+    @property
+    def version(self) -> int:
+        """The newest version: that of the last record that is durable."""
+        return self._host.version()
+
+    @property
+    def session(self) -> int:
+        """The newest version that was read or written here: `logdb.connect(..., session=...)` continues with it."""
+        return self._host.session
+
+    @property
+    def oldest_version(self) -> int:
+        """The oldest version that can be read; 0 is the empty database."""
+        return self._host.oldest()
+
+    def time_of(self, version: int) -> dt.datetime | None:
+        """When `version` was written (UTC); None for version 0, and for one whose record was compacted away.
+
+        Raises VersionTrimmed, FutureVersion, TypeError, ValueError.
+        """
+        time = self._host.time_of(version) if checked_version(version) else None
+        return None if time is None else moment(time)
+
+    # ---- writing
+
+    def put(self, key: bytes, value: bytes, *, label: str = "") -> int:
+        """Write `value` under `key`. Returns the version, once it is durable.
+
+        `label`: up to 1 KiB of text that names the transaction in the feed and in the conflicts of others.
+
+        Raises KeyTooLarge, ValueTooLarge, TypeError and ValueError for arguments that cannot be written; ReadOnly,
+        DatabaseClosed; Unavailable if nothing was or will be written; OutcomeUnknown if that is not known.
+        """
+        check_key(key)
+        check_value(key, value)
+        return self._host.write({key: value}, label)[0]
+
+    def delete(self, key: bytes, *, label: str = "") -> int:
+        """Delete `key`, which need not exist. Returns the version, once it is durable. `label` and errors: as `put`."""
+        check_key(key)
+        return self._host.write({key: None}, label)[0]
+
+    def __setitem__(self, key: bytes, value: bytes) -> None:
+        self.put(key, value)
+
+    def __delitem__(self, key: bytes) -> None:
+        self.delete(key)
+
+    def multi_put(self, items: Mapping[bytes, bytes | None], *, label: str = "") -> int:
+        """Write all of `items` or nothing; the value None deletes. Returns the version, once it is durable.
+
+        `label`: as `put`. Raises as `put`, and TransactionTooLarge.
+        """
+        return self._host.write(checked_items(items), label)[0]
+
+    def test_and_multi_put(
+        self, conditions: Iterable[Condition], items: Mapping[bytes, bytes | None], *, label: str = ""
+    ) -> Tested:
+        """Write all of `items` if all of `conditions` hold, else nothing (Scalog-Store, dissertation 3.4.2).
+
+        A condition that fails is a result, not an error: see `Tested`. `conditions`: of `logdb.equals`, `exists`,
+        `absent`, `version_equals`, `version_less`, `version_greater`. `label`: as `put`. Raises as `multi_put`.
+        """
+        tested, writes = checked_conditions(conditions), checked_items(items)
+        return tested_answer(*self._host.write(writes, label, tested), tested)
+
+    def transaction(self, *, read_only: bool = False, label: str = "", guard_writes: bool = False) -> Committing:
+        """A transaction: `with db.transaction() as txn: ...` commits at the end and aborts on an exception.
+
+        `label`: up to 1 KiB of text that names it in the feed and in the conflicts of others. `guard_writes`: abort too
+        if a key that it wrote without reading has changed since the snapshot. `read_only`: never aborts, and sees
+        durable versions only.
+
+        The block raises at its end ConflictError, TransactionTooLarge, Unavailable, OutcomeUnknown. Raises TypeError.
+        """
+        check_flag("read_only", read_only)
+        check_flag("guard_writes", guard_writes)
+        return Committing(self._host, read_only=read_only, label=label, guard_writes=guard_writes)
+
+    def run(self, body: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call `body(txn, *args, **kwargs)` in a transaction and return its result; call it again after each conflict.
+
+        At most 50 attempts, with random pauses that grow. See `logdb.transactional`. Raises the last ConflictError,
+        what `body` raises, and what a transaction raises at its end.
+        """
+        return run(self, body, *args, **kwargs)
+
+    def outcome(self, txn_id: str, *, settle: bool = False) -> Outcome:
+        """How the transaction with the id `txn_id` ended: committed, aborted, not found or forgotten.
+
+        A transaction that is not found may still be on its way from its client. `settle`: if the log has no record of
+        it, abort it for ever, so that the answer is final. Raises ValueError for text that is no id, TypeError,
+        Unavailable.
+        """
+        check_flag("settle", settle)
+        return self._host.outcome(TxnId.parse(txn_id), settle)
+
+    # ---- following
+
+    def watch(
+        self,
+        prefix: bytes | None = None,
+        *,
+        keys: Iterable[bytes] | None = None,
+        since: int | None = None,
+        timeout: float | None = None,
+    ) -> Iterator[Change]:
+        """The commits after version `since` (default: from now on) that touch the `prefix` or the `keys`, without gaps.
+
+        Waits for more, or ends when none has come for `timeout` seconds. To resume, pass the last item's `version` as
+        `since`.
+
+        Raises VersionTrimmed (also when a compaction overtakes a slow reader), FutureVersion, Unavailable, TypeError,
+        ValueError.
+        """
+        watched, wait_s = watched_keys(prefix, keys), checked_wait(timeout)
+        feed = self._host.feed(None if since is None else checked_version(since), prefix, watched)
+
+        def changes() -> Iterator[Change]:
+            try:
+                while (change := feed.poll(wait_s)) is not None:
+                    yield change
+            finally:
+                feed.close()
+
+        return changes()
+
+    # ---- upkeep
+
+    def pin(self, name: str, version: int | None = None) -> int:
+        """Keep a `version` (default: the newest) readable through compactions until `unpin`. Returns the version.
+
+        `name`: 1 to 400 bytes; an existing pin of that name is replaced. Raises VersionTrimmed, FutureVersion,
+        TypeError, ValueError, and as `put`.
+        """
+        check_pin(name)
+        return self._host.pin(name, None if version is None else checked_version(version))
+
+    def unpin(self, name: str) -> None:
+        """Remove the pin `name`. Raises KeyError if there is none, TypeError, ValueError, and as `put`."""
+        check_pin(name)
+        self._host.unpin(name)
+
+    @property
+    def pins(self) -> dict[str, int]:
+        """The pinned versions by name."""
+        return self._host.pins()
+
+    def compact(self, before: int | None = None, *, progress: Callable[[int], None] | None = None) -> Compacted:
+        """Drop what only reads before version `before` (default: the newest) can see, and trim the log.
+
+        Live rows keep their versions. Pins and running transactions hold it back: see the result's `floor`. `progress`:
+        called with the number of versions copied since its last call. A compaction that was interrupted continues with
+        the next call.
+
+        Raises VersionTrimmed, FutureVersion, TypeError, ValueError, and as `put`.
+        """
+        check_progress(progress)
+        return self._host.compact(None if before is None else checked_version(before), progress)
+
+    def checkpoint(self, *, progress: Callable[[int], None] | None = None) -> int:
+        """Write the key map to disk, so that the next opening replays nothing. Returns the version that it covers.
+
+        `progress`: called with the number of keys written since its last call. Raises TypeError, Unavailable (no room
+        on the disk), and as `put`.
+        """
+        check_progress(progress)
+        return self._host.checkpoint(progress)
+
+    @property
+    def path(self) -> str:
+        """The directory, ":memory:", or the addresses of the servers."""
+        return self._host.path
+
+    def close(self) -> None:
+        """Make durable what was written and release the directory. Closing twice has no effect.
+
+        Raises OutcomeUnknown if a write fails that has not returned yet.
+        """
+        self._host.close()
+
+    def __enter__(self) -> Database:
+        if self._host.closed:
+            raise DatabaseClosed(self._host.path, self._host.forked_from)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<logdb.Database {self._host.path!r}{' (closed)' if self._host.closed else ''}>"
+
+
+class Committing:
+    """The context of a transaction: begins it, and commits or aborts it at the end."""
+
+    def __init__(self, host: Backend, *, read_only: bool, label: str, guard_writes: bool) -> None:
+        self._host = host
+        self._options = read_only, label, guard_writes
+
+    def __enter__(self) -> Transaction:
+        read_only, label, guard_writes = self._options
+        host = self._host
+        txn = self._txn = Transaction(
+            host, read_only=read_only or host.read_only, label=label, guard_writes=guard_writes
+        )
+        txn.reader = host.begin_work(txn)
+        return txn
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        txn = self._txn
+        if kind is not None or txn.is_over:
+            txn.close()
+            self._host.end(txn)
+        else:
+            txn.close()
+            txn.version = self._host.commit(txn)
+
+
+def rows_of(batches: Iterator[Rows], limit: int | None) -> Iterator[tuple[bytes, bytes]]:
+    """The rows of batches, up to `limit`."""
+    return islice(chain.from_iterable(batches), limit)
+
+
+def tested_answer(gsn: int, verdict: Verdict, conditions: Sequence[Condition]) -> Tested:
+    """The answer of a test-and-multi-put."""
+    return Tested(verdict.committed, gsn, tuple(conditions[position] for position in verdict.failed))

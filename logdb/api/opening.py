@@ -1,0 +1,195 @@
+"""Opening a database, or connecting to one."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from os import PathLike
+from pathlib import Path
+
+from logdb.api.database import Database, HistoryEntry, ShardHistory
+from logdb.cluster.placement import Placement
+from logdb.embedded import EmbeddedBackend
+from logdb.embedded.directory import Directory
+from logdb.errors import Unavailable
+from logdb.store.arguments import checked_version
+from logdb.store.limits import check_key
+from logdb.system.disk import described
+
+IN_MEMORY = ":memory:"
+TIMEOUT_S = 10.0
+"""How long a call to a server waits for its answer."""
+
+
+def open(
+    path: str | PathLike[str],
+    *,
+    read_only: bool = False,
+    create: bool = True,
+    compact_above: float | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Database:
+    """Open the database in the directory `path`, and create one there if the directory is missing or empty and `create`
+    is true.
+
+    One process writes. Any number of processes may open the directory with `read_only` meanwhile and see what has
+    become durable. The path ":memory:" is a database without a directory.
+
+    `compact_above`: a share from 0 to 1. When more than this share of the log is garbage, and the log has 64 MiB, it is
+    compacted in the background as by `Database.compact`; then only the newest and pinned versions stay readable.
+    `progress`: called during the replay with (records done, records in all).
+
+    Raises NotADatabase, DatabaseInUse, UnsupportedFormat, Corruption, Unavailable, TypeError, ValueError.
+    """
+    return Database(open_host(path, read_only=read_only, create=create, compact_above=compact_above, progress=progress))
+
+
+def connect(
+    endpoints: str | Iterable[str],
+    *,
+    timeout: float = TIMEOUT_S,
+    placement: Placement | None = None,
+    session: int | None = None,
+    ca: str | PathLike[str] | None = None,
+    certificate: str | PathLike[str] | None = None,
+    certificate_key: str | PathLike[str] | None = None,
+    token: str | None = None,
+) -> Database:
+    """Connect to the database that servers answer for; it has the same methods as one that `logdb.open` opens.
+
+    `endpoints`: "HOST:PORT", several with commas between, or a list: a server of one directory (`logdb serve`), or any
+    servers of a cluster, which name the others. `timeout`: seconds that a call waits for its answer, whatever happens
+    to streams and servers meanwhile. Then it raises Unavailable, or OutcomeUnknown if it may have been carried out.
+
+    `placement`: the shard of a cluster for what is written to a key (`logdb.ByPrefix`, `logdb.ByHash`, or a function of
+    the key; None: any shard). `session`: plain reads see at least that version (another client's `Database.session`, or
+    0) and what this client has seen. Without it they see every commit that was acknowledged to any client, which costs
+    a question to the log.
+
+    `ca`: a file with the certificates to trust (PEM); it turns on TLS. `certificate`, `certificate_key`: files with
+    what to show to a server that asks for it; without the second the key is in the first. `token`: the client's token.
+
+    Raises Unavailable, AccessDenied, ProtocolMismatch, TypeError; ValueError for arguments or certificates that cannot
+    be used; ModuleNotFoundError without the extra `logdb[cluster]`.
+    """
+    with cluster_needed():
+        from logdb.clients.blocking_backend import BlockingBackend
+        from logdb.clients.connecting import connect
+        from logdb.security.credentials import credentials
+        from logdb.system.addresses import endpoints_of
+    addresses, timeout_s = endpoints_of(endpoints), checked_timeout(timeout)
+    shown = credentials(ca=ca, certificate=certificate, certificate_key=certificate_key, token=token)
+    return Database(BlockingBackend.open(connect(addresses, timeout_s, placement, checked_session(session), shown)))
+
+
+def shard_history(
+    endpoints: str | Iterable[str],
+    key: bytes,
+    *,
+    placement: Placement,
+    timeout: float = TIMEOUT_S,
+    ca: str | PathLike[str] | None = None,
+    certificate: str | PathLike[str] | None = None,
+    certificate_key: str | PathLike[str] | None = None,
+    token: str | None = None,
+) -> ShardHistory:
+    """The history of `key` in a cluster, read from any one replica of its shard, for when no mapping server answers.
+
+    `endpoints`, `ca`, `certificate`, `certificate_key`, `token`: as `logdb.connect`. `placement`: as `logdb.connect`;
+    the cluster must know it. `timeout`: seconds for each answer. The result's `through` is the version up to which it
+    is complete: mapping servers write every ten seconds or so what the shard's records do not say by themselves. Reads
+    all transactions of the shard.
+
+    Raises Unavailable if the shard cannot tell, AccessDenied, Corruption, TypeError, ValueError.
+    """
+    with cluster_needed():
+        from logdb.clients.background_loop import in_shared_loop
+        from logdb.clients.shard_history import read_history
+        from logdb.security.credentials import credentials
+        from logdb.system.addresses import endpoints_of
+    check_key(key)
+    addresses, timeout_s = endpoints_of(endpoints), checked_timeout(timeout)
+    shown = credentials(ca=ca, certificate=certificate, certificate_key=certificate_key, token=token)
+    through, entries = in_shared_loop(read_history(addresses, key, placement, timeout_s, shown))
+    return ShardHistory(through, [HistoryEntry(*entry) for entry in entries])
+
+
+@contextlib.contextmanager
+def cluster_needed() -> Iterator[None]:
+    """Says what to install if an import of what speaks to servers fails."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] not in ("grpc", "google", "grpc_health", "cryptography"):
+            raise
+        raise ModuleNotFoundError(
+            "servers and their clients need gRPC: pip install 'logdb[cluster]'", name=error.name
+        ) from error
+
+
+def checked_timeout(timeout: float) -> float:
+    """Raises TypeError, ValueError."""
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
+        raise TypeError(f"timeout must be a number of seconds, not {type(timeout).__name__}")
+    if not 0 < timeout < 1e6:
+        raise ValueError(f"timeout must be positive, not {timeout}")
+    return float(timeout)
+
+
+def checked_share(share: float | None) -> float | None:
+    """Raises TypeError, ValueError."""
+    if share is None:
+        return None
+    if isinstance(share, bool) or not isinstance(share, int | float):
+        raise TypeError(f"compact_above must be a number, not {type(share).__name__}")
+    if not 0 < share < 1:
+        raise ValueError(f"compact_above must be more than 0 and less than 1, not {share}")
+    return float(share)
+
+
+def checked_session(session: int | None) -> int | None:
+    """Raises TypeError, ValueError."""
+    return None if session is None else checked_version(session)
+
+
+def open_host(
+    path: str | PathLike[str],
+    *,
+    read_only: bool,
+    create: bool,
+    compact_above: float | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> EmbeddedBackend:
+    """What `open` puts its face on. Raises as `open`."""
+    above = checked_share(compact_above)
+    if path == IN_MEMORY:
+        if read_only:
+            raise ValueError("a database in memory has nothing to read yet: open it for writing")
+        return EmbeddedBackend.in_memory()
+    if not isinstance(path, str | PathLike):
+        raise TypeError(f"path must be a str or a path, not {type(path).__name__}")
+    try:
+        return EmbeddedBackend.open(
+            Path(path), read_only=read_only, create=create, compact_above=above, progress=progress
+        )
+    except FileNotFoundError as error:
+        raise Unavailable(
+            f"{path} is being created or compacted, or a file is missing ({described(error)}): try again, and if it "
+            "stays so, ask `logdb verify`"
+        ) from error
+
+
+def rebuild(path: str | PathLike[str], *, progress: Callable[[int, int], None] | None = None) -> int:
+    """Remove the checkpoint of the database in `path` and make it again from the log. Returns the version that it
+    covers.
+
+    `progress`: as `logdb.open`. Raises as `logdb.open`.
+    """
+    directory = Directory.open(Path(path), writable=True, create=False)
+    try:
+        shutil.rmtree(directory.map_path, ignore_errors=True)
+    finally:
+        directory.close()
+    with open(path, create=False, progress=progress) as db:
+        return db.checkpoint()

@@ -1,0 +1,55 @@
+"""The one event loop of a process whose program has none: a thread that starts when it is first needed, and stays.
+
+gRPC's asyncio is made for one loop in a process, so all synchronous clients share this one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from logdb.system.forking import keep_for_ever
+
+T = TypeVar("T")
+
+_starting = threading.Lock()
+_loop: asyncio.AbstractEventLoop | None = None
+
+
+def shared_loop() -> asyncio.AbstractEventLoop:
+    """The loop, which runs in a thread of its own."""
+    global _loop  # noqa: PLW0603 - there is one for the process
+    with _starting:
+        if _loop is None:
+            _loop = asyncio.new_event_loop()
+            threading.Thread(target=_loop.run_forever, name="logdb-loop", daemon=True).start()
+        return _loop
+
+
+def _forget_loop() -> None:
+    """In a child of fork(), where its thread is not."""
+    global _loop, _starting
+    if _loop is not None:
+        keep_for_ever(_loop)
+    _loop, _starting = None, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_loop)
+
+
+def in_shared_loop(work: Coroutine[Any, Any, T]) -> T:
+    """What comes of it there. Ctrl-C gives it up."""
+    future = asyncio.run_coroutine_threadsafe(work, shared_loop())
+    try:
+        return future.result()
+    except BaseException:
+        future.cancel()
+        raise
+
+
+def begin_in_shared_loop(work: Coroutine[Any, Any, Any]) -> None:
+    """Have it done there; nobody waits for it. Any thread may, also the loop's own."""
+    asyncio.run_coroutine_threadsafe(work, shared_loop())

@@ -1,0 +1,214 @@
+"""The change feed of a client of a cluster: it follows the log itself, and asks which commits have aborted.
+
+Commit records come from the storage servers, in the order of the log and without gaps (SCA-11), large values from their
+shards; a mapping server tells of each stretch which of its commit records were not applied, which follows from the log
+alone, so any server may be asked. Nobody keeps anything for a feed: whoever knows a version can go on behind it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable, Collection, Coroutine
+from typing import Any, Protocol
+
+from logdb.clients.core_client import given
+from logdb.cluster.client import requests as calls
+from logdb.embedded.feed import Change
+from logdb.errors import Corruption, DatabaseClosed, Unavailable, VersionTrimmed
+from logdb.log import requests as log
+from logdb.log.contract import Batch, LogFailed, LogRecord, Trimmed
+from logdb.store.records import COMMIT, Place, Value, decode_commit
+
+
+class FeedClient(Protocol):
+    """What a feed needs of its client."""
+
+    path: str
+    closed: bool
+    forked_from: int
+    timeout_s: float
+
+    def put(self, request: Any, timeout_s: float | None) -> asyncio.Future[Any]: ...
+    async def call(self, request: Any) -> Any: ...
+    async def version(self) -> int: ...
+    async def at(self, version: int) -> int: ...
+
+
+class ClusterFeed:
+    """Commits after `since` (None: from now on) that touch a watched key. `ended` hears that it was closed.
+
+    `_seen`: everything up to there has been handed on; `_looked`: or is ready.
+    """
+
+    def __init__(
+        self,
+        host: FeedClient,
+        since: int | None,
+        prefix: bytes | None,
+        keys: Collection[bytes] | None,
+        ended: Callable[[ClusterFeed], None],
+    ) -> None:
+        self._host, self._prefix = host, prefix
+        self._keys = None if keys is None else frozenset(keys)
+        self._end = ended
+        self._seen = self._looked = self._subscription = 0
+        self._ready: deque[Change] = deque()
+        self._batch: Batch | None = None
+        self._closed = False
+        self._beginning = _started(self._begin(since))
+        self._stepping: asyncio.Task[None] | None = None
+
+    async def _begin(self, since: int | None) -> None:
+        host = self._host
+        self._seen = self._looked = await (host.version() if since is None else host.at(since))
+        try:
+            async with asyncio.timeout(host.timeout_s):
+                self._subscription = await self._followed(log.Subscribe(self._seen + 1, frozenset((COMMIT,))), None)
+        except TimeoutError:
+            raise self._cannot_follow("no server has answered in time") from None
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether it is known from where on it runs, or that it does not."""
+        return self._beginning.done()
+
+    async def placed(self) -> None:
+        """Return when it is."""
+        await asyncio.wait((self._beginning,))
+
+    async def begun(self) -> None:
+        """As `placed`. Raises VersionTrimmed, FutureVersion, Unavailable."""
+        await asyncio.shield(self._beginning)
+
+    async def poll(self, timeout: float | None) -> Change | None:
+        """See `hosts.ChangeFeed`. What was committed before the time is up is not missed, however short that is."""
+        loop = asyncio.get_running_loop()
+        deadline = None if timeout is None else loop.time() + timeout
+        last: int | None = None
+        if self._host.forked_from:
+            raise DatabaseClosed(self._host.path, self._host.forked_from)
+        try:
+            await self.begun()
+            while not self._ready:
+                if self._closed:
+                    return None
+                if deadline is not None and loop.time() >= deadline:
+                    if last is None:
+                        last = await self._host.version()
+                    elif self._looked >= last:
+                        return None
+                    elif loop.time() >= deadline + self._host.timeout_s:
+                        raise self._cannot_follow("no server has answered in time")
+                await self._step(self._left(deadline, last))
+        except (DatabaseClosed, asyncio.CancelledError):
+            if self._closed or self._host.closed:
+                return None
+            raise
+        change = self._ready.popleft()
+        self._seen = change.version
+        return change
+
+    def _left(self, deadline: float | None, last: int | None) -> float | None:
+        """How long to wait for the next step."""
+        if deadline is None:
+            return None
+        if last is not None:
+            return 0.0 if self._looked >= last else self._host.timeout_s
+        return max(0.0, deadline - asyncio.get_running_loop().time())
+
+    async def _step(self, timeout: float | None) -> None:
+        """Wait for the next stretch of the log. One that has begun goes on, whoever gives up waiting for it."""
+        if self._stepping is None:
+            self._stepping = _started(self._take())
+        done, _ = await asyncio.wait((self._stepping,), timeout=timeout)
+        if done:
+            stepping, self._stepping = self._stepping, None
+            stepping.result()
+
+    async def _take(self) -> None:
+        """A stretch that could not be made out is kept for the next attempt: nothing of it is lost."""
+        if self._batch is None:
+            self._batch = await self._followed(log.Next(self._subscription), None)
+        batch = self._batch
+        self._ready.extend(await self._changes(batch.records))
+        self._batch, self._looked = None, batch.end - 1
+        if not self._ready:
+            self._seen = self._looked
+
+    async def _followed(self, request: Any, timeout_s: float | None) -> Any:
+        try:
+            return given(await self._host.put(request, timeout_s))
+        except Trimmed as error:
+            raise VersionTrimmed(self._seen, error.oldest - 1) from error
+        except (TimeoutError, LogFailed) as error:
+            raise self._cannot_follow(error) from error
+
+    def _cannot_follow(self, why: object) -> Unavailable:
+        return Unavailable(f"the log of {self._host.path} cannot be followed beyond version {self._looked}: {why}")
+
+    async def _changes(self, records: list[LogRecord]) -> list[Change]:
+        if not records:
+            return []
+        try:
+            aborted = await self._host.call(calls.Aborted(records[0].lsn - 1, records[-1].lsn))
+        except VersionTrimmed as error:  # which of them had aborted is forgotten, and so is what they had written
+            raise VersionTrimmed(self._seen, error.oldest) from error
+        left_out = set(aborted)
+        changes = []
+        for gsn, time, _, payload in records:
+            if gsn not in left_out:
+                commit = decode_commit(payload)
+                watched = {key: value for key, value in commit.writes.items() if self._watches(key)}
+                if watched:
+                    values = await asyncio.gather(*(self._load(key, value, gsn) for key, value in watched.items()))
+                    changes.append(Change(gsn, time, commit.label, dict(zip(watched, values, strict=True))))
+        return changes
+
+    async def _load(self, key: bytes, value: Value, version: int) -> bytes | None:
+        if not isinstance(value, Place):
+            return value
+        try:
+            record = await self._followed(log.Read(value.gsn, value.shard, size=value.length), self._host.timeout_s)
+        except VersionTrimmed:  # it stood before its commit record, and before the oldest version: a copy is left
+            return await self._moved(key, version)
+        if not value.has(record.tag, record.payload):
+            raise Corruption(f"shard {value.shard}", None, f"record {value.gsn} is not the value that was written")
+        payload: bytes = record.payload
+        return payload
+
+    async def _moved(self, key: bytes, version: int) -> bytes | None:
+        """What was written there, from wherever a compaction has taken it."""
+        try:
+            found: calls.Found = await self._host.call(calls.Get((key,), calls.SNAPSHOT, version))
+        except VersionTrimmed as error:
+            raise VersionTrimmed(self._seen, error.oldest) from error
+        return found.entries[0][1]
+
+    def _watches(self, key: bytes) -> bool:
+        if self._keys is not None and key in self._keys:
+            return True
+        if self._prefix is not None:
+            return key.startswith(self._prefix)
+        return self._keys is None
+
+    async def close(self) -> None:
+        """End the feed: who waits in it returns."""
+        if self._closed:
+            return
+        self._closed = True
+        self._end(self)
+        for task in (self._beginning, self._stepping):
+            if task is not None:
+                task.cancel()
+        with contextlib.suppress(DatabaseClosed):
+            if self._subscription:
+                self._host.put(log.Close(self._subscription), None)
+
+
+def _started(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    """A task whose failure nobody need look at."""
+    task = asyncio.create_task(work)
+    task.add_done_callback(lambda task: task.cancelled() or task.exception())
+    return task

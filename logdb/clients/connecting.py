@@ -1,0 +1,81 @@
+"""Connecting to a database: what listens at an address is a server of one directory, or any node of a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+import grpc
+
+from logdb.api.backend import AsyncBackend
+from logdb.clients.cluster_backend import ClusterAccess, ClusterBackend
+from logdb.clients.remote_backend import RemoteBackend
+from logdb.cluster.placement import Placement
+from logdb.cores.effects import Address
+from logdb.errors import Unavailable
+from logdb.security.credentials import NONE, Credentials
+from logdb.transport.discovery import ask, client_hello, discover
+from logdb.transport.peers import BROKEN, Refused, is_another_service
+from logdb.wire.envelopes import Hello
+from logdb.wire.limits import WireError
+
+LOOK_S: Final = 3.0
+"""So long one address may take to say what is there, at first."""
+
+
+async def connect(
+    endpoints: Sequence[Address],
+    timeout_s: float,
+    placement: Placement | None = None,
+    session: int | None = None,
+    credentials: Credentials = NONE,
+) -> AsyncBackend:
+    """The database that is behind the first of these that answers. Raises Unavailable, AccessDenied, ProtocolMismatch,
+    ValueError."""
+    node = await _node_of_cluster(endpoints, timeout_s, credentials)
+    if node is not None:
+        nodes = await _nodes(node, timeout_s, credentials)
+        return ClusterBackend(",".join(endpoints), nodes, timeout_s, placement, session)
+    host = await RemoteBackend.connect(endpoints, timeout_s, session, credentials)
+    if placement is not None:
+        await host.close()
+        raise ValueError(f"{','.join(endpoints)} is one server, so there is no shard on which to place anything")
+    return host
+
+
+async def _node_of_cluster(endpoints: Sequence[Address], timeout_s: float, credentials: Credentials) -> Hello | None:
+    """The first node of a cluster that answers, None if another kind of server does, or nobody: its own client will say
+    why. Who is slow is given more time. Raises Unavailable, Refused, AccessDenied, ValueError."""
+    loop, look_s = asyncio.get_running_loop(), LOOK_S
+    deadline = loop.time() + timeout_s
+    while True:
+        slow = []
+        for endpoint in endpoints:
+            try:
+                async with asyncio.timeout(min(look_s, timeout_s)):
+                    return await ask(endpoint, client_hello(), credentials)
+            except TimeoutError:
+                slow.append(endpoint)
+            except grpc.aio.AioRpcError as error:
+                if is_another_service(error):
+                    return None
+            except (*BROKEN, WireError, OSError):
+                pass
+        if not slow:
+            return None
+        if loop.time() >= deadline:
+            raise Unavailable(f"{', '.join(slow)}: no answer within {timeout_s:g} s")
+        look_s *= 2
+
+
+async def _nodes(node: Hello, timeout_s: float, credentials: Credentials) -> ClusterAccess:
+    """All that clients talk to; the ordering replicas know the mapping servers, if a node does not."""
+    if not node.mapping and node.ordering:
+        node = await discover(node.ordering, client_hello(node.cluster), timeout_s, credentials)
+    if not node.mapping:
+        raise Refused(
+            f"{node.address} belongs to the cluster {node.cluster!r}, which has no mapping servers and is a log, no "
+            "database: use logdb.log.connect"
+        )
+    return ClusterAccess(node.cluster, node.ordering, node.mapping, credentials, node.right, node.engine)

@@ -1,0 +1,517 @@
+"""A client's stream to a server: requests that are ready go together, and are sent again when the stream was lost.
+
+A call ends with an answer or at its deadline, whatever becomes of streams and servers meanwhile. What was never sent
+failed for certain (Unavailable); a transaction that was sent and not answered is OutcomeUnknown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+import grpc
+
+from logdb.errors import (
+    AccessDenied,
+    DatabaseClosed,
+    LogDBError,
+    OutcomeUnknown,
+    ProtocolMismatch,
+    ReadOnly,
+    Unavailable,
+)
+from logdb.security.credentials import NONE, Credentials
+from logdb.security.tls_diagnostics import NO_GRPC, why_no_tls
+from logdb.store.records import TxnId
+from logdb.system.forking import keep_for_ever, own
+from logdb.wire.database_codec import (
+    BATCH_BYTES,
+    BATCH_CALLS,
+    MESSAGE_OPTIONS,
+    METHOD,
+    PART_BYTES,
+    PROTOCOL,
+    RELEASE,
+    WINDOW_BYTES,
+    check_request,
+    failure_from,
+    response_of,
+    responses_of,
+    uploads_of,
+)
+from logdb.wire.limits import WireError
+from logdb.wire.proto import database_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+SHORTEST_PAUSE_S: Final = 0.02
+LONGEST_PAUSE_S: Final = 1.0
+WHY_ATTEMPTS: Final = 5
+"""Between two rounds of attempts to reach a server: a random part of a bound that doubles from the one to the other."""
+SMALL_BYTES: Final = 64 << 10
+CHANNEL_OPTIONS: Final = (
+    *MESSAGE_OPTIONS,
+    ("grpc.use_local_subchannel_pool", 1),  # so that an attempt is an attempt, not the memory of an earlier one
+    ("grpc.enable_retries", 0),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+)
+
+
+class Call:
+    """A request on its way. `txn_id`: of the transaction that it commits, if it does.
+
+    `size`: of the request without its `large` values. `sent`: over how many streams it went whole. `progress` hears of
+    an answer that comes later, `parts` has what has come of one that is not whole yet.
+    """
+
+    __slots__ = ("deadline", "future", "large", "parts", "progress", "request", "sent", "size", "timeout_s", "txn_id")
+
+    def __init__(
+        self,
+        request: pb.Request,
+        size: int,
+        large: Sequence[bytes],
+        future: asyncio.Future[pb.Response],
+        timeout_s: float,
+        deadline: float,
+        txn_id: TxnId | None,
+        progress: Callable[[int], None] | None,
+    ) -> None:
+        self.request, self.future, self.txn_id, self.progress = request, future, txn_id, progress
+        self.timeout_s, self.deadline = timeout_s, deadline
+        self.size, self.large = size, large
+        self.parts: list[bytes] = []
+        self.sent = 0
+
+    @property
+    def goes_in_parts(self) -> bool:
+        """Whether it is too large for one message."""
+        return self.size > PART_BYTES or bool(self.large)
+
+
+class Upload:
+    """A request that is being sent in parts. `taken`: the bytes that the server has told to have taken."""
+
+    def __init__(self, requests: Iterator[pb.Request]) -> None:
+        self._requests = requests
+        self._next = next(requests)
+        self._sent = self.taken = 0
+
+    @property
+    def ahead(self) -> int:
+        """How many bytes were sent that the server may not have taken yet."""
+        return self._sent - self.taken
+
+    def next(self) -> tuple[pb.Request, bool]:
+        """(what is to be sent next, whether it is the last)."""
+        request, following = self._next, next(self._requests, None)
+        self._sent += len(request.upload.data)
+        if following is None:
+            return request, True
+        self._next = following
+        return request, False
+
+
+class StreamLost(Exception):
+    """There is no stream; the text says why, in one line."""
+
+
+class EndedDuringHandshake(Exception):
+    """The server has ended the stream while its first message was leaving."""
+
+
+class Connection:
+    """To one of `endpoints`, the next one when that fails. For one event loop.
+
+    `seen`: the newest version that any answer has told of. `incarnation`: of the database, at the server. `restarted`
+    is called when it is another one. `restored`: the requests with which a new stream begins.
+    """
+
+    def __init__(
+        self, endpoints: Sequence[str], timeout_s: float, client: int, credentials: Credentials = NONE
+    ) -> None:
+        self.endpoints, self.timeout_s, self._client = endpoints, timeout_s, client
+        self._credentials = credentials
+        self.seen = 0
+        self.closed = False
+        self.restarted: Callable[[], object] = list
+        self.forked_from = 0
+        self.restored: Callable[[], list[pb.Request]] = list
+        self.database = b""
+        self.incarnation = 0
+        self._next_id = 0
+        self._calls: dict[int, Call] = {}
+        self._outbox: list[pb.Request] = []
+        self._large: deque[Call] = deque()
+        self._uploads: dict[int, Upload] = {}
+        self._wake = asyncio.Event()
+        self._silent = asyncio.Event()
+        self._why = ""
+        self._heard = 0.0
+        self._stream: Any = None
+        self._loop = asyncio.get_running_loop()
+        self._tasks: list[asyncio.Task[None]] = []
+        own(self)
+
+    def disown(self, parent: int) -> None:
+        """In a child of fork(): be closed. The stream stays the parent's: freed here, it would wait for ever for a
+        thread of gRPC that the child does not have."""
+        keep_for_ever((self._tasks, self._stream))
+        self.forked_from, self.closed, self._tasks = parent, True, []
+
+    # ---- calling
+
+    def call(
+        self,
+        request: pb.Request,
+        txn_id: TxnId | None = None,
+        *,
+        large: Sequence[bytes] = (),
+        timeout_s: float | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> asyncio.Future[pb.Response]:
+        """Ask, which gives the request its id; the answer comes in the future. `large`: values that travel beside it.
+
+        Raises DatabaseClosed, TransactionTooLarge.
+        """
+        if self.closed:
+            raise DatabaseClosed(",".join(self.endpoints), self.forked_from)
+        request.id = self._next_id = number = self._next_id + 1
+        size = check_request(request, large)
+        future: asyncio.Future[pb.Response] = self._loop.create_future()
+        wait = self.timeout_s if timeout_s is None else timeout_s
+        call = Call(request, size, large, future, wait, self._loop.time() + wait, txn_id, progress)
+        self._calls[number] = call
+        if call.goes_in_parts:
+            self._large.append(call)
+        else:
+            self._outbox.append(request)
+        self._wake.set()
+        return future
+
+    def tell(self, request: pb.Request) -> None:
+        """Say something that has no answer, if anybody listens."""
+        if self._stream is not None and not self.closed:
+            self._outbox.append(request)
+            self._wake.set()
+
+    # ---- opening and closing
+
+    async def open(self) -> None:
+        """Reach one of the servers. Raises Unavailable, AccessDenied, ProtocolMismatch, ValueError."""
+        reasons = []
+        for endpoint in self.endpoints:
+            try:
+                stream = await self._reach(endpoint)
+            except StreamLost as lost:
+                reasons.append(str(lost))
+            else:
+                self._tasks = [asyncio.create_task(self._run(*stream)), asyncio.create_task(self._expire())]
+                return
+        raise Unavailable("; ".join(reasons))
+
+    async def close(self) -> None:
+        """Answer what was sent to be written, then end. Who else waits is told that the database is closed."""
+        if not self.closed:
+            self.closed = True
+            writes = [call.future for call in self._calls.values() if call.txn_id]
+            if writes:
+                await asyncio.wait(writes)
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            for call in self._calls.values():
+                if not call.future.done():
+                    call.future.set_exception(DatabaseClosed(",".join(self.endpoints), self.forked_from))
+            self._calls.clear()
+
+    # ---- streams
+
+    async def _reach(self, endpoint: str) -> tuple[str, Any, Any]:
+        """(endpoint, channel, stream) after the handshake. Raises Lost, AccessDenied, ProtocolMismatch.
+
+        A server that ends the stream while the first message leaves makes gRPC forget why it did: ask again.
+        """
+        for _ in range(WHY_ATTEMPTS):
+            try:
+                return await self._open(endpoint)
+            except EndedDuringHandshake:
+                continue
+        raise StreamLost(f"{endpoint} ends every stream at once: it is no LogDB server, or is just stopping")
+
+    async def _open(self, endpoint: str) -> tuple[str, Any, Any]:
+        channel: Any = self._credentials.channel(endpoint, CHANNEL_OPTIONS)
+        try:
+            stream = channel.stream_stream(METHOD)(metadata=self._credentials.metadata)  # messages as bytes
+            hello = pb.Hello(
+                protocol=PROTOCOL,
+                release=RELEASE,
+                client=self._client,
+                timeout_ms=int(self.timeout_s * 1000),
+                database=self.database,
+            )
+            async with asyncio.timeout(self.timeout_s):
+                await stream.write(pb.Requests(hello=hello).SerializeToString())
+                raw = await stream.read()
+            if not isinstance(raw, bytes):
+                raise StreamLost(f"{endpoint} {_reason(await stream.code(), await stream.details())}")
+            welcome = responses_of(raw).welcome
+            self._check(endpoint, welcome)
+            self.database = welcome.database
+            if welcome.incarnation != self.incarnation:
+                self.restarted()
+                self.incarnation = welcome.incarnation
+        except TimeoutError:
+            await channel.close()
+            raise StreamLost(f"{endpoint} does not answer: nothing within {self.timeout_s:g} s") from None
+        except grpc.aio.AioRpcError as error:
+            await channel.close()
+            if error.code() is grpc.StatusCode.INTERNAL:
+                raise EndedDuringHandshake from None
+            why = await why_no_tls(endpoint, str(error.details()), self._credentials)
+            raise StreamLost(f"{endpoint} {why or _reason(error.code(), error.details())}") from None
+        except (WireError, asyncio.InvalidStateError) as error:
+            await channel.close()
+            raise StreamLost(f"{endpoint} is no LogDB server: {error}") from None
+        except BaseException:
+            await channel.close()
+            raise
+        return endpoint, channel, stream
+
+    def _check(self, endpoint: str, welcome: pb.Welcome) -> None:
+        if welcome.protocol != PROTOCOL:
+            raise ProtocolMismatch(endpoint, welcome.protocol, welcome.release, PROTOCOL, RELEASE)
+        if welcome.denied:
+            raise AccessDenied(f"{endpoint} denies access: {welcome.denied}")
+        if welcome.refusal:
+            raise StreamLost(f"{endpoint} has another database than the one that was connected to")
+
+    async def _run(self, endpoint: str, channel: Any, stream: Any) -> None:
+        """Keep a stream, from the given one on, for as long as the connection is open."""
+        pause_s = SHORTEST_PAUSE_S
+        turn = self.endpoints.index(endpoint)
+        while True:
+            try:
+                await self._pump(endpoint, stream)
+            except StreamLost as lost:
+                self._why = str(lost)
+            finally:
+                self._stream = None
+                stream.cancel()
+                await channel.close()
+            while True:
+                log.info("%s", self._why)
+                turn += 1
+                try:
+                    endpoint, channel, stream = await self._reach(self.endpoints[turn % len(self.endpoints)])
+                except (StreamLost, AccessDenied, ProtocolMismatch) as error:
+                    self._why = str(error)
+                else:
+                    pause_s = SHORTEST_PAUSE_S
+                    break
+                if turn % len(self.endpoints) == 0 or len(self.endpoints) == 1:
+                    await asyncio.sleep(random.uniform(SHORTEST_PAUSE_S, pause_s))
+                    pause_s = min(2 * pause_s, LONGEST_PAUSE_S, self.timeout_s / 4)
+
+    async def _pump(self, endpoint: str, stream: Any) -> None:
+        """Send and receive until the stream is lost. Raises Lost."""
+        calls = self._calls.values()
+        self._outbox = [*self.restored(), *(call.request for call in calls if not call.goes_in_parts)]
+        self._large, self._uploads = deque(call for call in calls if call.goes_in_parts), {}
+        for call in calls:
+            call.parts.clear()
+        self._stream = stream
+        self._wake.set()
+        self._silent.clear()
+        coroutines = self._read(stream), self._write(stream), self._silent.wait()
+        tasks: list[asyncio.Task[Any]] = [asyncio.create_task(coroutine) for coroutine in coroutines]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if self._silent.is_set():
+                raise StreamLost(f"{endpoint} does not answer")
+            for task in tasks:
+                if task.done() and not task.cancelled():
+                    task.result()
+        except grpc.aio.AioRpcError as error:
+            raise StreamLost(f"{endpoint} {_reason(error.code(), error.details())}") from None
+        except asyncio.InvalidStateError:
+            pass
+        except WireError as error:
+            raise StreamLost(f"{endpoint} is no LogDB server: {error}") from None
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        raise StreamLost(f"{endpoint} ended the stream")
+
+    async def _write(self, stream: Any) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while True:
+                if batch := self._next_batch():
+                    for request in batch:
+                        call = self._calls.get(request.id)
+                        if call is not None:
+                            call.sent += 1
+                    await stream.write(pb.Requests(seen=self.seen, requests=batch).SerializeToString())
+                if (part := self._next_part()) is not None:
+                    await stream.write(pb.Requests(seen=self.seen, requests=[part]).SerializeToString())
+                elif not self._outbox:
+                    break
+
+    def _next_part(self) -> pb.Request | None:
+        """The next part of the requests that go in parts, one after another; None: there is nothing to be sent now."""
+        while self._large:
+            call, number = self._large[0], self._large[0].request.id
+            upload = self._uploads.get(number)
+            if call.future.done():  # it has failed, or who asked has gone
+                self._large.popleft()
+                if upload is not None:
+                    del self._uploads[number]
+                    return pb.Request(cancel=pb.Cancel(request=number))
+                continue
+            if sum(each.ahead for each in self._uploads.values()) >= WINDOW_BYTES:
+                return None
+            if upload is None:
+                upload = self._uploads[number] = Upload(uploads_of(call.request, call.size, call.large))
+            part, is_last = upload.next()
+            if is_last:
+                call.sent += 1
+                self._large.popleft()
+            return part
+        return None
+
+    def _next_batch(self) -> list[pb.Request]:
+        """What goes into one message. Whose caller has gone is left out."""
+        outbox, calls = self._outbox, self._calls
+        size = taken = 0
+        for request in outbox:
+            size += request.ByteSize()
+            if taken and (size > BATCH_BYTES or taken == BATCH_CALLS):
+                break
+            taken += 1
+        batch = outbox[:taken]
+        del outbox[:taken]
+        return [each for each in batch if (call := calls.get(each.id)) is None or not call.future.done()]
+
+    async def _read(self, stream: Any) -> None:
+        calls = self._calls
+        while True:
+            raw = await stream.read()
+            if not isinstance(raw, bytes):
+                return
+            batch = responses_of(raw)
+            self.seen = max(self.seen, batch.newest)
+            self._heard = self._loop.time()
+            for response in batch.responses:
+                rest = response.WhichOneof("rest")
+                if rest == "progress":
+                    self._hear(response)
+                    continue
+                if rest == "part":
+                    whole = self._add_part(response)
+                    if whole is None:
+                        continue
+                    response = whole
+                if self._uploads.pop(response.id, None) is not None:
+                    self._wake.set()
+                call = calls.pop(response.id, None)
+                if call is None or call.future.done():
+                    continue
+                if response.HasField("failure"):
+                    call.future.set_exception(_certain(call, failure_from(response.failure)))
+                else:
+                    call.future.set_result(response)
+
+    def _add_part(self, response: pb.Response) -> pb.Response | None:
+        """The response that the part is the last of, if it is. Raises WireError."""
+        call, part = self._calls.get(response.id), response.part
+        if call is None:
+            return None
+        call.deadline = self._loop.time() + call.timeout_s
+        if part.more:
+            call.parts.append(part.data)
+            return None
+        return response_of(b"".join(call.parts))
+
+    def _hear(self, response: pb.Response) -> None:
+        call = self._calls.get(response.id)
+        if call is None:
+            return
+        if call.goes_in_parts:
+            for waiting in (call, *self._large):  # in line behind it
+                waiting.deadline = self._loop.time() + waiting.timeout_s
+            if (upload := self._uploads.get(response.id)) is not None:
+                upload.taken = response.progress
+                self._wake.set()
+        else:
+            call.deadline = self._loop.time() + call.timeout_s
+            if call.progress is not None:
+                try:
+                    call.progress(response.progress)
+                except Exception as error:
+                    self._calls.pop(response.id)
+                    if not call.future.done():
+                        call.future.set_exception(error)
+
+    # ---- deadlines
+
+    async def _expire(self) -> None:
+        """End the calls whose deadline has passed, and a stream on which nothing was heard for as long."""
+        while True:
+            await asyncio.sleep(min(self.timeout_s / 20, 0.25))
+            now = self._loop.time()
+            for number, call in list(self._calls.items()):
+                if call.future.done():  # who asked has gone
+                    self._forget(number)
+                    if call.parts:
+                        self.tell(pb.Request(cancel=pb.Cancel(request=number)))
+                elif call.deadline < now:
+                    self._forget(number)
+                    call.future.set_exception(self._too_late(call))
+                    if self._stream is not None and self._heard < now - call.timeout_s:
+                        self._silent.set()
+
+    def _forget(self, number: int) -> None:
+        del self._calls[number]
+        if number in self._uploads:
+            self._wake.set()
+            if not self._large or self._large[0].request.id != number:  # else a Cancel follows
+                del self._uploads[number]
+
+    def _too_late(self, call: Call) -> LogDBError:
+        where = ",".join(self.endpoints)
+        why = f"{where} has not answered within {call.timeout_s:g} s"
+        if self._stream is None and self._why:
+            why = f"{self._why} (for {call.timeout_s:g} s)"
+        if call.txn_id and call.sent:
+            return OutcomeUnknown(str(call.txn_id), why)
+        return Unavailable(why)
+
+
+def _certain(call: Call, error: Exception) -> Exception:
+    """What a server's error means: who refuses to look at a write knows nothing of the time it was sent before."""
+    if call.txn_id is not None and call.sent > 1 and isinstance(error, Unavailable | AccessDenied | ReadOnly):
+        return OutcomeUnknown(str(call.txn_id), f"when it was sent again: {error}")
+    return error
+
+
+def _reason(code: Any, details: str | None) -> str:
+    """What gRPC says, in one line for people."""
+    details = " ".join((details or "").split())
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        return "is a gRPC server, but none of LogDB"
+    for known in ("Connection refused", "Connection reset", "the server is stopping", "Name or service not known"):
+        if known.lower() in details.lower():
+            return f"cannot be reached: {known[0].lower()}{known[1:]}"
+    if NO_GRPC in details.lower():
+        return "does not speak gRPC: it is no LogDB server"
+    if code is grpc.StatusCode.UNAVAILABLE:
+        return f"cannot be reached, or is no LogDB server: {details.rpartition('last error: ')[2][:200]}"
+    return f"ended the stream: {code.name.lower() if code is not None else 'unknown'}, {details[:200]}"

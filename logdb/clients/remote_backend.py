@@ -1,0 +1,559 @@
+"""The database of other processes, for the coroutines of one event loop: an AsyncHost over a connection."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import secrets
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from itertools import accumulate
+from typing import Final
+
+from logdb.api.backend import Progress
+from logdb.clients.connection import Connection
+from logdb.clients.lazy_snapshot import LazySnapshotReader
+from logdb.clients.range_pages import RangePages
+from logdb.embedded.compactor import Compacted
+from logdb.embedded.feed import Change
+from logdb.errors import ConflictError, DatabaseClosed, FutureVersion, LimitExceeded, VersionTrimmed
+from logdb.security.credentials import NONE, Credentials
+from logdb.store.key_map import Rows
+from logdb.store.limits import check_label
+from logdb.store.ranges import ScanRange
+from logdb.store.records import Condition, TxnId
+from logdb.txn.coordinator import Outcome, Status
+from logdb.txn.speculation import Misspeculated, SpeculatedWrites, Speculation
+from logdb.txn.transaction import Workspace
+from logdb.txn.validation import COMMITTED, Reason, Verdict
+from logdb.wire.database_codec import (
+    PAGE_KEYS,
+    PAGE_RANGES,
+    PART_BYTES,
+    change_from,
+    conditions_to,
+    entries_from,
+    fill_request,
+    ranges_to,
+    values_from,
+)
+from logdb.wire.limits import MAX_POSITION, WireError
+from logdb.wire.proto import database_pb2 as pb
+
+UPKEEP_S: Final = 60.0
+"""Upkeep that says nothing for longer is given up: it may take its time, but tells how far it has come."""
+WATCH_S: Final = 5.0
+"""A watch is asked for again so often."""
+BATCH_ROWS: Final = 256
+"""A page is handed on in parts: the later ones see what their transaction has written meanwhile."""
+
+
+class LeasedSnapshot:
+    """A snapshot that servers keep, under the number of a lease. `incarnation`: of the database that gave it.
+
+    `is_lost`: that one is gone, and had not told that the version was durable.
+    """
+
+    __slots__ = ("incarnation", "is_lost", "lease", "version")
+
+    def __init__(self, lease: int, version: int, incarnation: int) -> None:
+        self.lease, self.version, self.incarnation = lease, version, incarnation
+        self.is_lost = False
+
+
+class RemoteBackend:
+    """A database that servers answer for. `connect` makes one."""
+
+    read_only = False
+
+    def __init__(self, endpoints: Sequence[str], timeout_s: float, credentials: Credentials = NONE) -> None:
+        self.path = ",".join(endpoints)
+        self._client = secrets.randbits(63) + 1
+        self._sequence = 0
+        self._lease = 0
+        self._held: dict[object, LeasedSnapshot] = {}
+        self.speculation = Speculation(asyncio.get_running_loop().time)
+        self._feeds: set[RemoteFeed] = set()
+        self.connection = Connection(endpoints, timeout_s, self._client, credentials)
+        self.connection.restarted, self.connection.restored = self._restarted, self._restored
+
+    @classmethod
+    async def connect(
+        cls, endpoints: Sequence[str], timeout_s: float, session: int | None = None, credentials: Credentials = NONE
+    ) -> RemoteBackend:
+        """Reach one of the servers; nothing before version `session` is read. Raises Unavailable, AccessDenied,
+        ProtocolMismatch."""
+        host = cls(endpoints, timeout_s, credentials)
+        host.connection.seen = session or 0
+        await host.connection.open()
+        return host
+
+    @property
+    def database(self) -> bytes:
+        """The identity of its log."""
+        return self.connection.database
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` has been called."""
+        return self.connection.closed
+
+    @property
+    def forked_from(self) -> int:
+        """In a child of fork() that has inherited it, the parent."""
+        return self.connection.forked_from
+
+    # ---- versions
+
+    @property
+    def session(self) -> int:
+        """The newest version that any answer has told of."""
+        return self.connection.seen
+
+    async def version(self) -> int:
+        """The newest version that is durable."""
+        return (await self.connection.call(pb.Request(at=pb.At()))).version
+
+    async def oldest(self) -> int:
+        """The oldest version that can be read."""
+        return (await self.connection.call(pb.Request(facts=pb.Facts()))).facts.oldest
+
+    async def at(self, version: int) -> int:
+        """`version`, if it can be read. Raises VersionTrimmed, FutureVersion."""
+        return (await self.connection.call(pb.Request(at=pb.At(version=_possible(version, self.session))))).version
+
+    async def at_time(self, when: int) -> int:
+        """The newest version not younger than `when`. Raises VersionTrimmed, FutureVersion."""
+        return (await self.connection.call(pb.Request(at=pb.At(time=min(max(when, 0), MAX_POSITION))))).version
+
+    async def time_of(self, version: int) -> int | None:
+        """When `version` was written. Raises as `at`."""
+        response = await self.connection.call(pb.Request(at=pb.At(time_of=_possible(version, self.session))))
+        return response.version if response.HasField("version") else None
+
+    # ---- reading
+
+    async def get(self, key: bytes, at: int | None = None) -> bytes | None:
+        """The value of `key`."""
+        request = pb.Request()
+        request.get.key = key
+        if at is not None:
+            request.get.at = at
+        response = await self.connection.call(request)
+        return response.value if response.HasField("value") else None
+
+    async def multi_get(self, keys: list[bytes], at: int | None = None) -> tuple[int, list[tuple[bytes, bytes]]]:
+        """(the version read, those of `keys` that exist)."""
+        found: list[tuple[bytes, bytes]] = []
+        lease = self._new_lease()
+        left, version = keys, at
+        page = _page_of(keys)
+        try:
+            if at is None and len(page) < len(keys):
+                begin = pb.Begin(lease=lease, read_only=True)
+                version = (await self.connection.call(pb.Request(begin=begin))).version
+            while True:
+                asked = pb.MultiGet(keys=page, lease=lease if at is None else 0)
+                if version is not None:
+                    asked.at = version
+                response = await self.connection.call(pb.Request(multi_get=asked))
+                version, values = response.version, response.values
+                found += values_from(page, values)
+                if len(values.values) >= len(left):
+                    return version, found
+                if not values.values:
+                    raise WireError("a page of values is empty, and not the last")
+                left = left[len(values.values) :]
+                page = _page_of(left)
+        finally:
+            if (left is not keys or len(page) < len(keys)) and at is None:
+                self.connection.tell(pb.Request(end=pb.End(lease=lease)))
+
+    async def scan(
+        self,
+        start: bytes | None,
+        end: bytes | None,
+        at: int | None = None,
+        *,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> AsyncIterator[Rows]:
+        """Batches of (key, value): one is asked for when it is needed."""
+        lease = self._new_lease()
+        more = False
+        try:
+            while True:
+                asked = pb.Scan(start=start, end=end, at=at, reverse=reverse, limit=limit, lease=lease)
+                response = await self.connection.call(pb.Request(scan=asked))
+                at, rows, more = response.version, response.rows, response.rows.more
+                batch = list(zip(rows.keys, rows.values, strict=True))
+                for first in range(0, len(batch), BATCH_ROWS):
+                    yield batch[first : first + BATCH_ROWS]
+                if not more:
+                    return
+                if not batch:
+                    raise WireError("a page of rows is empty, and not the last")
+                if reverse:
+                    end = batch[-1][0]
+                else:
+                    start = batch[-1][0] + b"\0"
+                if limit is not None:
+                    limit -= len(batch)
+        finally:
+            if more:
+                self.connection.tell(pb.Request(end=pb.End(lease=lease)))
+
+    async def multi_scan(
+        self, ranges: Sequence[ScanRange], at: int | None = None, *, reverse: bool = False
+    ) -> list[list[tuple[bytes, bytes]]]:
+        """The rows of each range."""
+        pages = RangePages(ranges, reverse)
+        lease = self._new_lease()
+        left = pages.left(PAGE_RANGES)
+        try:
+            while True:
+                asked = pb.MultiScan(ranges=ranges_to(left), at=at, reverse=reverse, lease=lease)
+                response = await self.connection.call(pb.Request(multi_scan=asked))
+                at = response.version
+                pages.take(
+                    (list(zip(rows.keys, rows.values, strict=True)), rows.more) for rows in response.multi_rows.ranges
+                )
+                left = pages.left(PAGE_RANGES)
+                if not left:
+                    return pages.rows
+        finally:
+            if left or len(ranges) > PAGE_RANGES:
+                self.connection.tell(pb.Request(end=pb.End(lease=lease)))
+
+    async def history(self, key: bytes, at: int | None = None) -> AsyncIterator[tuple[int, bytes | None]]:
+        """(version, value), newest first."""
+        lease = self._new_lease()
+        more = False
+        try:
+            while True:
+                response = await self.connection.call(pb.Request(history=pb.History(key=key, at=at, lease=lease)))
+                entries, more = entries_from(response.entries), response.entries.more
+                for entry in entries:
+                    yield entry
+                if not more:
+                    return
+                if not entries:
+                    raise WireError("a page of versions is empty, and not the last")
+                at = entries[-1][0] - 1
+        finally:
+            if more:
+                self.connection.tell(pb.Request(end=pb.End(lease=lease)))
+
+    # ---- writing
+
+    def new_txn_id(self) -> TxnId:
+        """An id that no transaction has."""
+        self._sequence += 1
+        return TxnId(self._client, self._sequence)
+
+    async def write(
+        self, writes: Mapping[bytes, bytes | None], label: str = "", conditions: Sequence[Condition] = ()
+    ) -> tuple[int, Verdict]:
+        """Write all if all conditions hold."""
+        if label != "":
+            check_label(label)
+        self.speculation.forget(writes)  # who follows begins with a question
+        txn_id = self.new_txn_id()
+        request, large = _write_request(txn_id, writes, label, conditions)
+        response = await self.connection.call(request, txn_id, large=large)
+        if response.HasField("undone"):
+            failed = tuple(response.undone.failed)
+            if any(at >= len(conditions) for at in failed):
+                raise WireError(f"conditions {failed} of {len(conditions)} have failed")
+            return response.version, Verdict(Reason.CONDITION, failed=failed)
+        return response.version, COMMITTED
+
+    async def begin_work(self, work: Workspace) -> LazySnapshotReader:
+        """A transaction, which takes its snapshot with its first read."""
+        reader = LazySnapshotReader(self, work)
+        if self.closed:
+            raise DatabaseClosed(self.path, self.forked_from)
+        if work.guard_writes:
+            await reader.begin(None)
+        return reader
+
+    async def begin(self, work: Workspace, first_key: bytes | None) -> bytes | None:
+        """Take a transaction's snapshot; the value of the key that it reads first."""
+        work.since = self.speculation.clock()
+        lease = self._new_lease()
+        request = pb.Request()
+        begin = request.begin
+        begin.lease, begin.read_only = lease, work.read_only
+        if first_key is not None:
+            begin.key = first_key
+        response = await self._leased(request)
+        work.snapshot = response.version
+        self._held[work] = LeasedSnapshot(lease, response.version, self.connection.incarnation)
+        return response.value if response.HasField("value") else None
+
+    def end(self, holder: object) -> None:
+        """Let go of a snapshot."""
+        held = self._held.pop(holder, None)
+        if held is not None:
+            self.connection.tell(pb.Request(end=pb.End(lease=held.lease)))
+
+    async def commit(self, work: Workspace) -> int:
+        """Commit what a transaction has read and written."""
+        held = self._held.pop(work, None)
+        if self.closed:
+            raise DatabaseClosed(self.path, self.forked_from)
+        if work.belief is not None:
+            return await self._commit_believing(work, work.belief)
+        request = pb.Request()
+        commit = request.commit
+        commit.snapshot = work.snapshot
+        if held is not None:
+            if held.is_lost:
+                raise ConflictError.restarted(held.version)
+            commit.lease = held.lease
+            if held.version > self.connection.seen:
+                commit.incarnation = held.incarnation
+        if not work.writes:
+            if commit.incarnation:  # what was read is not durable yet
+                return (await self.connection.call(request)).version
+            if held is not None:
+                self.connection.tell(pb.Request(end=pb.End(lease=held.lease)))
+            return work.snapshot
+        txn_id = work.known_id or self.new_txn_id()
+        commit.sequence, commit.label = txn_id.sequence, work.label
+        commit.reads.extend(work.guarded_keys)
+        large = fill_request(commit.writes, work.writes)
+        if ranges := work.read_set.ranges:
+            commit.ranges.extend(pb.Range(start=start, end=end) for start, end in ranges)
+        with self.speculation.committing(work.writes, work.read_set.keys, work.since):
+            try:
+                return (await self.connection.call(request, txn_id, large=large)).version
+            except BaseException as error:
+                if held is not None:  # the server ends the lease with a commit that has come
+                    self.connection.tell(pb.Request(end=pb.End(lease=held.lease)))
+                if isinstance(error, VersionTrimmed):  # said only of a commit that was not applied
+                    raise ConflictError.compacted(work.snapshot) from None
+                raise
+
+    async def _commit_believing(self, work: Workspace, belief: SpeculatedWrites) -> int:
+        """Commit if what was read is still as it was believed to be. Raises Misspeculated."""
+        conditions = belief.conditions(work.read_set.keys)
+        txn_id = work.known_id or self.new_txn_id()
+        request, large = _write_request(txn_id, work.writes, work.label, conditions)
+        with self.speculation.committing(work.writes, work.read_set.keys, belief.at):
+            try:
+                response = await self.connection.call(request, txn_id, large=large)
+            except LimitExceeded as error:  # it may be so only by what was believed
+                raise Misspeculated from error
+            if response.wanted or response.HasField("undone"):
+                self.speculation.suppress_speculation(work.read_set.keys)
+            if response.HasField("undone"):
+                raise Misspeculated
+        return response.version
+
+    async def outcome(self, txn_id: TxnId, settle: bool = False) -> Outcome:
+        """How a transaction ended."""
+        asked = pb.Outcome(client=txn_id.client, sequence=txn_id.sequence, settle=settle)
+        response = await self.connection.call(pb.Request(outcome=asked))
+        if response.ended.status not in Status.__members__:
+            raise WireError(f"a transaction ended as {response.ended.status!r}")
+        return Outcome(Status[response.ended.status], response.version)
+
+    # ---- following, upkeep
+
+    def feed(self, since: int | None, prefix: bytes | None, keys: Collection[bytes] | None) -> RemoteFeed:
+        """The commits after `since`."""
+        feed = RemoteFeed(self.connection, None if since is None else _possible(since, self.session), prefix, keys)
+        self._feeds.add(feed)
+        feed.ended = self._feeds.discard
+        return feed
+
+    async def pins(self) -> dict[str, int]:
+        """The pinned versions by name."""
+        return dict((await self.connection.call(pb.Request(facts=pb.Facts()))).facts.pins)
+
+    async def pin(self, name: str, version: int | None) -> int:
+        """Pin a version."""
+        asked = pb.Pin(name=name, version=None if version is None else _possible(version, self.session))
+        return (await self.connection.call(pb.Request(pin=asked))).version
+
+    async def unpin(self, name: str) -> None:
+        """Raises KeyError."""
+        await self.connection.call(pb.Request(unpin=pb.Unpin(name=name)))
+
+    async def compact(self, before: int | None, progress: Progress = None) -> Compacted:
+        """Drop what only reads before `before` could see."""
+        asked = pb.Compact(before=None if before is None else _possible(before, self.session))
+        told = (await self._upkeep(pb.Request(compact=asked), progress)).compacted
+        return Compacted(*[getattr(told, name) for name in Compacted._fields])
+
+    async def checkpoint(self, progress: Progress = None) -> int:
+        """Bring the checkpoint of the map up to date."""
+        return (await self._upkeep(pb.Request(checkpoint=pb.Checkpoint()), progress)).version
+
+    def _upkeep(self, request: pb.Request, progress: Progress) -> asyncio.Future[pb.Response]:
+        timeout_s = max(UPKEEP_S, self.connection.timeout_s)
+        return self.connection.call(request, timeout_s=timeout_s, progress=progress)
+
+    async def close(self) -> None:
+        """Answer what was sent to be written, then let go of the servers."""
+        closing = asyncio.ensure_future(self.connection.close())
+        for feed in list(self._feeds):
+            await feed.close()
+        await closing
+
+    # ---- the log itself
+
+    async def layout(self, version: int) -> pb.Laid:
+        """The records that the snapshot at a version is made of. Raises Unavailable."""
+        return (await self.connection.call(pb.Request(layout=pb.Layout(version=version)))).laid
+
+    async def frames(self, first: int, end: int) -> tuple[bytes, int]:
+        """(frames of the records from `first` on, the next record after them). Raises VersionTrimmed."""
+        response = await self.connection.call(pb.Request(frames=pb.Frames(first=first, end=end)))
+        page = response.page
+        if not first < page.next <= end:
+            raise WireError(f"a page of records from {first} to before {end} ends at {page.next}")
+        return page.frames, page.next
+
+    async def aborted(self, first: int, end: int) -> list[int]:
+        """Which commit records from `first` to before `end` were not applied. Raises VersionTrimmed."""
+        request = pb.Request(aborted=pb.Aborted(first=first, end=end))
+        return list((await self.connection.call(request)).not_applied.gsns)
+
+    # ---- leases
+
+    async def hold(self, holder: object, version: int) -> None:
+        """Keep a version readable until `end(holder)`, or until the stream is lost and the next server has let it go.
+        Raises VersionTrimmed."""
+        lease = self._new_lease()
+        await self._leased(pb.Request(begin=pb.Begin(lease=lease, read_only=True, at=version)))
+        self.end(holder)
+        self._held[holder] = LeasedSnapshot(lease, version, self.connection.incarnation)
+
+    async def _leased(self, request: pb.Request) -> pb.Response:
+        """The answer to a Begin. Without one nobody is left who would end its lease."""
+        try:
+            return await self.connection.call(request)
+        except BaseException:
+            self.connection.tell(pb.Request(end=pb.End(lease=request.begin.lease)))
+            raise
+
+    def _new_lease(self) -> int:
+        self._lease += 1
+        return self._lease
+
+    def _restored(self) -> list[pb.Request]:
+        """The snapshots of running transactions, to be held by a server that does not know of them."""
+        held = [each for each in self._held.values() if not each.is_lost]
+        return [pb.Request(begin=pb.Begin(lease=each.lease, at=each.version)) for each in held]
+
+    def _restarted(self) -> None:
+        """The database was opened again: what it had not told to be durable by then may be gone."""
+        for held in self._held.values():
+            held.is_lost = held.is_lost or held.version > self.connection.seen
+
+    def check_held(self, holder: object) -> None:
+        """Raises ConflictError if the holder's snapshot is lost."""
+        held = self._held.get(holder)
+        if held is not None and held.is_lost:
+            raise ConflictError.restarted(held.version)
+
+
+class RemoteFeed:
+    """Commits from a version on, in pages; the first is asked for at once, so that `from now on` means now."""
+
+    def __init__(
+        self, connection: Connection, since: int | None, prefix: bytes | None, keys: Collection[bytes] | None
+    ) -> None:
+        self._connection, self._since, self._prefix, self._keys = connection, since, prefix, keys
+        self._ready: list[Change] = []
+        self._closed = False
+        self.ended: Callable[[RemoteFeed], None] | None = None
+        self._page: asyncio.Future[pb.Response] | None = self._ask(0)
+
+    def _ask(self, wait_s: float) -> asyncio.Future[pb.Response]:
+        watch = pb.Watch(
+            since=self._since,
+            prefix=self._prefix,
+            has_keys=self._keys is not None,
+            keys=self._keys or (),
+            wait_ms=math.ceil(wait_s * 1000),
+        )
+        return self._connection.call(pb.Request(watch=watch), timeout_s=self._connection.timeout_s + wait_s)
+
+    async def begun(self) -> None:
+        """Return when the position is known. Raises VersionTrimmed, FutureVersion."""
+        if self._page is not None:
+            await self._take(self._page)
+
+    async def poll(self, timeout: float | None) -> Change | None:
+        """See `hosts.ChangeFeed`."""
+        loop = asyncio.get_running_loop()
+        deadline = None if timeout is None else loop.time() + timeout
+        while not self._ready:
+            if self._connection.forked_from:
+                raise DatabaseClosed(",".join(self._connection.endpoints), self._connection.forked_from)
+            if self._closed or self._connection.closed:
+                return None
+            left = WATCH_S if deadline is None else min(WATCH_S, max(0.0, deadline - loop.time()))
+            if self._page is None:
+                self._page = self._ask(left)
+            await self._take(self._page)
+            if deadline is not None and not self._ready and loop.time() >= deadline:
+                return None
+        return self._ready.pop()
+
+    async def _take(self, page: asyncio.Future[pb.Response]) -> None:
+        try:
+            response = await page
+        except (asyncio.CancelledError, DatabaseClosed):
+            if self._closed:
+                return
+            raise
+        finally:
+            self._page = None
+        self._since = response.version
+        self._ready = [change_from(change) for change in reversed(response.changes.changes)]
+
+    async def close(self) -> None:
+        """End the feed: who waits in it returns."""
+        self.end()
+
+    def end(self) -> None:
+        """As `close`."""
+        self._closed = True
+        if self._page is not None:
+            self._page.cancel()
+        if self.ended is not None:
+            self.ended(self)
+
+
+def _write_request(
+    txn_id: TxnId, writes: Mapping[bytes, bytes | None], label: str, conditions: Sequence[Condition]
+) -> tuple[pb.Request, list[bytes]]:
+    """The request, and the large values that travel beside it."""
+    request = pb.Request()
+    write = request.write
+    write.sequence = txn_id.sequence
+    large = fill_request(write.writes, writes)
+    if label:
+        write.label = label
+    if conditions:
+        write.conditions.extend(conditions_to(conditions))
+    return request, large
+
+
+def _page_of(keys: list[bytes]) -> list[bytes]:
+    """The first of the keys, as many as go into one message."""
+    page = keys[:PAGE_KEYS]
+    if sum(map(len, page)) > PART_BYTES // 2:
+        sizes = accumulate(map(len, page))
+        page = page[: 1 + sum(1 for size in sizes if size <= PART_BYTES // 2)]
+    return page
+
+
+def _possible(version: int, newest: int) -> int:
+    """A version that the wire can carry. Raises FutureVersion."""
+    if version > MAX_POSITION:
+        raise FutureVersion(version, newest)
+    return version

@@ -1,0 +1,1 @@
+"""The client of the database on a shared log: commits, reads, leases."""

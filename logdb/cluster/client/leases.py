@@ -1,0 +1,124 @@
+"""What a client asks of the whole database: that versions stay readable while it reads, and that others may go."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any, Final
+
+from logdb.cluster.client import requests
+from logdb.cluster.client.query_client import QueryClient
+from logdb.cluster.messages import (
+    Compact,
+    Compacted,
+    Compacting,
+    FutureVersionReply,
+    Hold,
+    Version,
+    VersionTrimmedReply,
+)
+from logdb.cores.context import Alarm, Desk, Questions
+from logdb.cores.effects import MILLISECOND, Address
+from logdb.errors import FutureVersion, Unavailable, VersionTrimmed
+
+HOLD_NS: Final = 100 * MILLISECOND
+"""So often a client tells what it holds."""
+
+
+class Leases:
+    """The versions that this client needs. The oldest is told to all servers, again and again while there is one; what
+    is let go of before it was told costs nothing."""
+
+    def __init__(self, desk: Desk, servers: tuple[Address, ...], hold_ns: int) -> None:
+        self._desk, self._servers, self._hold_ns = desk, servers, hold_ns
+        self._held: dict[Hashable, int] = {}
+        self._told = 0
+        self._tell = Alarm(self._tell_all)
+
+    def hold(self, holder: Hashable, version: int) -> None:
+        """Version 0: no more."""
+        if version:
+            self._held[holder] = version
+            if self._tell.at is None:
+                self._desk.set(self._tell, self._desk.now + self._hold_ns)
+        else:
+            self._held.pop(holder, None)
+
+    def use(self, servers: tuple[Address, ...]) -> None:
+        """These are the servers from now on."""
+        self._servers = servers
+
+    def _tell_all(self) -> None:
+        oldest = min(self._held.values(), default=0)
+        if oldest or self._told:
+            for server in self._servers:
+                self._desk.send(server, Hold(oldest))
+            self._desk.set(self._tell, self._desk.now + self._hold_ns)
+        self._told = oldest
+
+
+class CompactionClient:
+    """The compactions that this client has asked for: said again to a server as long as that answers, else to
+    another."""
+
+    def __init__(self, desk: Desk, asking: QueryClient) -> None:
+        self._desk, self._asking = desk, asking
+        self._questions = Questions(desk)
+
+    def compact(self, call: int, request: requests.Compact) -> None:
+        """The version must be readable; then a server is asked until it is done."""
+        desk = self._desk
+        asked, number = 0, desk.number()
+
+        def expired() -> None:
+            self._asking.drop(asked)
+            self._questions.drop(number)
+            desk.answer(call, Unavailable("the compaction does not go on, or nobody says so; do it again"))
+
+        def readable(_: int, result: Any) -> None:
+            if isinstance(result, VersionTrimmedReply):
+                desk.answer(call, VersionTrimmed(request.before, result.oldest))
+            elif isinstance(result, FutureVersionReply):
+                desk.answer(call, FutureVersion(request.before, result.newest))
+            elif desk.is_open(call):
+                self._ask(call, number, request)
+
+        desk.open(call, request.deadline, expired)
+        asked = self._asking.ask(Version(), requests.SNAPSHOT, request.before, readable)
+
+    def _ask(self, call: int, number: int, request: requests.Compact) -> None:
+        desk, asking = self._desk, self._asking
+        request_ttl_ns = None if request.deadline is None else request.deadline - desk.now
+        unanswered = copied = 0
+
+        def where(_: int) -> Address:
+            nonlocal unanswered
+            if unanswered:
+                asking.leave(asking.server)
+            unanswered += 1
+            return asking.server
+
+        def answered(message: Compacting | Compacted, _: Address) -> int | None:
+            nonlocal unanswered, copied
+            if isinstance(message, Compacting):
+                unanswered = 0
+                if message.copied != copied and request_ttl_ns is not None:
+                    copied = message.copied
+                    desk.prolong(call, desk.now + request_ttl_ns)
+                if request.progress is not None:
+                    request.progress(message.copied)
+                return desk.config.answer_timeout_ns
+            result: Any = requests.Compacted(*message[1:5], *message[6:])
+            if message.why:
+                result = Unavailable(f"the compaction has failed: {message.why}")
+            desk.answer(call, result)
+            return None
+
+        self._questions.ask(number, Compact(number, request.before), where, answered)
+
+    def told(self, message: Compacting | Compacted, sender: Address) -> None:
+        """What a server says of one."""
+        self._questions.answer(message.request, message, sender)
+
+    def lost(self, server: Address) -> None:
+        """This server can not be reached any more."""
+        self._questions.lost(server)

@@ -1,0 +1,357 @@
+"""What a mapping server does to compact the log (PROTOCOL.md, "Compaction").
+
+It writes a checkpoint into the log: what is live at the floor and stands before it, and all state that is not of the
+map. Then the log may begin at the floor. Only the newest BEGINNING counts, so a server that was taken for dead, and is
+not, does no harm (DBS-11); whoever finds what another one has begun, and hears no more of it, begins again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from enum import Enum
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from logdb.cluster.compaction.records import CompactionBeginning, encode_beginning, encode_ending, encode_part
+from logdb.cluster.log_adapter import LogAdapter
+from logdb.cluster.mapping_server.replica import KEYS_AT_ONCE, Replica
+from logdb.cluster.messages import (
+    Compact,
+    Compacted,
+    Compacting,
+    HeadRows,
+    Hold,
+    LedgerRows,
+    MapRow,
+    MapRows,
+    Part,
+    RecentRows,
+)
+from logdb.cluster.placement import decode_placement, named, placed
+from logdb.cluster.summaries import Summary, encode_summary
+from logdb.cores.context import Alarm, Desk
+from logdb.cores.effects import MILLISECOND, Address, ProtocolViolation
+from logdb.errors import Corruption, shown
+from logdb.log import requests as calls
+from logdb.store.records import BEGINNING, ENDING, PART, SUMMARY, VALUE, Place
+
+if TYPE_CHECKING:
+    from logdb.cluster.mapping_server.server import MappingConfig
+
+PART_BYTES: Final = 64 << 10
+LONGEST_PAUSE_NS: Final = 100 * MILLISECOND
+"""A compaction for which nobody waits pauses after each append for as long as that took, and no longer than this."""
+ROWS_AT_ONCE: Final = 1_000
+"""Of a part: about so many bytes, or rows of the ledger and of recent decisions."""
+
+Steps = Generator[Any, Any, None]
+"""Yields calls to the log and is sent their results; None: let others have their turn."""
+
+
+class Phase(Enum):
+    """Where a compaction stands."""
+
+    IDLE = "nothing is asked for"
+    GATHERING = "clients have time to say what they hold, and others to finish what they have begun"
+    BEGINNING = "its BEGINNING is on its way"
+    COPYING = "the log gets its parts, and their ENDING"
+    TRIMMING = "the log's beginning goes"
+
+
+def _anywhere(_: bytes) -> int | None:
+    return None
+
+
+class Compactor:
+    """One compaction at a time. `copied`: versions of the one under way, or of the last. `trimmed`: how far the log
+    was trimmed for this server."""
+
+    def __init__(self, config: MappingConfig, desk: Desk, line: LogAdapter, replica: Replica) -> None:
+        self._config, self._desk, self._line, self._replica = config, desk, line, replica
+        self.phase = Phase.IDLE
+        self.copied = self._read = self._written = 0
+        self._wanted: dict[tuple[Address, int], int] = {}
+        self._holds: dict[Address, tuple[int, int]] = {}
+        self._target = self._oldest_before = self.trimmed = 0
+        self._run = 0
+        self._began = self._stands = 0
+        self._steps: Steps | None = None
+        self._alarm = Alarm(lambda: None)
+        # Since when one is due that nobody asks for; 0: none is. Whether the one under way pauses.
+        self._due_since = 0
+        self._pauses = False
+        # What was last seen of a compaction under way, and when.
+        self._seen = 0, 0
+        self._heard = 0
+
+    # ---- what clients say
+
+    def hold(self, message: Hold, sender: Address) -> None:
+        if message.version:
+            self._holds[sender] = message.version, self._desk.now
+        else:
+            self._holds.pop(sender, None)
+
+    def compact(self, message: Compact, sender: Address) -> None:
+        self._wanted[sender, message.request] = message.before
+        self._desk.send(sender, Compacting(message.request, self.copied))
+        if self.phase is Phase.IDLE:
+            self._gather()
+
+    def _held(self) -> list[int]:
+        """The versions that clients still hold."""
+        since = self._desk.now - self._config.lease_ns
+        self._holds = {address: hold for address, hold in self._holds.items() if hold[1] >= since}
+        return [version for version, _ in self._holds.values()]
+
+    # ---- phases
+
+    def _enter(self, phase: Phase) -> None:
+        """Answers and alarms of the phase before mean nothing any more."""
+        self.phase = phase
+        self._run += 1
+        self._alarm.at = None
+
+    def _later(self, wait_ns: int, what: Any, *given: Any) -> None:
+        """Do it after a while, and not in this event, unless another phase has begun."""
+        self._alarm.at = None
+        self._alarm = Alarm(lambda: what(*given))
+        self._desk.set(self._alarm, self._desk.now + max(wait_ns, 1))
+
+    def _call(self, request: Any, then: Any) -> None:
+        """Ask the log. What fails is asked again: nothing that is appended twice does harm."""
+        run = self._run
+
+        def answered(result: Any) -> None:
+            if run != self._run:
+                return
+            if isinstance(result, Corruption):
+                self._fail(str(result))
+            elif isinstance(result, Exception):
+                self._later(self._desk.backoff(3), self._call, request, then)
+            else:
+                then(result)
+
+        self._line.call(request, answered)
+
+    def _gather(self, target: int = 0) -> None:
+        self._enter(Phase.GATHERING)
+        self._pauses = bool(target)
+        self.copied = self._read = self._written = 0
+        self._target = target or max(self._wanted.values(), default=self._replica.coordinator.floor)
+        self._call(calls.Oldest(), self._wait)
+
+    def _wait(self, oldest: int) -> None:
+        self._oldest_before = oldest
+        self._later(self._config.gather_ns, self._begin)
+
+    def _begin(self) -> None:
+        replica, config = self._replica, self._config
+        before = min([self._target, *self._held()])
+        if replica.applied < self._target:
+            self._later(config.gather_ns, self._begin)
+        elif replica.coordinator.oldest_needed(before) <= replica.cleaned:
+            self._trim()
+        elif replica.begun and self._desk.now < self._heard + config.takeover_ns:
+            self._later(config.gather_ns, self._begin)
+        else:
+            self._enter(Phase.BEGINNING)
+            self._stands = 0
+            record = BEGINNING, encode_beginning(CompactionBeginning(self._desk.client, before))
+            self._call(calls.Append((record,)), self._has_begun)
+
+    def _has_begun(self, done: calls.Done) -> None:
+        self._stands = done.gsns[0]
+        self.look()
+
+    def look(self) -> None:
+        """The replica has gone on in the log."""
+        replica = self._replica
+        if (replica.begun, replica.parts) != self._seen:
+            self._seen, self._heard = (replica.begun, replica.parts), self._desk.now
+        is_mine = replica.begun and replica.begun_by == self._desk.client
+        if self.phase is Phase.COPYING and replica.begun != self._began:
+            if replica.ended == self._began:
+                self._trim()
+            elif is_mine:  # a BEGINNING that was appended again came late
+                self._copy(replica.begun)
+            else:
+                self._gather()
+        elif self.phase is Phase.BEGINNING:
+            if is_mine:
+                self._copy(replica.begun)
+            elif self._stands and replica.applied >= self._stands:
+                self._gather()
+
+    def _copy(self, began: int) -> None:
+        self._enter(Phase.COPYING)
+        self.copied = self._read = self._written = 0
+        self._began = began
+        self._steps = self._parts(began, self._replica.coordinator.floor)
+        self._step(None)
+
+    def _step(self, result: Any) -> None:
+        assert self._steps is not None
+        try:
+            request = self._steps.send(result)
+        except StopIteration:
+            return
+        if request is None:
+            self._later(0, self._step, None)
+        elif not self._pauses:
+            self._call(request, self._step)
+        else:
+            asked = self._desk.now
+
+            def answered(result: Any) -> None:
+                self._later(min(self._desk.now - asked, LONGEST_PAUSE_NS), self._step, result)
+
+            self._call(request, answered)
+
+    def _trim(self) -> None:
+        """Whatever is not needed goes, also what somebody else has left there."""
+        self._enter(Phase.TRIMMING)
+        cleaned = self._replica.cleaned
+        if cleaned <= self.trimmed:
+            self._call(calls.Oldest(), self._finish)
+            return
+
+        def trimmed(oldest: int) -> None:
+            self.trimmed = cleaned
+            self._finish(oldest)
+
+        self._call(calls.Trim(cleaned), trimmed)
+
+    def _finish(self, oldest: int) -> None:
+        self._answer(oldest, "")
+
+    def _fail(self, why: str) -> None:
+        self._answer(self._oldest_before, why)
+
+    def _answer(self, oldest: int, why: str) -> None:
+        floor = self._replica.coordinator.floor
+        for (address, request), before in list(self._wanted.items()):
+            if before <= self._target or why:
+                del self._wanted[address, request]
+                moved = self._read, self._written, self._replica.freed if self._written else 0
+                told = Compacted(request, floor, self.copied, self._oldest_before, oldest, why, *moved)
+                self._desk.send(address, told)
+        if self._wanted:
+            self._gather()
+        else:
+            self._enter(Phase.IDLE)
+
+    def tidy(self) -> None:
+        """Now and then: a server that was killed may have left a compaction to finish, or something to trim."""
+        replica = self._replica
+        if self.phase is not Phase.IDLE:
+            return
+        if replica.begun and self._desk.now >= self._heard + self._config.takeover_ns:
+            self._gather()
+        elif replica.cleaned > self.trimmed:
+            self._target = 0
+            self._trim()
+        elif self._is_due():
+            self._gather(replica.applied)
+
+    @property
+    def garbage(self) -> float:
+        """The share of the log that a compaction would give back: what is not live, and has come since the last one.
+        Of what lies between its floor and its BEGINNING it knows nothing, so this is rather too low."""
+        replica = self._replica
+        logged = replica.logged
+        return max(min(logged - replica.map.live_bytes, logged - replica.logged_left), 0) / max(logged, 1)
+
+    def _is_due(self) -> bool:
+        """Whether this server should begin a compaction for which nobody has asked. The servers come one after another,
+        in the order of their addresses: the next only if those before it have not begun for a while."""
+        config, replica = self._config, self._replica
+        if replica.begun or replica.logged < config.compact_least or self.garbage <= config.compact_above:
+            self._due_since = 0
+            return False
+        self._due_since = self._due_since or self._desk.now
+        before = sum([peer < config.address for peer in config.peers])
+        return self._desk.now >= self._due_since + before * 3 * config.decide_ns
+
+    # ---- what is written
+
+    def _parts(self, began: int, floor: int) -> Steps:
+        head, recent = self._replica.begun_with
+        yield from self._map_parts(began, floor)
+        yield self._part(HeadRows(tuple(head)))
+        for first in range(0, len(recent), ROWS_AT_ONCE):
+            yield self._part(RecentRows(tuple(recent[first : first + ROWS_AT_ONCE])))
+        after = b""
+        while rows := tuple(islice(self._replica.coordinator.ledger.rows(after, began), ROWS_AT_ONCE)):
+            yield self._part(LedgerRows(rows))
+            after = rows[-1][0]
+        yield calls.Append(((ENDING, encode_ending(began)),))
+
+    def _part(self, part: Part, shard: int | None = None) -> calls.Append:
+        payload = encode_part(self._began, part)
+        self._written += len(payload)
+        return calls.Append((placed(PART, payload, shard),))
+
+    def _map_parts(self, began: int, floor: int) -> Steps:
+        """Each row goes to the shard of its object. A part is written when it is large enough, or due: other servers
+        take over where none comes for long. A shard that got all of its parts is told that these are all (DBS-17)."""
+        rows: dict[int | None, list[MapRow]] = {}
+        sizes: dict[int | None, int] = {}
+        elsewhere: set[int | None] = set()
+        placement = self._replica.placement
+        shard_of = decode_placement(placement) if placement else _anywhere
+
+        def part(shard: int | None) -> Steps:
+            done = yield self._part(MapRows(tuple(rows.pop(shard))), shard)
+            if done.shards != [shard]:
+                elsewhere.add(shard)
+
+        start = b""
+        wait_ns = self._config.takeover_ns // 4
+        due = self._desk.now + wait_ns
+        while keys := self._replica.map.keys_from(start, KEYS_AT_ONCE):
+            for row in self._needed(keys, began, floor):
+                value = row.value
+                if isinstance(value, Place) and value.gsn < floor:
+                    record = yield calls.Read(value.gsn, value.shard, size=value.length)
+                    self._read += len(record.payload)
+                    self._written += len(record.payload)
+                    done = yield calls.Append((placed(VALUE, record.payload, value.shard),))
+                    row = row._replace(value=value._replace(gsn=done.gsns[0], shard=done.shards[0]))
+                shard = shard_of(row.key)
+                rows.setdefault(shard, []).append(row)
+                self.copied += 1
+                size = 32 + len(row.key) + (len(row.value) if isinstance(row.value, bytes) else 32)
+                sizes[shard] = sizes.get(shard, 0) + size
+                if sizes[shard] >= PART_BYTES or self._desk.now >= due:
+                    yield from part(shard)
+                    sizes[shard], due = 0, self._desk.now + wait_ns
+            start = keys[-1] + b"\0"
+            yield None
+        for shard in list(rows):
+            yield from part(shard)
+        summaries = [
+            placed(SUMMARY, encode_summary(Summary(shard, placement, began=began, floor=floor)), shard)
+            for shard in named(shard_of)
+            if shard not in elsewhere
+        ]
+        if summaries:
+            yield calls.Append(tuple(summaries))
+
+    def _needed(self, keys: list[bytes], began: int, floor: int) -> Iterator[MapRow]:
+        """The versions of these keys that a rebuild cannot take from commit records at or after `floor` (DBS-13).
+
+        Those are the versions that are live at the floor and were written before it, and the large values that their
+        commit records do not lead to: those before the floor, and those that a compaction has moved. A commit record
+        refers only to what was appended before it, so a value that stands after its version was moved.
+        """
+        for key in keys:
+            for version, value, _ in self._replica.map.versions(key, began):
+                self._read += len(key) + (len(value) if isinstance(value, bytes) else 0)
+                if isinstance(value, Place) and value.gsn < self._replica.cleaned:
+                    raise ProtocolViolation(f"DBS-13: version {version} of {shown(key)} stands in trimmed {value.gsn}")
+                is_elsewhere = isinstance(value, Place) and not floor <= value.gsn < version
+                if is_elsewhere or (version < floor and value is not None):
+                    yield MapRow(key, version, value, 0)
+                if version <= floor:
+                    break

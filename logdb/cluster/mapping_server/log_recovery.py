@@ -1,0 +1,142 @@
+"""A replica made of a log whose beginning was trimmed: what the last compaction wrote into it (`compactor.py`), and the
+commit records from its floor to its BEGINNING. It is the state as of that BEGINNING, to the last bit.
+
+The versions go into the replica's map as they are read, a few at a time, so the map may be larger than memory and the
+server has time for others. Before that the log is searched for the compaction that counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any, Final
+
+from logdb.cluster.compaction.records import decode_ending, decode_part
+from logdb.cluster.log_adapter import LogAdapter
+from logdb.cluster.mapping_server.replica import Replica
+from logdb.cluster.messages import HeadRows, LedgerRows, MapRows, Part
+from logdb.cores.context import Alarm, Desk
+from logdb.cores.effects import MILLISECOND, ProtocolViolation
+from logdb.errors import shown
+from logdb.log import requests as calls
+from logdb.log.contract import LogFailed, LogRecord
+from logdb.store.records import BEGINNING, COMMIT, ENDING, PART, MalformedRecord, Place, decode_commit
+from logdb.txn.coordinator import floor_of
+from logdb.txn.ledger import aborted_of
+
+ROWS_AT_ONCE: Final = 1_000
+"""Then others have their turn."""
+PAUSE_NS: Final = 20 * MILLISECOND
+
+Done = Callable[[int, list[Part]], None]
+"""Takes the version, and the parts that are not of the map."""
+Steps = Generator[Any, Any, None]
+"""Yields calls to the log and is sent their results; None: let others have their turn."""
+
+
+class LogRecovery:
+    """One attempt, of a replica that has nothing. `failed` hears why it cannot be done.
+
+    `began`: the BEGINNING as of which it is made, 0 while it is not known. `rows`: versions taken so far.
+    """
+
+    def __init__(
+        self, line: LogAdapter, desk: Desk, replica: Replica, oldest: int, done: Done, failed: Callable[[Any], None]
+    ) -> None:
+        self._line, self._desk, self._replica, self._oldest = line, desk, replica, oldest
+        self._done, self._failed = done, failed
+        self.began = self.rows = 0
+        self._begun = self._ended = self._floor = 0
+        self._parts: list[Part] = []
+        self._aborted: set[int] = set()
+        self._all = self._steps()
+        self._step(None)
+
+    def _step(self, result: Any) -> None:
+        if isinstance(result, Exception):
+            self._failed(result)
+            return
+        try:
+            request = self._all.send(result)
+        except StopIteration:
+            return
+        except MalformedRecord as error:
+            raise ProtocolViolation(f"the log holds what this version cannot read: {error}") from error
+        if request is None:
+            self._rest()
+        else:
+            self._line.call(request, self._step)
+
+    def _rest(self) -> None:
+        """Until others had their turn, and for longer while the disk does not keep up."""
+        frozen = self._replica.map.frozen
+        if frozen is not None and self._replica.map.active.size > frozen.size:
+            self._desk.set(Alarm(self._rest), self._desk.now + PAUSE_NS)
+        else:
+            self._desk.set(Alarm(lambda: self._step(None)), self._desk.now + 1)
+
+    def _steps(self) -> Steps:
+        tail = yield calls.Tail()
+        yield from self._read(self._oldest, tail, frozenset({BEGINNING, ENDING}), self._look)
+        if not self.began:
+            what = f"the log begins with record {self._oldest}, and holds no compaction that would say what was before"
+            self._failed(LogFailed(what))
+            return
+        yield from self._read(self.began, self._ended, frozenset({PART}), self._take_part)
+        for part in self._parts:
+            if isinstance(part, HeadRows):
+                self._floor = floor_of(part.rows)
+            elif isinstance(part, LedgerRows):
+                self._aborted.update(aborted_of(part.rows))
+        if self._floor < self._oldest:
+            raise ProtocolViolation(f"DBS-12: the log begins with {self._oldest}, its last floor is {self._floor}")
+        yield from self._read(self._floor, self.began, frozenset({COMMIT}), self._take_commit)
+        self._done(self.began, self._parts)
+
+    def _read(self, first: int, last: int, tags: frozenset[int], take: Callable[[LogRecord], int]) -> Steps:
+        """Take all records of these kinds from `first` to `last`; `take` says how many rows it had."""
+        subscription = yield calls.Subscribe(first, tags)
+        end, rows = first, 0
+        while end <= last:
+            batch = yield calls.Next(subscription)
+            for record in batch.records:
+                rows += take(record) if record.lsn <= last else 0
+                if rows >= ROWS_AT_ONCE:
+                    rows = 0
+                    yield None
+            end = batch.end
+        yield calls.Close(subscription)
+
+    def _look(self, record: LogRecord) -> int:
+        """For the newest BEGINNING that came to its end before another one."""
+        if record.tag == BEGINNING:
+            self._begun = record.lsn
+        elif decode_ending(record.payload) == self._begun:
+            self.began, self._ended = self._begun, record.lsn
+        return 0
+
+    def _take_part(self, record: LogRecord) -> int:
+        began, part = decode_part(record.payload)
+        if began != self.began:
+            return 0
+        if not isinstance(part, MapRows):
+            self._parts.append(part)
+            return len(part.rows)
+        for key, version, value, _ in part.rows:
+            self._replica.map.replace(key, version, value)
+        self.rows += len(part.rows)
+        return len(part.rows)
+
+    def _take_commit(self, record: LogRecord) -> int:
+        """What parts say of a version stands: they have the newer place of its value (DBS-13)."""
+        gsn, key_map = record.lsn, self._replica.map
+        if gsn in self._aborted or gsn == self.began:
+            return 0
+        writes = decode_commit(record.payload).writes
+        for key, value in writes.items():
+            if (gsn > self._floor or value is not None) and key_map.version(key, gsn) != gsn:
+                if isinstance(value, Place) and value.gsn < self._floor:
+                    what = f"of version {gsn} of {shown(key)} the log has no value, only its place {value.gsn}"
+                    raise ProtocolViolation(f"DBS-13: {what}, and it begins with {self._oldest}")
+                key_map.replace(key, gsn, value)
+        self.rows += len(writes)
+        return len(writes)

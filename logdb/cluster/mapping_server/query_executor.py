@@ -1,0 +1,110 @@
+"""What a mapping server answers to a read, from its replica: pure functions of the replica and a version."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from logdb.cluster.mapping_server.replica import Replica, size_of
+from logdb.cluster.messages import (
+    MAX_RANGES,
+    Aborted,
+    Entries,
+    Floor,
+    Get,
+    History,
+    MultiRows,
+    MultiScan,
+    NotApplied,
+    Oldest,
+    Outcome,
+    Pin,
+    Pinned,
+    Pins,
+    Question,
+    Result,
+    Rows,
+    Scan,
+    VersionReply,
+    Versions,
+    VersionTrimmedReply,
+)
+from logdb.store.records import TxnId, Value
+
+
+def answer(replica: Replica, question: Question, at: int, most_bytes: int) -> Result:
+    """The result, as of version `at`, which the replica has applied; ranges end after about `most_bytes`."""
+    coordinator = replica.coordinator
+    if at < coordinator.floor:
+        return VersionTrimmedReply(coordinator.floor)
+    if isinstance(question, Get):
+        found = [replica.map.entry(key, at) for key in question.keys]
+        return Entries(tuple([(0, None) if entry is None else entry[:2] for entry in found]))
+    if isinstance(question, Scan):
+        return _rows(replica, question, at, most_bytes)
+    if isinstance(question, MultiScan):
+        return _multi_rows(replica, question, at, most_bytes)
+    if isinstance(question, History):
+        return _versions(replica, question, at, most_bytes)
+    if isinstance(question, Outcome):
+        return coordinator.outcome(TxnId(*question))
+    if isinstance(question, Pins):
+        return Pinned(tuple([Pin(*pin) for pin in sorted(coordinator.pins.items())]))
+    if isinstance(question, Aborted):
+        if question.after + 1 < coordinator.floor:
+            return VersionTrimmedReply(coordinator.floor)
+        return NotApplied(tuple(coordinator.ledger.aborted_between(question.after, at)))
+    if isinstance(question, Oldest):
+        return Floor(coordinator.floor, replica.cleaned, replica.ended, replica.ending)
+    return VersionReply()
+
+
+def _rows(replica: Replica, scan: Scan, at: int, most_bytes: int) -> Rows:
+    rows: list[tuple[bytes, Value]] = []
+    size = 0
+    for batch in replica.map.scan(scan.start, scan.end, at, scan.reverse, scan.rows):
+        for key, value in batch:
+            rows.append((key, value))
+            size += len(key) + size_of(value) + 16
+            if len(rows) >= scan.rows or size >= most_bytes:
+                return Rows(tuple(rows), True)
+    return Rows(tuple(rows), False)
+
+
+def _multi_rows(replica: Replica, asked: MultiScan, at: int, most_bytes: int) -> MultiRows:
+    ranges: list[Rows] = []
+    for scan in asked.scans[:MAX_RANGES]:
+        if most_bytes <= 0:
+            break
+        ranges.append(_rows(replica, scan, at, most_bytes))
+        most_bytes -= bytes_of(ranges[-1])
+    return MultiRows(tuple(ranges))
+
+
+def _versions(replica: Replica, history: History, at: int, most_bytes: int) -> Versions:
+    found: list[tuple[int, Value]] = []
+    size = 0
+    for version, value in replica.map.history(history.key, at, replica.coordinator.floor):
+        found.append((version, value))
+        size += size_of(value) + 16
+        if len(found) >= history.rows or size >= most_bytes:
+            return Versions(tuple(found), version > replica.coordinator.floor)
+    return Versions(tuple(found), False)
+
+
+def bytes_of(result: Result) -> int:
+    """About how many bytes an answer takes on its way."""
+    if isinstance(result, Entries):
+        return 32 + sum([_inline(value) for _, value in result.entries])
+    if isinstance(result, Rows):
+        return 32 + sum([len(key) + _inline(value) for key, value in result.rows])
+    if isinstance(result, MultiRows):
+        return 32 + sum([bytes_of(rows) for rows in result.ranges])
+    if isinstance(result, Versions):
+        return 32 + sum([_inline(value) for _, value in result.versions])
+    if isinstance(result, NotApplied):
+        return 32 + 8 * len(result.gsns)
+    return 64
+
+
+def _inline(value: Any) -> int:
+    return 16 + (len(value) if value.__class__ is bytes else 48)

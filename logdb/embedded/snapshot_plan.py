@@ -1,0 +1,290 @@
+"""A snapshot laid out for readers that have no database open: which bytes of the log hold it, kept from being trimmed.
+
+`pin` opens the directory read-only beside its writer, which need not know of it, and makes a folder of its own
+(`holds`): hard links to each store file that the snapshot needs and its index, the commits of each that were aborted,
+and `plan.json`. Compaction unlinks files and never changes durable bytes, so whoever reads the links reads the version
+as it was planned, until the plan is closed. A plan whose owner has died is swept by the next one.
+
+A reader folds the parts: COMMIT records up to `version` that are not in `read_aborted`, and RELOCATION records
+wherever they stand, since a compaction copies versions to the log's end without changing them. Of several copies of a
+version the last one counts: its large value is the one that was not trimmed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from struct import Struct
+from typing import Any, Final, NamedTuple
+
+from google_crc32c import value
+
+from logdb.embedded.backend import EmbeddedBackend
+from logdb.embedded.external_leases import LeaseOwner, make_folder, process_owner, remove_folder, sweep
+from logdb.errors import Corruption, NotADatabase, Unavailable
+from logdb.log.contract import LogRecord
+from logdb.log.local.local_log import LocalLog
+from logdb.log.segments.segment import INDEX_SUFFIX
+from logdb.store.records import COMMIT, DECISION, RELOCATION, decode_commit, decode_decision, decode_relocation
+
+PLAN: Final = "plan.json"
+FORMAT: Final = 2
+CRC: Final = Struct("<I")
+"""The CRC32C that ends each file of a plan."""
+SAMPLES: Final = 2_000
+SAMPLES_OF_A_RECORD: Final = 8
+SAMPLED_BYTES: Final = 64 << 20
+ATTEMPTS: Final = 20
+
+
+class SegmentPart(NamedTuple):
+    """Records `first` to `end` - 1, all those of one store file that the snapshot needs.
+
+    `link`: the file's name in the plan's folder. `origin`: where the database has, or had, it. `size`: its bytes.
+    """
+
+    link: str
+    origin: str
+    first: int
+    end: int
+    size: int
+
+
+class DirectoryPlan(NamedTuple):
+    """The snapshot `version` of the database in `path`.
+
+    `since`: the commits after this version are in the plan too, each of them (None: only what is live at `version`).
+    `time`: when that version was written, ns since the epoch (None: unknown, it was compacted or is 0). `floor`: the
+    oldest version that could be read when it was planned. `sample`: some of its keys, in order, to divide it by.
+    `process`: which one has made or loaded it; only that one gives its files up.
+    """
+
+    path: str
+    folder: str
+    log_id: bytes
+    version: int
+    since: int | None
+    time: int | None
+    floor: int
+    parts: tuple[SegmentPart, ...]
+    sample: tuple[bytes, ...]
+    process: int
+
+    def close(self) -> None:
+        """Give the files up. Twice is harmless; in a child of fork() that has inherited the plan, too: they are its
+        parent's."""
+        if os.getpid() == self.process:
+            remove_folder(Path(self.folder))
+
+    def __enter__(self) -> DirectoryPlan:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def pin(
+    path: Path,
+    *,
+    version: int | None = None,
+    time_ns: int | None = None,
+    since: int | None = None,
+    owner: LeaseOwner | None = None,
+) -> DirectoryPlan:
+    """Plan the snapshot at a version or a point in time (default: the newest), and keep its files until it is closed.
+
+    `since`: plan the changes after that version too. `owner`: whose end ends the plan if it is not closed (default:
+    this process). Raises VersionTrimmed, FutureVersion, NotADatabase, Corruption, Unavailable (the folder cannot be
+    made), ValueError (`since` comes after the version).
+    """
+    path = path.absolute()
+    sweep(path)
+    for attempt in range(ATTEMPTS):
+        try:
+            with contextlib.closing(EmbeddedBackend.open(path, read_only=True, create=False)) as host:
+                return pin_at(host, version=version, time_ns=time_ns, since=since, owner=owner)
+        except FileNotFoundError:  # a compaction trimmed the log between the two; what it left is as good
+            if attempt == ATTEMPTS - 1:
+                raise
+    raise AssertionError("unreachable")
+
+
+def pin_at(
+    host: EmbeddedBackend,
+    *,
+    version: int | None = None,
+    time_ns: int | None = None,
+    since: int | None = None,
+    owner: LeaseOwner | None = None,
+) -> DirectoryPlan:
+    """As `pin`, of a database that is open. Raises FileNotFoundError too: open it again, the log has been trimmed."""
+    at = host.version() if version is None and time_ns is None else _resolved(host, version, time_ns)
+    if since is not None and host.at(since) > at:
+        raise ValueError(f"there are no changes after version {since} up to version {at}")
+    return _make(host, at, since, owner or process_owner(os.getpid()))
+
+
+def read_aborted(folder: Path, part: SegmentPart) -> frozenset[int]:
+    """The GSNs of the commit records in a part that were not applied, from the plan's folder. Raises Corruption."""
+    return frozenset(array("Q", _checked(folder / f"{part.link}.aborted")))
+
+
+def load(folder: Path) -> DirectoryPlan:
+    """The plan in a folder that `pin` has made. Raises NotADatabase, Corruption."""
+    try:
+        fields = json.loads(_checked(folder / PLAN))
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotADatabase(f"{folder} is not a pinned snapshot (it has no file {PLAN}); it may have ended") from None
+    except ValueError as error:
+        raise Corruption(folder / PLAN, None, f"it is no JSON ({error})") from error
+    try:
+        parts = tuple(SegmentPart(*part) for part in fields["parts"])
+        if not all(part.link == Path(part.link).name for part in parts):
+            raise ValueError("a file is not beside it")
+        return DirectoryPlan(
+            fields["path"],
+            str(folder),
+            bytes.fromhex(fields["log"]),
+            fields["version"],
+            fields["since"],
+            fields["time"],
+            fields["floor"],
+            parts,
+            tuple(map(bytes.fromhex, fields["sample"])),
+            os.getpid(),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise Corruption(folder / PLAN, None, f"it does not say what it should ({error})") from error
+
+
+def _resolved(host: EmbeddedBackend, version: int | None, time_ns: int | None) -> int:
+    if time_ns is None:
+        assert version is not None
+        return host.at(version)
+    if version is not None:
+        raise ValueError("give a version or a time, but not both")
+    return host.at_time(time_ns)
+
+
+def _make(host: EmbeddedBackend, version: int, since: int | None, owner: LeaseOwner) -> DirectoryPlan:
+    log, floor = host.log, host.coordinator.floor
+    assert isinstance(log, LocalLog)
+    first, end = span(host, version)
+    folder = make_folder(Path(host.path), owner)
+    try:
+        aborted = aborted_in(host, first, version + 1)
+        parts = []
+        for file, part_first, part_end in log.store.files(first, end):
+            link = folder / file.name
+            os.link(file, link)
+            with contextlib.suppress(FileNotFoundError):  # it has none until it is full
+                os.link(file.with_suffix(INDEX_SUFFIX), link.with_suffix(INDEX_SUFFIX))
+            mine = array("Q", (gsn for gsn in aborted if part_first <= gsn < part_end))
+            _write_checked(folder / f"{file.name}.aborted", mine.tobytes())
+            parts.append(SegmentPart(file.name, str(file), part_first, part_end, link.stat().st_size))
+        when = host.time_of(version) if version else None
+        sample = sampled(host, first, end)
+        process = os.getpid()
+        plan = DirectoryPlan(
+            host.path, str(folder), host.log_id, version, since, when, floor, tuple(parts), sample, process
+        )
+        _save(plan, folder)
+        return plan
+    except FileNotFoundError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    except OSError as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise Unavailable(f"the snapshot's files cannot be kept in {folder}: {error.strerror}") from error
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def span(host: EmbeddedBackend, version: int) -> tuple[int, int]:
+    """(first, end) of the records that a snapshot is made of."""
+    log = host.log
+    assert isinstance(log, LocalLog)
+    # A finished compaction may have trimmed versions that only its copies, written later, still hold.
+    return log.left_by_trim(log.oldest()), max(version, host.coordinator.compacted_at) + 1
+
+
+def aborted_in(host: EmbeddedBackend, first: int, end: int) -> list[int]:
+    """The commit records from `first` to before `end` that were not applied. Raises Corruption."""
+    floor = host.coordinator.floor
+    early = [gsn for gsn in _aborted_before_floor(host, first) if gsn < end]
+    return [*early, *host.coordinator.ledger.aborted_between(max(floor, first) - 1, end - 1)]
+
+
+def _save(plan: DirectoryPlan, folder: Path) -> None:
+    fields: dict[str, Any] = {
+        "format": FORMAT,
+        "path": plan.path,
+        "log": plan.log_id.hex(),
+        "version": plan.version,
+        "since": plan.since,
+        "time": plan.time,
+        "floor": plan.floor,
+        "parts": plan.parts,
+        "sample": [key.hex() for key in plan.sample],
+    }
+    _write_checked(folder / PLAN, json.dumps(fields).encode())
+
+
+def _write_checked(file: Path, content: bytes) -> None:
+    file.write_bytes(content + CRC.pack(value(content)))
+
+
+def _checked(file: Path) -> bytes:
+    """What was written. Raises Corruption, FileNotFoundError."""
+    content = file.read_bytes()
+    if len(content) < CRC.size or CRC.pack(value(content[: -CRC.size])) != content[-CRC.size :]:
+        raise Corruption(file, None, "it does not match its checksum; begin the export or load that it is for again")
+    return content[: -CRC.size]
+
+
+def _aborted_before_floor(host: EmbeddedBackend, first: int) -> list[int]:
+    """The aborted commits from `first` to the floor: trimming removes whole files, so some may be left to be misread.
+
+    The coordinator has forgotten them; the decision records have not. The last of these stands right before the
+    compaction record, and each says where the one before it ended, which is where that one stands.
+    """
+    floor, at = host.coordinator.floor, host.coordinator.compacted_at - 1
+    aborted: list[int] = []
+    while first < floor and at >= first:
+        record = host.log.read_record(at, 0)
+        if record.tag != DECISION:
+            raise Corruption(host.path, None, f"record {at} should be a decision record and is of kind {record.tag}")
+        decision = decode_decision(record.payload)
+        aborted += [gsn for gsn in decision.aborted if first <= gsn < floor]
+        at = decision.after + 1
+        if decision.after < first:
+            break
+    return aborted
+
+
+def sampled(host: EmbeddedBackend, first: int, end: int) -> tuple[bytes, ...]:
+    """Keys from records here and there, in order."""
+    found: set[bytes] = set()
+    size = 0
+    for gsn in Random(first).sample(range(first, end), min(SAMPLES, end - first)):
+        record = host.log.read_record(gsn, 0)
+        keys = list(_keys_of(record))
+        found.update(keys[:: max(1, len(keys) // SAMPLES_OF_A_RECORD)])
+        size += len(record.payload)
+        if size > SAMPLED_BYTES:
+            break
+    return tuple(sorted(found))
+
+
+def _keys_of(record: LogRecord) -> Iterator[bytes]:
+    if record.tag == COMMIT:
+        yield from decode_commit(record.payload).writes
+    elif record.tag == RELOCATION:
+        yield from (entry.key for entry in decode_relocation(record.payload))

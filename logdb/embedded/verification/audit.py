@@ -1,0 +1,55 @@
+"""Deciding every commit of a log again, and comparing with what had been decided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from logdb.embedded.backend import EmbeddedBackend
+from logdb.embedded.verification.examination import Examination, first_difference
+from logdb.log.local.local_log import LocalLog
+
+
+class Audit(NamedTuple):
+    """What an audit found. `trusted`: commits that stand before a compaction, decided by what it has dropped since.
+
+    `difference`: the first commit that was decided differently, None if there is none.
+    """
+
+    commits: int
+    aborted: int
+    trusted: int
+    through: int
+    difference: str | None
+
+
+def audit_log(host: EmbeddedBackend, progress: Callable[[int, int], None] | None = None) -> Audit:
+    """Decide again every commit up to the newest version of `host`, and compare with its state and decision records."""
+    log, through = host.log, host.version()
+    assert isinstance(log, LocalLog)
+    size = sum(segment.length for segment in log.store.segments)
+    read = 0
+
+    def tell(done: int) -> None:
+        if progress is not None:
+            progress(through * done // (2 * size), through)
+
+    def reading(more: int) -> None:
+        nonlocal read
+        read += more
+        tell(min(read, size))
+
+    with Examination(log, host.log_id, size) as examination:
+        _, _, damage, _ = examination.read(through, reading, maps=False)
+        if damage:
+            raise damage[0]
+        ledger, floor = host.coordinator.ledger, host.coordinator.floor
+        decided, _, _ = examination.decide(
+            ledger.aborted, floor, lambda done, of_all: tell(size + size * done // of_all), maps=False
+        )
+    says = (
+        ("its decision record says", decided.declared, 0, decided.declared_through),
+        ("the database holds", ledger.aborted, floor, through),
+    )
+    difference = first_difference(log, decided, says)
+    return Audit(decided.commits, len(decided.aborted), decided.trusted, through, difference)

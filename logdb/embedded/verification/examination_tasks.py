@@ -1,0 +1,468 @@
+"""The tasks of an examination (`examination.py`): reading segments and the map, and taking a partition of the keys.
+
+As a program it is a process that does them for another one.
+"""
+
+from __future__ import annotations
+
+import gc
+import marshal
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from logdb.embedded.verification.spills import Part, Plain, Read, Spill, Tested, placed, plain, spilled
+from logdb.embedded.verification.workers import Answer, Told, serve
+from logdb.errors import Corruption, LogDBError, Unavailable
+from logdb.log.contract import LogRecord
+from logdb.log.segments.segment import Segment
+from logdb.store.checkpoint import GONE, LARGE, LIVE, Checkpoint
+from logdb.store.conditions import holds
+from logdb.store.key_map import KeyMap
+from logdb.store.records import (
+    COMMIT,
+    COMPACTION,
+    DECISION,
+    PIN,
+    RELOCATION,
+    VALUE,
+    Commit,
+    Condition,
+    MalformedRecord,
+    Place,
+    Range,
+    decode_commit,
+    decode_compaction,
+    decode_decision,
+    decode_pin,
+    decode_relocation,
+)
+from logdb.store.values import Values
+from logdb.system.disk import Disk, described
+from logdb.txn.coordinator import Coordinator
+
+TOLD_BYTES: Final = 4 << 20
+"""How far a task has come is told so often."""
+RECENT_KEYS: Final = 50_000
+"""Of so many keys the last writers are kept, for what has been read by ranges."""
+_DECODERS: Final[Mapping[int, Callable[[bytes], object]]] = {
+    VALUE: len,
+    DECISION: decode_decision,
+    COMPACTION: decode_compaction,
+    PIN: decode_pin,
+}
+
+
+class Plan(NamedTuple):
+    """What is examined: the records before `end`, and of those up to `through` what they do."""
+
+    scratch: str
+    log_id: str
+    partitions: int
+    end: int
+    through: int
+
+
+class Summary:
+    """What a segment says beside its keys.
+
+    `runs`: (client, sequence, GSN, count) of commits that follow each other; `others`: (GSN, kind, payload);
+    `snapshots`: (GSN, snapshot) of commits that have read; `dangling`: GSNs of commits that refer to what is not before
+    them; `changed`: (GSN, [GSN]) of commits, and of those that changed a range read.
+    """
+
+    def __init__(self) -> None:
+        self.runs: list[list[int]] = []
+        self.others: list[tuple[int, int, bytes]] = []
+        self.snapshots: list[tuple[int, int]] = []
+        self.dangling: list[int] = []
+        self.changed: list[tuple[int, list[int]]] = []
+
+    def save(self, path: Path) -> None:
+        path.write_bytes(marshal.dumps(vars(self), 2))
+
+    @classmethod
+    def load(cls, path: Path) -> Summary:
+        summary = cls()
+        vars(summary).update(marshal.loads(path.read_bytes()))
+        return summary
+
+
+class Examiner:
+    """Does the tasks of one process. `segments`: where each begins, and how to get it; `name`: another one in each
+    process."""
+
+    def __init__(self, plan: Plan, segments: Sequence[tuple[int, Callable[[], Segment]]], name: str) -> None:
+        self._plan, self._segments = plan, segments
+        self._scratch = Path(plan.scratch)
+        self._name = name
+
+    # ---- reading
+
+    def segment(self, index: int, tell: Told) -> Answer:
+        """Check each frame of a segment, decode each record, and spill what the commits do."""
+        plan, segment = self._plan, self._segments[index][1]()
+        summary, spill = Summary(), Spill(self._scratch, f"{self._name}-{index}", plan.partitions)
+        writers = _Writers(lambda first, end: self._records(index, first, end))
+        size = told = records = 0
+        damage: list[tuple[str, int | None, str]] = []
+        for size_of_one, found in segment.check(plan.end):
+            size += size_of_one
+            if isinstance(found, Corruption):
+                damage.append((found.path, found.offset, found.what))
+                records += size_of_one > 0
+                continue
+            records += 1
+            try:
+                self._take(found, summary, spill, writers)
+            except Corruption:
+                pass  # of another segment, whose task names it
+            except (KeyError, MalformedRecord) as error:
+                what = f"record {found.lsn} of kind {found.tag} cannot be decoded ({error})"
+                damage.append((str(segment.path), None, what))
+            if size - told >= TOLD_BYTES:
+                tell({"progress": size - told})
+                told = size
+        spill.flush()
+        summary.save(summary_path(self._scratch, index))
+        tell({"progress": size - told})
+        return {"bytes": size, "records": records, "damage": damage}
+
+    def _take(self, record: LogRecord, summary: Summary, spill: Spill, writers: _Writers) -> None:
+        gsn, _, tag, payload = record
+        if tag == COMMIT:
+            commit = decode_commit(payload)
+            if gsn <= self._plan.through:
+                self._take_commit(gsn, commit, len(payload), summary, spill, writers)
+        elif tag == RELOCATION:
+            entries = decode_relocation(payload)
+            if gsn <= self._plan.through:
+                for key, version, value in entries:
+                    spill.of(key).written.append((key, version, plain(value)))
+                spill.took(len(entries), len(payload))
+        else:
+            _DECODERS[tag](payload)
+            if tag != VALUE and gsn <= self._plan.through:
+                summary.others.append((gsn, tag, payload))
+
+    def _take_commit(
+        self, gsn: int, commit: Commit, size: int, summary: Summary, spill: Spill, writers: _Writers
+    ) -> None:
+        client, sequence, writes, snapshot, _, reads, ranges, conditions = commit
+        runs = summary.runs
+        if runs and runs[-1][0] == client and gsn - runs[-1][2] == sequence - runs[-1][1] == runs[-1][3]:
+            runs[-1][3] += 1
+        else:
+            runs.append([client, sequence, gsn, 1])
+        for key, value in writes.items():
+            if isinstance(value, Place) and not 0 < value.gsn < gsn:
+                summary.dangling.append(gsn)
+            spill.of(key).written.append((key, gsn, plain(value)))
+        if reads or ranges:
+            summary.snapshots.append((gsn, snapshot))
+            for key in reads:
+                spill.of(key).read.append((key, snapshot, gsn))
+            if ranges and (changed := writers.changed(ranges, snapshot, gsn)):
+                summary.changed.append((gsn, changed))
+        for operator, key, operand in conditions:
+            of_key = key, gsn, operator, plain(operand) if isinstance(operand, Place) else operand
+            spill.of(key).tested.append(of_key)
+        spill.took(len(writes) + len(reads) + len(conditions), size)
+        writers.add(gsn, writes)
+
+    def _records(self, last: int, first: int, end: int) -> Iterator[LogRecord]:
+        """Records `first` to `end` - 1 that there are, up to those of the segment `last`."""
+        bases = [base for base, _ in self._segments]
+        for number in range(max(0, bisect_right(bases, first) - 1), last + 1):
+            if bases[number] < end:
+                segment = self._segments[number][1]()
+                yield from segment.scan(max(first, segment.base), min(end, segment.end))
+
+    def map(self, checkpoint: Checkpoint) -> Answer:
+        """Spill the rows of a checkpoint, and save those of its state."""
+        spill = Spill(self._scratch, f"{self._name}-map", self._plan.partitions)
+        for key, rows in checkpoint.everything():
+            version, kind, _, value = next(rows)
+            found = [(version, kind, plain(value))]
+            for version, kind, _, older in rows:
+                found.append((version, kind, plain(older) if kind == LARGE else None))
+            spill.of(key).found.append((key, found))
+            spill.took(len(found), len(key) + (len(value) if type(value) is bytes else 64))
+        spill.flush()
+        state: dict[bytes, list[tuple[bytes, bytes]]] = {}
+
+        def noted(prefix: bytes) -> list[tuple[bytes, bytes]]:
+            state[prefix] = checkpoint.state(prefix)
+            return state[prefix]
+
+        Coordinator(KeyMap(Values(_refuse), None)).restore(checkpoint.covers, noted)
+        state_path(self._scratch).write_bytes(marshal.dumps(state, 2))
+        return {}
+
+    # ---- taking a partition
+
+    def partition(self, partition: int, floor: int, trusted: int, compared: bool) -> Answer:
+        """How many keys the map should have, the first that it has otherwise, and which commits should have aborted.
+
+        `floor`: the oldest version that can be read; `trusted`: what was decided up to here is not decided again;
+        `compared`: there is a map. What has not been applied is in a file (`aborted_path`).
+        """
+        aborted = load_aborted(self._scratch)
+        versions: dict[bytes, list[Any]] = {}
+        reads: list[Read] = []
+        tested: list[Tested] = []
+        found: dict[bytes, list[tuple[int, int, Plain]]] = {}
+        for part in spilled(self._scratch, partition):
+            _gather(part, aborted, versions)
+            reads += [read for read in part.read if read[2] > trusted]
+            tested += [test for test in part.tested if test[1] > trusted]
+            found.update(part.found)
+        conflicts, failed = _again(versions, reads, tested)
+        keys, first = _compare(found, versions, self._plan.through, floor) if compared else (0, None)
+        shown = None if first is None else first.hex()
+        return {"keys": keys, "first": shown, "conflicts": conflicts, "conditions": failed}
+
+
+class _Writers:
+    """Which commits have written which keys, lately. `records`: those of the log in a stretch."""
+
+    def __init__(self, records: Callable[[int, int], Iterator[LogRecord]]) -> None:
+        self._records = records
+        self._recent: deque[tuple[int, Sequence[bytes]]] = deque()
+        self._keys = self._next = 0
+
+    def add(self, gsn: int, writes: Mapping[bytes, object]) -> None:
+        """The commit that follows all that were added."""
+        self._recent.append((gsn, tuple(writes)))
+        self._keys += len(writes)
+        while self._keys > RECENT_KEYS:
+            self._next, keys = self._recent.popleft()
+            self._keys -= len(keys)
+
+    def changed(self, ranges: Sequence[Range], snapshot: int, gsn: int) -> list[int]:
+        """The commits after `snapshot` and before `gsn` that wrote a key of the ranges, applied or not."""
+        bounds = _joined(ranges)
+        starts = [start for start, _ in bounds]
+
+        def touches(keys: Sequence[bytes]) -> bool:
+            for key in keys:
+                at = bisect_right(starts, key) - 1
+                if at >= 0 and ((end := bounds[at][1]) is None or key < end):
+                    return True
+            return False
+
+        first = self._recent[0][0] if self._recent else gsn
+        found = []
+        if snapshot + 1 < first:
+            found += [
+                gsn
+                for gsn, _, tag, payload in self._records(snapshot + 1, first)
+                if tag == COMMIT and touches(list(decode_commit(payload).writes))
+            ]
+        for written, keys in reversed(self._recent):
+            if written <= snapshot:
+                break
+            if touches(keys):
+                found.append(written)
+        return found
+
+
+def _joined(ranges: Sequence[Range]) -> list[Range]:
+    """The same keys in ranges that do not overlap, in order."""
+    joined: list[Range] = []
+    for start, end in sorted(ranges, key=lambda range_: range_[0]):
+        if joined and ((known := joined[-1][1]) is None or known >= start):
+            if known is not None and (end is None or end > known):
+                joined[-1] = joined[-1][0], end
+        else:
+            joined.append((start, end))
+    return joined
+
+
+def _gather(part: Part, aborted: set[int], versions: dict[bytes, list[Any]]) -> None:
+    """key -> [version, value, version, value, ...] in no order, of what was applied."""
+    for key, version, value in part.written:
+        if version in aborted:
+            continue
+        chain = versions.get(key)
+        if chain is None:
+            versions[key] = [version, value]
+        else:
+            chain += (version, value)
+
+
+def _again(
+    versions: Mapping[bytes, list[Any]], reads: Sequence[Read], tested: Sequence[Tested]
+) -> tuple[list[int], list[int]]:
+    """Whose reads had changed, and whose conditions did not hold."""
+    conflicts, failed = [], []
+    in_order: dict[bytes, tuple[list[int], Mapping[int, Plain]]] = {}
+
+    def history(key: bytes) -> tuple[list[int], Mapping[int, Plain]]:
+        known = in_order.get(key)
+        if known is None:
+            chain = versions.get(key, [])
+            values = dict(zip(chain[::2], chain[1::2], strict=True))
+            known = in_order[key] = sorted(values), values
+        return known
+
+    for key, snapshot, gsn in reads:
+        written, _ = history(key)
+        if bisect_right(written, snapshot) < bisect_left(written, gsn):
+            conflicts.append(gsn)
+    for key, gsn, operator, operand in tested:
+        written, values = history(key)
+        at = bisect_left(written, gsn)
+        version, value = (written[at - 1], placed(values[written[at - 1]])) if at else (0, None)
+        condition = Condition(operator, key, placed(operand) if type(operand) is tuple else operand)
+        if not holds(condition, version, value):
+            failed.append(gsn)
+    return conflicts, failed
+
+
+def _compare(
+    found: dict[bytes, list[tuple[int, int, Plain]]], versions: Mapping[bytes, list[Any]], covers: int, floor: int
+) -> tuple[int, bytes | None]:
+    """(keys, the first of which the map does not have what the log says). Takes from `found` what is there."""
+    keys, first = 0, None
+    for key, chain in versions.items():
+        rows = found.pop(key, ())
+        if len(rows) == 1 and len(chain) == 2 and rows[0][2] is not None and rows[0][0] <= covers:
+            version, _, value = rows[0]  # most keys: one version, and its value is in the map
+            is_right, is_there = version == chain[0] and value == chain[1], True
+        else:
+            wanted = _readable(_rows_of(chain), covers, floor)
+            seen = _readable(rows, covers, floor)
+            is_right, is_there = _alike(seen, wanted), bool(wanted or seen)
+        keys += is_there
+        if not is_right and (first is None or key < first):
+            first = key
+    for key, rows in found.items():
+        if _readable(rows, covers, floor):
+            keys += 1
+            first = key if first is None else min(first, key)
+    return keys, first
+
+
+def _rows_of(chain: Sequence[Any]) -> list[tuple[int, int, Plain]]:
+    """The versions, newest first. One that was copied is there several times."""
+    values: dict[int, Plain] = dict(zip(chain[::2], chain[1::2], strict=True))
+    return [(version, _kind(value := values[version]), value) for version in sorted(values, reverse=True)]
+
+
+def _readable(rows: Sequence[tuple[int, int, Plain]], covers: int, floor: int) -> list[tuple[int, int, Plain]]:
+    """The versions that a read from `floor` to `covers` can see: slices under way and unpruned rows left out."""
+    seen = []
+    for row in rows:
+        version, kind, _ = row
+        if version > covers:
+            continue
+        if version <= floor:
+            if kind != GONE:
+                seen.append(row)
+            break
+        seen.append(row)
+    return seen
+
+
+def _alike(found: Sequence[tuple[int, int, Plain]], wanted: Sequence[tuple[int, int, Plain]]) -> bool:
+    """A live value that the map does not hold is the log's to check."""
+    if len(found) != len(wanted):
+        return False
+    for (version, kind, value), right in zip(found, wanted, strict=True):
+        if version != right[0] or kind != right[1] or (value != right[2] and not (value is None and kind == LIVE)):
+            return False
+    return True
+
+
+def _kind(value: Plain) -> int:
+    if value is None:
+        return GONE
+    return LIVE if type(value) is bytes else LARGE
+
+
+def _refuse(gsn: int, shard: int) -> LogRecord:
+    raise AssertionError(f"record {gsn} is not needed")
+
+
+def summary_path(scratch: Path, index: int) -> Path:
+    """Where the summary of a segment is."""
+    return scratch / f"summary-{index}"
+
+
+def state_path(scratch: Path) -> Path:
+    """Where the state rows of the checkpoint are, by prefix."""
+    return scratch / "state"
+
+
+def aborted_path(scratch: Path) -> Path:
+    """Where the GSNs of the commits are that are said not to have been applied."""
+    return scratch / "aborted"
+
+
+def load_aborted(scratch: Path) -> set[int]:
+    """See `aborted_path`."""
+    return set(marshal.loads(aborted_path(scratch).read_bytes()))
+
+
+# ---- a process of its own
+
+
+class _Process:
+    """Does what it is told: "open" a checkpoint, "begin" with a plan, then "map", "segment", "partition"."""
+
+    def __init__(self) -> None:
+        self._checkpoint: Checkpoint | None = None
+        self._opened: dict[int, Segment] = {}
+
+    def do(self, task: Mapping[str, Any], tell: Told) -> Answer:
+        kind = task["task"]
+        try:
+            if kind == "open":
+                return self._open(task)
+            if kind == "begin":
+                return self._begin(task)
+            if kind == "map":
+                assert self._checkpoint is not None
+                return self._examiner.map(self._checkpoint)
+            if kind == "segment":
+                return self._examiner.segment(task["index"], tell)
+            return self._examiner.partition(task["partition"], task["floor"], task["trusted"], task["compared"])
+        except Unavailable as error:
+            return {"failed": str(error)}
+        except (OSError, MemoryError) as error:
+            return {"failed": described(error) if isinstance(error, OSError) else "there is not enough memory"}
+        except Exception as error:  # whatever bytes that make no sense lead to
+            return {"broken": str(error) if isinstance(error, LogDBError) else f"{error!r}; rebuild it"}
+
+    def _open(self, task: Mapping[str, Any]) -> Answer:
+        self._checkpoint = Checkpoint(Path(task["map"]), bytes.fromhex(task["log_id"]), follow=True)
+        return {"covers": self._checkpoint.covers}
+
+    def _begin(self, task: Mapping[str, Any]) -> Answer:
+        plan, disk = Plan(**task["plan"]), Disk()
+        log_id = bytes.fromhex(plan.log_id)
+
+        def opener(number: int, path: Path, fd: int) -> Callable[[], Segment]:
+            def opened() -> Segment:
+                segment = self._opened.get(number)
+                if segment is None:
+                    segment = Segment.of(fd if fd >= 0 else disk.open(path, writable=False), path, log_id, disk)
+                    segment.walk(plan.end)
+                    self._opened[number] = segment
+                return segment
+
+            return opened
+
+        segments = [
+            (int(Path(path).stem), opener(number, Path(path), fd)) for number, (path, fd) in enumerate(task["segments"])
+        ]
+        self._examiner = Examiner(plan, segments, task["name"])
+        return {}
+
+
+if __name__ == "__main__":
+    gc.disable()  # nothing here refers to itself, and a partition has many objects
+    serve(_Process().do)

@@ -1,0 +1,137 @@
+"""Checking every byte of a database directory: the log by its checksums, the checkpoint against the log.
+
+The checkpoint is read in a process of its own, since LMDB may crash on damaged pages.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+from logdb.embedded.directory import Directory
+from logdb.embedded.verification.examination import Decided, Examination
+from logdb.embedded.verification.workers import Answer, Worker, WorkerEnded
+from logdb.errors import Corruption, Unavailable, shown
+from logdb.log.local.local_log import LocalLog
+from logdb.store.checkpoint import check_tables
+from logdb.store.key_map import KeyMap
+from logdb.store.values import Values
+from logdb.system.disk import described
+from logdb.txn.coordinator import Coordinator
+
+MOST_DAMAGE = 100
+CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL)
+"""How a process ends that has read damaged pages; of any other signal they are not the cause."""
+
+
+def verify_files(path: Path, progress: Callable[[int, int], None] | None) -> tuple[int, int, int, list[Corruption]]:
+    """(bytes checked, records, keys in the checkpoint, damage). Raises NotADatabase, UnsupportedFormat, Unavailable."""
+    try:
+        directory = Directory.open(path, writable=False)
+    except Corruption as error:
+        return 0, 0, 0, [error]
+    log_bytes = sum(file.stat().st_size for file in directory.log_path.glob("*") if file.is_file())
+    map_bytes = sum(file.stat().st_size for file in directory.map_path.glob("run-*.mdb"))
+    try:
+        log = LocalLog(directory.log_path, directory.log_id, writable=False, follow=directory.is_written())
+    except Corruption as error:
+        return 0, 0, 0, [error]
+
+    done, total = 0, log_bytes + map_bytes
+
+    def read(size: int) -> None:
+        nonlocal done
+        done = min(done + size, log_bytes)
+        if progress is not None:
+            progress(done, total)
+
+    def compared(partitions: int, of_all: int) -> None:
+        if progress is not None:
+            progress(log_bytes + map_bytes * partitions // of_all, total)
+
+    try:
+        log.refresh()
+        with Examination(log, directory.log_id, total) as examination:
+            of_map = _Map(directory, examination) if directory.map_path.exists() else None
+            if of_map is not None and of_map.covers > log.refresh():
+                of_map.say(f"it covers record {of_map.covers}, the log ends at {log.durable}; rebuild it")
+            maps = of_map is not None and not of_map.damage
+            covers = of_map.covers if of_map is not None and maps else 0
+            checked, records, damage, answer = examination.read(covers, read, maps=maps)
+            keys = 0
+            if not damage and of_map is not None:
+                if maps and of_map.is_read(answer):
+                    restored = Coordinator(KeyMap(Values(log.read_record), None))
+                    restored.restore(covers, examination.state().__getitem__)
+                    aborted = restored.ledger.aborted
+                    decided, keys, first = examination.decide(aborted, restored.floor, compared, maps=True)
+                    of_map.compare(restored, decided, first)
+                damage = of_map.damage
+    finally:
+        log.close()
+    if progress is not None:
+        progress(total, total)
+    return checked + map_bytes, records, keys, damage[:MOST_DAMAGE]
+
+
+class _Map:
+    """The checkpoint, opened by a process of its own, and what is wrong with it. Raises Unavailable if it could not be
+    looked at. `covers`: 0 if it cannot be opened for its damage."""
+
+    def __init__(self, directory: Directory, examination: Examination) -> None:
+        self._path, self.covers = directory.map_path, 0
+        self.damage: list[Corruption] = []
+        try:
+            check_tables(directory.map_path, all_of_it=True)
+        except Corruption as found:
+            self.damage = [found]
+            return
+        try:
+            worker = examination.start_worker()
+        except OSError as error:
+            raise self._not_checked(f"no process could be started for it: {described(error)}") from error
+        answer = self._answer(worker, {"task": "open", "map": str(self._path), "log_id": directory.log_id.hex()})
+        if self.is_read(answer) and isinstance(answer, dict):
+            self.covers = answer["covers"]
+
+    def _answer(self, worker: Worker, task: Answer) -> Answer | Exception:
+        try:
+            return worker.do(task, lambda _: None)
+        except WorkerEnded as error:
+            return error
+
+    def say(self, what: str) -> None:
+        """Something is wrong."""
+        self.damage.append(Corruption(self._path, None, what))
+
+    def is_read(self, answer: Answer | Exception) -> bool:
+        """Whether this is the answer of who could read it. Raises Unavailable if that was not for what stands there."""
+        if isinstance(answer, WorkerEnded):
+            if -answer.status not in CRASHES:
+                raise self._not_checked(str(answer))
+            self.say(f"LMDB crashes on it ({signal.strsignal(-answer.status)}); rebuild it from the log")
+        elif isinstance(answer, Exception):
+            raise answer
+        elif "failed" in answer:
+            raise self._not_checked(answer["failed"])
+        elif "broken" in answer:
+            self.say(answer["broken"])
+        return not self.damage
+
+    def compare(self, restored: Coordinator, decided: Decided, first: bytes | None) -> None:
+        """With what the log decides; `first`: the first key that is not what it says, given what was applied."""
+        expected = decided.coordinator
+        is_right = restored.ledger.equals(expected.ledger)
+        if first is not None and is_right:
+            self.say(f"key {shown(first)} is not what the log says (and perhaps others after it); rebuild it")
+            return
+        for name in ("floor", "pins", "decided_through", "compacted_at"):
+            if getattr(restored, name) != getattr(expected, name):
+                found, wanted = getattr(restored, name), getattr(expected, name)
+                self.say(f"its {name} is {found}, the log says {wanted}; rebuild it")
+        if not is_right:
+            self.say("its index of transactions is not what the log says; rebuild it")
+
+    def _not_checked(self, why: str) -> Unavailable:
+        return Unavailable(f"the checkpoint in {self._path} could not be checked, which says nothing about it: {why}")

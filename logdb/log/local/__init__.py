@@ -1,0 +1,1 @@
+"""The engines that live in this process: on disk, and in memory."""

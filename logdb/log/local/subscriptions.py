@@ -1,0 +1,81 @@
+"""Subscriptions and waiting reads of the engines that live in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from typing import Protocol
+
+from logdb.log.contract import Batch, LogRecord, NotOfThisShard, Trimmed
+
+BATCH_RECORDS = 1024
+BATCH_BYTES = 1 << 20
+"""A batch ends after the record that reaches this, whether it is wanted or not."""
+
+
+class SubscribedLog(Protocol):
+    """What following needs of an engine."""
+
+    durable: int
+
+    def wait_past(self, gsn: int, timeout: float | None, stopped: Callable[[], bool] = ...) -> bool: ...
+    def wake(self) -> None: ...
+    def scan(self, first: int, end: int) -> Iterator[LogRecord]: ...
+    def oldest(self) -> int: ...
+
+
+class LocalSubscription:
+    """A subscription to a log of this process, from `gsn` on."""
+
+    def __init__(self, log: SubscribedLog, gsn: int, tags: Collection[int] | None) -> None:
+        self._log, self._next, self._closed = log, gsn, False
+        self._tags = None if tags is None else frozenset(tags)
+        if gsn < log.oldest():
+            raise Trimmed(gsn, log.oldest())
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        batch = self.poll(None)
+        assert batch is not None
+        return batch
+
+    def poll(self, timeout: float | None) -> Batch | None:
+        reached = not self._closed and self._log.wait_past(self._next - 1, timeout, self._is_closed)
+        if self._closed:
+            raise StopIteration
+        return self._read() if reached else None
+
+    def close(self) -> None:
+        self._closed = True
+        self._log.wake()
+
+    def _is_closed(self) -> bool:
+        return self._closed
+
+    def _read(self) -> Batch:
+        first = self._next
+        end = min(self._log.durable + 1, first + BATCH_RECORDS)
+        if first < self._log.oldest():
+            raise Trimmed(first, self._log.oldest())
+        records, size = [], 0
+        for record in self._log.scan(first, end):
+            if self._tags is None or record.tag in self._tags:
+                records.append(record)
+            size += len(record.payload)
+            if size >= BATCH_BYTES:
+                end = record.lsn + 1
+                break
+        self._next = end
+        return Batch(first, end, records)
+
+
+def read_waiting(log: SubscribedLog, gsn: int, shard: int, timeout: float | None) -> LogRecord:
+    """`Log.read_record` on an engine with the one shard 0."""
+    if shard != 0 or gsn < 1:
+        raise NotOfThisShard(gsn, shard)
+    if not log.wait_past(gsn - 1, timeout):
+        raise TimeoutError(f"record {gsn} was not appended within {timeout} seconds")
+    if gsn < log.oldest():
+        raise Trimmed(gsn, log.oldest())
+    return next(log.scan(gsn, gsn + 1))

@@ -1,0 +1,187 @@
+"""The client of a Scalog log: the core in the application's process (§3.2, client library).
+
+`AppendClient` takes records to segments, `ReadClient` and `Subscriber` get them back, `OrderingClient` talks to the
+ordering layer, `Directory` is the log's configuration as it is known here, `Desk` what they all share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Any
+
+from logdb.cores.context import Desk, Questions, unknown
+from logdb.cores.effects import Address, Call, Effect, Event, Journal, Lost, Received, Timer
+from logdb.errors import Unavailable
+from logdb.log import requests as calls
+from logdb.log.contract import AppendId
+from logdb.log.requests import ClientConfig
+from logdb.log.scalog import messages
+from logdb.log.scalog.client.appends import AppendClient
+from logdb.log.scalog.client.directory import Directory
+from logdb.log.scalog.client.ordering_client import OrderingClient
+from logdb.log.scalog.client.read_client import ReadClient
+from logdb.log.scalog.client.subscriber import Subscriber
+
+
+class LogClient:
+    """A core that turns calls (`logdb/log/requests.py`) into messages, and their answers into answers.
+
+    It needs no journal. Its number, by which servers know its records, is drawn from `rng`: a host gives each
+    incarnation a generator of its own, or one that goes on.
+    """
+
+    def __init__(self, config: ClientConfig, journals: Mapping[str, Journal], rng: Random) -> None:
+        self._desk = desk = Desk(config, rng)
+        self._directory = Directory()
+        self._questions = Questions(desk)
+        self._council = OrderingClient(desk, self._questions, self._directory, self._view_changed)
+        self._appends = AppendClient(desk, self._directory, self._council)
+        self._reads = ReadClient(desk, self._directory, self._questions, self._council)
+        self._subscriber = Subscriber(desk, self._directory, self._questions, self._council)
+        self._calls: dict[type, Callable[[int, Any], None]] = {
+            calls.Append: self._appends.append,
+            calls.Outcome: self._appends.outcome,
+            calls.Read: self._reads.read,
+            calls.Subscribe: self._subscriber.subscribe,
+            calls.Next: self._subscriber.next,
+            calls.Close: self._subscriber.close,
+            calls.AtTime: self._reads.at_time,
+            calls.Tail: self._tail,
+            calls.Oldest: self._oldest,
+            calls.View: self._view,
+            calls.Trim: self._trim,
+            calls.Reconfigure: self._reconfigure,
+            calls.SetPolicy: self._set_policy,
+        }
+        own: dict[type, Callable[[Any, Address], None]] = {
+            messages.Appended: self._appends.appended,
+            messages.Rejected: self._appends.refused,
+            messages.AppendStatus: self._appends.fate,
+        }
+        self._messages = own
+        self._answers = {
+            messages.ReadResponse,
+            messages.ReadFailed,
+            messages.Pulled,
+            messages.TimeResponse,
+            messages.ViewResponse,
+            messages.TailResponse,
+            messages.NotLeader,
+        }
+
+    # ---- events
+
+    def start(self, now: int) -> list[Effect]:
+        """Asks for the view."""
+        self._desk.now = now
+        self._council.refresh()
+        return self._desk.effects()
+
+    def handle(self, event: Event, now: int) -> list[Effect]:
+        """What to do about an event. Raises ProtocolViolation."""
+        self._desk.now = now
+        if type(event) is Received:
+            self._received(event.message, event.sender)
+        elif type(event) is Call:
+            self._calls[type(event.request)](event.call, event.request)
+        elif type(event) is Timer:
+            self._desk.ring()
+        elif type(event) is Lost:
+            self._questions.lost(event.peer)
+        return self._desk.effects()
+
+    def _received(self, message: Any, sender: Address) -> None:
+        kind = type(message)
+        if kind in self._messages:
+            if message.client == self._desk.client:
+                self._messages[kind](message, sender)
+            elif kind is messages.AppendStatus:
+                self._appends.found(message)
+        elif kind in self._answers:
+            self._questions.answer(message.request, message, sender)
+        elif kind is messages.ChangeResponse:
+            self._questions.answer(message.id, message, sender)
+
+    def append_id(self, call: int) -> AppendId | None:
+        """By what an append that is under way can be asked for; None if nothing of it has been sent."""
+        return self._appends.id_of(call)
+
+    def _view_changed(self) -> None:
+        self._appends.view_changed()
+        self._subscriber.view_changed()
+
+    @property
+    def number(self) -> int:
+        """What names this client in the ids of its appends."""
+        return self._desk.client
+
+    def check_invariants(self) -> None:
+        """SCA-11 and SCA-13, as far as they are this core's, and that bytes are counted right."""
+        self._appends.check_invariants()
+        self._subscriber.check_invariants()
+
+    # ---- calls that the ordering layer answers
+
+    def _ask(self, call: int, deadline: int | None, ask: Callable[[], int], late: Exception) -> None:
+        """A call that is one question to the ordering layer."""
+        number = 0
+
+        def expired() -> None:
+            self._questions.drop(number)
+            self._desk.answer(call, late)
+
+        self._desk.open(call, deadline, expired)
+        number = ask()
+
+    def _tail(self, call: int, request: calls.Tail) -> None:
+        def told(tail: messages.TailResponse) -> None:
+            self._desk.answer(call, tail.last)
+
+        self._ask(call, request.deadline, lambda: self._council.tail(told), _late())
+
+    def _oldest(self, call: int, request: calls.Oldest) -> None:
+        def told(tail: messages.TailResponse) -> None:
+            self._desk.answer(call, tail.oldest)
+
+        self._ask(call, request.deadline, lambda: self._council.tail(told), _late())
+
+    def _view(self, call: int, request: calls.View) -> None:
+        def told(tail: messages.TailResponse) -> None:
+            self._desk.answer(call, self._directory.view)
+
+        self._ask(call, request.deadline, lambda: self._council.confirm(told), _late())
+
+    def _trim(self, call: int, request: calls.Trim) -> None:
+        """The tail only grows, so a GSN that it has reached can be trimmed to whenever the change is carried out."""
+        change = messages.TrimLog(request.gsn)
+
+        def changed(answer: messages.ChangeResponse) -> None:
+            if answer.error:
+                self._desk.answer(call, ValueError(answer.error))
+            else:
+                self._directory.trimmed(answer.result)
+                self._desk.answer(call, answer.result)
+
+        late = unknown("the ordering layer did not answer before the deadline")
+        self._ask(call, request.deadline, lambda: self._council.change(change, changed), late)
+
+    def _reconfigure(self, call: int, request: calls.Reconfigure) -> None:
+        def changed(answer: messages.ChangeResponse) -> None:
+            if answer.error:
+                self._desk.answer(call, Unavailable(answer.error))
+            else:
+                self._council.refresh()
+                self._desk.answer(call, answer.result)
+
+        late = unknown("the ordering layer did not answer before the deadline")
+        self._ask(call, request.deadline, lambda: self._council.change(request.change, changed), late)
+
+    def _set_policy(self, call: int, request: calls.SetPolicy) -> None:
+        self._desk.open(call, None, lambda: None)
+        self._appends.policy = request.policy
+        self._desk.answer(call, None)
+
+
+def _late() -> TimeoutError:
+    return TimeoutError("the ordering layer did not answer before the deadline")

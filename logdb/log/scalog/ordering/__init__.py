@@ -1,0 +1,1 @@
+"""The ordering layer: replicas that agree on cuts and on the configuration."""

@@ -1,0 +1,1 @@
+"""The storage server: a member of a shard, as one core."""

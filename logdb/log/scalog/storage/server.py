@@ -1,0 +1,147 @@
+"""The storage server: a member of a shard, or a spare that waits to become one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Any
+
+from logdb.cores.effects import (
+    Address,
+    Effect,
+    Event,
+    Journal,
+    Lost,
+    Persisted,
+    ProtocolViolation,
+    Received,
+    Timer,
+    Unreadable,
+)
+from logdb.log.scalog.config import StorageConfig
+from logdb.log.scalog.messages import (
+    Append,
+    AppendStatusRequest,
+    PlacementsRequest,
+    PlacementsResponse,
+    Pull,
+    ReadRequest,
+    RegistrationReply,
+    Replicate,
+    ReplicateAck,
+    ReportRequest,
+    SessionsRequest,
+    SessionsResponse,
+    TimeRequest,
+    Update,
+    Updates,
+)
+from logdb.log.scalog.storage.member_state import MemberState
+from logdb.log.scalog.storage.membership import Membership
+from logdb.log.scalog.storage.metadata_journal import META, MetadataJournal
+from logdb.log.scalog.storage.primary import Primary
+from logdb.log.scalog.storage.read_server import ReadServer
+from logdb.log.scalog.storage.replication import Replication
+
+_OF_HOLDERS = frozenset(
+    {Replicate, ReplicateAck, SessionsRequest, SessionsResponse, PlacementsRequest, PlacementsResponse}
+)
+_FROM_ABOVE = frozenset({RegistrationReply, Update, Updates, ReportRequest})
+
+
+class StorageServer:
+    """The core of a storage server. Its journals are "meta" and "segment-<id>", one for each segment of its shard.
+
+    A spare draws a token and registers with it until it is told that it is a member; then it makes a copy of each
+    segment of its shard. From there on updates bring links and configurations, and whatever moves the chain, a copy or
+    the configuration lets the parts (`Primary`, `Replication`, `ReadServer`, `MetadataJournal`) draw their conclusions.
+    """
+
+    def __init__(self, config: StorageConfig, journals: Mapping[str, Journal], rng: Random) -> None:
+        self._shard = MemberState(config, rng)
+        self._journals = journals
+        self._meta = MetadataJournal(self._shard, journals.get(META))
+        self._replication = Replication(self._shard)
+        self._primary = Primary(self._shard, self._replication.fresh)
+        self._reading = ReadServer(self._shard)
+        self._membership = Membership(self._shard, self._meta, self._primary, self._replication, self._reading)
+        member = self._membership
+        self._on: dict[type, Callable[[Any, Address], None]] = {
+            Append: self._primary.on_append,
+            AppendStatusRequest: self._primary.on_ask_fate,
+            ReadRequest: self._reading.on_read,
+            Pull: self._reading.on_pull,
+            TimeRequest: self._reading.on_ask_time,
+            Replicate: self._replication.on_replicate,
+            ReplicateAck: self._replication.on_held,
+            SessionsRequest: self._replication.on_ask_sessions,
+            SessionsResponse: member.on_sessions,
+            RegistrationReply: member.on_you,
+            Update: member.on_update,
+            Updates: member.on_updates,
+            PlacementsRequest: member.on_ask_placements,
+            ReportRequest: member.on_ask_report,
+            PlacementsResponse: member.on_placements,
+        }
+
+    def start(self, now: int) -> list[Effect]:
+        """Draws a token if there is none, recovers what there is, and asks the ordering layer what is new."""
+        return self._do(now, lambda: self._membership.start(self._journals))
+
+    def handle(self, event: Event, now: int) -> list[Effect]:
+        """What to do about an event. Raises ProtocolViolation."""
+        if type(event) is Received:
+            act = self._on.get(type(event.message))
+            if act is None:
+                raise ProtocolViolation(f"a storage server was sent {event.message!r}")
+            if not self._believes(type(event.message), event.sender):
+                return []
+            return self._do(now, act, event.message, event.sender)
+        if type(event) is Persisted:
+            return self._do(now, self._membership.on_persisted, event.journal, event.end)
+        if type(event) is Timer:
+            return self._do(now, self._meta.flush if event.name == META else self._membership.on_tick)
+        if type(event) is Lost:
+            return self._do(now, self._reading.forget, event.peer)
+        if type(event) is Unreadable:
+            return self._do(now, self._reading.on_unreadable, event)
+        raise ProtocolViolation(f"a storage server was given {event!r}")
+
+    def _believes(self, kind: type, sender: Address) -> bool:
+        """Whether this sender has something to say about the shard: another server of it, or who is above. Others may
+        be wrong, and a member that acts on that would damage what it has."""
+        config = self._shard.config
+        if kind in _OF_HOLDERS:
+            return config is not None and any(holder.address == sender for holder in config.holders)
+        if kind in _FROM_ABOVE:
+            return sender in self._shard.settings.ordering or (config is not None and sender == config.reports_to)
+        return True
+
+    def _do(self, now: int, act: Callable[..., None], *arguments: Any) -> list[Effect]:
+        shard = self._shard
+        if self._membership.left:
+            return []
+        shard.now = now
+        act(*arguments)
+        out, shard.out = shard.out, []
+        return out
+
+    @property
+    def shard(self) -> MemberState:
+        """The state that the parts share: the configuration, the links and the copies of segments. To be read only."""
+        return self._shard
+
+    @property
+    def waiting_reads(self) -> int:
+        """Reads and pulls that wait for a record that the shard does not have yet."""
+        return self._reading.waiting
+
+    def check_invariants(self) -> None:
+        """Raises AssertionError, naming the invariant that does not hold. Takes microseconds."""
+        for copy in self._shard.copies.values():
+            copy.check()
+        self._shard.chain.check()
+        self._membership.check()
+        self._primary.check()
+        self._replication.check()
+        self._reading.check()

@@ -1,1 +1,0 @@
-"""The wire schema and the code that protoc makes of it. Its types never leave `logdb.net`."""

@@ -1,0 +1,340 @@
+"""The configuration of a cluster: one TOML file, the same on every machine, and of it what one server needs to know.
+
+    [cluster]
+    name = "demo"
+
+    [ordering.o1]
+    listen = "127.0.0.1:7401"
+
+    [storage.s1]
+    listen = "127.0.0.1:7411"
+
+    [mapping.m1]
+    listen = "127.0.0.1:7421"
+
+Every server has a table of its own, `[ROLE.NAME]`. A machine's file may leave out servers of other machines, but has
+all founders (the ordering replicas of Scalog) and mapping servers. `engine` in [cluster] names the log's engine, which
+has roles and keys of its own. `settings_of` has every key, with what it may be.
+Whatever is wrong is said with the file, the line and what would be right (`Misconfigured`).
+
+Beyond one machine there must be
+
+    [security]
+    ca = "certificates/ca.pem"                      # whoever comes must show a certificate of it
+    certificate = "certificates/{role}-{name}.pem"  # of each server; see `logdb.transport.node_authenticator`
+    key = "certificates/{role}-{name}.key"
+    tokens = "tokens.toml"                          # see `logdb.security.access`; without it clients may do all
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from logdb.cluster.mapping_server.server import MappingConfig
+from logdb.cores.effects import MILLISECOND, Address
+from logdb.errors import LogDBError
+from logdb.log.engine import ENGINES, Engine, ServerConfig, Setting, WrongSetting, between, engine_of
+from logdb.log.requests import ClientConfig
+from logdb.security.authenticator import Security
+from logdb.system.addresses import is_loopback, parsed
+from logdb.wire.envelopes import MAPPING
+
+
+class Misconfigured(LogDBError, ValueError):
+    """A configuration file says something that it must not. `path`, `line` (None: the file as a whole)."""
+
+    def __init__(self, path: Path, line: int | None, what: str) -> None:
+        self.path, self.line, self.what = path, line, what
+        super().__init__(f"{path}:{line}: {what}" if line is not None else f"{path}: {what}")
+
+
+@dataclass(frozen=True, slots=True)
+class MappingServerConfig(ServerConfig):
+    """A mapping server. For what it says of decisions see `cluster.mapping_server.MappingConfig`. What it holds beside
+    its checkpoint is moved there when it has grown to `checkpoint_mib`, or after `checkpoint_s`. `compact_above`: the
+    share of garbage above which the log is compacted; 1: never."""
+
+    role: ClassVar[str] = MAPPING
+
+    keep_decisions: int = 10_000
+    decide_ms: int = 10_000
+    checkpoint_mib: int = 64
+    checkpoint_s: int = 10
+    compact_above: float = 0.75
+
+    def core(self) -> MappingConfig:
+        """The same for its core."""
+        return MappingConfig(
+            address=self.address,
+            log=ClientConfig(address=self.address, ordering=self.ordering),
+            build_log=engine_of(self.engine).client,
+            peers=tuple(other for other in self.mapping if other != self.address),
+            keep_decisions=self.keep_decisions,
+            decide_ns=self.decide_ms * MILLISECOND,
+            compact_above=self.compact_above,
+        )
+
+
+def _share(value: float) -> float:
+    if not 0 < value <= 1:
+        raise ValueError("a share more than 0.0, up to 1.0, which means never")
+    return value
+
+
+def _text(value: str) -> str:
+    if not value or any(character.isspace() or character in "/=" for character in value):
+        raise ValueError("a name without blanks, / and =")
+    return value
+
+
+def _address(value: str) -> str:
+    try:
+        port = parsed(value)[1]
+    except ValueError:
+        port = 0
+    if not port:
+        raise ValueError('"host:port" with a port from 1 to 65535')
+    return value
+
+
+def _engine(value: str) -> str:
+    if value not in ENGINES:
+        raise ValueError("one of " + ", ".join(f'"{name}"' for name in ENGINES))
+    return value
+
+
+def settings_of(engine: Engine) -> dict[str, Setting]:
+    """Every key of the `cluster.toml` of a log of this engine."""
+    tables = (*engine.roles, MAPPING)
+    of_servers = {key: setting._replace(where=(*setting.where, *tables)) for key, setting in _OF_SERVERS.items()}
+    return {**engine.settings, **_SETTINGS, **of_servers}
+
+
+_OF_SERVERS: Final[dict[str, Setting]] = {
+    "data": Setting(str, Path, ("cluster",)),
+    "listen": Setting(str, _address, ()),
+    "address": Setting(str, _address, ()),
+    "metrics": Setting(str, _address, ()),
+}
+"""Keys of every server's table."""
+
+_SETTINGS: Final[dict[str, Setting]] = {
+    "engine": Setting(str, _engine, ("cluster",)),
+    "name": Setting(str, _text, ("cluster",)),
+    "shards": Setting(int, between(1, 10_000), ("cluster",)),
+    "keep_decisions": Setting(int, between(1, 10_000_000), ("cluster",)),
+    "checkpoint_mib": Setting(int, between(1, 65_536), ("cluster", "mapping")),
+    "checkpoint_s": Setting(int, between(1, 86_400), ("cluster", "mapping")),
+    "compact_above": Setting(float, _share, ("cluster",)),
+    "decide_ms": Setting(int, between(10, 3_600_000), ("cluster",)),
+    "ca": Setting(str, Path, ("security",)),
+    "certificate": Setting(str, str, ("security",)),
+    "key": Setting(str, str, ("security",)),
+    "tokens": Setting(str, Path, ("security",)),
+}
+"""Beside those of the engine."""
+
+_KINDS: Final = {str: "a string", int: "a whole number", float: "a number with a point", dict: "a table"}
+
+
+class ClusterFile:
+    """A configuration file, checked as a whole when it is read. Raises Misconfigured.
+
+    `servers`: the configuration of every server in it, by its role and name. `shards`: how many `logdb cluster up` adds
+    to a new cluster.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._text = path.read_bytes().decode()
+            tables = tomllib.loads(self._text)
+        except OSError as error:
+            raise Misconfigured(path, None, f"it cannot be read: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise Misconfigured(path, None, "it is not UTF-8 text") from error
+        except tomllib.TOMLDecodeError as error:
+            raise Misconfigured(path, None, f"it is not TOML: {error}") from error
+        self.engine = engine_of(self._engine_in(tables.get("cluster")))
+        self._settings = settings_of(self.engine)
+        roles = (*self.engine.roles, MAPPING)
+        for name in tables:
+            if name not in ("cluster", "security", *roles):
+                there = ", ".join(["[cluster]", "[security]", *[f"[{role}.NAME]" for role in self.engine.roles]])
+                raise self._wrong((name,), f"[{name}] is no table of it; there are {there} and [{MAPPING}.NAME]")
+        self._cluster = self._checked(("cluster",), tables.get("cluster"))
+        self.name: str = self._required(("cluster",), self._cluster, "name")
+        self.shards: int = self._cluster.get("shards", 0)
+        named = {role: self._named(role, tables.get(role, {})) for role in roles}
+        self._security = self._checked(("security",), tables["security"]) if "security" in tables else None
+        self._check_addresses(named)
+        self._check_reach(named)
+        founders = self.engine.founders
+        if len(named[founders]) % 2 == 0:
+            raise Misconfigured(path, None, f"there are {len(named[founders])} {founders} replicas; there must be an "
+                                f"odd number of tables [{founders}.NAME]: 1, 3 or 5")  # fmt: skip
+        try:
+            self.engine.check(self._cluster)
+        except WrongSetting as error:
+            raise self._wrong(("cluster", error.key), str(error)) from error
+        self._known = {
+            key: tuple(table["address"] for table in named[role].values())
+            for key, role in (("ordering", founders), ("mapping", MAPPING))
+        }
+        self._names = {table["address"]: name for tables in named.values() for name, table in tables.items()}
+        self.servers: dict[tuple[str, str], ServerConfig] = {
+            (role, name): self._server(role, name, table)
+            for role, tables in named.items()
+            for name, table in tables.items()
+        }
+
+    def server(self, role: str, name: str) -> ServerConfig:
+        """The configuration of one server. Raises Misconfigured."""
+        if (role, name) not in self.servers:
+            names = [other for kind, other in self.servers if kind == role]
+            there = f"there are {', '.join(names)}" if names else "there is none of that role"
+            raise Misconfigured(self.path, None, f"it has no table [{role}.{name}]; {there}")
+        return self.servers[role, name]
+
+    # ---- checks
+
+    def _named(self, role: str, tables: Any) -> dict[str, dict[str, Any]]:
+        """The servers of a role, with their addresses and directories."""
+        if not isinstance(tables, dict):
+            raise self._wrong((role,), f"{role} must be tables [{role}.NAME]")
+        named = {}
+        for name, table in tables.items():
+            if not isinstance(table, dict):
+                raise self._wrong((role, name), f"{name} stands in no server's table; write [{role}.NAME] above it")
+            path = (role, _try(_text, name) or "")
+            if not path[1]:
+                raise self._wrong((role, name), f"{name!r} must be a name without blanks, / and =")
+            named[name] = checked = self._checked(path, table)
+            checked.setdefault("address", self._required(path, checked, "listen"))
+            checked.setdefault("data", self._cluster.get("data", Path("data")) / name)
+            checked["data"] = self.path.absolute().parent / checked["data"]
+        return named
+
+    def _checked(self, path: tuple[str, ...], table: Any) -> dict[str, Any]:
+        shown = f"[{'.'.join(path)}]"
+        if not isinstance(table, dict):
+            raise (
+                self._wrong(path, f"the table {shown} is missing")
+                if table is None
+                else self._wrong(path, f"{shown} must be a table")
+            )
+        checked = {}
+        for key, value in table.items():
+            setting = self._settings.get(key)
+            if setting is None or path[0] not in setting.where:
+                allowed = ", ".join(sorted(name for name, other in self._settings.items() if path[0] in other.where))
+                raise self._wrong((*path, key), f"{key} is no key of {shown}; there are {allowed}")
+            if type(value) is not setting.kind:
+                raise self._wrong((*path, key), f"{key} must be {_KINDS[setting.kind]}, it is {value!r}")
+            try:
+                checked[key] = setting.check(value)
+            except ValueError as error:
+                raise self._wrong((*path, key), f"{key} must be {error}; it is {value!r}") from error
+        return checked
+
+    def _required(self, path: tuple[str, ...], table: Mapping[str, Any], key: str) -> Any:
+        if key not in table:
+            raise self._wrong(path, f"[{'.'.join(path)}] lacks the key {key}")
+        return table[key]
+
+    def _check_addresses(self, named: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> None:
+        """No two servers listen, or are found, at one address, or keep their data in one directory."""
+        taken: dict[tuple[str, Any], tuple[str, ...]] = {}
+        for role, tables in named.items():
+            for name, table in tables.items():
+                mine = {
+                    ("address", table["address"]): "address",
+                    ("address", _place(table["listen"], table["address"])): "listen",
+                    ("address", _place(table.get("metrics"), table["address"])): "metrics",
+                    ("data", table["data"]): "data",
+                }
+                for what, key in mine.items():
+                    other = taken.setdefault(what, (role, name, key))
+                    if what[1] is not None and other[:2] != (role, name):
+                        line = self._line(other)
+                        raise self._wrong((role, name, key), f"{what[1]} is already taken by [{other[0]}.{other[1]}]"
+                                          + (f" in line {line}" if line else ""))  # fmt: skip
+
+    def _check_reach(self, named: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> None:
+        """Whoever can reach a server from another machine must show who they are."""
+        if self._security is not None:
+            for key in ("ca", "certificate", "key"):
+                self._required(("security",), self._security, key)
+            return
+        for role, tables in named.items():
+            for name, table in tables.items():
+                for key in ("listen", "metrics"):
+                    if key in table and not is_loopback(table[key]):
+                        what = 'a loopback address such as "127.0.0.1:7401", or there must be a table [security]'
+                        raise self._wrong((role, name, key), f"{key} must be {what}; it is {table[key]!r}")
+
+    def _security_of(self, role: str, name: str) -> Security | None:
+        if self._security is None:
+            return None
+        here = self.path.absolute().parent
+        filled = {
+            key: here / str(path).replace("{role}", role).replace("{name}", name)
+            for key, path in self._security.items()
+        }
+        return Security(**filled)
+
+    def _engine_in(self, cluster: Any) -> str:
+        """The engine, which says what else may be in the file."""
+        value = cluster.get("engine", ENGINES[0]) if isinstance(cluster, dict) else ENGINES[0]
+        if value not in ENGINES:
+            there = ", ".join(f'"{name}"' for name in ENGINES)
+            raise self._wrong(("cluster", "engine"), f"engine must be one of {there}; it is {value!r}")
+        return str(value)
+
+    def _server(self, role: str, name: str, table: Mapping[str, Any]) -> ServerConfig:
+        kind: Callable[..., ServerConfig] = MappingServerConfig if role == MAPPING else self.engine.roles[role].config
+        names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+        of_all = {key: value for key, value in self._cluster.items() if key not in ("name", "data", "engine")}
+        known = {"engine": self.engine.name, **of_all, **table}
+        known |= {"security": self._security_of(role, name), "names": self._names}
+        own = {key: value for key, value in known.items() if key in names}
+        return kind(name=name, cluster=self.name, **self._known, **own)
+
+    # ---- lines
+
+    def _wrong(self, key: tuple[str, ...], what: str) -> Misconfigured:
+        return Misconfigured(self.path, self._line(key), what)
+
+    def _line(self, key: tuple[str, ...]) -> int | None:
+        """Where a key is set, or else its table begins: after that statement the file, cut off there, has it."""
+        lines = self._text.splitlines()
+        begin = 1
+        for count in range(1, len(lines) + 1):
+            found = _try(tomllib.loads, "\n".join(lines[:count]))
+            if found is None:
+                continue
+            for part in key:
+                found = found.get(part) if isinstance(found, dict) else None
+            if found is not None:
+                return begin
+            begin = count + 1
+        return self._line(key[:-1]) if len(key) > 1 else None
+
+
+def _place(listen: Address | None, address: Address) -> Address | None:
+    """Where that is: to listen at all addresses of a machine is to listen at the one by which others find it."""
+    if listen is None or parsed(listen)[0] not in ("0.0.0.0", "::"):
+        return listen
+    return f"{address.rpartition(':')[0]}:{parsed(listen)[1]}"
+
+
+def _try(what: Callable[[str], Any], text: str) -> Any:
+    """What comes of it, None if that is an error."""
+    try:
+        return what(text)
+    except ValueError:
+        return None

@@ -1,0 +1,65 @@
+"""The one thread of a process that waits for its disk. What it is given it flushes, one after another, and says so in
+the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from bisect import bisect_left
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Final
+
+from logdb.node.journals import FlushBatch, Journals
+
+Flushed = Callable[[BaseException | None], None]
+"""Hears in the loop that a flush is over, with what it raised."""
+
+SYNC_BOUNDS_S: Final = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0)
+
+
+class SyncTimes:
+    """How long flushes took: `counts[i]` of them at most `SYNC_BOUNDS_S[i]` seconds, and longer than the one before;
+    the last count is of those beyond all bounds."""
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(SYNC_BOUNDS_S) + 1)
+        self.total_s = 0.0
+
+    def add(self, seconds: float) -> None:
+        """One flush took so long."""
+        self.counts[bisect_left(SYNC_BOUNDS_S, seconds)] += 1
+        self.total_s += seconds
+
+
+class DiskWorker:
+    """Made in the loop that it answers to. `close` waits for what it was given."""
+
+    def __init__(self) -> None:
+        self.times = SyncTimes()
+        self._loop = asyncio.get_running_loop()
+        self._jobs: SimpleQueue[tuple[Journals, FlushBatch, Flushed] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="logdb-disk", daemon=True)
+        self._thread.start()
+
+    def flush(self, journals: Journals, taken: FlushBatch, flushed: Flushed) -> None:
+        """Flush, then call `flushed` in the loop."""
+        self._jobs.put((journals, taken, flushed))
+
+    def close(self) -> None:
+        """End the thread."""
+        self._jobs.put(None)
+        self._thread.join()
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            journals, taken, flushed = job
+            failure: BaseException | None = None
+            begin = time.perf_counter()
+            try:
+                journals.flush(taken)
+            except BaseException as error:  # whatever it is, the loop must hear of it
+                failure = error
+            self.times.add(time.perf_counter() - begin)
+            self._loop.call_soon_threadsafe(flushed, failure)

@@ -1,0 +1,130 @@
+"""What one shows when one speaks to a server, and whom one believes: the CA, a certificate, a token."""
+
+from __future__ import annotations
+
+import datetime as dt
+import ssl
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+
+from logdb.security import anonymous_certificate
+from logdb.system.addresses import is_loopback
+from logdb.system.grpc_fork import claim_grpc
+
+AnyPath = str | PathLike[str]
+AUTHORIZATION: Final = "authorization"
+BEARER: Final = "Bearer "
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """`ca`: PEM of whom to believe, None: no TLS. `certificate` and `key`: PEM of what to show, `shown` its path."""
+
+    ca: bytes | None = None
+    certificate: bytes | None = None
+    key: bytes | None = field(default=None, repr=False)
+    token: str = field(default="", repr=False)
+    shown: str = ""
+
+    def channel(self, address: str, options: Any) -> Any:
+        """A channel of grpc.aio. Raises ValueError rather than send a token where others can read it."""
+        aio: Any = grpc.aio
+        self.check(address)
+        claim_grpc()
+        if self.ca is None:
+            return aio.insecure_channel(address, options)
+        pair = (
+            (anonymous_certificate.key(), anonymous_certificate.CERTIFICATE)
+            if self.certificate is None
+            else (self.key, self.certificate)
+        )
+        return aio.secure_channel(address, grpc.ssl_channel_credentials(self.ca, *pair), options)
+
+    def check(self, address: str) -> None:
+        """Raises ValueError if a token would travel in the clear."""
+        if self.token and self.ca is None and not is_loopback(address):
+            raise ValueError(f"a token for {address} would travel in the clear: name the CA of its certificate (ca)")
+
+    @property
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """What goes with a call."""
+        return ((AUTHORIZATION, BEARER + self.token),) if self.token else ()
+
+
+NONE: Final = Credentials()
+
+
+def credentials(
+    *,
+    ca: AnyPath | None = None,
+    certificate: AnyPath | None = None,
+    certificate_key: AnyPath | None = None,
+    token: str | None = None,
+) -> Credentials:
+    """Read what the paths name; without `certificate_key` it is in the file of the certificate.
+
+    Raises ValueError, TypeError.
+    """
+    if token is not None and not isinstance(token, str):
+        raise TypeError(f"token must be a str, not {type(token).__name__}")
+    if token is not None and not (token.isascii() and token.isprintable() and token and " " not in token):
+        raise ValueError("a token consists of printable ASCII characters without blanks")
+    if certificate is None and certificate_key is not None:
+        raise ValueError("a key is of no use without its certificate")
+    if ca is None and certificate is not None:
+        raise ValueError("a certificate is shown with TLS only: name the CA of the server's certificate as well (ca)")
+    trusted = None if ca is None else ca_of(ca)
+    if certificate is None:
+        return Credentials(trusted, token=token or "")
+    return Credentials(trusted, *pair_of(certificate, certificate_key), token or "", str(certificate))
+
+
+def ca_of(path: AnyPath) -> bytes:
+    """The PEM of the CA. Raises ValueError."""
+    pem = _contents(path)
+    try:
+        ssl.create_default_context(cadata=pem.decode("ascii", "replace"))
+    except ssl.SSLError as error:
+        raise ValueError(f"{path} holds no certificate (PEM)") from error
+    return pem
+
+
+def pair_of(certificate: AnyPath, key: AnyPath | None) -> tuple[bytes, bytes]:
+    """The PEM of a certificate, with its chain, and of its key. Raises ValueError: also where it is not valid now."""
+    pem, secret = _contents(certificate), _contents(certificate if key is None else key)
+    _check_pair(pem, secret, certificate, certificate if key is None else key)
+    _check_dates(pem, certificate)
+    return pem, secret
+
+
+def _contents(path: AnyPath) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _check_pair(pem: bytes, secret: bytes, certificate: AnyPath, key: AnyPath) -> None:
+    if b"ENCRYPTED" in secret:
+        raise ValueError(f"the key in {key} is protected by a password, which nobody is here to type")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        context.load_cert_chain(certificate, key)
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            raise ValueError(f"the key in {key} is not that of the certificate in {certificate}") from error
+        raise ValueError(f"{certificate} and {key} hold no certificate with its key (PEM)") from error
+
+
+def _check_dates(pem: bytes, certificate: AnyPath) -> None:
+    from cryptography import x509
+
+    now, found = dt.datetime.now(dt.UTC), x509.load_pem_x509_certificate(pem)
+    begin, end = found.not_valid_before_utc, found.not_valid_after_utc
+    if not begin <= now <= end:
+        when = f"has expired: {end:%Y-%m-%d %H:%M}" if now > end else f"is valid only from {begin:%Y-%m-%d %H:%M} on"
+        raise ValueError(f"the certificate in {certificate} {when} (UTC)")

@@ -1,0 +1,36 @@
+"""Which right each message of a client needs: what is not here is only for servers to say. And each of its calls: a
+client that knows its right need not ask."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from logdb.cluster import messages as mapping
+from logdb.cluster.client import requests as database
+from logdb.log import requests as log
+from logdb.log.engine import Right, all_engines
+
+NEEDS: Final[dict[type, Right]] = {
+    **{kind: right for engine in all_engines() for kind, right in engine.wire.rights.items()},
+    mapping.Reads: Right.READ,
+    mapping.Hold: Right.READ,
+    mapping.AwaitVerdicts: Right.WRITE,
+    mapping.Compact: Right.ADMIN,
+}
+
+BRINGS: Final[dict[Right, frozenset[type]]] = {
+    right: frozenset(kind for kind, needed in NEEDS.items() if needed <= right) for right in Right
+}
+"""What a client with this right may bring."""
+
+CALLS_NEED: Final[dict[type, Right]] = {
+    log.Append: Right.WRITE,
+    log.Outcome: Right.WRITE,
+    log.Trim: Right.ADMIN,
+    log.Reconfigure: Right.ADMIN,
+    database.Compact: Right.ADMIN,
+    database.Commit: Right.WRITE,
+    database.Pin: Right.WRITE,
+    database.Settle: Right.WRITE,
+}
+"""The others need Right.READ."""

@@ -1,0 +1,1 @@
+"""What the operating system gives: processes, directories, the disk. The one seam to each."""

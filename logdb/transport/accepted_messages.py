@@ -1,0 +1,63 @@
+"""Which messages each role takes. Others end the stream that brings them: who sends them has a wrong address, and a
+core that was sent what is not for it would stop its server."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any, Final
+
+from logdb.cluster import messages as mapping
+from logdb.log.engine import Engine, all_engines
+from logdb.wire.envelopes import CLIENT, MAPPING
+
+_OF_MAPPING: Final = frozenset(
+    {
+        mapping.SliceRequest,
+        mapping.AwaitVerdicts,
+        mapping.Compact,
+        mapping.Compare,
+        mapping.Compared,
+        mapping.Hold,
+        mapping.SliceUnavailable,
+        mapping.Reads,
+        mapping.Slice,
+    }
+)
+_OF_CLIENTS: Final = frozenset({mapping.Answers, mapping.Busy, mapping.Compacted, mapping.Compacting, mapping.Verdicts})
+_ONLY_OF_MAPPING: Final = _OF_MAPPING - {mapping.Compare, mapping.Compared}
+
+
+def taken_by(role: str, engine: Engine) -> frozenset[type]:
+    """The messages that the core of a server of this role takes, or of a client."""
+    if role == MAPPING:
+        return engine.wire.client_accepts | _OF_MAPPING
+    if role == CLIENT:
+        return engine.wire.client_accepts | _OF_CLIENTS
+    return engine.roles[role].accepts
+
+
+def _only_from() -> dict[type, frozenset[str]]:
+    senders: dict[type, set[str]] = defaultdict(set)
+    for engine in all_engines():
+        for role in engine.roles.values():
+            for kind in role.sends:
+                senders[kind].add(role.name)
+        for kind in engine.wire.client_sends:
+            senders[kind].add(MAPPING)
+    for kind in _ONLY_OF_MAPPING:
+        senders[kind].add(MAPPING)
+    return {kind: frozenset(roles) for kind, roles in senders.items()}
+
+
+ONLY_FROM: Final = _only_from()
+"""Which servers send a message, where not all may: a server that another role's messages come from is none."""
+
+_IS_OPERATORS: Final = {kind: judge for engine in all_engines() for kind, judge in engine.wire.is_operators.items()}
+
+
+def is_of_others(message: Any, role: str) -> bool:
+    """Whether no server of that role sends this."""
+    kind = type(message)
+    if kind in ONLY_FROM and role not in ONLY_FROM[kind]:
+        return True
+    return kind in _IS_OPERATORS and _IS_OPERATORS[kind](message)

@@ -1,0 +1,83 @@
+"""Who may speak as a server of a cluster: whoever shows a certificate that says which server it is, and where.
+
+The certificate of the storage server s1 of the cluster demo has the URI logdb://demo/storage/s1 among its alternative
+names, beside the host names and IP addresses at which the others find it. One without such a URI is a client's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from logdb.errors import AccessDenied, LogDBError
+from logdb.security.authenticator import Authenticator, Grant, Security
+from logdb.security.credentials import NONE, Credentials, credentials
+from logdb.security.node_identity import SCHEME, Identity
+from logdb.system.addresses import parsed
+from logdb.wire.envelopes import CLIENT, Hello
+
+
+class NodeAuthenticator:
+    """Of a server of a cluster: other servers come by their certificates, clients as `gate` says.
+
+    `names`: of the servers at the addresses that this one knows; the others are known by their hosts.
+    """
+
+    def __init__(self, gate: Authenticator, names: Mapping[str, str]) -> None:
+        self._gate, self._names = gate, names
+        self.add_port = gate.add_port
+        self.demands_certificates = gate.demands_certificates
+
+    def admit(self, context: Any, mine: Hello, theirs: Hello) -> Grant:
+        """Who opens this stream. Raises AccessDenied."""
+        if theirs.role == CLIENT:
+            return self._gate.admit(context)
+        assert theirs.role is not None
+        claimed = Identity(mine.cluster, theirs.role, self._names.get(theirs.address, ""))
+        if self._gate.demands_certificates:
+            why = why_no_node(context.auth_context(), claimed, theirs.address)
+            if why:
+                raise AccessDenied(f"{theirs.address} must not speak as a server to {mine.address}: {why}")
+        return Grant(claimed.uri, None)
+
+
+class Insecure(LogDBError, ValueError):
+    """The certificates or tokens of a server are not in order. It must not start."""
+
+
+def guarded(security: Security | None, listen: str, names: Mapping[str, str]) -> tuple[NodeAuthenticator, Credentials]:
+    """Whom a server lets in that listens there, and what it shows to others. Raises Insecure."""
+    files = security or Security()
+    try:
+        files.check(listen)
+        gate = NodeAuthenticator(Authenticator(files, token_alone=True), names)
+        if security is None:
+            return gate, NONE
+        return gate, credentials(ca=files.ca, certificate=files.certificate, certificate_key=files.key)
+    except ValueError as error:
+        raise Insecure(str(error)) from error
+
+
+def why_no_node(auth: Mapping[str, Sequence[bytes]], claimed: Identity, address: str) -> str:
+    """Why who has shown this certificate is not the server that it claims to be; "" if it is.
+
+    `claimed.name` is "" where the listener does not know the name of the server at that address.
+    """
+    names = [name.decode("utf-8", "replace") for name in auth.get("x509_subject_alternative_name", ())]
+    mine = [name for name in names if name.startswith(SCHEME)]
+    if not any(_is(claimed, name) for name in mine):
+        what = f"is of {', '.join(mine)}" if mine else "is no server's"
+        return f"the certificate {what}, not of {claimed.uri or 'this server'}"
+    host = parsed(address)[0].lower()
+    if not any(_covers(name.lower(), host) for name in names if not name.startswith(SCHEME)):
+        return f"the certificate of {mine[0]} is not valid for {host}, where that server is said to be"
+    return ""
+
+
+def _is(claimed: Identity, uri: str) -> bool:
+    return uri == claimed.uri if claimed.name else uri.startswith(claimed.uri) and "/" not in uri[len(claimed.uri) :]
+
+
+def _covers(name: str, host: str) -> bool:
+    """Whether a name of a certificate, perhaps with `*` as its first label, is that of the host."""
+    return name == host or (name.startswith("*.") and host.partition(".")[2] == name[2:] and "." in name[2:])

@@ -1,0 +1,380 @@
+"""Between the database's own types and those of `database.proto`, both ways, for what more than one verb needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib import metadata
+from operator import attrgetter
+from typing import Any, Final
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import DecodeError
+
+from logdb import errors
+from logdb.embedded.feed import Change
+from logdb.embedded.incoming import IncomingValue, OutgoingValue
+from logdb.errors import LogDBError, TransactionTooLarge, ValueTooLarge, shown
+from logdb.store.conditions import check as check_condition
+from logdb.store.limits import MAX_KEY_BYTES, MAX_TRANSACTION_BYTES, MAX_VALUE_BYTES, check_key, check_size
+from logdb.store.ranges import MAX_BOUND_BYTES, ScanRange
+from logdb.store.records import Condition, Place, Range
+from logdb.txn.transaction import TransactionOver
+from logdb.wire.limits import MAX_POSITION, WireError
+from logdb.wire.proto import database_pb2 as pb
+
+PROTOCOL: Final = 4
+RELEASE: Final = metadata.version("logdb")
+METHOD: Final = f"/{pb.DESCRIPTOR.services_by_name['Database'].full_name}/Calls"
+
+BATCH_BYTES: Final = 1 << 20
+"""Requests, or responses, that are ready together share a message up to here; a larger one goes alone."""
+BATCH_CALLS: Final = 32
+"""More do not share a message: with two on their way client and server work at the same time, not in turns."""
+PAGE_BYTES: Final = 1 << 20
+"""A page of a long answer ends after the item that reaches this."""
+PAGE_KEYS: Final = 16_384
+"""Of one request for many keys: the client asks for the others next."""
+PAGE_RANGES: Final = 1_000
+"""Of one request for many ranges, which take longer than keys."""
+MAX_REQUESTS: Final = 4_096
+"""Of one message: an empty request takes two bytes in it and a hundred in memory."""
+PART_BYTES: Final = 512 << 10
+"""A larger request or value travels in parts of this size, between which others have their turn."""
+WHOLE_BYTES: Final = 3 << 19
+"""A response up to here travels whole, as pages of small rows are."""
+WINDOW_BYTES: Final = 2 << 20
+"""So far a client is ahead, with the parts of a request, of what the server has taken."""
+LARGE_BYTES: Final = 16 << 20
+"""A value from this size on travels beside its request, and becomes a segment of the log, which keeps a file open."""
+MAX_REQUEST_BYTES: Final = MAX_TRANSACTION_BYTES + (64 << 20)
+"""Of one request: a transaction of the largest size, with what it has read."""
+MAX_QUESTION_BYTES: Final = 16 << 20
+"""Of one that writes nothing."""
+MAX_MESSAGE_BYTES: Final = 4 << 20
+"""Of one message: a batch that is just not full, and a request or response more that need not go in parts."""
+MESSAGE_OPTIONS: Final = (
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+)
+
+Written = bytes | IncomingValue | None
+
+NUMBERS: Final = {
+    verb.name: tuple(
+        field.name
+        for field in (verb.message_type.fields if verb.message_type else ())
+        if field.type == FieldDescriptor.TYPE_UINT64 and field.name not in ("client", "lease")
+    )
+    for verb in pb.Request.DESCRIPTOR.oneofs_by_name["verb"].fields
+}
+"""The fields of each verb that hold versions, times, sequence numbers and counts, and not random numbers."""
+
+
+_NUMBERS: Final = {verb: attrgetter(*names) for verb, names in NUMBERS.items() if names}
+
+
+def check_numbers(verb: str, asked: Any) -> None:
+    """Raises ValueError for a number that no version, time, sequence number or count can have."""
+    get = _NUMBERS.get(verb)
+    if get is None:
+        return
+    numbers: Any = get(asked)
+    if (numbers if numbers.__class__ is int else max(numbers)) > MAX_POSITION:
+        name = next(name for name in NUMBERS[verb] if getattr(asked, name) > MAX_POSITION)
+        raise ValueError(f"{name} is {getattr(asked, name)} in a request ({verb}), the limit is 2^63 - 1")
+
+
+def _check_count(raw: bytes) -> None:
+    """Walk over the requests of a message. Raises WireError for more than MAX_REQUESTS."""
+    at, found, size = 0, 0, len(raw)
+    try:
+        while at < size:
+            kind, at = raw[at] & 7, at + 1
+            length, shift = raw[at] & 127, 7
+            while raw[at] > 127 and shift < 70:
+                at += 1
+                length, shift = length | (raw[at] & 127) << shift, shift + 7
+            at += 1 + (length if kind == 2 else 0)
+            found += 1
+            if found > MAX_REQUESTS or kind not in (0, 2):
+                raise WireError(f"a message of {size:,} bytes with more than {MAX_REQUESTS:,} requests, or with none")
+    except IndexError:
+        raise WireError(f"a message of {size:,} bytes that was cut off") from None
+
+
+def requests_of(raw: bytes) -> pb.Requests:
+    """Raises WireError."""
+    if len(raw) > 2 * MAX_REQUESTS:
+        _check_count(raw)
+    try:
+        return pb.Requests.FromString(raw)
+    except DecodeError as error:
+        raise WireError(f"a message of {len(raw):,} bytes holds no requests ({error})") from error
+
+
+def responses_of(raw: bytes) -> pb.Responses:
+    """Raises WireError."""
+    try:
+        return pb.Responses.FromString(raw)
+    except DecodeError as error:
+        raise WireError(f"a message of {len(raw):,} bytes holds no responses ({error})") from error
+
+
+def response_of(raw: bytes) -> pb.Response:
+    """One that came in parts. Raises WireError."""
+    try:
+        return pb.Response.FromString(raw)
+    except DecodeError as error:
+        raise WireError(f"{len(raw):,} bytes that came in parts are no response ({error})") from error
+
+
+def check_request(request: pb.Request, large: Sequence[bytes]) -> int:
+    """The bytes of a request without its large values. Raises TransactionTooLarge for one that no server would take."""
+    size = request.ByteSize()
+    if size > PART_BYTES or large:
+        limit = limit_of(request.WhichOneof("verb") or "")
+        whole = size + sum(map(len, large))
+        if whole > limit:
+            raise TransactionTooLarge(whole, limit, ", as a message to the server,")
+    return size
+
+
+def limit_of(verb: str) -> int:
+    """The bytes that a request may have."""
+    return MAX_REQUEST_BYTES if verb in ("write", "commit") else MAX_QUESTION_BYTES
+
+
+def uploads_of(request: pb.Request, size: int, large: Sequence[bytes]) -> Iterator[pb.Request]:
+    """A request with its large values, as what is sent for it. `size`: of its own bytes."""
+    verb = request.WhichOneof("verb") or ""
+    for number, value in enumerate(large, 1):
+        yield from _uploads(request.id, number, value, verb)
+    if size > PART_BYTES:
+        yield from _uploads(request.id, 0, request.SerializeToString(), verb)
+    else:
+        yield request
+
+
+def _uploads(request: int, number: int, data: bytes, verb: str) -> Iterator[pb.Request]:
+    for at in range(0, len(data), PART_BYTES):
+        part = data[at : at + PART_BYTES]
+        upload = pb.Upload(number=number, length=len(data), offset=at, data=part, verb=verb)
+        yield pb.Request(id=request, upload=upload)
+
+
+_VALUE_KEY: Final = bytes((pb.Response.VALUE_FIELD_NUMBER << 3 | 2,))
+
+
+def parts_of(response: pb.Response, value: OutgoingValue | None = None) -> Iterator[bytes]:
+    """The bytes of a response in parts; `value`: it is in the response, at its end. Raises as `OutgoingValue.parts`."""
+    raw = response.SerializeToString()
+    if value is None:
+        yield from (raw[at : at + PART_BYTES] for at in range(0, len(raw), PART_BYTES))
+    else:
+        yield raw + _VALUE_KEY + _varint(value.length)
+        yield from value.parts()
+
+
+def _varint(number: int) -> bytes:
+    groups = []
+    while number > 127:
+        groups.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*groups, number])
+
+
+# ---- writes
+
+
+def fill_request(writes: pb.Writes, items: Mapping[bytes, bytes | None]) -> list[bytes]:
+    """What is to be written, as `fill_writes`. Returns the large values, which are left out and travel beside it."""
+    large = {at: value for at, value in enumerate(items.values()) if value is not None and len(value) >= LARGE_BYTES}
+    if not large:
+        fill_writes(writes, items)
+        return []
+    fill_writes(writes, {key: b"" if at in large else value for at, (key, value) in enumerate(items.items())})
+    writes.uploaded.extend(large)
+    return list(large.values())
+
+
+def fill_writes(writes: pb.Writes, items: Mapping[bytes, bytes | None]) -> None:
+    """What is written, or was: None deletes. In place: a message that is put into another one is copied."""
+    values = items.values()
+    writes.keys.extend(items)
+    if None in values:
+        writes.values.extend([value or b"" for value in values])
+        writes.deleted.extend([at for at, value in enumerate(values) if value is None])
+    else:
+        writes.values.extend(values)  # type: ignore[arg-type]
+
+
+def writes_from(writes: pb.Writes) -> dict[bytes, bytes | None]:
+    """Raises WireError."""
+    keys, values = writes.keys[:], writes.values[:]  # lists: a walk through protobuf's own containers takes longer
+    if len(keys) != len(values):
+        raise WireError(f"{len(keys)} keys are written with {len(values)} values")
+    items: dict[bytes, bytes | None] = dict(zip(keys, values, strict=True))
+    for at in writes.deleted:
+        if at >= len(keys):
+            raise WireError(f"write {at} of {len(keys)} is deleted")
+        items[keys[at]] = None
+    return items
+
+
+def checked_writes(writes: pb.Writes, received: Sequence[IncomingValue] = ()) -> dict[bytes, Written]:
+    """What a client wants to write; `received`: its large values. Raises WireError, ValueError, LimitExceeded."""
+    items: dict[bytes, Written] = dict(writes_from(writes))
+    if writes.uploaded or received:
+        if len(writes.uploaded) != len(received) or max(writes.uploaded) >= len(writes.keys):
+            raise WireError(f"{len(writes.uploaded)} large values are written, {len(received)} have come")
+        items.update(zip([writes.keys[at] for at in writes.uploaded], received, strict=True))
+    size = 0
+    for key, value in items.items():
+        if not 0 < len(key) <= MAX_KEY_BYTES:
+            check_key(key)
+        size += len(key)
+        if value is not None:
+            if len(value) > MAX_VALUE_BYTES:
+                raise ValueTooLarge(len(value), MAX_VALUE_BYTES, f" of key {shown(key)}")
+            size += len(value)
+    check_size(size)
+    return items
+
+
+def ranges_from(ranges: Iterable[pb.Range]) -> list[Range]:
+    """Raises WireError."""
+    read: list[Range] = [(each.start, each.end if each.HasField("end") else None) for each in ranges]
+    for start, end in read:
+        if len(start) > MAX_BOUND_BYTES or len(end or b"") > MAX_BOUND_BYTES:
+            raise WireError(f"a range that was read is bounded by more than {MAX_BOUND_BYTES:,} bytes")
+    return read
+
+
+def conditions_to(conditions: Iterable[Condition]) -> list[pb.Condition]:
+    """The conditions of a write."""
+    told = []
+    for operator, key, operand in conditions:
+        condition = pb.Condition(operator=operator, key=key)
+        if isinstance(operand, Place):
+            condition.large.length, condition.large.digest = operand.length, operand.digest
+        elif isinstance(operand, bytes):
+            condition.value = operand
+        elif operand is not None:
+            condition.version = operand
+        told.append(condition)
+    return told
+
+
+def conditions_from(conditions: Iterable[pb.Condition]) -> list[Condition]:
+    """Raises TypeError, ValueError, KeyTooLarge."""
+    tested = []
+    for each in conditions:
+        kind = each.WhichOneof("operand")
+        operand: Any = None if kind is None else getattr(each, kind)
+        if kind == "large":
+            operand = Place(0, 0, operand.length, operand.digest)
+        condition = Condition(each.operator, each.key, operand)
+        check_condition(condition)
+        tested.append(condition)
+    return tested
+
+
+# ---- answers
+
+
+def ranges_to(ranges: Iterable[ScanRange]) -> list[pb.ScanRange]:
+    """The ranges of a multi-scan."""
+    return [pb.ScanRange(start=start, end=end, limit=limit) for start, end, limit in ranges]
+
+
+def values_to(keys: Sequence[bytes], found: Mapping[bytes, bytes]) -> pb.Values:
+    """The values of the first keys; those that do not exist are missing."""
+    return pb.Values(
+        values=[found.get(key, b"") for key in keys],
+        missing=[at for at, key in enumerate(keys) if key not in found],
+    )
+
+
+def values_from(keys: Sequence[bytes], values: pb.Values) -> list[tuple[bytes, bytes]]:
+    """(key, value) of those that exist."""
+    rows = list(zip(keys, values.values, strict=False))
+    if values.missing:
+        missing = set(values.missing)
+        return [row for at, row in enumerate(rows) if at not in missing]
+    return rows
+
+
+def entries_from(entries: pb.Entries) -> list[tuple[int, bytes | None]]:
+    """Raises WireError."""
+    if len(entries.versions) != len(entries.values):
+        raise WireError(f"{len(entries.versions)} versions have {len(entries.values)} values")
+    deleted = set(entries.deleted)
+    return [
+        (version, None if at in deleted else value)
+        for at, (version, value) in enumerate(zip(entries.versions, entries.values, strict=True))
+    ]
+
+
+def change_to(change: Change) -> pb.Change:
+    """One commit of the feed."""
+    told = pb.Change(version=change.version, time=change.time, label=change.label)
+    fill_writes(told.writes, change.changes)
+    return told
+
+
+def change_from(change: pb.Change) -> Change:
+    """Raises WireError."""
+    return Change(change.version, change.time, change.label, writes_from(change.writes))
+
+
+# ---- failures
+
+
+def _family(kind: type[LogDBError]) -> list[type[LogDBError]]:
+    return [kind, *(each for child in kind.__subclasses__() for each in _family(child))]
+
+
+KINDS: Final[dict[str, type[Exception]]] = {
+    **{kind.__name__: kind for kind in _family(LogDBError) if kind.__module__ == errors.__name__},
+    **{kind.__name__: kind for kind in (TransactionOver, WireError, ValueError, TypeError, KeyError)},
+}
+"""The exceptions that can be raised on the other side as what they are."""
+
+
+def failure_to(error: Exception) -> pb.Failure:
+    """An error with its attributes; one that is none of LogDB's says so in its message."""
+    kind = type(error)
+    if KINDS.get(kind.__name__) is not kind:
+        return pb.Failure(kind="", message=_text(f"{kind.__name__}: {error}"))
+    failure = pb.Failure(kind=kind.__name__, message=_text(error.args[0]) if error.args else "")
+    for name, value in vars(error).items():
+        detail = failure.details[name]
+        if isinstance(value, bool):
+            detail.flag = value
+        elif isinstance(value, int) and -MAX_POSITION <= value <= MAX_POSITION:
+            detail.number = value
+        elif isinstance(value, bytes):
+            detail.raw = value
+        elif value is not None:
+            detail.text = _text(value)
+    return failure
+
+
+def _text(thing: object) -> str:
+    """What protobuf takes for a string: a path may hold what is no UTF-8."""
+    return str(thing).encode(errors="replace").decode()
+
+
+class ServerFailed(LogDBError):
+    """The server met an error that it could not explain."""
+
+
+def failure_from(failure: pb.Failure) -> Exception:
+    """The error as the server raised it: of the same class, with the same message and attributes."""
+    kind = KINDS.get(failure.kind, ServerFailed)
+    error = kind.__new__(kind)
+    error.args = (failure.message,)
+    for name, detail in failure.details.items():
+        value = detail.WhichOneof("value")
+        vars(error)[name] = None if value is None else getattr(detail, value)
+    return error

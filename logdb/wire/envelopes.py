@@ -1,0 +1,251 @@
+"""Parcels: the bytes that two nodes exchange over a stream, and the handshake with which a stream begins.
+
+A host makes parcels with `pack` and reads them with `unpack`; gRPC gets and gives the bytes as they are, with
+`EXCHANGE` as the method and `MAX_PARCEL_BYTES` as its limit. A node that opens a stream sends its `Hello` first; the
+other one answers with its own, or with a `Refusal` that `why_not` words, and both check what they get with it.
+
+A parcel is made of serialized pieces laid one after another, which protobuf reads as one: so each message is built
+once and its true size is known before it is decided what shares a parcel with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from logdb.cores.effects import Address
+from logdb.log.engine import ENGINES, Right, all_engines, engine_of
+from logdb.wire import codec
+from logdb.wire.limits import MAX_FIELDS, MAX_PARCEL_BYTES, MAX_PLAIN_BYTES, PARCEL_BYTES, TooLargeToSend, WireError
+from logdb.wire.proto import peers_pb2
+from logdb.wire.splitting import split
+
+VERSION: Final = 7
+"""Of the schema and of what its messages mean. Nodes of different versions do not talk to each other."""
+
+_SERVICE: Final = peers_pb2.DESCRIPTOR.services_by_name["Peers"]
+EXCHANGE: Final = f"/{_SERVICE.full_name}/{_SERVICE.methods[0].name}"
+"""gRPC's name of the method."""
+
+
+MAPPING: Final = "mapping"
+CLIENT: Final = "client"
+"""What a node is, beside the roles of its engine."""
+
+
+class Hello(NamedTuple):
+    """Who speaks. `cluster`: "" from a client that does not know it yet. `role`: None if this version does not know it,
+    or the engine.
+    `address`: where the node listens; of a client, which does not, a name of its own. `ordering`: all founders
+    (`logdb.log.engine`), so that a client need be told of one node only; `mapping`: all mapping servers that it knows.
+    `right`: in an answer, what the other one may do. `founding`: which ordering layer it has met under the cluster's
+    name (`paxos.Replica.cluster`); 0: none yet. `nonce`: of a server, drawn for the stream that it opens. `proof`: asks
+    whether the other node has opened a stream with this nonce, and says yes in an answer.
+    `engine`: of a server, its log's."""
+
+    version: int
+    cluster: str
+    role: str | None
+    address: Address
+    ordering: tuple[Address, ...] = ()
+    mapping: tuple[Address, ...] = ()
+    right: Right = Right.NONE
+    founding: int = 0
+    nonce: int = 0
+    proof: int = 0
+    engine: str = ENGINES[0]
+
+    @property
+    def is_founder(self) -> bool:
+        """Whether it is a server that decides who belongs to the cluster."""
+        return self.role not in (None, CLIENT) and self.role == engine_of(self.engine).founders
+
+    def has_met(self, other: Hello) -> bool:
+        """Whether this node goes by the ordering layer that the other one names from now on: it knows none yet, and
+        hears it from a replica of it, or is a client, which has nothing to lose."""
+        is_told = other.is_founder or self.role == CLIENT
+        return other.founding != 0 and self.founding == 0 and is_told
+
+
+class Refusal(NamedTuple):
+    """The other node will not talk, and says why. `denied`: because of who this one is and what it may do."""
+
+    why: str
+    denied: bool = False
+
+
+class Envelope(NamedTuple):
+    """Messages from one core to another, in the order in which they were sent."""
+
+    sender: Address
+    receiver: Address
+    messages: list[Any]
+
+
+_FIELDS: Final = 4
+"""Of a parcel with one message, as all are that are larger than PARCEL_BYTES: its addresses, the message, the batch."""
+
+_MESSAGE_KEY: Final = bytes((peers_pb2.Parcel.MESSAGES_FIELD_NUMBER << 3 | 2,))
+
+
+def _numbers() -> Iterator[tuple[str, int]]:
+    yield MAPPING, peers_pb2.MAPPING
+    yield CLIENT, peers_pb2.CLIENT
+    for engine in all_engines():
+        yield from ((role.name, role.number) for role in engine.roles.values())
+
+
+_ROLES: Final = dict(_numbers())
+_ROLE_OF: Final = {number: role for role, number in _ROLES.items()}
+assert len(_ROLE_OF) == len(_ROLES) == len(set(_numbers())), "roles of two engines that differ in their numbers"
+
+
+def pack(sender: Address, receiver: Address, messages: Iterable[Any]) -> list[bytes]:
+    """The messages as parcels, as few as PARCEL_BYTES allows; what is too large for one is split, where possible.
+    Raises WireError, and of that TooLargeToSend."""
+    try:
+        head = peers_pb2.Parcel(sender=sender, receiver=receiver).SerializeToString()
+    except (TypeError, ValueError) as error:
+        raise WireError(f"{sender!r} or {receiver!r} is no address") from error
+    parcels = []
+    pieces, size = [head], len(head)
+    for message in messages:
+        for piece in _pieces(message):
+            if (size + len(piece) > PARCEL_BYTES and len(pieces) > 1) or len(pieces) == MAX_FIELDS // 4:
+                parcels.append(b"".join(pieces))
+                pieces, size = [head], len(head)
+            pieces.append(piece)
+            size += len(piece)
+    if len(pieces) > 1:
+        parcels.append(b"".join(pieces))
+    return parcels
+
+
+def _pieces(message: Any) -> Iterator[bytes]:
+    try:
+        piece = codec.encode(message)
+    except TooLargeToSend:
+        parts = split(message)
+        if not parts:
+            raise
+        for part in parts:
+            yield from _pieces(part)
+    else:
+        yield piece
+
+
+def unpack(data: bytes) -> Hello | Refusal | Envelope:
+    """What a parcel is. Raises WireError."""
+    if len(data) > PARCEL_BYTES:
+        _check_size(data, _FIELDS)
+    elif data.count(_MESSAGE_KEY) > MAX_FIELDS:
+        _check_size(data, MAX_FIELDS)
+    try:
+        parcel = peers_pb2.Parcel.FromString(data)
+    except DecodeError as error:
+        raise WireError(f"{len(data):,} bytes that are no parcel: {data[:16]!r}...") from error
+    if parcel.HasField("hello"):
+        hello = parcel.hello
+        role, others = _ROLE_OF.get(hello.role), (tuple(hello.ordering), tuple(hello.mapping))
+        engine = hello.engine or ENGINES[0]
+        right = Right(min(hello.right, Right.ADMIN))
+        numbers = hello.founding, hello.nonce, hello.proof
+        return Hello(
+            hello.version,
+            hello.cluster,
+            role if engine in ENGINES else None,
+            hello.address,
+            *others,
+            right,
+            *numbers,
+            engine,
+        )
+    if parcel.refusal:
+        return Refusal(parcel.refusal, parcel.denied)
+    return Envelope(parcel.sender, parcel.receiver, codec.decode(parcel))
+
+
+def _check_size(data: bytes, most: int) -> None:
+    """Walk over the fields of a parcel, `most` at the most: whatever is no batch of records becomes many objects."""
+    size, at, plain = len(data), 0, 0
+    if size > MAX_PARCEL_BYTES:
+        raise WireError(f"a parcel of {size:,} bytes, the limit is {MAX_PARCEL_BYTES:,}")
+    try:
+        for _ in range(most):
+            start, key = at, data[at]
+            if key & 0x87 != 2:
+                raise WireError(f"a parcel of {size:,} bytes with a field that is none of a parcel's")
+            length, shift, at = data[at + 1] & 127, 7, at + 2
+            while data[at - 1] > 127 and shift < 35:
+                length, shift, at = length | (data[at] & 127) << shift, shift + 7, at + 1
+            at += length
+            plain += at - start - (length if key >> 3 == peers_pb2.Parcel.BATCHES_FIELD_NUMBER else 0)
+            if at >= size:
+                break
+    except IndexError:
+        at = size + 1
+    if at > size:
+        raise WireError(f"a parcel of {size:,} bytes that was cut off")
+    if at < size:
+        raise WireError(f"a parcel of {size:,} bytes with more than {most:,} fields")
+    if plain > MAX_PLAIN_BYTES:
+        raise WireError(f"a parcel of {plain:,} bytes beside its records, the limit is {MAX_PLAIN_BYTES:,}")
+
+
+# ---- the handshake
+
+
+def pack_hello(hello: Hello) -> bytes:
+    """The first parcel of a stream."""
+    assert hello.role is not None
+    engine = "" if hello.engine == ENGINES[0] else hello.engine
+    wire = {**hello._asdict(), "role": _ROLES[hello.role], "engine": engine}
+    return peers_pb2.Parcel(hello=wire).SerializeToString()
+
+
+def pack_refusal(why: str, *, denied: bool = False) -> bytes:
+    """The last parcel of who will not talk, or no longer. `why`: a sentence for people."""
+    assert why, "a refusal says why"
+    return peers_pb2.Parcel(refusal=why, denied=denied).SerializeToString()
+
+
+def why_not(mine: Hello, theirs: Hello) -> str:
+    """Why these two cannot talk; "" if they can."""
+    if theirs.version != mine.version:
+        older = theirs if theirs.version < mine.version else mine
+        return (
+            f"{theirs.address} speaks version {theirs.version} of LogDB's protocol, {mine.address} speaks version "
+            f"{mine.version}: upgrade LogDB at {older.address}"
+        )
+    if theirs.role is None:
+        return f"{theirs.address} has a role that {mine.address} does not know"
+    if not theirs.address:
+        return f"a node ({theirs.role}) came to {mine.address} without an address"
+    if theirs.address == mine.address:
+        return f"a node came to {mine.address} under that very address"
+    if theirs.role != CLIENT and ":" not in theirs.address:
+        return f"a server ({theirs.role}) came to {mine.address} under a name, {theirs.address!r}"
+    is_stranger = mine.ordering and theirs.address not in mine.ordering
+    if theirs.is_founder and mine.role != CLIENT and is_stranger:
+        return f"{theirs.address} is none of the ordering replicas in the configuration of {mine.address}"
+    if theirs.role == CLIENT and ":" in theirs.address:
+        return f"a client came to {mine.address} under the address of a server, {theirs.address}"
+    if theirs.cluster != mine.cluster and not any(it.role == CLIENT and not it.cluster for it in (mine, theirs)):
+        return (
+            f"{theirs.address} is of cluster {theirs.cluster!r}, {mine.address} is of cluster {mine.cluster!r}: "
+            "one of them has a wrong address in its configuration"
+        )
+    if CLIENT not in (mine.role, theirs.role) and theirs.engine != mine.engine:
+        return (
+            f"{theirs.address} runs the log {theirs.engine}, {mine.address} runs {mine.engine}: they must have the "
+            "same `engine` in their cluster.toml"
+        )
+    if theirs.founding != mine.founding and theirs.founding and mine.founding:
+        return (
+            f"{theirs.address} and {mine.address} have met different ordering layers ({theirs.founding:x} and "
+            f"{mine.founding:x}) as cluster {mine.cluster!r}: one was founded anew where all of its replicas had lost "
+            "what they knew. Bring their directories back, or begin again with empty directories of all servers"
+        )
+    return ""

@@ -1,0 +1,31 @@
+"""Makes the Python code of the .proto files again: `python -m logdb.wire.proto`, after every change of one of them.
+
+The code is committed, so that nobody but who changes the schema needs protoc (`grpcio-tools`, in the extra `dev`).
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import resources
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent.parent
+
+
+def generate(into: Path) -> None:
+    """Write the code of all .proto files below `into`, a root of imports. Raises RuntimeError."""
+    from grpc_tools import protoc
+
+    schema = sorted(str(path.relative_to(ROOT)) for path in HERE.glob("*.proto"))
+    outputs = [f"--{kind}_out={into}" for kind in ("python", "pyi")]
+    services = [name for name in schema if "\nservice " in (ROOT / name).read_text()]
+    well_known = str(resources.files("grpc_tools") / "_proto")
+    for flags, names in ((outputs, schema), ([f"--grpc_python_out={into}"], services)):
+        if protoc.main(["protoc", f"-I{ROOT}", f"-I{well_known}", *flags, *names]):
+            raise RuntimeError("protoc failed; it has said why")
+
+
+if __name__ == "__main__":
+    generate(ROOT)
+    sys.stdout.write("".join(f"{path.relative_to(ROOT)}\n" for path in sorted(HERE.glob("*_pb2*"))))

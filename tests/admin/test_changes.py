@@ -1,0 +1,125 @@
+"""What an operator does when the cluster changes under their hands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logdb.admin import changes
+from logdb.admin.changes import Operator
+from logdb.admin.layout import Layout
+from logdb.errors import AccessDenied, Unavailable
+from logdb.log.engine import Shape
+from logdb.log.requests import Reconfigure, ReplaceServer, ShardState
+from logdb.log.scalog.messages import Member, ShardConfig, View
+
+ONE_SHARD = View(5, (), 2, 1, (), ())
+TAKEN = View(7, (), 3, 1, (), ())
+"""A shard has come, of all spares that there were."""
+
+
+class Scripted:
+    """A log whose configuration is, one after another, one of these; it refuses every change."""
+
+    def __init__(self, *views: View) -> None:
+        self.views = list(views)
+
+    def __enter__(self) -> Scripted:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def require(self, kind: type) -> None:
+        pass
+
+    def call(self, request: Any, timeout: float | None) -> View:
+        return self.views.pop(0) if len(self.views) > 1 else self.views[0]
+
+    def reconfigure(self, change: Any) -> int:
+        raise Unavailable("a shard has 2 servers, and there are 0 spares")
+
+
+class Ghosts:
+    """Servers that are started, and are not there."""
+
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    def start(self, servers: Any, tick: Any) -> None:
+        pass
+
+    def end(self) -> None:
+        pass
+
+
+@pytest.fixture
+def operator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Operator:
+    monkeypatch.setattr(changes, "StartedServers", Ghosts)
+    monkeypatch.setattr(changes, "PATIENCE_S", 0.2)
+    return Operator((), Layout.make(tmp_path, Shape(1, 2, 1, 0), {}, 20_000))
+
+
+def hears(operator: Operator, monkeypatch: pytest.MonkeyPatch, *views: View, alive: int = 0) -> None:
+    monkeypatch.setattr(operator, "_log", lambda: Scripted(*views))
+    monkeypatch.setattr(operator, "_alive", lambda spares: [spare.server for spare in spares][:alive])
+
+
+def test_the_cluster_takes_the_spares_itself(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    hears(operator, monkeypatch, ONE_SHARD, ONE_SHARD, ONE_SHARD, TAKEN)
+    assert operator.add_shard() == 2
+
+
+def test_the_cluster_takes_them_a_moment_before(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting = ONE_SHARD._replace(spares=(Member(3, "a:1"), Member(4, "a:2")))
+    hears(operator, monkeypatch, ONE_SHARD, waiting, waiting, TAKEN, alive=2)
+    assert operator.add_shard() == 2
+
+
+def test_spares_that_do_not_come(operator: Operator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    hears(operator, monkeypatch, ONE_SHARD)
+    before = Layout(tmp_path).file.servers
+    with pytest.raises(Unavailable, match="2 spare servers are needed, and 0 answer"):
+        operator.add_shard()
+    assert Layout(tmp_path).file.servers == before
+
+
+def test_a_refusal_is_told(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    hears(operator, monkeypatch, ONE_SHARD._replace(spares=(Member(3, "a:1"), Member(4, "a:2"))), alive=2)
+    with pytest.raises(Unavailable, match="a shard has 2 servers, and there are 0 spares"):
+        operator.add_shard()
+
+
+@pytest.mark.parametrize("change", [Operator.add_shard, lambda operator: operator.replace_server("a:1")])
+def test_nobody_is_started_for_who_may_not_change_anything(
+    operator: Operator, change: Callable[[Operator], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(self: Scripted, kind: type) -> None:
+        assert kind is Reconfigure
+        raise AccessDenied("this client may only read")
+
+    shard = ShardConfig(1, 1, ShardState.LIVE, 1, (Member(1, "a:1"),), (), "")
+    hears(operator, monkeypatch, ONE_SHARD._replace(shards=(shard,)))
+    monkeypatch.setattr(Scripted, "require", denied)
+    monkeypatch.setattr(Ghosts, "start", lambda *_: pytest.fail("somebody was started"))
+    with pytest.raises(AccessDenied, match="this client may only read"):
+        change(operator)
+
+
+def test_the_newest_server_at_an_address_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An older one was there before it lost its disk, and is a member of a shard that was finalized for that."""
+    asked: list[Any] = []
+    old, new = Member(1, "a:1"), Member(5, "a:1")
+    shards = [ShardConfig(n, 1, ShardState.LIVE, 1, (one,), (), "") for n, one in enumerate((old, new), 1)]
+    operator = Operator(["o:1"], None)
+    log = Scripted(ONE_SHARD._replace(shards=tuple(shards)))
+    monkeypatch.setattr(log, "reconfigure", lambda change: asked.append(change) or 7)
+    monkeypatch.setattr(operator, "_log", lambda: log)
+    assert operator.replace_server("a:1") == (5, 7, 2)
+    assert operator.replace_server("1") == (1, 7, 1)
+    assert asked == [ReplaceServer(5, 0), ReplaceServer(1, 0)]
+    with pytest.raises(ValueError, match="b:1 is not a server of a shard; there are 1 at a:1, 5 at a:1"):
+        operator.replace_server("b:1")

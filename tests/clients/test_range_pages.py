@@ -1,0 +1,141 @@
+"""Several ranges in one call are one journey, whatever answers; and what is no page of them is refused."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import logdb
+from logdb.clients.cluster_backend import ClusterBackend
+from logdb.clients.connection import Connection
+from logdb.clients.range_pages import RangePages
+from logdb.store.ranges import ScanRange
+from logdb.wire.database_codec import PAGE_RANGES
+from logdb.wire.limits import WireError
+from logdb.wire.proto import database_pb2 as pb
+from tests.harness.clusters import Cluster
+from tests.harness.served import Served
+
+
+@pytest.fixture(params=["server", "cluster"])
+def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[logdb.Database]:
+    place: Served | Cluster
+    if request.param == "server":
+        place = Served(tmp_path / "db")
+        address = place.address
+    else:
+        place = Cluster(tmp_path, storage=1, aggregators=0, mapping=1)
+        place.start(1)
+        address = place.ordering[0]
+    with logdb.connect(address) as db:
+        yield db
+    place.close()
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """What servers were asked, by verb."""
+    counted: Counter[str] = Counter()
+    call, put = Connection.call, ClusterBackend.put
+
+    def calling(self: Connection, request: pb.Request, *args: Any, **options: Any) -> Any:
+        counted[request.WhichOneof("verb") or ""] += 1
+        return call(self, request, *args, **options)
+
+    def putting(self: ClusterBackend, request: Any, *args: Any) -> Any:
+        counted[type(request).__name__] += 1
+        return put(self, request, *args)
+
+    monkeypatch.setattr(Connection, "call", calling)
+    monkeypatch.setattr(ClusterBackend, "put", putting)
+    return counted
+
+
+def journeys(asked: Counter[str]) -> Counter[str]:
+    """A hold is a word that is not answered."""
+    return Counter({verb.replace("_", "").lower(): count for verb, count in asked.items() if verb != "Hold"})
+
+
+def test_several_ranges_are_one_journey(db: logdb.Database, asked: Counter[str]) -> None:
+    rows = [(b"%03d" % number, b"v") for number in range(200)]
+    db.multi_put(dict(rows))
+    ranges = [(b"010", b"020"), (None, b"005"), (b"190", None)]
+    expected = [rows[10:20], rows[:5], rows[190:]]
+    asked.clear()
+    assert db.multi_scan(ranges) == expected
+    assert db.multi_scan(ranges, limit=3, reverse=True) == [each[:-4:-1] for each in expected]
+    assert journeys(asked) == {"multiscan": 2}
+    snapshot = db.at()
+    asked.clear()
+    assert snapshot.multi_scan(ranges) == expected
+    assert journeys(asked) == {"multiscan": 1}
+
+
+def test_a_transaction_reads_several_ranges_in_one_journey(db: logdb.Database, asked: Counter[str]) -> None:
+    db.multi_put({b"%03d" % number: b"v" for number in range(200)})
+    asked.clear()
+    with db.transaction(read_only=True) as txn:
+        assert [len(rows) for rows in txn.multi_scan([(b"01", b"02"), (b"1", None)], limit=30)] == [10, 30]
+    assert journeys(asked) in ({"multiscan": 1}, {"begin": 1, "multiscan": 1})
+    asked.clear()
+    with db.transaction(read_only=True) as txn:
+        txn.get(b"000")
+        asked.clear()
+        txn.multi_scan([(b"01", b"02"), (b"1", None)], limit=30)
+        assert journeys(asked) == {"multiscan": 1}
+
+
+def test_own_deletions_cost_a_journey_for_all_ranges_together(db: logdb.Database, asked: Counter[str]) -> None:
+    keys = [b"%03d" % number for number in range(200)]
+    db.multi_put(dict.fromkeys(keys, b"v"))
+    with db.transaction() as txn:
+        for key in (*keys[:3], *keys[100:103]):
+            txn.delete(key)
+        txn.get(b"none")
+        asked.clear()
+        found = txn.multi_scan([(None, None), (b"050", None), (b"1", None)], limit=2)
+        assert [[key for key, _ in rows] for rows in found] == [keys[3:5], keys[50:52], keys[103:105]]
+        assert journeys(asked) == {"multiscan": 2}
+
+
+def test_many_ranges_are_asked_for_in_parts(db: logdb.Database, asked: Counter[str]) -> None:
+    keys = [b"%04d" % number for number in range(2 * PAGE_RANGES + 5)]
+    db.multi_put({key: key for key in keys[::2]})
+    asked.clear()
+    found = db.multi_scan([(key, key + b"\0") for key in keys])
+    assert found == [[(key, key)] if at % 2 == 0 else [] for at, key in enumerate(keys)]
+    assert journeys(asked)["multiscan"] in (3, 5)
+
+
+# ---- pages
+
+ROW = (b"b", b"1")
+WANTED = [ScanRange(b"a", b"c", None), ScanRange(None, None, 2), ScanRange(b"x", None, 0), ScanRange(b"d", b"e", None)]
+
+
+def test_what_is_left_is_asked_for_again() -> None:
+    pages = RangePages(WANTED, reverse=False)
+    assert pages.left(2) == WANTED[:2]
+    assert pages.left(9) == [*WANTED[:2], WANTED[3]]
+    pages.take([([ROW], True), ([ROW], True)])
+    assert pages.left(9) == [ScanRange(b"b\0", b"c", None), ScanRange(b"b\0", None, 1), WANTED[3]]
+    pages.take([([], False), ([(b"c", b"2")], True)])
+    assert pages.left(9) == [WANTED[3]], "two rows were wanted of the second one"
+    pages.take([([], False)])
+    assert pages.left(9) == []
+    assert pages.rows == [[ROW], [ROW, (b"c", b"2")], [], []]
+    backwards = RangePages(WANTED[:1], reverse=True)
+    backwards.take([([ROW], True)])
+    assert backwards.left(9) == [ScanRange(b"a", b"b", None)]
+
+
+@pytest.mark.parametrize(
+    "answer", [[], [([], True)], [([ROW], False)] * 4], ids=["nothing", "an empty page and more", "too many ranges"]
+)
+def test_what_is_no_page_of_the_ranges(answer: list[tuple[list[tuple[bytes, bytes]], bool]]) -> None:
+    with pytest.raises(WireError):
+        RangePages(WANTED, reverse=False).take(answer)

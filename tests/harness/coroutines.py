@@ -1,0 +1,25 @@
+"""Tests that are coroutines: they end in time, and wait for what comes about."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+DEADLINE_S = 20
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:
+    """Run it in a loop of its own. Raises TimeoutError after 20 s."""
+
+    async def in_time() -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            await test
+
+    asyncio.run(in_time())
+
+
+async def until(what: Callable[[], Any]) -> None:
+    """Wait until `what` returns something that is true."""
+    while not what():
+        await asyncio.sleep(0.001)

@@ -1,0 +1,335 @@
+"""The host of one core: timers, what is durable before what is said, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logdb.cores.effects import (
+    Answer,
+    Call,
+    CancelTimer,
+    Create,
+    Effect,
+    Event,
+    Persist,
+    Persisted,
+    ProtocolViolation,
+    Received,
+    Send,
+    SendStored,
+    SetTimer,
+    Stop,
+    Timer,
+    Unreadable,
+)
+from logdb.log.contract import LogFailed, Record
+from logdb.log.scalog.messages import ReadResponse
+from logdb.log.segments import Disk
+from logdb.node.disk_worker import DiskWorker
+from logdb.node.host import Host
+from logdb.node.journals import Journals
+from tests.harness.clocks import Clock
+
+DEADLINE_S = 20
+
+
+class Scripted:
+    """A core that does what it is told, and keeps what it hears."""
+
+    def __init__(self, react: Callable[[Event, int], list[Effect]], begin: list[Effect]) -> None:
+        self.react, self.begin = react, begin
+        self.heard: list[Event] = []
+
+    def start(self, now: int) -> list[Effect]:
+        return self.begin
+
+    def handle(self, event: Event, now: int) -> list[Effect]:
+        self.heard.append(event)
+        return self.react(event, now)
+
+    def check_invariants(self) -> None:
+        pass
+
+
+class Network:
+    """Keeps what is sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, Any]] = []
+
+    def send(self, to: str, message: Any) -> None:
+        self.sent.append((to, message))
+
+
+class GatedDisk(Disk):
+    """Syncs wait until the test lets them through, or fail."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.entered = threading.Event()
+        self.failing = self.full = False
+        self.syncs = 0
+
+    def sync(self, fd: int) -> None:
+        self.entered.set()
+        assert self.gate.wait(DEADLINE_S)
+        if self.failing:
+            raise OSError(5, "Input/output error")
+        self.syncs += 1
+        super().sync(fd)
+
+    def allocate(self, fd: int, offset: int, length: int) -> None:
+        if self.full:
+            raise OSError(28, "No space left on device")
+        super().allocate(fd, offset, length)
+
+
+def nothing(event: Event, now: int) -> list[Effect]:
+    return []
+
+
+workers: list[DiskWorker] = []
+"""Those of the test that runs."""
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:
+    async def in_time() -> None:
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                await test
+        finally:
+            while workers:
+                workers.pop().close()
+
+    asyncio.run(in_time())
+
+
+async def until(what: Callable[[], Any]) -> None:
+    while not what():
+        await asyncio.sleep(0)
+
+
+def hosted(core: Scripted, **more: Any) -> tuple[Host, Network]:
+    network = Network()
+    host = Host("me:1", lambda journals, rng: core, network, **more)
+    host.start()
+    return host, network
+
+
+def with_disk(path: Path, core: Scripted, disk: Disk, **more: Any) -> tuple[Host, Network, Journals]:
+    journals = Journals(path / "journals", bytes(16), disk=disk)
+    workers.append(DiskWorker())
+    host, network = hosted(core, journals=journals, disk=workers[-1], **more)
+    return host, network, journals
+
+
+def records(*payloads: bytes) -> list[Record]:
+    return [(1, payload) for payload in payloads]
+
+
+def test_messages_and_calls() -> None:
+    async def test() -> None:
+        answers: list[Answer] = []
+        core = Scripted(lambda event, now: [Send("you:2", event), Answer(7, "done")], [])
+        host, network = hosted(core, answered=answers.append)
+        host.receive("you:2", ["a", "b"])
+        host.call(7, "c")
+        events = [Received("you:2", "a"), Received("you:2", "b"), Call(7, "c")]
+        assert core.heard == events
+        assert network.sent == [("you:2", event) for event in events]
+        assert answers == [Answer(7, "done")] * 3
+
+    run(test())
+
+
+def test_a_message_to_itself_comes_after_what_is_being_done() -> None:
+    async def test() -> None:
+        core = Scripted(nothing, [Send("me:1", "hello"), Send("you:2", "first")])
+        _, network = hosted(core)
+        assert core.heard == []
+        await until(lambda: core.heard)
+        assert core.heard == [Received("me:1", "hello")]
+        assert network.sent == [("you:2", "first")]
+
+    run(test())
+
+
+def test_timers() -> None:
+    async def test() -> None:
+        clock = Clock()
+        begin: list[Effect] = [SetTimer("late", 9_000), SetTimer("moved", 1_000), SetTimer("gone", 1_000)]
+        begin += [SetTimer("moved", 2_000), CancelTimer("gone"), CancelTimer("never set"), SetTimer("past", 0)]
+        core = Scripted(nothing, begin)
+        host, _ = hosted(core, clock=clock)
+        await until(lambda: core.heard)
+        assert core.heard == [Timer("past")]
+        clock.now = 2_000
+        await until(lambda: len(core.heard) > 1)
+        clock.now = 8_999
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert core.heard == [Timer("past"), Timer("moved")], "no timer rings before its time"
+        await host.close()
+
+    run(test())
+
+
+def test_persisted_is_told_after_the_sync_and_once_for_what_came_meanwhile(tmp_path: Path) -> None:
+    async def test() -> None:
+        disk = GatedDisk()
+        disk.gate.set()
+        core = Scripted(lambda event, now: [], [Create("j", 1), Persist("j", 1, records(b"a"))])
+        host, _, journals = with_disk(tmp_path, core, disk)
+        await until(lambda: Persisted("j", 2) in core.heard)
+        disk.gate.clear()
+        disk.entered.clear()
+        core.react = lambda event, now: [] if type(event) is Persisted else [Persist("j", event.message, records(b"x"))]
+        host.receive("you:2", [2])
+        await until(disk.entered.is_set)
+        host.receive("you:2", [3])
+        host.receive("you:2", [4])
+        await asyncio.sleep(0)
+        assert [event for event in core.heard if type(event) is Persisted] == [Persisted("j", 2)]
+        before = disk.syncs
+        disk.gate.set()
+        await until(lambda: Persisted("j", 5) in core.heard)
+        assert [event.end for event in core.heard if type(event) is Persisted] == [2, 3, 5]
+        assert disk.syncs == before + 2, "what comes while a sync is under way shares the next one"
+        await host.close()
+        journals.close()
+
+    run(test())
+
+
+def test_a_clean_end_flushes_what_was_performed(tmp_path: Path) -> None:
+    async def test() -> None:
+        disk = Disk()
+        core = Scripted(nothing, [Create("j", 5), Persist("j", 5, records(b"a", b"b"))])
+        host, _, journals = with_disk(tmp_path, core, disk)
+        await host.close()
+        journals.close()
+        assert await host.ended is None
+        host.receive("you:2", ["too late"])
+        assert core.heard == []
+        again = Journals(tmp_path / "journals", bytes(16))
+        assert again.found()["j"][:2] == (5, 7)
+        again.close()
+
+    run(test())
+
+
+def test_stored_records_are_sent_by_reference(tmp_path: Path) -> None:
+    async def test() -> None:
+        core = Scripted(nothing, [Create("j", 1), Persist("j", 1, records(b"a", b"b", b"c"))])
+        host, network, journals = with_disk(tmp_path, core, Disk())
+        await until(lambda: core.heard)
+        core.react = lambda event, now: [SendStored("you:2", ReadResponse(1, 2, 3), "j", 2, 4)]
+        host.receive("you:2", ["read"])
+        assert network.sent == [("you:2", ReadResponse(1, 2, 3, [(1, b"b"), (1, b"c")]))]
+        await host.close()
+        journals.close()
+
+    run(test())
+
+
+def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
+    async def test() -> None:
+        core = Scripted(nothing, [Create("j", 1), Persist("j", 1, records(b"a" * 100, b"b" * 100))])
+        host, network, journals = with_disk(tmp_path, core, Disk())
+        await until(lambda: core.heard)
+        (store,) = tmp_path.glob("journals/j*/*.log")
+        data = store.read_bytes()
+        with store.open("r+b") as file:
+            file.seek(data.index(b"b" * 100))
+            file.write(b"!")
+        effect = SendStored("you:2", ReadResponse(1, 2, 3), "j", 1, 3)
+        core.react = lambda event, now: [effect] if type(event) is Received else []
+        host.receive("you:2", ["read"])
+        await until(lambda: type(core.heard[-1]) is Unreadable)
+        assert core.heard[-1].effect == effect
+        assert str(store) in core.heard[-1].why
+        assert network.sent == []
+        await host.close()
+        journals.close()
+
+    run(test())
+
+
+def test_a_core_that_cannot_explain_what_it_sees_ends_the_host() -> None:
+    async def test() -> None:
+        def react(event: Event, now: int) -> list[Effect]:
+            raise ProtocolViolation("SCA-3")
+
+        core = Scripted(react, [SetTimer("soon", 0)])
+        host, _ = hosted(core)
+        with pytest.raises(ProtocolViolation, match="SCA-3"):
+            await host.ended
+        host.receive("you:2", ["more"])
+        assert core.heard == [Timer("soon")]
+
+    run(test())
+
+
+def test_a_core_that_stops(tmp_path: Path) -> None:
+    async def test() -> None:
+        core = Scripted(nothing, [SetTimer("soon", 0), Stop("nothing to do", wipe=True), Send("you:2", "never")])
+        host, network = hosted(core)
+        assert await host.ended == Stop("nothing to do", wipe=True)
+        assert network.sent == []
+        assert host.core is None
+
+    run(test())
+
+
+def test_a_failed_sync_ends_the_host_and_nothing_is_told(tmp_path: Path) -> None:
+    async def test() -> None:
+        disk = GatedDisk()
+        disk.gate.set()
+        core = Scripted(nothing, [Create("j", 1), Persist("j", 1, records(b"0"))])
+        host, _, journals = with_disk(tmp_path, core, disk)
+        await until(lambda: core.heard)
+        disk.failing = True
+        core.react = lambda event, now: [Persist("j", 2, records(b"a"))]
+        heard = len(core.heard)
+        host.receive("you:2", ["write"])
+        with pytest.raises(LogFailed, match="Input/output error"):
+            await host.ended
+        assert core.heard[heard:] == [Received("you:2", "write")]
+        journals.close()
+
+    run(test())
+
+
+def test_a_full_disk_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("logdb.node.host.FULL_RETRY_S", 0.001)
+
+    async def test() -> None:
+        disk = GatedDisk()
+        disk.gate.set()
+        told: list[str] = []
+        core = Scripted(nothing, [Create("j", 1), Persist("j", 1, records(b"0"))])
+        host, _, journals = with_disk(tmp_path, core, disk, full=told.append)
+        await until(lambda: core.heard)
+        disk.full = True
+        big = 1 << 20
+        core.react = lambda event, now: [Persist("j", 2, records(bytes(big)))] if type(event) is Received else []
+        host.receive("you:2", ["write"])
+        await until(lambda: told)
+        assert "is full" in told[0]
+        for _ in range(50):
+            await asyncio.sleep(0.001)
+        assert Persisted("j", 3) not in core.heard
+        disk.full = False
+        await until(lambda: Persisted("j", 3) in core.heard)
+        assert len(told) == 2
+        assert told[1] == ""
+        await host.close()
+        journals.close()
+
+    run(test())

@@ -1,0 +1,293 @@
+"""Streams between servers, on real sockets: only a server's own certificate lets it speak as that server, and of what
+a client brings a core sees what its right allows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logdb.errors import AccessDenied
+from logdb.log.engine import Right
+from logdb.log.scalog.messages import Append, ChangeRequest, Report, TailRequest, TimeResponse, TrimLog
+from logdb.security import access
+from logdb.security.authenticator import Authenticator, Security
+from logdb.security.certificates import Authority
+from logdb.security.credentials import NONE, Credentials, credentials
+from logdb.security.node_identity import Identity
+from logdb.transport.node_authenticator import NodeAuthenticator
+from logdb.transport.peers import Peers
+from logdb.wire.envelopes import CLIENT, VERSION, Hello
+from tests.harness.coroutines import run, until
+from tests.harness.ports import free_addresses
+from tests.harness.secured import Tokens
+
+TAKES = frozenset({TailRequest, Append, ChangeRequest, Report, TimeResponse})
+READING, WRITING, ADMINISTERING = TailRequest(1), Append(1, 1, 1, 1, ((1, b"x"),)), ChangeRequest(1, TrimLog(1))
+OF_SERVERS = Report(1, 1, 1, 0, ((1, 0),))
+
+
+class Nodes:
+    """Certificates of the nodes of a cluster and of its clients, and the nodes that a test has begun."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        authority = Authority(path)
+        for role, name in (("ordering", "o1"), ("storage", "s1"), ("storage", "s2")):
+            authority.server(["127.0.0.1"], Identity("test", role, name))
+        authority.server(["127.0.0.1"], Identity("other", "storage", "s9"))
+        authority.server(["127.0.0.2"], Identity("test", "storage", "s7"))
+        authority.client("ada")
+        Authority(path / "others").server(["127.0.0.1"], Identity("test", "storage", "s1"))
+        addresses = free_addresses()
+        self.addresses = {name: next(addresses) for name in ("o1", "s1", "s2")}
+
+    def shown(self, name: str, token: str | None = None) -> Credentials:
+        pem = self.path / f"{name}.pem"
+        key = pem.with_suffix(".key")
+        return credentials(ca=self.path / "ca.pem", certificate=pem, certificate_key=key, token=token)
+
+    def gate(self, name: str, tokens: Path | None = None) -> NodeAuthenticator:
+        pem = self.path / f"{name}.pem"
+        security = Security(self.path / "ca.pem", pem, pem.with_suffix(".key"), tokens)
+        return NodeAuthenticator(
+            Authenticator(security, token_alone=True), {address: name for name, address in self.addresses.items()}
+        )
+
+
+class Node:
+    """One of them."""
+
+    def __init__(
+        self, address: str, role: str, shown: Credentials, gate: NodeAuthenticator | None = None, cluster: str = "test"
+    ) -> None:
+        self.peers = Peers(Hello(VERSION, cluster, role, address), TAKES, credentials=shown, gate=gate)
+        self.peers.receive = lambda sender, messages: self.got.extend(messages)
+        self.peers.denied = lambda error: self.denials.append(str(error))
+        self.denials: list[str] = []
+        self.address, self.got = address, list[Any]()
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Nodes:
+    return Nodes(tmp_path / "certificates")
+
+
+async def listening(nodes: Nodes, tokens: Path | None = None) -> Node:
+    """The storage server s1."""
+    node = Node(nodes.addresses["s1"], "storage", nodes.shown("storage-s1"), nodes.gate("storage-s1", tokens))
+    await node.peers.listen(node.address)
+    return node
+
+
+def test_servers_know_each_other(nodes: Nodes) -> None:
+    async def test() -> None:
+        s1 = await listening(nodes)
+        o1 = Node(nodes.addresses["o1"], "ordering", nodes.shown("ordering-o1"), nodes.gate("ordering-o1"))
+        await o1.peers.listen(o1.address)
+        o1.peers.send(s1.address, OF_SERVERS)
+        await until(lambda: s1.got)
+        s1.peers.send(o1.address, READING)
+        await until(lambda: o1.got)
+        assert (s1.got, o1.got) == ([OF_SERVERS], [READING])
+        await o1.peers.close()
+        await s1.peers.close()
+
+    run(test())
+
+
+IMPOSTORS = {
+    "a client": ("ada", "storage", "s2", "the certificate is no server's, not of logdb://test/storage/s2"),
+    "another role": ("storage-s1", "ordering", "o1", "is of logdb://test/storage/s1, not of logdb://test/ordering/o1"),
+    "another name": ("storage-s1", "storage", "s2", "is of logdb://test/storage/s1, not of logdb://test/storage/s2"),
+    "another cluster": ("storage-s9", "storage", "", "is of logdb://other/storage/s9, not of logdb://test/storage/"),
+    "another host": ("storage-s7", "storage", "", "is not valid for 127.0.0.1, where that server is said to be"),
+}
+
+
+@pytest.mark.parametrize("impostor", sorted(IMPOSTORS))
+def test_nobody_else_speaks_as_a_server(nodes: Nodes, impostor: str, caplog: pytest.LogCaptureFixture) -> None:
+    certificate, role, name, why = IMPOSTORS[impostor]
+
+    async def test() -> None:
+        s1 = await listening(nodes)
+        address = nodes.addresses.get(name) or next(free_addresses())
+        bad = Node(address, role, nodes.shown(certificate))
+        bad.peers.send(s1.address, OF_SERVERS)
+        await until(lambda: bad.denials)
+        assert f"{address} must not speak as a server to {s1.address}: the certificate" in bad.denials[0]
+        assert why in bad.denials[0]
+        assert s1.got == []
+        assert s1.peers.open_streams == 0
+        await bad.peers.close()
+        await s1.peers.close()
+
+    run(test())
+    assert "access denied" in caplog.text
+
+
+@pytest.mark.parametrize("certificate", ["others/storage-s1", ""])
+def test_without_a_certificate_of_the_cluster_nobody_is_heard(nodes: Nodes, certificate: str) -> None:
+    async def test() -> None:
+        s1 = await listening(nodes)
+        shown = nodes.shown(certificate) if certificate else Credentials(ca=(nodes.path / "ca.pem").read_bytes())
+        for credentials_, role, name in ((shown, "storage", nodes.addresses["s2"]), (NONE, CLIENT, "client-1")):
+            bad = Node(name, role, credentials_)
+            bad.peers.send(s1.address, READING)
+            await until(lambda bad=bad: bad.peers.traffic.dropped_messages)
+            assert s1.got == []
+            await bad.peers.close()
+        await s1.peers.close()
+
+    run(test())
+
+
+@pytest.mark.parametrize("certificate", ["others/storage-s1", "storage-s7", "ada"])
+def test_a_server_believes_whom_it_dials_by_the_certificate(nodes: Nodes, certificate: str) -> None:
+    """Nothing is sent to who is there instead."""
+
+    async def test() -> None:
+        bad = Node(nodes.addresses["s1"], "storage", NONE, nodes.gate(certificate))
+        await bad.peers.listen(bad.address)
+        o1 = Node(nodes.addresses["o1"], "ordering", nodes.shown("ordering-o1"))
+        o1.peers.send(bad.address, OF_SERVERS)
+        await until(lambda: o1.peers.traffic.dropped_messages)
+        assert (bad.got, o1.peers.traffic.sent_parcels) == ([], 0)
+        await o1.peers.close()
+        await bad.peers.close()
+
+    run(test())
+
+
+# ---- clients
+
+
+def test_a_client_is_no_server_by_its_name(nodes: Nodes) -> None:
+    """It would get what is for that one."""
+
+    async def test() -> None:
+        s1 = await listening(nodes)
+        client = Node(nodes.addresses["o1"], CLIENT, nodes.shown("ada"))
+        client.peers.send(s1.address, READING)
+        await until(lambda: client.peers.traffic.dropped_messages)
+        s1.peers.send(nodes.addresses["o1"], TimeResponse(1, 1, 1))
+        await until(lambda: s1.peers.traffic.dropped_messages)
+        assert client.got == s1.got == []
+        await client.peers.close()
+        await s1.peers.close()
+
+    run(test())
+
+
+@pytest.mark.parametrize("right", ["read", "write", "admin"])
+def test_a_core_sees_what_the_right_allows(nodes: Nodes, tokens: Tokens, right: str) -> None:
+    """Though this client does not know what it may do."""
+    needs = {READING: Right.READ, WRITING: Right.WRITE, ADMINISTERING: Right.ADMIN}
+
+    async def test() -> None:
+        s1 = await listening(nodes, tokens.path)
+        for message, needed in needs.items():
+            client = Node(f"client-{needed}", CLIENT, nodes.shown("ada", getattr(tokens, right)))
+            client.peers.send(s1.address, message)
+            if needed <= Right[right.upper()]:
+                await until(lambda: s1.got)
+                assert s1.got.pop() == message
+            else:
+                await until(lambda client=client: client.denials)
+                assert f'this needs the right "{needed.shown}"' in client.denials[0]
+            await client.peers.close()
+        assert s1.got == []
+        await s1.peers.close()
+
+    run(test())
+
+
+def test_no_right_lets_a_client_say_what_servers_say(nodes: Nodes, tokens: Tokens) -> None:
+    async def test() -> None:
+        s1 = await listening(nodes, tokens.path)
+        client = Node("client-1", CLIENT, nodes.shown("ada", tokens.admin))
+        client.peers.send(s1.address, READING)
+        await until(lambda: s1.got)
+        client.peers.send(s1.address, OF_SERVERS)
+        await until(lambda: not s1.peers.open_streams)
+        assert s1.got == [READING]
+        await client.peers.close()
+        await s1.peers.close()
+
+    run(test())
+
+
+def test_a_token_that_is_withdrawn_ends_what_its_stream_may_do(
+    nodes: Nodes, tokens: Tokens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access, "LOOK_S", 0)
+
+    async def test() -> None:
+        s1 = await listening(nodes, tokens.path)
+        client = Node("client-1", CLIENT, nodes.shown("ada", tokens.write))
+        client.peers.send(s1.address, WRITING)
+        await until(lambda: s1.got)
+        tokens.path.write_text("")
+        client.peers.send(s1.address, WRITING)
+        await until(lambda: client.denials)
+        assert client.denials == ["'writeer' has no right here any more: ask for a new token"]
+        assert s1.got == [WRITING]
+        await client.peers.close()
+        await s1.peers.close()
+
+    run(test())
+
+
+def test_an_answer_that_waited_does_not_reach_whoever_may_not_read_any_more(
+    nodes: Nodes, tokens: Tokens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access, "LOOK_S", 0)
+
+    async def test() -> None:
+        s1 = await listening(nodes, tokens.path)
+        client = Node("client-1", CLIENT, nodes.shown("ada", tokens.read))
+        client.peers.send(s1.address, READING)
+        await until(lambda: s1.got)
+        tokens.path.write_text("")
+        s1.peers.send("client-1", TimeResponse(1, 2, 3))
+        await until(lambda: client.denials)
+        assert client.denials == ["'reader' has no right here any more: ask for a new token"]
+        assert client.got == []
+        await client.peers.close()
+        await s1.peers.close()
+
+    run(test())
+
+
+def test_a_client_does_not_take_the_place_of_another(nodes: Nodes, tokens: Tokens) -> None:
+    async def test() -> None:
+        s1 = await listening(nodes, tokens.path)
+        one = Node("client-1", CLIENT, nodes.shown("ada", tokens.read))
+        one.peers.send(s1.address, READING)
+        await until(lambda: s1.got)
+        other = Node("client-1", CLIENT, nodes.shown("ada", tokens.write))
+        other.peers.send(s1.address, READING)
+        await until(lambda: other.denials)
+        assert other.denials == ["somebody else is here as client-1"]
+        s1.peers.send("client-1", TimeResponse(1, 1, 1))
+        await until(lambda: one.got)
+        assert other.got == []
+        for node in (one, other, s1):
+            await node.peers.close()
+
+    run(test())
+
+
+def test_what_a_client_is_told(nodes: Nodes, tokens: Tokens) -> None:
+    from logdb.transport.discovery import ask, client_hello
+
+    async def test() -> None:
+        s1 = await listening(nodes, tokens.path)
+        assert (await ask(s1.address, client_hello(), nodes.shown("ada", tokens.read))).right is Right.READ
+        assert (await ask(s1.address, client_hello(), nodes.shown("ada"))).right is Right.WRITE
+        with pytest.raises(AccessDenied, match="the token is not known here"):
+            await ask(s1.address, client_hello(), nodes.shown("ada", "wrong"))
+        await s1.peers.close()
+
+    run(test())

@@ -1,0 +1,96 @@
+"""Turns at hot keys: one after another, and nobody waits for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from logdb.server import contention_queue
+from logdb.server.contention_queue import ContentionQueue
+
+
+def never() -> None:
+    raise AssertionError("its turn has come twice")
+
+
+def run(coroutine: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(coroutine)
+
+
+def test_keys_without_a_quarrel_have_no_turns() -> None:
+    async def main() -> None:
+        line = ContentionQueue()
+        assert line.enter(b"k", 1, never)
+        assert line.enter(b"k", 2, never)
+        line.mark_contended(b"other")
+        assert line.enter(b"k", 3, never)
+        line.leave(1)
+
+    run(main())
+
+
+def test_turns_come_in_order() -> None:
+    async def main() -> None:
+        line = ContentionQueue()
+        line.mark_contended(b"k")
+        begun: list[int] = []
+        assert line.enter(b"k", "first", never)
+        for number in range(3):
+            assert not line.enter(b"k", number, functools.partial(begun.append, number))
+        assert line.enter(b"other", "other", never)
+        assert begun == []
+        line.leave("first")
+        assert begun == [0]
+        line.leave(1)  # it has given up waiting
+        line.leave(0)
+        assert begun == [0, 2]
+        line.leave(2)
+        line.leave(2)
+        assert line.enter(b"k", "last", never)
+        line.leave("last")
+
+    run(main())
+
+
+def test_who_takes_too_long_loses_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contention_queue, "TURN_S", 0.001)
+
+    async def main() -> None:
+        line = ContentionQueue()
+        line.mark_contended(b"k")
+        assert line.enter(b"k", "slow", never)
+        begun = asyncio.Event()
+        assert not line.enter(b"k", "next", begun.set)
+        await begun.wait()
+        line.leave("slow")
+
+    run(main())
+
+
+def test_a_key_cools_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contention_queue, "HOT_S", 0.0)
+
+    async def main() -> None:
+        line = ContentionQueue()
+        line.mark_contended(b"k")
+        await asyncio.sleep(0)
+        assert line.enter(b"k", 1, never)
+        assert line.enter(b"k", 2, never)
+
+    run(main())
+
+
+def test_hot_keys_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contention_queue, "MOST_HOT", 10)
+
+    async def main() -> None:
+        line = ContentionQueue()
+        for number in range(100):
+            line.mark_contended(b"%d" % number)
+            assert len(line._hot) <= 10
+
+    run(main())

@@ -1,0 +1,463 @@
+"""What one client of a server can ask for at once: bounded in memory, in turns with others."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+import time
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import logdb
+import logdb.aio
+from logdb.clients.connection import Connection
+from logdb.log import LocalLog
+from logdb.log.engine import Right
+from logdb.security.access import add
+from logdb.security.authenticator import Authenticator, Security
+from logdb.server import session
+from logdb.transport import unread_answers
+from logdb.wire.database_codec import MAX_REQUESTS, NUMBERS, PAGE_KEYS, PART_BYTES, requests_of
+from logdb.wire.limits import WireError
+from logdb.wire.proto import database_pb2 as pb
+from tests.harness.raw import Raw
+from tests.harness.served import Served
+
+DEADLINE_S = 30
+VALUE = bytes(1 << 20)
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    served = Served(tmp_path / "db")
+    yield served
+    served.close()
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:
+    async def in_time() -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            await test
+
+    asyncio.run(in_time())
+
+
+def get(key: bytes) -> pb.Request:
+    return pb.Request(get=pb.Get(key=key))
+
+
+def put(key: bytes, value: bytes, sequence: int) -> pb.Request:
+    return pb.Request(write=pb.Write(sequence=sequence, writes=pb.Writes(keys=[key], values=[value])))
+
+
+# ---- numbers
+
+
+@pytest.mark.parametrize("number", [1 << 63, (1 << 64) - 1])
+def test_a_number_that_nothing_can_have_is_an_error_of_its_request(served: Served, number: int) -> None:
+    async def test() -> None:
+        async with Raw(served.address) as raw:
+            await raw.ask(put(b"k", b"v", 1))
+            for verb, names in NUMBERS.items():
+                for name in names:
+                    request = pb.Request()
+                    setattr(getattr(request, verb), name, number)
+                    (answer,) = await raw.ask(request)
+                    assert answer.failure.kind == "ValueError", (verb, name)
+                    assert str(number) in answer.failure.message
+            (answer,) = await raw.ask(get(b"k"))
+            assert answer.value == b"v"
+
+    run(test())
+
+
+def test_a_version_that_no_client_can_have_seen_does_not_stop_others(served: Served) -> None:
+    async def test() -> None:
+        async with Raw(served.address) as raw, Raw(served.address) as other:
+            await raw.send(get(b"k"), seen=(1 << 64) - 1)
+            await other.ask(put(b"k", b"v", 1))
+            assert (await raw.answers(1))[1].failure.kind == "Unavailable"
+
+    run(test())
+
+
+def test_many_requests_in_one_message() -> None:
+    """An empty one takes two bytes, and a hundred in memory."""
+    empty = pb.Requests(requests=[pb.Request()]).SerializeToString()
+    assert len(requests_of(empty * MAX_REQUESTS).requests) == MAX_REQUESTS
+    with pytest.raises(WireError, match="more than 4,096 requests"):
+        requests_of(empty * (MAX_REQUESTS + 1))
+
+
+# ---- bytes
+
+
+def test_large_values_are_read_as_the_client_takes_them(served: Served) -> None:
+    async def test() -> None:
+        async with Raw(served.address) as raw, Raw(served.address) as other:
+            await other.ask(put(b"k", VALUE, 1))
+            await raw.send(*[get(b"k") for _ in range(200)])
+            most = parted = 0
+            for _ in range(50):
+                await other.ask(get(b"other"))
+                most = max(most, served.server.load().answer_bytes)
+                parted = max(parted, *(len(each._parted) for each in served.server._sessions))
+            assert most <= 2 * PART_BYTES
+            assert parted <= session.MAX_PARTED
+            found = await raw.answers(200)
+            assert {answer.value for answer in found.values()} == {VALUE}
+
+    run(test())
+
+
+@pytest.mark.parametrize("verb", ["watch", "frames", "scan", "history", "multi_get", "multi_scan"])
+def test_pages_are_made_as_the_client_takes_them(served: Served, verb: str) -> None:
+    asked = {
+        "watch": pb.Request(watch=pb.Watch(since=0)),
+        "frames": pb.Request(frames=pb.Frames(first=1, end=9)),
+        "scan": pb.Request(scan=pb.Scan()),
+        "history": pb.Request(history=pb.History(key=b"0")),
+        "multi_scan": pb.Request(multi_scan=pb.MultiScan(ranges=[pb.ScanRange(), pb.ScanRange(start=b"3")])),
+        "multi_get": pb.Request(multi_get=pb.MultiGet(keys=[b"%d" % number for number in range(8)])),
+    }
+
+    async def test() -> None:
+        async with Raw(served.address) as raw, Raw(served.address) as other:
+            for number in range(8):
+                await other.ask(put(b"%d" % number, VALUE, number + 1))
+            await raw.send(*[pb.Request.FromString(asked[verb].SerializeToString()) for _ in range(100)])
+            most = 0
+            for _ in range(50):
+                await other.ask(get(b"other"))
+                most = max(most, served.server.load().answer_bytes)
+            assert most <= unread_answers.STREAM_BYTES + 3 * len(VALUE)
+            found = await raw.answers(100)
+            assert not any(answer.HasField("failure") for answer in found.values())
+
+    run(test())
+
+
+def test_who_takes_no_answers_is_ended_when_others_need_room(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unread_answers, "ALL_BYTES", 4 << 20)
+    monkeypatch.setattr(unread_answers, "STALLED_S", 0.2)
+
+    async def test() -> None:
+        async with Raw(served.address, client=1) as other:
+            await other.ask(put(b"k", VALUE, 1))
+            greedy = [Raw(served.address, client=2 + number) for number in range(16)]
+            for raw in greedy:
+                await raw.__aenter__()
+                await raw.send(*[pb.Request(multi_get=pb.MultiGet(keys=[b"k"])) for _ in range(100)])
+            for _ in range(20):
+                (answer,) = await other.ask(get(b"k"))
+                assert answer.value == VALUE
+                assert served.server.load().answer_bytes <= 2 * unread_answers.ALL_BYTES + 2 * len(VALUE)
+            for raw in greedy:
+                await raw.__aexit__(None, None, None)
+        while served.server.load().streams:
+            await asyncio.sleep(0.01)
+        assert served.server.load().answer_bytes == 0
+
+    run(test())
+
+
+def test_what_a_stream_was_to_be_told_after_its_end_takes_no_room(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The acknowledgement of a write whose client has gone while it was synced."""
+    synced = threading.Event()
+    wait_durable = LocalLog.wait_durable
+
+    def waiting(self: LocalLog, gsn: int) -> None:
+        synced.wait(DEADLINE_S)
+        wait_durable(self, gsn)
+
+    async def test() -> None:
+        async with Raw(served.address, client=1) as raw:
+            await raw.ask(put(b"k", b"1", 1))  # the first sync is made in a thread; the server's loop goes on
+            served.host.acknowledgements._took_s = math.inf
+            monkeypatch.setattr(LocalLog, "wait_durable", waiting)
+            await raw.send(put(b"k", b"2", 2))
+            while served.host.host.coordinator.applied < 2:
+                await asyncio.sleep(0.001)
+        while served.server.load().streams:
+            await asyncio.sleep(0.001)
+        synced.set()
+        async with Raw(served.address, client=2) as raw:
+            await raw.ask(put(b"k", b"3", 1))
+        while served.server.load().streams:
+            await asyncio.sleep(0.001)
+        assert served.server.load().answer_bytes == 0
+
+    run(test())
+
+
+# ---- turns
+
+
+def test_one_client_does_not_keep_others_waiting(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a message of scans is worked through, others are answered between two of them."""
+    answered_between = 0
+    busy = False
+    scan, write = session.Session._scan, session.Session._write
+
+    def slow_scan(self: session.Session, *arguments: Any) -> Any:
+        nonlocal busy
+        busy = True
+        time.sleep(unread_answers.TURN_S)
+        return scan(self, *arguments)
+
+    def seen_write(self: session.Session, *arguments: Any) -> None:
+        nonlocal answered_between
+        answered_between += busy
+        write(self, *arguments)
+
+    monkeypatch.setattr(session.Session, "_scan", slow_scan)
+    monkeypatch.setattr(session.Session, "_write", seen_write)
+
+    async def test() -> None:
+        async with Raw(served.address) as raw, Raw(served.address) as other:
+            await raw.send(*[pb.Request(scan=pb.Scan()) for _ in range(300)])
+            taking = asyncio.create_task(raw.answers(300))
+            for number in range(10):
+                await other.ask(put(b"k", b"v", number + 1))
+            assert not taking.done()
+            assert answered_between
+            await taking
+
+    run(test())
+
+
+# ---- counts
+
+
+def test_requests_that_wait(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "MAX_WAITING", 10)
+
+    async def test() -> None:
+        async with Raw(served.address) as raw:
+            await raw.send(*[pb.Request(watch=pb.Watch(wait_ms=60_000)) for _ in range(11)])
+            ((number, refused),) = (await raw.answers(1)).items()
+            assert (number, refused.failure.kind) == (11, "Unavailable")
+            await raw.send(pb.Request(id=12, write=put(b"k", b"v", 1).write))
+            assert len((await raw.answers(11))[1].changes.changes) == 1
+
+    run(test())
+
+
+def test_snapshots_that_are_held(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "MAX_LEASES", 10)
+
+    async def test() -> None:
+        async with Raw(served.address) as raw:
+            held = await raw.ask(*[pb.Request(begin=pb.Begin(lease=number)) for number in range(1, 12)])
+            assert [answer.failure.kind for answer in held] == [""] * 10 + ["Unavailable"]
+            await raw.send(pb.Request(id=100, end=pb.End(lease=1)), pb.Request(id=101, begin=pb.Begin(lease=11)))
+            assert not (await raw.answers(1))[101].HasField("failure")
+
+    run(test())
+
+
+def test_many_keys_are_asked_for_in_pages(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    call = Connection.call
+
+    def seen(self: Connection, request: pb.Request, *arguments: Any, **more: Any) -> Any:
+        if request.HasField("multi_get"):
+            asked.append(len(request.multi_get.keys))
+        return call(self, request, *arguments, **more)
+
+    monkeypatch.setattr(Connection, "call", seen)
+    keys = [b"%d" % number for number in range(2 * PAGE_KEYS + 5)]
+    with logdb.connect(served.address) as db:
+        db.multi_put({key: key for key in keys[::2]})
+        assert db.multi_get(keys) == {key: key for key in keys[::2]}
+        assert db.at(db.version).multi_get(keys) == {key: key for key in keys[::2]}
+    assert asked == 2 * [PAGE_KEYS, PAGE_KEYS, 5]
+
+
+def test_a_client_that_does_not_wait_for_its_answer(served: Served) -> None:
+    """What is made durable after its stream has ended is nobody's answer, and takes no room."""
+    held: list[Any] = []
+    acknowledgements = served.host.acknowledgements
+    tell = acknowledgements.tell
+    acknowledgements.tell = lambda *asked: held.append(asked)  # type: ignore[method-assign]
+
+    async def test() -> None:
+        async with Raw(served.address) as raw:
+            await raw.send(put(b"k", b"v", 1))
+            while not held:
+                await asyncio.sleep(0.005)
+        while served.server.load().streams:
+            await asyncio.sleep(0.005)
+
+    run(test())
+    served.loop.call(tell, *held[0])
+    with logdb.connect(served.address) as db:
+        acknowledgements.tell = tell  # type: ignore[method-assign]
+        db.put(b"k", b"2")
+        assert [entry.value for entry in db.history(b"k")] == [b"2", b"v"]
+
+    async def ended() -> None:
+        while served.server.load().streams:
+            await asyncio.sleep(0.005)
+
+    run(ended())
+    assert served.server.load().answer_bytes == 0
+
+
+# ---- of one user
+
+
+@pytest.fixture
+def users(tmp_path: Path) -> Iterator[tuple[Served, str, str]]:
+    """A server, and the tokens of two users."""
+    tokens = [add(tmp_path / "tokens.toml", name, Right.WRITE) for name in ("ada", "bob")]
+    served = Served(tmp_path / "db", Authenticator(Security(tokens=tmp_path / "tokens.toml")))
+    yield served, tokens[0], tokens[1]
+    served.close()
+
+
+@asynccontextmanager
+async def streams(served: Served, token: str, count: int, first: int = 100) -> AsyncIterator[list[Raw]]:
+    async with AsyncExitStack() as stack:
+        yield [await stack.enter_async_context(Raw(served.address, token, first + number)) for number in range(count)]
+
+
+def test_answers_for_many_streams_of_one_user(users: tuple[Served, str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """They have room for so many streams together, however many there are; another user has its own."""
+    served, ada, bob = users
+    monkeypatch.setattr(unread_answers, "STREAM_BYTES", 2 << 20)
+
+    async def test() -> None:
+        async with Raw(served.address, bob) as other, streams(served, ada, 40) as greedy:
+            await other.ask(put(b"k", VALUE, 1))
+            for raw in greedy:
+                await raw.send(*[pb.Request(multi_get=pb.MultiGet(keys=[b"k"])) for _ in range(100)])
+            most, room = 0, unread_answers.USER_STREAMS * unread_answers.STREAM_BYTES
+            while most < room:
+                await other.ask(get(b"other"))
+                most = served.server.load().answer_bytes
+            for _ in range(20):
+                await other.ask(get(b"k"))
+                most = max(most, served.server.load().answer_bytes)
+            assert most <= 2 * room + 2 * len(VALUE)
+            await other.send(*[get(b"k") for _ in range(100)])
+            assert len(await other.answers(100)) == 100
+
+    run(test())
+
+
+def test_streams_of_one_user_have_turns_as_one(users: tuple[Served, str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    served, ada, bob = users
+    scan, write = session.Session._scan, session.Session._write
+    scans: list[int] = [0]
+
+    def slow_scan(self: session.Session, *arguments: Any) -> Any:
+        scans[-1] += 1
+        time.sleep(unread_answers.TURN_S)
+        return scan(self, *arguments)
+
+    def seen_write(self: session.Session, *arguments: Any) -> None:
+        scans.append(0)
+        write(self, *arguments)
+
+    monkeypatch.setattr(session.Session, "_scan", slow_scan)
+    monkeypatch.setattr(session.Session, "_write", seen_write)
+
+    async def test() -> None:
+        async with Raw(served.address, bob) as other, streams(served, ada, 30) as greedy:
+            for raw in greedy:
+                await raw.send(*[pb.Request(scan=pb.Scan()) for _ in range(50)])
+            while not scans[0]:
+                await asyncio.sleep(0.001)
+            for number in range(10):
+                await other.send(*[put(b"k", b"v", 10 * number + each) for each in range(1, 4)])
+                await other.answers(3)
+
+    run(test())
+    assert sum(scans) < 30 * 50, "the scans were done before the others had ended"
+    assert max(scans[2:]) <= 30, "a write waited for a turn of each stream of another user"
+
+
+def test_requests_and_snapshots_of_many_streams_of_one_user(
+    users: tuple[Served, str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served, ada, bob = users
+    monkeypatch.setattr(session, "MAX_WAITING", 2)
+    monkeypatch.setattr(session, "MAX_LEASES", 2)
+    times = unread_answers.USER_STREAMS
+
+    async def test() -> None:
+        async with Raw(served.address, bob) as other, streams(served, ada, times + 1) as many:
+            for raw in many[:-1]:
+                begun = await raw.ask(*[pb.Request(begin=pb.Begin(lease=number)) for number in (1, 2)])
+                assert [answer.failure.kind for answer in begun] == ["", ""]
+                await raw.send(*[pb.Request(watch=pb.Watch(wait_ms=60_000)) for _ in range(2)])
+                await raw.ask(pb.Request(id=9, get=get(b"k").get))  # they wait now
+            for refused in (pb.Request(begin=pb.Begin(lease=1)), pb.Request(watch=pb.Watch(wait_ms=60_000))):
+                (answer,) = await many[-1].ask(refused)
+                assert answer.failure.kind == "Unavailable"
+                assert f"{2 * times}" in answer.failure.message
+            (answer,) = await other.ask(pb.Request(begin=pb.Begin(lease=1)))
+            assert not answer.HasField("failure")
+            await other.ask(put(b"k", b"v", 1))  # which the watches have waited for
+            for raw in many[:-1]:
+                await raw.answers(2)
+            await many[0].send(pb.Request(id=20, end=pb.End(lease=1)))
+            await many[0].ask(get(b"k"))
+            (answer,) = await many[-1].ask(pb.Request(begin=pb.Begin(lease=1)))
+            assert not answer.HasField("failure")
+        while served.server.load().streams:
+            await asyncio.sleep(0.01)
+        assert served.server.load().users == 0
+
+    run(test())
+
+
+def test_a_snapshot_that_is_held_twice_is_let_go_of_once(served: Served) -> None:
+    """A page that holds the number of another snapshot takes its place."""
+
+    async def test() -> None:
+        async with Raw(served.address) as raw:
+            await raw.ask(put(b"k", b"v", 1))
+            keys = [b"%d" % number for number in range(PAGE_KEYS + 1)]
+            for _ in range(3):
+                await raw.ask(pb.Request(multi_get=pb.MultiGet(keys=keys, lease=1)))
+            assert served.host.host.leases == 1
+
+    run(test())
+
+
+def test_pages_of_scans_are_short_beside_others(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rows come nevertheless, once and in order."""
+    monkeypatch.setattr(session, "PAGE_S", 0.0)
+    rows = {b"%05d" % number: b"v" for number in range(3_000)}
+
+    async def first_page() -> pb.Rows:
+        async with Raw(served.address) as raw:
+            return (await raw.ask(pb.Request(scan=pb.Scan())))[0].rows
+
+    async def test() -> None:
+        async with await logdb.aio.connect(served.address) as db:
+            await db.multi_put(rows)
+            page = await first_page()
+            assert page.more
+            assert 0 < len(page.keys) < 1_000
+            async with Raw(served.address, client=2):
+                for limit in (None, 1, 700, 3_000, 5_000):
+                    found = [row async for row in db.scan(limit=limit)]
+                    assert found == sorted(rows.items())[:limit]
+                    found = [row async for row in db.scan(reverse=True, limit=limit)]
+                    assert found == sorted(rows.items(), reverse=True)[:limit]
+        while served.server.load().streams:
+            await asyncio.sleep(0.005)
+        alone = await first_page()
+        assert (len(alone.keys), alone.more) == (3_000, False)
+
+    run(test())

@@ -1,0 +1,74 @@
+"""The bytes of `parcels.py` are what the schema's service says: a stranger with generated code understands them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc.aio
+
+from logdb.log.scalog import messages as scalog
+from logdb.wire.envelopes import EXCHANGE, VERSION, Envelope, Hello, pack, pack_hello, pack_refusal, unpack, why_not
+from logdb.wire.limits import MAX_PARCEL_BYTES
+from logdb.wire.proto import peers_pb2
+from logdb.wire.proto.peers_pb2_grpc import PeersStub
+
+SERVER = Hello(VERSION, "orders", "storage", "127.0.0.1:7400")
+OPTIONS = [("grpc.max_receive_message_length", MAX_PARCEL_BYTES), ("grpc.max_send_message_length", MAX_PARCEL_BYTES)]
+
+
+async def exchange(parcels: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
+    """A node that shakes hands and answers every Read with a record of as many bytes."""
+    async for data in parcels:
+        parcel = unpack(data)
+        if isinstance(parcel, Hello):
+            why = why_not(SERVER, parcel)
+            yield pack_refusal(why) if why else pack_hello(SERVER)
+            if why:
+                return
+        elif isinstance(parcel, Envelope):
+            found = [scalog.ReadResponse(ask.request, ask.gsn, 5, ((1, bytes(ask.gsn)),)) for ask in parcel.messages]
+            for answer in pack(parcel.receiver, parcel.sender, found):
+                yield answer
+
+
+async def answers_to(*parcels: peers_pb2.Parcel) -> list[peers_pb2.Parcel]:
+    """What a node answers to a client that has only the generated code."""
+    server = grpc.aio.server(options=OPTIONS)
+    service, method = EXCHANGE[1:].split("/")
+    handler = grpc.stream_stream_rpc_method_handler(exchange)
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: handler}),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=OPTIONS) as channel:
+            call = PeersStub(channel).Exchange(iter(parcels), timeout=30)
+            return [parcel async for parcel in call]
+    finally:
+        await server.stop(None)
+
+
+def hello(version: int) -> peers_pb2.Parcel:
+    """A client's first parcel."""
+    return peers_pb2.Parcel(hello={"version": version, "role": "CLIENT", "address": "client-5"})
+
+
+def test_a_conversation() -> None:
+    reads = peers_pb2.Parcel(
+        sender="client-5",
+        receiver="127.0.0.1:7400",
+        messages=[{"read": {"request": 1, "shard": 1, "gsn": gsn}} for gsn in (16, 5 << 20)],
+    )
+    welcome, small, large = asyncio.run(answers_to(hello(VERSION), reads))
+    assert welcome.hello.cluster == "orders"
+    assert welcome.hello.role == peers_pb2.STORAGE
+    assert (small.sender, small.receiver) == ("127.0.0.1:7400", "client-5")
+    assert small.messages[0].found.gsn == 16
+    assert len(large.batches[0]) == (5 << 20) + 9
+
+
+def test_another_version_is_told_so() -> None:
+    (refusal,) = asyncio.run(answers_to(hello(VERSION + 1), hello(VERSION)))
+    assert f"client-5 speaks version {VERSION + 1} of LogDB's protocol" in refusal.refusal
+    assert "upgrade LogDB at 127.0.0.1:7400" in refusal.refusal

@@ -1,0 +1,94 @@
+"""Many connections that say nothing do not shut out those that do."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import selectors
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+import logdb
+from logdb.node import metrics
+from logdb.node.server import Server
+from logdb.transport.connections import KEPT_FILES, connection_options
+from tests.harness.clusters import Cluster
+
+FILES = 600
+WAIT_S = 60
+
+
+def connected(address: str) -> logdb.Database:
+    """Connect, as soon as the server takes connections again."""
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        try:
+            return logdb.connect(address, timeout=WAIT_S)
+        except logdb.Unavailable:
+            if time.monotonic() > deadline:
+                raise
+
+
+def test_silent_connections_shut_nobody_out(tmp_path: Path) -> None:
+    """More than the server has descriptors for: it keeps some for itself, and ends the silent ones after a while."""
+    command = [sys.executable, "-m", "logdb_cli", "serve", "--db", str(tmp_path / "db"), "--listen", "127.0.0.1:0"]
+    limited = f"import os, resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, ({FILES // 2}, {FILES}));"
+    execute = f"{limited} os.execv(sys.executable, {command})"
+    server = subprocess.Popen([sys.executable, "-c", execute], stdout=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout is not None
+        address = server.stdout.readline().split()[-1]
+        host, _, port = address.rpartition(":")
+        with contextlib.ExitStack() as silent, logdb.connect(address, timeout=WAIT_S) as before:
+            for _ in range(FILES):
+                silent.enter_context(socket.create_connection((host, int(port))))
+            open_files = len(list(Path(f"/proc/{server.pid}/fd").iterdir()))
+            assert open_files <= FILES - KEPT_FILES // 2
+            before.put(b"k", b"v")
+            before.checkpoint()
+            with connected(address) as db:
+                assert db.get(b"k") == b"v"
+    finally:
+        server.kill()
+        server.communicate()
+
+
+def test_connections_leave_descriptors_for_files() -> None:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert dict(connection_options())["grpc.max_allowed_incoming_connections"] <= soft - KEPT_FILES
+
+
+def test_many_who_ask_for_metrics_and_say_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most are hung up on at once, and the others after a while: no thread for each waits for what they want."""
+    monkeypatch.setattr(metrics, "ANSWER_S", 3_600.0)
+    config = Cluster(tmp_path).configs["a1"]
+    port = metrics.MetricsPort(Server(config), "127.0.0.1:0")
+    host, _, number = port.address.rpartition(":")
+    try:
+        before = threading.active_count()
+        with contextlib.ExitStack() as silent, selectors.DefaultSelector() as selector:
+            for _ in range(100):
+                one = silent.enter_context(socket.create_connection((host, int(number))))
+                selector.register(one, selectors.EVENT_READ)
+            while len(selector.get_map()) > metrics.AT_ONCE:
+                ended = selector.select(timeout=30)
+                assert ended, f"{len(selector.get_map())} wait"
+                for key, _ in ended:
+                    selector.unregister(key.fileobj)
+            assert threading.active_count() - before <= 2 * metrics.AT_ONCE  # one to answer, one to hang up
+        monkeypatch.setattr(metrics, "ANSWER_S", 0.1)
+        while True:
+            with contextlib.suppress(OSError), urllib.request.urlopen(f"http://{port.address}/metrics") as answer:
+                assert answer.status == 200
+                break
+        with socket.create_connection((host, int(number)), timeout=30) as late:
+            assert late.recv(1) == b""
+    finally:
+        port.close()

@@ -1,0 +1,432 @@
+"""Streams between cores: what is sent arrives or is lost, queues are bounded, nonsense is not listened to."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any
+
+import grpc
+import pytest
+
+from logdb.cluster.messages import Cursor, Section, SliceRequest
+from logdb.errors import AccessDenied, Unavailable
+from logdb.log.engine import Right
+from logdb.log.requests import AddShard, FinalizeShard
+from logdb.log.scalog.messages import ChangeRequest, Replicate, TailRequest, TrimLog, ViewRequest
+from logdb.transport import peers as peers_module
+from logdb.transport import unread_answers
+from logdb.transport.peers import Peers, Refused, shake_hands
+from logdb.txn.ledger import Ledger
+from logdb.wire.envelopes import CLIENT, EXCHANGE, MAPPING, VERSION, Hello, Refusal, pack, pack_hello, unpack
+from logdb.wire.limits import WireError
+from logdb.wire.sanity_checks import check_sense
+from tests.harness.coroutines import run, until
+from tests.harness.ports import free_addresses
+
+TAKES = frozenset({ViewRequest, ChangeRequest, Replicate})
+
+
+class Node:
+    """Peers, and what they are given."""
+
+    def __init__(self, address: str, role: str = "storage", cluster: str = "test", version: int = VERSION) -> None:
+        ordering = (address,) if role == "ordering" else ("o:1",)
+        self.peers = Peers(Hello(version, cluster, role, address, ordering), TAKES)
+        self.peers.receive = lambda sender, messages: self.got.extend((sender, message) for message in messages)
+        self.address = address
+        self.got: list[tuple[str, Any]] = []
+
+    async def listen(self) -> Node:
+        await self.peers.listen(self.address)
+        return self
+
+    async def close(self) -> None:
+        await self.peers.close()
+
+
+def two_addresses() -> tuple[str, str]:
+    addresses = free_addresses()
+    return next(addresses), next(addresses)
+
+
+def test_messages_go_both_ways_on_one_stream() -> None:
+    async def test() -> None:
+        one, two = [await Node(address).listen() for address in two_addresses()]
+        for number in range(100):
+            one.peers.send(two.address, ViewRequest(number))
+        await until(lambda: len(two.got) == 100)
+        assert two.got == [(one.address, ViewRequest(number)) for number in range(100)]
+        assert one.peers.traffic.sent_parcels < 10, "what is ready goes in one parcel"
+        two.peers.send(one.address, ViewRequest(7))
+        await until(lambda: one.got)
+        assert one.got == [(two.address, ViewRequest(7))]
+        assert (one.peers.open_streams, two.peers.open_streams) == (1, 1)
+        await one.close()
+        await two.close()
+
+    run(test())
+
+
+def test_a_client_is_answered_on_its_stream_and_forgotten_with_it() -> None:
+    async def test() -> None:
+        server = await Node(next(free_addresses())).listen()
+        client = Node("client-1", CLIENT, cluster="")
+        server.peers.send("client-1", ViewRequest(0))
+        assert server.peers.traffic.dropped_messages == 1, "nobody of that name is there"
+        client.peers.send(server.address, ViewRequest(1))
+        await until(lambda: server.got)
+        server.peers.send("client-1", ViewRequest(2))
+        await until(lambda: client.got)
+        assert client.got == [(server.address, ViewRequest(2))]
+        await client.close()
+        await until(lambda: server.peers.known == 0)
+        await server.close()
+
+    run(test())
+
+
+def test_clients_of_one_address_share_their_limits() -> None:
+    async def test() -> None:
+        server = await Node(next(free_addresses())).listen()
+        clients = [Node(f"client-{number}", CLIENT, cluster="") for number in (1, 2)]
+        for client in clients:
+            client.peers.send(server.address, ViewRequest(1))
+        await until(lambda: len(server.got) == 2)
+        one, two = [server.peers._peers[client.address].share for client in clients]
+        assert one.user is two.user
+        much = 2 * unread_answers.USER_STREAMS * unread_answers.STREAM_BYTES
+        one.add(much)
+        assert not two.has_room()
+        clients[1].peers.send(server.address, ViewRequest(2))
+        one.remove(much)
+        assert two.has_room()
+        await until(lambda: len(server.got) == 3)
+        for client in clients:
+            await client.close()
+        await until(lambda: not server.peers._to_clients._users)
+        await server.close()
+
+    run(test())
+
+
+def test_a_peer_that_comes_back_is_reached_again() -> None:
+    async def test() -> None:
+        mine, theirs = two_addresses()
+        one = await Node(mine).listen()
+        for life in range(2):
+            one.peers.send(theirs, ViewRequest(life))
+            await asyncio.sleep(0.02)
+            two = await Node(theirs).listen()
+            while not two.got:
+                one.peers.send(theirs, ViewRequest(10 + life))
+                await asyncio.sleep(0.01)
+            assert (one.address, ViewRequest(10 + life)) in two.got
+            await two.close()
+        await one.close()
+
+    run(test())
+
+
+def test_what_waits_for_who_cannot_be_reached_is_given_up() -> None:
+    async def test() -> None:
+        mine, theirs = two_addresses()
+        one = Node(mine)
+        for number in range(50):
+            one.peers.send(theirs, ViewRequest(number))
+        await until(lambda: one.peers.traffic.dropped_messages == 50)
+        assert one.peers.queued_bytes == 0
+        await until(lambda: one.peers.known == 0)
+        await one.close()
+
+    run(test())
+
+
+def test_a_queue_is_bounded_and_drops_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers_module, "QUEUE_BYTES", 10_000)
+
+    async def test() -> None:
+        mine, theirs = two_addresses()
+        one, two = await Node(mine).listen(), Node(theirs)
+        for number in range(100):
+            one.peers.send(theirs, Replicate(1, 1, number, (), [(1, bytes(1_000))]))
+        assert 8_000 < one.peers.queued_bytes <= 10_000
+        dropped = one.peers.traffic.dropped_messages
+        assert dropped > 85
+        await two.listen()
+        await until(lambda: len(two.got) == 100 - dropped)
+        assert [message.first for _, message in two.got] == list(range(dropped, 100))
+        await one.close()
+        await two.close()
+
+    run(test())
+
+
+def test_a_large_record_that_waits_does_not_go_for_the_sake_of_small_messages() -> None:
+    async def test() -> None:
+        mine, theirs = two_addresses()
+        one, two = await Node(mine).listen(), Node(theirs)
+        one.peers.send(theirs, Replicate(1, 1, 1, (), [(1, bytes(64 << 20))]))
+        for number in range(100):
+            one.peers.send(theirs, Replicate(1, 1, number, (), [(1, bytes(1_000))]))
+        assert one.peers.traffic.dropped_messages == 0
+        await one.close()
+        await two.close()
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("stranger", "why"),
+    [
+        ({"version": VERSION + 1}, "upgrade LogDB at"),
+        ({"cluster": "other"}, "is of cluster 'other'"),
+    ],
+)
+def test_who_cannot_be_talked_to_is_refused(stranger: dict[str, Any], why: str) -> None:
+    async def test() -> None:
+        mine, theirs = two_addresses()
+        node = await Node(mine).listen()
+        hello = Hello(**{"version": VERSION, "cluster": "test", "role": "storage", "address": theirs, **stranger})
+        async with grpc.aio.insecure_channel(mine) as channel:
+            call: Any = channel.stream_stream(EXCHANGE)()
+            with pytest.raises(Refused, match=why):
+                await shake_hands(hello, call)
+        assert node.peers.open_streams == 0
+        await node.close()
+
+    run(test())
+
+
+def test_a_node_says_who_it_is_and_who_orders() -> None:
+    async def test() -> None:
+        node = await Node(next(free_addresses())).listen()
+        async with grpc.aio.insecure_channel(node.address) as channel:
+            call: Any = channel.stream_stream(EXCHANGE)()
+            theirs = await shake_hands(Hello(VERSION, "", CLIENT, "client-1"), call)
+            assert theirs == Hello(VERSION, "test", "storage", node.address, ("o:1",), right=Right.ADMIN)
+            call.cancel()
+        await node.close()
+
+    run(test())
+
+
+def test_an_ordering_layer_is_met_once_and_told_on() -> None:
+    """Servers hear of it from its replicas, and clients from anybody; streams that began before are begun again."""
+
+    async def test() -> None:
+        addresses = free_addresses()
+        replica, server = Node(next(addresses), "ordering"), Node(next(addresses))
+        server.peers.hello = server.peers.hello._replace(ordering=(replica.address,))
+        kept: list[int] = []
+        server.peers.founded = kept.append
+        for node in (replica, server):
+            await node.listen()
+        client = Node("client-1", CLIENT, cluster="")
+        for node in (server, client):
+            node.peers.send(replica.address, ViewRequest(1))
+        await until(lambda: len(replica.got) == 2)
+        replica.peers.found(7)
+        while not kept or client.peers.hello.founding != 7:
+            for node in (server, client):
+                node.peers.send(replica.address, ViewRequest(2))
+            await asyncio.sleep(0.01)
+        assert kept == [7]
+        fresh = await Node(next(addresses)).listen()
+        late = Node("client-2", CLIENT, cluster="")
+        for node in (fresh, late):
+            node.peers.send(server.address, ViewRequest(3))
+        await until(lambda: len([0 for _, message in server.got if message == ViewRequest(3)]) == 2)
+        assert (fresh.peers.hello.founding, late.peers.hello.founding) == (0, 7)
+        for node in (replica, server, client, fresh, late):
+            await node.close()
+
+    run(test())
+
+
+def test_who_cannot_keep_what_it_has_met_does_not_talk() -> None:
+    async def test() -> None:
+        replica, server = Node(next(free_addresses()), "ordering"), Node(next(free_addresses()))
+        server.peers.hello = server.peers.hello._replace(ordering=(replica.address,))
+
+        def keep(_: int) -> None:
+            raise Unavailable("no space left")
+
+        server.peers.founded = keep
+        replica.peers.found(7)
+        for node in (replica, server):
+            await node.listen()
+        replica.peers.send(server.address, ViewRequest(1))
+        server.peers.send(replica.address, ViewRequest(1))
+        await until(lambda: server.peers.traffic.dropped_messages)
+        assert server.got == replica.got == []
+        for node in (replica, server):
+            await node.close()
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    "parcel",
+    [
+        b"\xff\xff\xff",
+        pack_hello(Hello(VERSION, "test", CLIENT, "client-1")),
+        pack("somebody else", "HERE", [ViewRequest(1)])[0],
+        pack("client-1", "somebody else", [ViewRequest(1)])[0],
+        pack("client-1", "HERE", [TailRequest(1)])[0],
+    ],
+    ids=["no parcel", "a second hello", "of another", "to another", "a kind that is not taken"],
+)
+def test_what_makes_no_sense_ends_its_stream_and_reaches_no_core(parcel: bytes) -> None:
+    async def test() -> None:
+        node = await Node(next(free_addresses())).listen()
+        async with grpc.aio.insecure_channel(node.address) as channel:
+            call: Any = channel.stream_stream(EXCHANGE)()
+            await shake_hands(Hello(VERSION, "test", CLIENT, "client-1"), call)
+            here = len(b"HERE").to_bytes() + b"HERE"
+            await call.write(parcel.replace(here, len(node.address).to_bytes() + node.address.encode()))
+            assert await call.read() is peers_module.aio.EOF
+        assert node.got == []
+        await until(lambda: not node.peers.open_streams)
+        await node.close()
+
+    run(test())
+
+
+def test_a_server_without_a_certificate_is_asked_at_its_address() -> None:
+    """Whoever claims the address of a server, listening or not, is none; the server itself is heard."""
+
+    async def test() -> None:
+        addresses = free_addresses()
+        node, server = [await Node(next(addresses)).listen() for _ in range(2)]
+        nobody = next(addresses)
+        for claimed in (server.address, nobody):
+            for nonce in (0, 7):
+                async with grpc.aio.insecure_channel(node.address) as channel:
+                    call: Any = channel.stream_stream(EXCHANGE)()
+                    hello = Hello(VERSION, "test", "storage", claimed, nonce=nonce)
+                    with pytest.raises(AccessDenied, match=f"the server at {claimed} has not opened this stream"):
+                        await shake_hands(hello, call)
+        assert node.peers.refusals.count == 4
+        server.peers.send(node.address, ViewRequest(1))
+        await until(lambda: node.got)
+        assert node.got == [(server.address, ViewRequest(1))]
+        for each in (node, server):
+            await each.close()
+
+    run(test())
+
+
+def test_what_only_other_servers_send_is_refused() -> None:
+    async def test() -> None:
+        addresses = free_addresses()
+        node, other = await Node(next(addresses)).listen(), await Node(next(addresses), MAPPING).listen()
+        other.peers.send(node.address, ViewRequest(1))
+        await until(lambda: node.got)
+        other.peers.send(node.address, Replicate(1, 2, 3))
+        await until(lambda: node.peers.refusals.count)
+        assert node.got == [(other.address, ViewRequest(1))]
+        for each in (node, other):
+            await each.close()
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("role", "change", "is_taken"),
+    [
+        (MAPPING, TrimLog(7), True),
+        (MAPPING, FinalizeShard(1, 0), False),
+        (MAPPING, AddShard((1, 2)), False),
+        ("storage", TrimLog(7), False),
+        (CLIENT, FinalizeShard(1, 0), True),
+    ],
+)
+def test_of_servers_only_those_of_the_mapping_change_anything_and_only_trim(
+    role: str, change: Any, is_taken: bool
+) -> None:
+    async def test() -> None:
+        addresses = free_addresses()
+        node = await Node(next(addresses)).listen()
+        if role == CLIENT:
+            other = Node("client-1", role, cluster="")
+        else:
+            other = await Node(next(addresses), role).listen()
+        other.peers.send(node.address, ViewRequest(1))
+        await until(lambda: node.got)
+        other.peers.send(node.address, ChangeRequest(5, change))
+        await until(lambda: len(node.got) == 2 or node.peers.refusals.count)
+        assert (len(node.got) == 2) == is_taken
+        for each in (node, other):
+            await each.close()
+
+    run(test())
+
+
+def test_a_stream_begins_with_a_hello() -> None:
+    async def test() -> None:
+        node = await Node(next(free_addresses())).listen()
+        async with grpc.aio.insecure_channel(node.address) as channel:
+            call: Any = channel.stream_stream(EXCHANGE)()
+            await call.write(pack("client-1", node.address, [ViewRequest(1)])[0])
+            assert await call.read() is peers_module.aio.EOF
+        assert node.got == []
+        await node.close()
+
+    run(test())
+
+
+def test_a_second_stream_of_a_peer_takes_the_place_of_the_first() -> None:
+    async def test() -> None:
+        node = await Node(next(free_addresses())).listen()
+        calls: list[Any] = []
+        async with grpc.aio.insecure_channel(node.address) as channel:
+            for _ in range(2):
+                calls.append(channel.stream_stream(EXCHANGE)())
+                await shake_hands(Hello(VERSION, "test", CLIENT, "client-1"), calls[-1])
+            await until(lambda: node.peers.open_streams == 1)
+            node.peers.send("client-1", ViewRequest(5))
+            mail = unpack(await calls[1].read())
+            assert not isinstance(mail, Hello | Refusal)
+            assert mail.messages == [ViewRequest(5)]
+        await until(lambda: node.peers.known == 0)
+        await node.close()
+
+    run(test())
+
+
+def test_a_node_under_another_address_is_not_taken_for_it() -> None:
+    async def test() -> None:
+        mine, theirs = two_addresses()
+        one, two = Node(mine), await Node(theirs).listen()
+        other = theirs.replace("127.0.0.1", "localhost")
+        one.peers.send(other, ViewRequest(1))
+        await until(lambda: one.peers.traffic.dropped_messages)
+        assert two.got == []
+        await one.close()
+        await two.close()
+
+    run(test())
+
+
+def test_an_address_that_is_taken() -> None:
+    async def test() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            address = f"127.0.0.1:{taken.getsockname()[1]}"
+            with pytest.raises(Unavailable, match=f"{address} cannot be listened on: Address already in use"):
+                await Node(address).listen()
+
+    run(test())
+
+
+@pytest.mark.parametrize("after", [b"a", b"a123", b"s" + bytes(16), b"t" + bytes(8), b"?"])
+def test_a_slice_from_what_no_ledger_has_makes_no_sense(after: bytes) -> None:
+    """It would end the mapping server that is asked for it."""
+    with pytest.raises(WireError, match="no row"):
+        check_sense([SliceRequest(1, 5, Cursor(Section.LEDGER, after))])
+
+
+@pytest.mark.parametrize("after", [b"", b"a" + bytes(8), b"s" + bytes(8), b"t" + bytes(16)])
+def test_a_slice_from_a_row_of_a_ledger_on(after: bytes) -> None:
+    check_sense([SliceRequest(1, 5, Cursor(Section.LEDGER, after)), SliceRequest(1, 5, None)])
+    assert list(Ledger().rows(after, 5)) == []

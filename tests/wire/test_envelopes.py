@@ -1,0 +1,355 @@
+"""What shares a parcel, what is split, what is refused for its size, and how a stream begins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from logdb.cluster import messages as mapping
+from logdb.errors import Advice
+from logdb.log.contract import LogRecord
+from logdb.log.paxos import messages as paxos
+from logdb.log.scalog import messages as scalog
+from logdb.txn.validation import COMMITTED
+from logdb.wire import envelopes, limits
+from logdb.wire.envelopes import (
+    CLIENT,
+    VERSION,
+    Envelope,
+    Hello,
+    Refusal,
+    pack,
+    pack_hello,
+    pack_refusal,
+    unpack,
+    why_not,
+)
+from logdb.wire.limits import (
+    MAX_MESSAGE_BYTES,
+    MAX_PARCEL_BYTES,
+    MAX_PLAIN_BYTES,
+    MAX_RECORD_BYTES,
+    PARCEL_BYTES,
+    TooLargeToSend,
+    WireError,
+    check_record,
+)
+from logdb.wire.proto import peers_pb2
+
+BALLOT = paxos.Ballot(3, 1)
+
+
+def arrivals(envelopes: list[bytes]) -> list[Any]:
+    """The messages of all parcels."""
+    found = []
+    for parcel in envelopes:
+        mail = unpack(parcel)
+        assert isinstance(mail, Envelope)
+        assert mail[:2] == ("one:1", "two:2")
+        found += mail.messages
+    return found
+
+
+def said(messages: list[Any]) -> list[Any]:
+    """What replicas say to each other, without what goes with all of it."""
+    assert {message[:2] for message in messages} == {(1, (2, 3))}
+    return [message.message for message in messages]
+
+
+def tight(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+    """Let nothing larger than `limit` bytes travel."""
+    monkeypatch.setattr("logdb.wire.packing.MAX_BATCH_BYTES", limit)
+    monkeypatch.setattr("logdb.wire.codec.MAX_MESSAGE_BYTES", limit)
+
+
+# ---- sharing
+
+
+def test_nothing_to_send_is_no_parcel() -> None:
+    assert pack("one:1", "two:2", []) == []
+
+
+def test_messages_share_parcels_up_to_their_size() -> None:
+    small = [scalog.ReplicateAck(1, 2, 3, end, False) for end in range(100)]
+    large = [scalog.Append(1, n, 0, 2, ((1, bytes(PARCEL_BYTES // 3)),)) for n in range(4)]
+    sent = pack("one:1", "two:2", [*small, *large])
+    assert [len(arrivals([parcel])) for parcel in sent] == [102, 2]
+    assert arrivals(sent) == [*small, *large]
+    assert all(len(parcel) <= PARCEL_BYTES for parcel in sent)
+
+
+def test_a_large_message_goes_alone() -> None:
+    large = scalog.Append(1, 2, 0, 3, ((1, bytes(2 * PARCEL_BYTES)),))
+    small = scalog.ReplicateAck(1, 2, 3, 4, False)
+    sent = pack("one:1", "two:2", [small, large, small])
+    assert arrivals(sent) == [small, large, small]
+    assert [len(parcel) > PARCEL_BYTES for parcel in sent] == [False, True, False]
+
+
+def test_the_largest_record_travels() -> None:
+    largest = scalog.ReadResponse(1, 2, 3, ((1, bytes(MAX_RECORD_BYTES)),))
+    (parcel,) = pack("one:1", "two:2", [largest])
+    assert len(parcel) < MAX_PARCEL_BYTES
+    assert arrivals([parcel]) == [largest]
+
+
+def test_addresses_are_text() -> None:
+    with pytest.raises(WireError, match="is no address"):
+        pack("one:1", 2, [scalog.ViewRequest(1)])  # type: ignore[arg-type]
+
+
+# ---- splitting
+
+
+def test_an_append_is_split_by_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    tight(monkeypatch, 1000)
+    records = tuple((1 + n % 3, bytes([n]) * 100) for n in range(30))
+    parts = arrivals(pack("one:1", "two:2", [scalog.Append(1, 500, 400, 7, records)]))
+    assert len(parts) > 3
+    assert {(part.client, part.settled, part.segment) for part in parts} == {(1, 400, 7)}
+    numbered = {part.sequence + n: record for part in parts for n, record in enumerate(part.records)}
+    assert numbered == dict(enumerate(records, 500))
+
+
+def test_a_replication_is_split_by_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    tight(monkeypatch, 1000)
+    records = tuple((1, bytes([n]) * 100) for n in range(30))
+    parts = arrivals(pack("one:1", "two:2", [scalog.Replicate(1, 2, 70, ((5, 6),), records)]))
+    assert {part.settled for part in parts} == {((5, 6),)}
+    assert [part.first for part in parts] == sorted(part.first for part in parts)
+    assert {part.first + n: it for part in parts for n, it in enumerate(part.records)} == dict(enumerate(records, 70))
+
+
+@pytest.mark.parametrize("chosen", [1, 3])
+def test_a_stretch_of_the_log_is_cut_short(monkeypatch: pytest.MonkeyPatch, chosen: int) -> None:
+    """The shard owns 100 to 109 and 120 to 129 of 100 to 139; every `chosen`-th has a tag that was asked for."""
+    tight(monkeypatch, 1000)
+    owned = [*range(100, 110), *range(120, 130)]
+    records = tuple(LogRecord(gsn, 9, 1, bytes(150)) for gsn in owned[::chosen])
+    whole = scalog.Pulled(1, 2, 95, 140, ((100, 10), (120, 10)), True, records)
+    (part,) = arrivals(pack("one:1", "two:2", [whole]))
+    assert part.first == 95
+    assert 100 < part.end < 140
+    assert not part.final
+    assert part.records == tuple(record for record in records if record.lsn < part.end)
+    assert part.records
+    told = [gsn for first, count in part.owned for gsn in range(first, first + count)]
+    assert told == [gsn for gsn in owned if gsn < part.end]
+
+
+def test_updates_tallies_and_values_are_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    tight(monkeypatch, 200)
+    updates = tuple(scalog.Update(n, 5, None, (), 10, 1 << 40, 1) for n in range(40))
+    parts = arrivals(pack("one:1", "two:2", [scalog.Updates(7, updates)]))
+    assert len(parts) > 1
+    assert sum((part.updates for part in parts), ()) == updates
+    assert {part.view for part in parts} == {7}
+
+    shards = tuple(scalog.ShardTally(n, 5, 10, ((n, 1 << 40),)) for n in range(40))
+    parts = arrivals(pack("one:1", "two:2", [scalog.Tally("one:1", shards)]))
+    assert len(parts) > 1
+    assert sum((part.shards for part in parts), ()) == shards
+
+    values = tuple(bytes([n]) * 30 for n in range(40))
+    parts = said(
+        arrivals(pack("one:1", "two:2", [paxos.MemberEnvelope(1, (2, 3), paxos.Accept(BALLOT, 50, values, 49))]))
+    )
+    assert len(parts) > 1
+    assert {part.first + n: it for part in parts for n, it in enumerate(part.values)} == dict(enumerate(values, 50))
+    assert {(part.ballot, part.commit) for part in parts} == {(BALLOT, 49)}
+
+
+def test_what_a_client_and_a_mapping_server_say_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    tight(monkeypatch, 200)
+    many = range(1, 40)
+    wholes: list[Any] = [
+        mapping.Reads(tuple(mapping.Read(n, mapping.Consistency.SESSION, n, mapping.Get((b"key",))) for n in many)),
+        mapping.Answers(tuple(mapping.Answered(n, n, mapping.Entries(((n, b"value"),))) for n in many)),
+        mapping.Busy(tuple(range(1 << 40, (1 << 40) + 40))),
+        mapping.AwaitVerdicts(tuple(mapping.AwaitedTransaction(n, n, n) for n in many)),
+        mapping.Verdicts(tuple(mapping.Decided(n, n, n, COMMITTED, "winner") for n in many)),
+    ]
+    for whole in wholes:
+        parts = arrivals(pack("one:1", "two:2", [whole]))
+        assert len(parts) > 1
+        assert sum((part[0] for part in parts), ()) == whole[0]
+
+
+def test_answers_that_are_asked_for_again_say_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    tight(monkeypatch, 300)
+    entries = tuple(scalog.ShardCut(n, n - 1, 5, (scalog.Range(1, n, 1, n),)) for n in range(1, 80))
+    (part,) = arrivals(pack("one:1", "two:2", [scalog.PlacementsResponse(1, 0, ((1, 1),), 1, entries, True)]))
+    assert part.entries
+    assert part.entries == entries[: len(part.entries)]
+    assert not part.complete
+
+    accepted = tuple((BALLOT, bytes(20)) for _ in range(40))
+    (promise,) = said(
+        arrivals(pack("one:1", "two:2", [paxos.MemberEnvelope(1, (2, 3), paxos.Promise(BALLOT, 7, accepted, 46))]))
+    )
+    assert 0 < len(promise.entries) < 40
+    assert promise[:2] == (BALLOT, 7)
+    assert promise.last == 46
+
+
+@settings(max_examples=30)
+@given(st.lists(st.integers(0, 400), min_size=1, max_size=40), st.integers(500, 2000))
+def test_split_or_not_the_same_records_arrive(sizes: list[int], limit: int) -> None:
+    records = tuple((1, bytes([n % 256]) * size) for n, size in enumerate(sizes))
+    with pytest.MonkeyPatch.context() as patch:
+        tight(patch, limit)
+        parts = arrivals(pack("one:1", "two:2", [scalog.Append(1, 10, 0, 2, records)]))
+    assert sum((part.records for part in parts), ()) == records
+    assert [part.sequence for part in parts] == [
+        10 + sum(len(part.records) for part in parts[:at]) for at in range(len(parts))
+    ]
+
+
+# ---- sizes
+
+
+def test_a_record_that_is_too_large_is_refused_with_limit_and_size() -> None:
+    records = ((1, b"small"), (1, bytes(MAX_RECORD_BYTES + 1)))
+    said = f"{MAX_RECORD_BYTES + 1:,} bytes.* limit is {MAX_RECORD_BYTES:,}"
+    with pytest.raises(TooLargeToSend, match=said) as caught:
+        pack("one:1", "two:2", [scalog.Append(1, 2, 0, 3, records)])
+    assert (caught.value.size, caught.value.limit) == (MAX_RECORD_BYTES + 1, MAX_RECORD_BYTES)
+    assert caught.value.advice is Advice.GIVE_UP
+
+
+def test_a_client_can_tell_before() -> None:
+    check_record(MAX_RECORD_BYTES - 16)
+    with pytest.raises(TooLargeToSend):
+        check_record(MAX_RECORD_BYTES - 15)
+
+
+def test_what_cannot_be_split_is_refused_with_limit_and_size() -> None:
+    snapshot = bytes(MAX_MESSAGE_BYTES)
+    with pytest.raises(TooLargeToSend, match=f"paxos_member_envelope of .* limit is {MAX_MESSAGE_BYTES:,}"):
+        pack("one:1", "two:2", [paxos.MemberEnvelope(1, (2, 3), paxos.Install(BALLOT, 1, len(snapshot), 0, snapshot))])
+
+
+def test_a_parcel_that_is_too_large_is_refused() -> None:
+    with pytest.raises(WireError, match=f"a parcel of {MAX_PARCEL_BYTES + 1:,} bytes, the limit"):
+        unpack(bytes(MAX_PARCEL_BYTES + 1))
+
+
+@pytest.mark.parametrize(
+    ("piece", "complaint"),
+    [
+        (peers_pb2.Parcel(messages=[{}]).SerializeToString(), "more than 4 fields"),
+        (peers_pb2.Parcel(sender="s" * 1000).SerializeToString(), "more than 4 fields"),
+        (peers_pb2.Parcel(batches=[b""]).SerializeToString(), "more than 4 fields"),
+        (peers_pb2.Parcel(messages=[{"report": {"ends": [1] * MAX_PLAIN_BYTES}}]).SerializeToString(), "beside its"),
+    ],
+    ids=["empty messages", "addresses", "empty batches", "numbers"],
+)
+def test_many_small_things_are_refused_before_they_are_built(
+    piece: bytes, complaint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = piece * (PARCEL_BYTES // len(piece) + 1)
+    monkeypatch.setattr(envelopes, "peers_pb2", Unbuilt)
+    with pytest.raises(WireError, match=complaint):
+        unpack(data)
+
+
+def test_a_parcel_of_nothing_but_small_messages_is_refused_before_it_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    stars = scalog.Append(1, 2, 0, 3, ((1, b"*" * (PARCEL_BYTES // 2)),))
+    assert arrivals(pack("one:1", "two:2", [stars])) == [stars]
+    many = [scalog.ViewRequest(request) for request in range(40_000)]
+    sent = pack("one:1", "two:2", many)
+    assert len(sent) == 2
+    assert arrivals(sent) == many
+    monkeypatch.setattr(envelopes, "peers_pb2", Unbuilt)
+    with pytest.raises(WireError, match=f"more than {limits.MAX_FIELDS:,} fields"):
+        unpack(peers_pb2.Parcel(messages=[{}]).SerializeToString() * (PARCEL_BYTES // 2))
+
+
+class Unbuilt:
+    """A schema whose parcels must not be parsed."""
+
+    class Parcel:
+        BATCHES_FIELD_NUMBER = peers_pb2.Parcel.BATCHES_FIELD_NUMBER
+
+
+@pytest.mark.parametrize(
+    "end", [b"\x2a", b"\x2a\xff", b"\x2a\x05", b"\x08\x01", b"\x2a" + b"\xff" * 9, b"\x82\x01\x00"], ids=bytes.hex
+)
+def test_a_large_parcel_that_is_cut_off_or_strange_is_refused(end: bytes) -> None:
+    (parcel,) = pack("one:1", "two:2", [scalog.Append(1, 2, 0, 3, ((1, bytes(MAX_PLAIN_BYTES)),))])
+    unpack(parcel)
+    with pytest.raises(WireError):
+        unpack(parcel + end)
+
+
+def test_the_limits_fit_each_other() -> None:
+    assert limits.PARCEL_BYTES < limits.MAX_PLAIN_BYTES < limits.MAX_PARCEL_BYTES
+    assert limits.MAX_RECORD_BYTES < limits.MAX_BATCH_BYTES < limits.MAX_PARCEL_BYTES < 1 << 31
+
+
+# ---- the handshake
+
+SERVER = Hello(
+    VERSION, "orders", "storage", "10.0.0.1:7400", ("10.0.0.2:7400",), ("10.0.0.3:7400", "m:1"), founding=7, proof=9
+)
+
+
+@pytest.mark.parametrize("role", ["ordering", "storage", "aggregator", "mapping", "client"])
+def test_a_hello_arrives(role: str) -> None:
+    hello = SERVER._replace(role=role)
+    assert unpack(pack_hello(hello)) == hello
+
+
+def test_a_refusal_arrives() -> None:
+    assert unpack(pack_refusal("not today")) == Refusal("not today")
+
+
+@pytest.mark.parametrize(
+    ("theirs", "why"),
+    [
+        (SERVER._replace(role="ordering", address="10.0.0.2:7400"), ""),
+        (Hello(VERSION, "", CLIENT, "client-5"), ""),
+        (Hello(VERSION, "orders", CLIENT, "client-5"), ""),
+        (Hello(VERSION, "other", CLIENT, "c5"), "c5 is of cluster 'other', 10.0.0.1:7400 is of cluster 'orders'"),
+        (Hello(VERSION, "", "storage", "b:1"), "b:1 is of cluster '', 10.0.0.1:7400 is of cluster 'orders'"),
+        (Hello(VERSION + 1, "orders", CLIENT, "b:1"), "upgrade LogDB at 10.0.0.1:7400"),
+        (Hello(VERSION - 1, "orders", CLIENT, "b:1"), "upgrade LogDB at b:1"),
+        (Hello(VERSION + 1, "elsewhere", None, "b:1"), f"speaks version {VERSION + 1} of LogDB's protocol"),
+        (Hello(VERSION, "orders", None, "b:1"), "b:1 has a role that 10.0.0.1:7400 does not know"),
+        (Hello(VERSION, "orders", "storage", ""), "without an address"),
+        (Hello(VERSION, "orders", "storage", "10.0.0.1:7400"), "under that very address"),
+        (Hello(VERSION, "orders", "storage", "client-5"), "under a name, 'client-5'"),
+        (Hello(VERSION, "orders", "ordering", "b:1"), "none of the ordering replicas in the configuration"),
+        (Hello(VERSION, "orders", "storage", "b:1", founding=7), ""),
+        (Hello(VERSION, "orders", "storage", "b:1", founding=8), "met different ordering layers (8 and 7)"),
+        (Hello(VERSION, "", CLIENT, "client-5", founding=8), "Bring their directories back"),
+    ],
+)
+def test_who_may_talk(theirs: Hello, why: str) -> None:
+    said = why_not(SERVER, theirs)
+    assert bool(said) == bool(why)
+    assert why in said
+
+
+def test_a_client_that_knows_no_cluster_takes_any() -> None:
+    assert why_not(Hello(VERSION, "", CLIENT, "client-5"), SERVER) == ""
+
+
+def test_a_newer_version_is_told_from_its_number_though_all_else_has_changed() -> None:
+    """Field 1 of field 1, beside fields and a role that nobody here knows, and an older one by its absence."""
+    hello = unpack(bytes((0x0A, 8, 8, VERSION + 1, 0x18, 99, 0x3A, 2, 0x68, 0x69)))
+    assert hello == Hello(VERSION + 1, "", None, "")
+    assert isinstance(hello, Hello)
+    assert f"version {VERSION + 1} " in why_not(SERVER, hello)
+    nothing = unpack(bytes.fromhex("0a00"))
+    assert isinstance(nothing, Hello)
+    assert "version 0" in why_not(SERVER, nothing)
+
+
+@pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 40, b"\x0a\xff", b'{"hello": 1}'])
+def test_strangers_are_refused(data: bytes) -> None:
+    with pytest.raises(WireError, match="no parcel"):
+        unpack(data)

@@ -1,0 +1,47 @@
+"""The generated code is what the .proto files say, and none of it is loaded by who needs no cluster."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from logdb.wire.proto.__main__ import HERE, ROOT, generate
+
+STALE = "stale: run `python -m logdb.wire.proto`, with the grpcio-tools of the extra `dev`, and commit what it writes"
+
+
+def stale(committed: Path, tmp_path: Path) -> list[str]:
+    """Names of files that differ from what protoc makes now."""
+    generate(tmp_path)
+    fresh = {path.name: path.read_bytes() for path in (tmp_path / HERE.relative_to(ROOT)).iterdir()}
+    found = {path.name: path.read_bytes() for path in committed.glob("*_pb2*")}
+    return sorted(name for name in fresh.keys() | found.keys() if fresh.get(name) != found.get(name))
+
+
+def test_generated_code_is_not_stale(tmp_path: Path) -> None:
+    assert stale(HERE, tmp_path) == [], STALE
+
+
+def test_stale_code_is_seen(tmp_path: Path) -> None:
+    committed = tmp_path / "committed"
+    committed.mkdir()
+    for path in HERE.glob("*_pb2*"):
+        (committed / path.name).write_bytes(path.read_bytes() + (b"#" if path.name.startswith("paxos") else b""))
+    (committed / "left_pb2.py").touch()
+    assert stale(committed, tmp_path) == ["left_pb2.py", "paxos_pb2.py", "paxos_pb2.pyi"]
+
+
+@pytest.mark.parametrize("module", ["logdb", "logdb.aio", "logdb.log.scalog.client.log_client", "logdb_cli"])
+def test_embedded_use_needs_no_grpc(module: str) -> None:
+    check = f"import sys, {module}; sys.exit(' '.join(n for n in sys.modules if n.split('.')[0] in ('grpc', 'google')))"
+    ran = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, timeout=60, check=False)
+    loaded = set(ran.stderr.split())
+    assert not {name for name in loaded if name.startswith(("grpc", "google.protobuf"))}, ran.stderr
+
+
+def test_the_wire_needs_no_grpc() -> None:
+    check = "import sys, logdb.wire.envelopes; assert 'grpc' not in sys.modules"
+    subprocess.run([sys.executable, "-c", check], timeout=60, check=True)

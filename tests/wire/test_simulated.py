@@ -1,0 +1,33 @@
+"""A simulated cluster whose messages all travel as bytes does, event for event, what it does without."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from logdb.wire.envelopes import Envelope, pack, unpack
+from tests.sim.network import Network
+from tests.sim.run import simulate
+
+
+@pytest.mark.parametrize("seed", [3, 4])
+def test_a_cluster_does_the_same_over_the_wire(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = simulate(seed)
+    kinds: Counter[str] = Counter()
+    carry = Network.send
+
+    def send(network: Network, sender: str, to: str, message: Any) -> None:
+        (parcel,) = pack(sender, to, [message])
+        mail = unpack(parcel)
+        assert isinstance(mail, Envelope)
+        assert mail[:2] == (sender, to)
+        kinds[type(message).__name__] += 1
+        carry(network, sender, to, mail.messages[0])
+
+    monkeypatch.setattr(Network, "send", send)
+    over_the_wire = simulate(seed)
+    assert expected.failure == ""
+    assert over_the_wire == expected
+    assert len(kinds) > 20
