@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -174,12 +175,14 @@ def _what_runs(path: Path) -> str:
 
 def _laid_out(ctx: click.Context, path: Path, asked: dict[str, Any]) -> Layout:
     from logdb.admin.layout import FILE, Layout, NotACluster
-    from logdb.log.engine import Shape
+    from logdb.log.engine import engine_of
 
     first_port, settings = asked.pop("port"), _settings(asked.pop("settings"))
-    shape = Shape(**{**asked, "ordering": int(asked["ordering"])})
     given = click.core.ParameterSource.COMMANDLINE
+    asked["ordering"] = int(asked["ordering"])
     explicit = {name for name in asked if ctx.get_parameter_source(name) is given}
+    usual = engine_of(asked["engine"]).operations.shape
+    shape = replace(usual, **{name: asked[name] for name in explicit})
     if (path / FILE).exists():
         layout = _layout(path)
         differs = layout.differs(shape, explicit)

@@ -196,8 +196,8 @@ def _no(message: Any) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Wire:
-    """The engine's messages: every class of the module `messages` whose name, with `prefix`, is a field of
-    `peers.Message`.
+    """The engine's messages: the classes of the module `messages` whose names, with `prefix`, are fields of the message
+    `Kinds` of its schema. `schema`: the module that protoc has made of that. Numbers of kinds are the engine's alone.
 
     `batches`: messages whose last field is records. `fields`: what is done to a field, (before it is sent, when it has
     come); ValueError: it makes no sense. `splits`: of a message that is too large to travel, the field that makes it so
@@ -210,6 +210,7 @@ class Wire:
     """
 
     messages: ModuleType
+    schema: str
     prefix: str
     header_bytes: int
     batches: Mapping[type, Batch]
@@ -266,16 +267,17 @@ class Operations:
     """What an operator does with a cluster. Shards are added and finalized, servers replaced, with the changes of
     `logdb.log.requests`; an engine refuses those that it does not offer.
 
-    `servers`: how many of each role a shape has; `counts`: fields of the shape that are numbers of a role's servers.
-    `settings`: what [cluster] says of it. Both raise ValueError for a shape that cannot be. `members`: of a shard, as
-    the configuration of a founder says; `policy_of`: the shape's policy there. `storage`: the role whose servers form
-    shards.
+    `shape`: what is laid out where nothing else is asked for. `servers`: how many of each role a shape has; `counts`:
+    fields of the shape that are numbers of a role's servers. `settings`: what [cluster] says of it. `servers` and
+    `settings` raise ValueError for a shape that cannot be. `members`: of a shard, as the configuration of a founder
+    says; `policy_of`: the shape's policy there. `storage`: the role whose servers form shards.
 
     `ask_tail`, `ask_view`: questions to a founder, given the number that the answer will have; `tail_in`, `view_in`:
     what is in an answer, None if it is another one. `servers_in`: (address, role) of all servers of a configuration.
     `unknown`: the configuration where no founder answers.
     """
 
+    shape: Shape
     servers: Callable[[Shape], Mapping[str, int]]
     counts: Mapping[str, str]
     settings: Callable[[Shape], Mapping[str, Any]]

@@ -28,7 +28,7 @@ from logdb.log.paxos import messages as paxos
 from logdb.wire.columns import COLUMNS
 from logdb.wire.limits import MAX_MESSAGE_BYTES, TooLargeToSend, WireError
 from logdb.wire.packing import flat, pack_numbered, pack_records, rows_of, unpack_numbered, unpack_records
-from logdb.wire.proto import peers_pb2
+from logdb.wire.schema import MESSAGE, Parcel
 
 Convert = Callable[[Any], Any]
 Descriptor = Any
@@ -225,7 +225,8 @@ def _around(before: Convert, after: Convert, encode: Convert | None, decode: Con
     """A field to which the engine does something before it is sent and when it has come."""
 
     def encoded(value: Any) -> Any:
-        return before(value) if encode is None else encode(before(value))
+        assert encode is not None
+        return encode(before(value))
 
     def decoded(wire: Any) -> Any:
         value = wire if decode is None else decode(wire)
@@ -234,7 +235,7 @@ def _around(before: Convert, after: Convert, encode: Convert | None, decode: Con
         except ValueError as error:
             raise WireError(str(error)) from error
 
-    return encoded, decoded
+    return before if encode is None else encoded, decoded
 
 
 _BATCHES: Final = (Sequence[Record], Sequence[LogRecord])
@@ -259,7 +260,7 @@ WITH_RECORDS: Final[dict[type, tuple[Convert, Convert]]] = {
 
 
 def _codecs() -> Iterator[tuple[type, str, _Message]]:
-    fields = peers_pb2.Message.DESCRIPTOR.fields_by_name
+    fields = MESSAGE.fields_by_name
     engines = [(engine.wire.messages, engine.wire.prefix) for engine in all_engines()]
     for module, prefix in (*engines, (paxos, "paxos_"), (mapping, "mapping_")):
         for kind in vars(module).values():
@@ -275,7 +276,7 @@ KINDS: Final = {kind: (name, codec.encode, WITH_RECORDS.get(kind)) for kind, nam
 
 _BY_NAME: Final = {name: (codec.decode, WITH_RECORDS.get(kind)) for kind, name, codec in _codecs()}
 
-assert set(_BY_NAME) == set(peers_pb2.Message.DESCRIPTOR.fields_by_name), "a wire message that stands for none"
+assert set(_BY_NAME) == set(MESSAGE.fields_by_name), "a wire message that stands for none"
 
 
 def encode(message: Any) -> bytes:
@@ -284,10 +285,10 @@ def encode(message: Any) -> bytes:
         name, to_wire, records = KINDS[type(message)]
         fields = [{name: to_wire(message)}]
         if records is None:
-            batch, wire = b"", peers_pb2.Parcel(messages=fields).SerializeToString()
+            batch, wire = b"", Parcel(messages=fields).SerializeToString()
         else:
             batch = records[0](message.records)
-            wire = peers_pb2.Parcel(messages=fields, batches=[batch]).SerializeToString()
+            wire = Parcel(messages=fields, batches=[batch]).SerializeToString()
     except WireError:
         raise
     except (ValueError, TypeError, KeyError, struct.error) as error:
@@ -297,7 +298,7 @@ def encode(message: Any) -> bytes:
     return wire
 
 
-def decode(parcel: peers_pb2.Parcel) -> list[Any]:
+def decode(parcel: Parcel) -> list[Any]:
     """The messages of a parcel, with their records. Raises WireError."""
     batches = iter(parcel.batches)
     messages = []

@@ -20,6 +20,7 @@ from logdb.log.engine import ENGINES, Right, all_engines, engine_of
 from logdb.wire import codec
 from logdb.wire.limits import MAX_FIELDS, MAX_PARCEL_BYTES, MAX_PLAIN_BYTES, PARCEL_BYTES, TooLargeToSend, WireError
 from logdb.wire.proto import peers_pb2
+from logdb.wire.schema import Parcel
 from logdb.wire.splitting import split
 
 VERSION: Final = 7
@@ -87,7 +88,7 @@ class Envelope(NamedTuple):
 _FIELDS: Final = 4
 """Of a parcel with one message, as all are that are larger than PARCEL_BYTES: its addresses, the message, the batch."""
 
-_MESSAGE_KEY: Final = bytes((peers_pb2.Parcel.MESSAGES_FIELD_NUMBER << 3 | 2,))
+_MESSAGE_KEY: Final = bytes((Parcel.MESSAGES_FIELD_NUMBER << 3 | 2,))
 
 
 def _numbers() -> Iterator[tuple[str, int]]:
@@ -106,7 +107,7 @@ def pack(sender: Address, receiver: Address, messages: Iterable[Any]) -> list[by
     """The messages as parcels, as few as PARCEL_BYTES allows; what is too large for one is split, where possible.
     Raises WireError, and of that TooLargeToSend."""
     try:
-        head = peers_pb2.Parcel(sender=sender, receiver=receiver).SerializeToString()
+        head = Parcel(sender=sender, receiver=receiver).SerializeToString()
     except (TypeError, ValueError) as error:
         raise WireError(f"{sender!r} or {receiver!r} is no address") from error
     parcels = []
@@ -143,7 +144,7 @@ def unpack(data: bytes) -> Hello | Refusal | Envelope:
     elif data.count(_MESSAGE_KEY) > MAX_FIELDS:
         _check_size(data, MAX_FIELDS)
     try:
-        parcel = peers_pb2.Parcel.FromString(data)
+        parcel = Parcel.FromString(data)
     except DecodeError as error:
         raise WireError(f"{len(data):,} bytes that are no parcel: {data[:16]!r}...") from error
     if parcel.HasField("hello"):
@@ -181,7 +182,7 @@ def _check_size(data: bytes, most: int) -> None:
             while data[at - 1] > 127 and shift < 35:
                 length, shift, at = length | (data[at] & 127) << shift, shift + 7, at + 1
             at += length
-            plain += at - start - (length if key >> 3 == peers_pb2.Parcel.BATCHES_FIELD_NUMBER else 0)
+            plain += at - start - (length if key >> 3 == Parcel.BATCHES_FIELD_NUMBER else 0)
             if at >= size:
                 break
     except IndexError:
@@ -202,13 +203,13 @@ def pack_hello(hello: Hello) -> bytes:
     assert hello.role is not None
     engine = "" if hello.engine == ENGINES[0] else hello.engine
     wire = {**hello._asdict(), "role": _ROLES[hello.role], "engine": engine}
-    return peers_pb2.Parcel(hello=wire).SerializeToString()
+    return Parcel(hello=wire).SerializeToString()
 
 
 def pack_refusal(why: str, *, denied: bool = False) -> bytes:
     """The last parcel of who will not talk, or no longer. `why`: a sentence for people."""
     assert why, "a refusal says why"
-    return peers_pb2.Parcel(refusal=why, denied=denied).SerializeToString()
+    return Parcel(refusal=why, denied=denied).SerializeToString()
 
 
 def why_not(mine: Hello, theirs: Hello) -> str:

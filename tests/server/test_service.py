@@ -12,7 +12,7 @@ from logdb.log.scalog import messages as scalog
 from logdb.wire.envelopes import EXCHANGE, VERSION, Envelope, Hello, pack, pack_hello, pack_refusal, unpack, why_not
 from logdb.wire.limits import MAX_PARCEL_BYTES
 from logdb.wire.proto import peers_pb2
-from logdb.wire.proto.peers_pb2_grpc import PeersStub
+from logdb.wire.schema import Parcel
 
 SERVER = Hello(VERSION, "orders", "storage", "127.0.0.1:7400")
 OPTIONS = [("grpc.max_receive_message_length", MAX_PARCEL_BYTES), ("grpc.max_send_message_length", MAX_PARCEL_BYTES)]
@@ -33,8 +33,8 @@ async def exchange(parcels: AsyncIterator[bytes], context: Any) -> AsyncIterator
                 yield answer
 
 
-async def answers_to(*parcels: peers_pb2.Parcel) -> list[peers_pb2.Parcel]:
-    """What a node answers to a client that has only the generated code."""
+async def answers_to(*parcels: Parcel) -> list[Parcel]:
+    """What a node answers to a client that has only the schema."""
     server = grpc.aio.server(options=OPTIONS)
     service, method = EXCHANGE[1:].split("/")
     handler = grpc.stream_stream_rpc_method_handler(exchange)
@@ -43,19 +43,20 @@ async def answers_to(*parcels: peers_pb2.Parcel) -> list[peers_pb2.Parcel]:
     await server.start()
     try:
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=OPTIONS) as channel:
-            call = PeersStub(channel).Exchange(iter(parcels), timeout=30)
+            exchanging = channel.stream_stream(EXCHANGE, Parcel.SerializeToString, Parcel.FromString)
+            call = exchanging(iter(parcels), timeout=30)
             return [parcel async for parcel in call]
     finally:
         await server.stop(None)
 
 
-def hello(version: int) -> peers_pb2.Parcel:
+def hello(version: int) -> Parcel:
     """A client's first parcel."""
-    return peers_pb2.Parcel(hello={"version": version, "role": "CLIENT", "address": "client-5"})
+    return Parcel(hello={"version": version, "role": "CLIENT", "address": "client-5"})
 
 
 def test_a_conversation() -> None:
-    reads = peers_pb2.Parcel(
+    reads = Parcel(
         sender="client-5",
         receiver="127.0.0.1:7400",
         messages=[{"read": {"request": 1, "shard": 1, "gsn": gsn}} for gsn in (16, 5 << 20)],

@@ -19,7 +19,7 @@ from logdb.wire.codec import KINDS
 from logdb.wire.envelopes import VERSION, Envelope, pack, unpack
 from logdb.wire.limits import WireError
 from logdb.wire.packing import pack_numbered, pack_records, unpack_numbered, unpack_records
-from logdb.wire.proto import peers_pb2
+from logdb.wire.schema import MESSAGE, Parcel
 from tests.harness.samples import any_message, conforms, message_types, messages, sample, variants
 
 GOLDEN = Path(__file__).with_name("golden.txt")
@@ -41,7 +41,7 @@ def sent(message: Any) -> Any:
 
 def test_every_message_has_a_codec() -> None:
     assert set(KINDS) == set(message_types())
-    assert len(KINDS) == len(peers_pb2.Message.DESCRIPTOR.fields)
+    assert len(KINDS) == len(MESSAGE.fields)
 
 
 @kinds
@@ -244,12 +244,12 @@ def part(rows: dict[str, Any]) -> list[dict[str, Any]]:
 )
 def test_wrong_values_are_named(messages: list[dict[str, Any]], complaint: str) -> None:
     with pytest.raises(WireError, match=complaint):
-        unpack(peers_pb2.Parcel(messages=messages).SerializeToString())
+        unpack(Parcel(messages=messages).SerializeToString())
 
 
 def test_a_batch_without_its_message_is_refused() -> None:
     with pytest.raises(WireError, match="without its message"):
-        unpack(peers_pb2.Parcel(messages=[{"replicate_ack": {}}], batches=[b""]).SerializeToString())
+        unpack(Parcel(messages=[{"replicate_ack": {}}], batches=[b""]).SerializeToString())
 
 
 # ---- batches of records

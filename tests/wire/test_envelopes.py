@@ -37,7 +37,7 @@ from logdb.wire.limits import (
     WireError,
     check_record,
 )
-from logdb.wire.proto import peers_pb2
+from logdb.wire.schema import Parcel
 
 BALLOT = paxos.Ballot(3, 1)
 
@@ -240,10 +240,10 @@ def test_a_parcel_that_is_too_large_is_refused() -> None:
 @pytest.mark.parametrize(
     ("piece", "complaint"),
     [
-        (peers_pb2.Parcel(messages=[{}]).SerializeToString(), "more than 4 fields"),
-        (peers_pb2.Parcel(sender="s" * 1000).SerializeToString(), "more than 4 fields"),
-        (peers_pb2.Parcel(batches=[b""]).SerializeToString(), "more than 4 fields"),
-        (peers_pb2.Parcel(messages=[{"report": {"ends": [1] * MAX_PLAIN_BYTES}}]).SerializeToString(), "beside its"),
+        (Parcel(messages=[{}]).SerializeToString(), "more than 4 fields"),
+        (Parcel(sender="s" * 1000).SerializeToString(), "more than 4 fields"),
+        (Parcel(batches=[b""]).SerializeToString(), "more than 4 fields"),
+        (Parcel(messages=[{"report": {"ends": [1] * MAX_PLAIN_BYTES}}]).SerializeToString(), "beside its"),
     ],
     ids=["empty messages", "addresses", "empty batches", "numbers"],
 )
@@ -251,7 +251,7 @@ def test_many_small_things_are_refused_before_they_are_built(
     piece: bytes, complaint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = piece * (PARCEL_BYTES // len(piece) + 1)
-    monkeypatch.setattr(envelopes, "peers_pb2", Unbuilt)
+    monkeypatch.setattr(envelopes, "Parcel", Unbuilt)
     with pytest.raises(WireError, match=complaint):
         unpack(data)
 
@@ -263,16 +263,15 @@ def test_a_parcel_of_nothing_but_small_messages_is_refused_before_it_is_built(mo
     sent = pack("one:1", "two:2", many)
     assert len(sent) == 2
     assert arrivals(sent) == many
-    monkeypatch.setattr(envelopes, "peers_pb2", Unbuilt)
+    monkeypatch.setattr(envelopes, "Parcel", Unbuilt)
     with pytest.raises(WireError, match=f"more than {limits.MAX_FIELDS:,} fields"):
-        unpack(peers_pb2.Parcel(messages=[{}]).SerializeToString() * (PARCEL_BYTES // 2))
+        unpack(Parcel(messages=[{}]).SerializeToString() * (PARCEL_BYTES // 2))
 
 
 class Unbuilt:
-    """A schema whose parcels must not be parsed."""
+    """A parcel that must not be parsed."""
 
-    class Parcel:
-        BATCHES_FIELD_NUMBER = peers_pb2.Parcel.BATCHES_FIELD_NUMBER
+    BATCHES_FIELD_NUMBER = Parcel.BATCHES_FIELD_NUMBER
 
 
 @pytest.mark.parametrize(

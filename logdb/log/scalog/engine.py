@@ -204,6 +204,7 @@ def _servers_in(view: m.View) -> Iterator[tuple[Address, str]]:
 
 
 OPERATIONS: Final = Operations(
+    shape=Shape(),
     servers=_servers,
     counts={"ordering": ORDERING.name, "aggregators": AGGREGATOR.name},
     settings=_settings,

@@ -636,3 +636,83 @@ class SetCutInterval(_message.Message):
     INTERVAL_NS_FIELD_NUMBER: _ClassVar[int]
     interval_ns: int
     def __init__(self, interval_ns: _Optional[int] = ...) -> None: ...
+
+class Kinds(_message.Message):
+    __slots__ = ("append", "appended", "replicate", "replicate_ack", "report", "updates", "pulled", "pull", "rejected", "append_status_request", "append_status", "read_request", "read_response", "read_failed", "time_request", "time_response", "sessions_request", "sessions_response", "placements_request", "placements_response", "register", "register_aggregator", "update_request", "registration_reply", "tally", "suspect", "recovered", "caught_up", "suspect_aggregator", "view_request", "view_response", "tail_request", "tail_response", "change_request", "change_response", "not_leader", "unreachable", "report_request")
+    APPEND_FIELD_NUMBER: _ClassVar[int]
+    APPENDED_FIELD_NUMBER: _ClassVar[int]
+    REPLICATE_FIELD_NUMBER: _ClassVar[int]
+    REPLICATE_ACK_FIELD_NUMBER: _ClassVar[int]
+    REPORT_FIELD_NUMBER: _ClassVar[int]
+    UPDATES_FIELD_NUMBER: _ClassVar[int]
+    PULLED_FIELD_NUMBER: _ClassVar[int]
+    PULL_FIELD_NUMBER: _ClassVar[int]
+    REJECTED_FIELD_NUMBER: _ClassVar[int]
+    APPEND_STATUS_REQUEST_FIELD_NUMBER: _ClassVar[int]
+    APPEND_STATUS_FIELD_NUMBER: _ClassVar[int]
+    READ_REQUEST_FIELD_NUMBER: _ClassVar[int]
+    READ_RESPONSE_FIELD_NUMBER: _ClassVar[int]
+    READ_FAILED_FIELD_NUMBER: _ClassVar[int]
+    TIME_REQUEST_FIELD_NUMBER: _ClassVar[int]
+    TIME_RESPONSE_FIELD_NUMBER: _ClassVar[int]
+    SESSIONS_REQUEST_FIELD_NUMBER: _ClassVar[int]
+    SESSIONS_RESPONSE_FIELD_NUMBER: _ClassVar[int]
+    PLACEMENTS_REQUEST_FIELD_NUMBER: _ClassVar[int]
+    PLACEMENTS_RESPONSE_FIELD_NUMBER: _ClassVar[int]
+    REGISTER_FIELD_NUMBER: _ClassVar[int]
+    REGISTER_AGGREGATOR_FIELD_NUMBER: _ClassVar[int]
+    UPDATE_REQUEST_FIELD_NUMBER: _ClassVar[int]
+    REGISTRATION_REPLY_FIELD_NUMBER: _ClassVar[int]
+    TALLY_FIELD_NUMBER: _ClassVar[int]
+    SUSPECT_FIELD_NUMBER: _ClassVar[int]
+    RECOVERED_FIELD_NUMBER: _ClassVar[int]
+    CAUGHT_UP_FIELD_NUMBER: _ClassVar[int]
+    SUSPECT_AGGREGATOR_FIELD_NUMBER: _ClassVar[int]
+    VIEW_REQUEST_FIELD_NUMBER: _ClassVar[int]
+    VIEW_RESPONSE_FIELD_NUMBER: _ClassVar[int]
+    TAIL_REQUEST_FIELD_NUMBER: _ClassVar[int]
+    TAIL_RESPONSE_FIELD_NUMBER: _ClassVar[int]
+    CHANGE_REQUEST_FIELD_NUMBER: _ClassVar[int]
+    CHANGE_RESPONSE_FIELD_NUMBER: _ClassVar[int]
+    NOT_LEADER_FIELD_NUMBER: _ClassVar[int]
+    UNREACHABLE_FIELD_NUMBER: _ClassVar[int]
+    REPORT_REQUEST_FIELD_NUMBER: _ClassVar[int]
+    append: Append
+    appended: Appended
+    replicate: Replicate
+    replicate_ack: ReplicateAck
+    report: Report
+    updates: Updates
+    pulled: Pulled
+    pull: Pull
+    rejected: Rejected
+    append_status_request: AppendStatusRequest
+    append_status: AppendStatus
+    read_request: ReadRequest
+    read_response: ReadResponse
+    read_failed: ReadFailed
+    time_request: TimeRequest
+    time_response: TimeResponse
+    sessions_request: SessionsRequest
+    sessions_response: SessionsResponse
+    placements_request: PlacementsRequest
+    placements_response: PlacementsResponse
+    register: Register
+    register_aggregator: RegisterAggregator
+    update_request: UpdateRequest
+    registration_reply: RegistrationReply
+    tally: Tally
+    suspect: Suspect
+    recovered: Recovered
+    caught_up: CaughtUp
+    suspect_aggregator: SuspectAggregator
+    view_request: ViewRequest
+    view_response: ViewResponse
+    tail_request: TailRequest
+    tail_response: TailResponse
+    change_request: ChangeRequest
+    change_response: ChangeResponse
+    not_leader: NotLeader
+    unreachable: Unreachable
+    report_request: ReportRequest
+    def __init__(self, append: _Optional[_Union[Append, _Mapping]] = ..., appended: _Optional[_Union[Appended, _Mapping]] = ..., replicate: _Optional[_Union[Replicate, _Mapping]] = ..., replicate_ack: _Optional[_Union[ReplicateAck, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., updates: _Optional[_Union[Updates, _Mapping]] = ..., pulled: _Optional[_Union[Pulled, _Mapping]] = ..., pull: _Optional[_Union[Pull, _Mapping]] = ..., rejected: _Optional[_Union[Rejected, _Mapping]] = ..., append_status_request: _Optional[_Union[AppendStatusRequest, _Mapping]] = ..., append_status: _Optional[_Union[AppendStatus, _Mapping]] = ..., read_request: _Optional[_Union[ReadRequest, _Mapping]] = ..., read_response: _Optional[_Union[ReadResponse, _Mapping]] = ..., read_failed: _Optional[_Union[ReadFailed, _Mapping]] = ..., time_request: _Optional[_Union[TimeRequest, _Mapping]] = ..., time_response: _Optional[_Union[TimeResponse, _Mapping]] = ..., sessions_request: _Optional[_Union[SessionsRequest, _Mapping]] = ..., sessions_response: _Optional[_Union[SessionsResponse, _Mapping]] = ..., placements_request: _Optional[_Union[PlacementsRequest, _Mapping]] = ..., placements_response: _Optional[_Union[PlacementsResponse, _Mapping]] = ..., register: _Optional[_Union[Register, _Mapping]] = ..., register_aggregator: _Optional[_Union[RegisterAggregator, _Mapping]] = ..., update_request: _Optional[_Union[UpdateRequest, _Mapping]] = ..., registration_reply: _Optional[_Union[RegistrationReply, _Mapping]] = ..., tally: _Optional[_Union[Tally, _Mapping]] = ..., suspect: _Optional[_Union[Suspect, _Mapping]] = ..., recovered: _Optional[_Union[Recovered, _Mapping]] = ..., caught_up: _Optional[_Union[CaughtUp, _Mapping]] = ..., suspect_aggregator: _Optional[_Union[SuspectAggregator, _Mapping]] = ..., view_request: _Optional[_Union[ViewRequest, _Mapping]] = ..., view_response: _Optional[_Union[ViewResponse, _Mapping]] = ..., tail_request: _Optional[_Union[TailRequest, _Mapping]] = ..., tail_response: _Optional[_Union[TailResponse, _Mapping]] = ..., change_request: _Optional[_Union[ChangeRequest, _Mapping]] = ..., change_response: _Optional[_Union[ChangeResponse, _Mapping]] = ..., not_leader: _Optional[_Union[NotLeader, _Mapping]] = ..., unreachable: _Optional[_Union[Unreachable, _Mapping]] = ..., report_request: _Optional[_Union[ReportRequest, _Mapping]] = ...) -> None: ...

@@ -1,0 +1,165 @@
+"""The declaration of `counter`, and its two cores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from random import Random
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+from logdb.log.counter import messages as m
+
+from logdb.cores.context import Desk, Questions
+from logdb.cores.effects import Call as Asked
+from logdb.cores.effects import Create, Effect, Event, Journal, Persist, Persisted, Received, Send, Timer
+from logdb.log import requests
+from logdb.log.contract import AppendId
+from logdb.log.engine import (
+    Batch,
+    Engine,
+    Measure,
+    Operations,
+    Right,
+    Role,
+    ServerConfig,
+    Setting,
+    Shape,
+    Wire,
+    between,
+)
+from logdb.log.requests import ClientConfig
+
+JOURNAL = "log"
+
+
+@dataclass(frozen=True, slots=True)
+class KeeperConfig(ServerConfig):
+    """A server of `counter`. `step`: of the GSNs."""
+
+    role: ClassVar[str] = "keeper"
+
+    step: int = 1
+
+
+class Keeper:
+    """Numbers records, and answers once they are on the medium."""
+
+    def __init__(self, config: KeeperConfig, journals: Mapping[str, Journal], rng: Random) -> None:
+        self.step = config.step
+        self.is_new = JOURNAL not in journals
+        self.end = 1 if self.is_new else journals[JOURNAL].end
+        self.waiting: list[tuple[int, str, int, int]] = []
+
+    def start(self, now: int) -> list[Effect]:
+        return [Create(JOURNAL, 1)] if self.is_new else []
+
+    def handle(self, event: Event, now: int) -> list[Effect]:
+        if isinstance(event, Received) and isinstance(event.message, m.Put):
+            first, records = self.end, event.message.records
+            self.end += len(records)
+            self.waiting.append((self.end, event.sender, event.message.request, first))
+            return [Persist(JOURNAL, first, records)]
+        if isinstance(event, Received):
+            return [Send(event.sender, m.End(event.message.request, (self.end - 1) * self.step, (1, 2)))]
+        if isinstance(event, Persisted):
+            done = [one for one in self.waiting if one[0] <= event.end]
+            self.waiting = [one for one in self.waiting if one[0] > event.end]
+            return [Send(sender, m.Numbered(request, first * self.step)) for _, sender, request, first in done]
+        return []
+
+    def check_invariants(self) -> None:
+        assert all(end <= self.end for end, *_ in self.waiting)
+
+
+class Client:
+    """Appends and asks for the tail."""
+
+    def __init__(self, config: ClientConfig, journals: Mapping[str, Journal], rng: Random) -> None:
+        self._desk = Desk(config, rng)
+        self._questions = Questions(self._desk)
+
+    def start(self, now: int) -> list[Effect]:
+        return []
+
+    def handle(self, event: Event, now: int) -> list[Effect]:
+        desk = self._desk
+        desk.now = now
+        if isinstance(event, Asked):
+            desk.open(event.call, event.request.deadline, lambda: desk.answer(event.call, TimeoutError()))
+            self._ask(event.call, event.request)
+        elif isinstance(event, Received):
+            self._questions.answer(event.message.request, event.message, event.sender)
+        elif isinstance(event, Timer):
+            desk.ring()
+        return desk.effects()
+
+    def _ask(self, call: int, request: Any) -> None:
+        desk, number = self._desk, self._desk.number()
+        is_append = isinstance(request, requests.Append)
+
+        def answered(answer: Any, sender: str) -> None:
+            gsns = range(answer.first, answer.first + len(request.records)) if is_append else ()
+            desk.answer(call, requests.Done(list(gsns), [0] * len(gsns)) if is_append else answer.last)
+
+        message = m.Put(number, request.records) if is_append else m.AskEnd(number)
+        self._questions.ask(number, message, lambda attempt: desk.config.ordering[0], answered)
+
+    def append_id(self, call: int) -> AppendId | None:
+        return None
+
+    def check_invariants(self) -> None:
+        pass
+
+
+KEEPER = Role(
+    name="keeper",
+    number=9,
+    letter="k",
+    title="the keeper of a counter",
+    config=KeeperConfig,
+    build=Keeper,
+    accepts=frozenset({m.Put, m.AskEnd}),
+    sends=frozenset({m.Numbered, m.End}),
+    measures=lambda core: [Measure("counter_end", "The next number.", core.end)],
+)
+VIEW = SimpleNamespace(version=1, shards=(), next_shard=1, oldest=1, spares=())
+
+ENGINE = Engine(
+    name="counter",
+    founders="keeper",
+    roles={"keeper": KEEPER},
+    client=Client,
+    wire=Wire(
+        messages=m,
+        schema="logdb.log.counter.schema",
+        prefix="counter_",
+        header_bytes=0,
+        batches={m.Put: Batch.RECORDS},
+        client_accepts=frozenset({m.Numbered, m.End}),
+        client_sends=frozenset({m.Put}),
+        rights={m.Put: Right.WRITE, m.AskEnd: Right.READ},
+        appends=frozenset({m.Put}),
+    ),
+    operations=Operations(
+        shape=Shape(ordering=1, mapping=0, shards=1, engine="counter"),
+        servers=lambda shape: {"keeper": shape.ordering},
+        counts={"ordering": "keeper"},
+        settings=lambda shape: {"step": 1},
+        members=lambda config: 1,
+        policy_of=lambda config: "",
+        storage="keeper",
+        ask_tail=m.AskEnd,
+        ask_view=m.AskEnd,
+        tail_in=lambda answer: (
+            SimpleNamespace(last=answer.last, oldest=1, cut=0, interval_ns=0, unreachable=())
+            if isinstance(answer, m.End)
+            else None
+        ),
+        view_in=lambda answer: VIEW if isinstance(answer, m.End) else None,
+        servers_in=lambda view: (),
+        unknown=VIEW,  # type: ignore[arg-type]
+    ),
+    settings={"step": Setting(int, between(1, 1000), ("cluster",))},
+    simulation="",
+)
