@@ -34,7 +34,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from logdb.cluster.mapping_server.server import MappingConfig
+from logdb.cluster.mapping_server.config import MappingConfig
 from logdb.cores.effects import MILLISECOND, Address
 from logdb.errors import LogDBError
 from logdb.log.engine import ENGINES, Engine, ServerConfig, Setting, WrongSetting, between, engine_of

@@ -10,7 +10,8 @@ from unittest import mock
 
 from logdb.cluster import messages
 from logdb.cluster.client.database_client import DatabaseClient, DatabaseConfig
-from logdb.cluster.mapping_server.server import MappingConfig, MappingServer
+from logdb.cluster.mapping_server.config import MappingConfig
+from logdb.cluster.mapping_server.server import MappingServer
 from logdb.cluster.messages import Consistency, Read, Reads
 from logdb.cores.effects import SECOND, Answer, Call, Effect, Lost, Received, Send, SetTimer, Stop, Timer
 from logdb.log import requests as log

@@ -20,7 +20,8 @@ import logdb
 from logdb.clients.background_loop import in_shared_loop
 from logdb.clients.log_client import RemoteLog
 from logdb.cluster.client.database_client import DatabaseClient, DatabaseConfig
-from logdb.cluster.mapping_server.server import MappingConfig, MappingServer
+from logdb.cluster.mapping_server.config import MappingConfig
+from logdb.cluster.mapping_server.server import MappingServer
 from logdb.errors import DatabaseInUse, NotADatabase, Unavailable
 from logdb.log import connect, connect_async
 from logdb.log.contract import AppendId, AppendUnknown, LogFailed, Record

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from enum import Enum
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from logdb.cluster.compaction.records import CompactionBeginning, encode_beginning, encode_ending, encode_part
 from logdb.cluster.log_adapter import LogAdapter
+from logdb.cluster.mapping_server.config import MappingConfig
 from logdb.cluster.mapping_server.replica import KEYS_AT_ONCE, Replica
 from logdb.cluster.messages import (
     Compact,
@@ -34,9 +35,6 @@ from logdb.cores.effects import MILLISECOND, Address, ProtocolViolation
 from logdb.errors import Corruption, shown
 from logdb.log import requests as calls
 from logdb.store.records import BEGINNING, ENDING, PART, SUMMARY, VALUE, Place
-
-if TYPE_CHECKING:
-    from logdb.cluster.mapping_server.server import MappingConfig
 
 PART_BYTES: Final = 64 << 10
 LONGEST_PAUSE_NS: Final = 100 * MILLISECOND

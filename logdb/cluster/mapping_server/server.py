@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from itertools import chain
 from random import Random
 from typing import Any, NamedTuple
 
-from logdb.cluster.client.leases import HOLD_NS
 from logdb.cluster.compaction.compactor import Compactor
 from logdb.cluster.log_adapter import TIMER, LogAdapter
 from logdb.cluster.mapping_server.comparison import Comparison
+from logdb.cluster.mapping_server.config import MappingConfig
 from logdb.cluster.mapping_server.log_recovery import LogRecovery
 from logdb.cluster.mapping_server.query_executor import answer, bytes_of
 from logdb.cluster.mapping_server.replica import FOLLOWED, SLICE_BYTES, Replica
@@ -54,44 +54,11 @@ from logdb.cluster.messages import (
 )
 from logdb.cluster.placement import ByObject
 from logdb.cores.context import Alarm, Desk, Questions
-from logdb.cores.effects import SECOND, Address, Effect, Event, Journal, Received, Send, Stop, Timer
+from logdb.cores.effects import Address, Effect, Event, Journal, Received, Send, Stop, Timer
 from logdb.log import requests as calls
 from logdb.log.contract import Batch, Trimmed
-from logdb.log.engine import BuildLogClient
-from logdb.log.requests import ClientConfig
 from logdb.store.key_map import KeyMap
 from logdb.store.records import DECISION, TxnId, encode_decision
-
-
-@dataclass(frozen=True, slots=True)
-class MappingConfig:
-    """What a mapping server is told. `log`: of its log client, at the same address, which also gives the time-outs;
-    `build_log` makes it.
-
-    `peers`: other mapping servers, from one of which it takes a checkpoint when it begins with nothing; it asks each
-    `join_attempts` times before it replays the log instead. `answer_bytes`: of one message, and of a page of a range.
-    `request_ttl_ns`: what could not be answered for so long is forgotten. `decide_ns`: a decision record is due so long
-    after the last look. `keep_decisions`: so many recent decisions can be explained. `gather_ns`: a compaction waits so
-    long for what clients hold, which is remembered for `lease_ns`; it takes what another server has begun for given up
-    when nothing more of it has come for `takeover_ns`. `compact_above`: the share of garbage above which a log of at
-    least `compact_least` bytes is compacted without being asked for; 1: never.
-    """
-
-    address: Address
-    log: ClientConfig
-    build_log: BuildLogClient
-    peers: tuple[Address, ...] = ()
-    join_attempts: int = 3
-    answer_bytes: int = 1 << 20
-    request_ttl_ns: int = 10 * SECOND
-    decide_ns: int = 10 * SECOND
-    keep_decisions: int = 10_000
-    gather_ns: int = 3 * HOLD_NS
-    lease_ns: int = 5 * SECOND
-    takeover_ns: int = 2 * SECOND
-    compact_above: float = 1.0
-    compact_least: int = 64 << 20
-
 
 MAX_DUE = 64
 """So many pages for one client may be due; it is told to ask again for others."""

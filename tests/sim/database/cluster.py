@@ -10,8 +10,9 @@ from logdb.cluster.client import requests as calls
 from logdb.cluster.client.database_client import DatabaseClient, DatabaseConfig
 from logdb.cluster.compaction.compactor import Phase
 from logdb.cluster.compaction.records import decode_beginning, decode_part
+from logdb.cluster.mapping_server.config import MappingConfig
 from logdb.cluster.mapping_server.replica import Replica
-from logdb.cluster.mapping_server.server import MappingConfig, MappingServer
+from logdb.cluster.mapping_server.server import MappingServer
 from logdb.cluster.messages import Hold, MapRows
 from logdb.cluster.placement import ByHash, ByPrefix, Placement
 from logdb.cores.effects import Address, Call, Effect, Event
