@@ -20,6 +20,8 @@ from pdoc.doc_types import resolve_annotations
 from logdb.log import LocalLog, MemoryLog, OrderedLog
 
 PAGES = ("logdb", "logdb.aio", "logdb.errors", "logdb.log", "spark_export")
+NO_SUBMODULE = r"!spark_export\."
+"""`spark_export.session` is a function in `__all__`, and also a module."""
 
 
 def prepare(page: ModuleType) -> None:
@@ -47,7 +49,7 @@ def build(folder: Path) -> None:
         for name in PAGES:
             prepare(import_module(name))
         pdoc.render.configure(docformat="markdown", show_source=False, footer_text="LogDB")
-        pdoc.pdoc(*PAGES, output_directory=folder)
+        pdoc.pdoc(*PAGES, NO_SUBMODULE, output_directory=folder)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+import dev
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
 COMMAND = re.compile(r"(?:^ {4,}|`)(?:\.venv/bin/)?python -m ([^`\n]+)", re.MULTILINE)
@@ -63,6 +65,12 @@ def test_a_command_exists_with_its_options(command: str) -> None:
 def test_a_wrong_command_is_seen() -> None:
     text = "    .venv/bin/python -m tests.sim --speeds 3\n\n`python -m benchmarks quickly`, `python -m tests.nothing`."
     assert [len(problems(command)) for command in commands(text)] == [1, 1, 1]
+
+
+def test_tasks_of_dev_exist() -> None:
+    text = "".join(page.read_text() for page in PAGES)
+    tasks = re.findall(r"python3 dev\.py (\w+)", text)
+    assert {"flights", "test", "docs"} <= set(tasks) <= set(dev.EXTRAS)
 
 
 def test_files_and_folders_that_contributing_names_exist() -> None:

@@ -19,7 +19,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = {str(path.relative_to(ROOT)): path for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]}
 TESTED_ELSEWHERE = {"docs/spark.md"}
-GENERATED = {"docs/cli.md", "ARCHITECTURE.md"}
+GENERATED = {"docs/cli.md"}
 RIDDLES = re.compile(
     r"\b(?:[Nn]o|[Ss]ome|[Ee]very|[Aa]ny)body\b|\b[Ww]hoever\b|^#+ (?:Who|What)\b.*|(?<=[.:] )Who\b.*", re.MULTILINE
 )
@@ -123,3 +123,44 @@ def test_the_readme_is_short_and_links_every_document() -> None:
     readme = PAGES["README.md"].read_text()
     assert readme.count("\n") <= 160
     assert set(PAGES) - {"README.md"} <= set(LINK.findall(readme))
+
+
+# ---- ARCHITECTURE.md
+
+ARCHITECTURE = ROOT / "ARCHITECTURE.md"
+LABELS = ("**Problem", "**Decision", "**Alternatives", "**Cost")
+
+
+def quoted(page: Path) -> list[str]:
+    return re.findall(r"`([^`]+)`", FENCED.sub("", page.read_text()))
+
+
+def test_the_map_names_every_room() -> None:
+    rooms = {f"{path.parent.relative_to(ROOT)}/" for path in (ROOT / "logdb").rglob("__init__.py")}
+    table = ARCHITECTURE.read_text().partition("## The rooms")[2].partition("\n## ")[0]
+    assert rooms == set(re.findall(r"`(logdb/[\w/]*)`", table))
+
+
+def test_every_decision_has_its_problem_alternatives_and_cost() -> None:
+    sections = re.split(r"^### ", ARCHITECTURE.read_text().partition("# Decisions")[2], flags=re.MULTILINE)[1:]
+    assert len(sections) > 50
+    lacking = {section.partition("\n")[0]: [each for each in LABELS if each not in section] for section in sections}
+    assert {heading: labels for heading, labels in lacking.items() if labels} == {}
+
+
+def test_files_that_the_architecture_names_exist() -> None:
+    bases = [ROOT, ROOT / "logdb", ROOT / "logdb" / "log"]
+    rooms = {path.name for base in bases for path in base.iterdir() if path.is_dir()}
+    named = [each for each in quoted(ARCHITECTURE) if re.fullmatch(r"[\w.]+(/[\w.]+)+/?", each)]
+    files = [each for each in named if each.partition("/")[0] in rooms]
+    assert len(files) > 50
+    found = [any((base / (each + end)).exists() for base in bases for end in ("", ".py")) for each in files]
+    assert [each for each, exists in zip(files, found, strict=True) if not exists] == []
+
+
+def test_classes_that_the_architecture_names_exist() -> None:
+    files = [path for folder in ("logdb", "spark_export") for path in (ROOT / folder).rglob("*.py")]
+    words = {word for path in files for word in re.findall(r"\w+", path.read_text())}
+    classes = [each for each in quoted(ARCHITECTURE) if re.fullmatch(r"_?[A-Z][a-z]\w*(\.\w+)*", each)]
+    assert len(classes) > 50
+    assert [each for each in classes if not set(each.split(".")) <= words] == []

@@ -104,6 +104,8 @@ def test_it_builds_without_a_warning(tmp_path: Path) -> None:
     assert 'id="Database.multi_scan"' in page
     assert 'id="connect"' in page
     assert 'id="connect_async"' in (tmp_path / "logdb" / "log.html").read_text()
+    pages = {str(page.relative_to(tmp_path)) for page in tmp_path.rglob("*.html")}
+    assert pages == {"index.html", *(f"{name.replace('.', '/')}.html" for name in PAGES)}
 
 
 def test_every_public_name_has_a_docstring() -> None:
