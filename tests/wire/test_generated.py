@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from logdb.wire.proto.__main__ import HERE, ROOT, generate
+from logdb.wire.proto.__main__ import ROOT, generate, generated
 
 STALE = "stale: run `python -m logdb.wire.proto`, with the grpcio-tools of the extra `dev`, and commit what it writes"
 
@@ -16,22 +16,26 @@ STALE = "stale: run `python -m logdb.wire.proto`, with the grpcio-tools of the e
 def stale(committed: Path, tmp_path: Path) -> list[str]:
     """Names of files that differ from what protoc makes now."""
     generate(tmp_path)
-    fresh = {path.name: path.read_bytes() for path in (tmp_path / HERE.relative_to(ROOT)).iterdir()}
-    found = {path.name: path.read_bytes() for path in committed.glob("*_pb2*")}
+    fresh = {path.relative_to(tmp_path).as_posix(): path.read_bytes() for path in generated(tmp_path)}
+    found = {path.relative_to(committed).as_posix(): path.read_bytes() for path in generated(committed)}
     return sorted(name for name in fresh.keys() | found.keys() if fresh.get(name) != found.get(name))
 
 
 def test_generated_code_is_not_stale(tmp_path: Path) -> None:
-    assert stale(HERE, tmp_path) == [], STALE
+    assert stale(ROOT, tmp_path) == [], STALE
 
 
 def test_stale_code_is_seen(tmp_path: Path) -> None:
-    committed = tmp_path / "committed"
-    committed.mkdir()
-    for path in HERE.glob("*_pb2*"):
-        (committed / path.name).write_bytes(path.read_bytes() + (b"#" if path.name.startswith("paxos") else b""))
-    (committed / "left_pb2.py").touch()
-    assert stale(committed, tmp_path) == ["left_pb2.py", "paxos_pb2.py", "paxos_pb2.pyi"]
+    committed, fresh = tmp_path / "committed", tmp_path / "fresh"
+    fresh.mkdir()
+    for path in generated(ROOT):
+        copy = committed / path.relative_to(ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(path.read_bytes() + (b"#" if path.name.startswith(("paxos", "scalog")) else b""))
+    (committed / "logdb" / "left_pb2.py").touch()
+    proto, scalog = "logdb/wire/proto", "logdb/log/scalog"
+    changed = [f"{proto}/paxos_pb2.py", f"{proto}/paxos_pb2.pyi", f"{scalog}/scalog_pb2.py", f"{scalog}/scalog_pb2.pyi"]
+    assert stale(committed, fresh) == sorted(["logdb/left_pb2.py", *changed])
 
 
 @pytest.mark.parametrize("module", ["logdb", "logdb.aio", "logdb.log.scalog.client.log_client", "logdb_cli"])

@@ -69,7 +69,7 @@ def _is_no_trim(change: Any) -> bool:
 
 WIRE: Final = Wire(
     messages=m,
-    schema="logdb.wire.proto.scalog_pb2",
+    schema="logdb.log.scalog.scalog_pb2",
     prefix="",
     header_bytes=HEADER_BYTES,
     batches={

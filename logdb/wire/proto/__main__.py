@@ -1,4 +1,5 @@
-"""Makes the Python code of the .proto files again: `python -m logdb.wire.proto`, after every change of one of them.
+"""Makes the Python code of the .proto files again, those of engines too: `python -m logdb.wire.proto`, after every
+change of one of them.
 
 The code is committed, so that nobody but who changes the schema needs protoc (`grpcio-tools`, in the extra `dev`).
 """
@@ -13,11 +14,16 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent.parent
 
 
+def generated(root: Path) -> list[Path]:
+    """The code that is there, below a root of imports."""
+    return [path for path in (root / "logdb").rglob("*_pb2*") if path.suffix in (".py", ".pyi")]
+
+
 def generate(into: Path) -> None:
     """Write the code of all .proto files below `into`, a root of imports. Raises RuntimeError."""
     from grpc_tools import protoc
 
-    schema = sorted(str(path.relative_to(ROOT)) for path in HERE.glob("*.proto"))
+    schema = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "logdb").rglob("*.proto"))
     outputs = [f"--{kind}_out={into}" for kind in ("python", "pyi")]
     services = [name for name in schema if "\nservice " in (ROOT / name).read_text()]
     well_known = str(resources.files("grpc_tools") / "_proto")
@@ -28,4 +34,4 @@ def generate(into: Path) -> None:
 
 if __name__ == "__main__":
     generate(ROOT)
-    sys.stdout.write("".join(f"{path.relative_to(ROOT)}\n" for path in sorted(HERE.glob("*_pb2*"))))
+    sys.stdout.write("".join(f"{path.relative_to(ROOT)}\n" for path in sorted(generated(ROOT))))
