@@ -1,4 +1,4 @@
-"""Spark over LogDB: the data source `logdb`, and exports as Parquet or Delta, which come back as a database.
+"""LogDB with Spark: the data source `logdb`, exports as Parquet or Delta, and their import into a database.
 
 from spark_export import register, session
 

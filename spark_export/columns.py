@@ -77,7 +77,7 @@ def select_columns(
     if others and codec is None:
         names = ", ".join(field.name for field in others)
         raise ValueError(
-            f"there is no column {names} (there are {', '.join(available)}); fields of values need a codec"
+            f"there is no column {names} (the columns are {', '.join(available)}); fields of values need a codec"
         )
     for name in plain:
         wanted, found = arrow.field(name).type, available[name]
@@ -107,7 +107,7 @@ def _cast(column: pa.Array, field: pa.Field, keys: pa.Array) -> pa.Array:
             try:
                 item.decode()
             except UnicodeDecodeError:
-                raise ValueError(f"the {field.name} of key {shown(key)} is no UTF-8: ask for BINARY") from None
+                raise ValueError(f"the {field.name} of key {shown(key)} is not UTF-8: use BINARY") from None
         raise
 
 

@@ -98,7 +98,7 @@ class DirectorySource(SnapshotSource):
             try:
                 pinned = pin_at(self._opened(), version=version, time_ns=time_ns, since=since, owner=owner)
                 return snapshot_plan(pinned, application)
-            except (FileNotFoundError, Trimmed):  # the log was trimmed, to no further than what is held
+            except (FileNotFoundError, Trimmed):  # the log was trimmed, but not past the hold
                 self.close()
 
     def replan(self, plan: SnapshotPlan) -> SnapshotPlan:

@@ -46,10 +46,10 @@ class Endpoints(NamedTuple):
     def __str__(self) -> str:
         return ",".join(self.addresses)
 
-    def connect(self) -> Coroutine[Any, Any, AsyncBackend]:
-        """Connect to the database. Raises Unavailable, AccessDenied, ProtocolMismatch, ValueError."""
+    def connecting(self) -> Coroutine[Any, Any, AsyncBackend]:
+        """Connect to the database (a coroutine). Raises Unavailable, AccessDenied, ProtocolMismatch, ValueError."""
         return connect(self.addresses, self.timeout_s, credentials=self.credentials)
 
     def database(self) -> Database:
-        """Open the database on a connection of its own. Raises as `connect`."""
-        return Database(BlockingBackend.open(self.connect()))
+        """Open the database on a connection of its own. Raises as `connecting`."""
+        return Database(BlockingBackend.open(self.connecting()))

@@ -1,25 +1,25 @@
-"""Exporting as Parquet or as a Delta table: all of it or nothing, with a manifest that proves what it holds.
+"""Exports as Parquet or as a Delta table, complete or not at all, with a manifest of checksums.
 
-    TO/_manifest.json      what is here (`manifest`)
-    TO/part-00000.parquet  key, value, version; zstd; sorted by key, the next file goes on where this one ends
+    TO/_manifest.json      the description of the export (`manifest`)
+    TO/part-00000.parquet  key, value, version; zstd; sorted by key, each file continuing the one before
     TO/changes-...         of a history: key, value, _commit_version, _commit_timestamp, _commit_label, in the order
                            of the log
 
-The files are written by Spark's executors (`parts`) into a staging directory beside TO, which is locked (flock) while
-it is used, and published by one rename. An export that was killed leaves the files that it had finished there, and the
-next one to the same place with the same arguments goes on with them, at the version that it had begun with.
+Spark's executors write the files (`parts`) into a staging directory beside TO, which the driver locks (flock) and
+publishes by one rename. An export that was killed leaves its finished files there. The next export to the same place
+with the same arguments continues with them, at the same version.
 
 *Incremental*: with `base`, an earlier export of the same keys, only the log after its version is read. Each file of the
-base is merged with what has changed in its range of keys; a file in whose range nothing has changed is linked.
+base is merged with the changes in its range of keys, or linked if there are none.
 
-*Delta*: a new directory becomes a Delta table as well, of version 1. One that is there gets another version with what
-has changed since its last one: files whose keys have changed are replaced. Each version carries the version of the
-database as an application transaction, so doing it again does nothing.
+*Delta*: a new directory becomes a Delta table of version 1. An existing table gets another version with the changes
+since its last one, in which files with changed keys are replaced. Each version records the version of the database as
+an application transaction, so a repeated export does nothing.
 
-*What protects the version*: the links of the plan (`logdb.embedded.snapshot_plan`). A reader of a fixed version needs
-durable bytes of the log, which never change, and the list of what had aborted, which is beside the links; so compaction
-may go on, drop the version and unlink the files, and the job does not notice. No pin is needed, and a job that is stuck
-holds nothing back but disk space. Servers hold the version while the job runs (`remote`).
+*How the version is kept*: a plan of a directory has links to the files of the log (`logdb.embedded.snapshot_plan`),
+whose durable bytes never change, and the list of aborted commits. So compaction may drop the version and unlink the
+files while the export runs. No pin is needed, and an export that hangs holds back nothing but disk space. Servers hold
+the version while the export runs (`remote_source`).
 """
 
 from __future__ import annotations
@@ -65,16 +65,16 @@ FORMATS: Final = ("parquet", "delta")
 POLL_S: Final = 0.2
 _JOB: Final = "_job.json"
 _NAMED: Final = re.compile(r"(?:: )?(?:\w+\.)*[A-Z]\w*(?:: |$)")
-"""A line that begins with the name of an error, as the last one of a traceback does."""
+"""The beginning of a line with the name of an error, as at the end of a traceback."""
 
 Progress = Callable[[int, int], None]
-"""Hears (bytes of the log read, of how many)."""
+"""Called with (bytes of the log read, bytes in all)."""
 
 
 class Job(NamedTuple):
-    """What an export is to do, as the one that was killed has left it for the next.
+    """What an export does, in a file for the export that continues it.
 
-    `asked`: the arguments. `bounds`: where the ranges of keys begin and end, in hexadecimal, None: no bound.
+    `asked`: the arguments. `bounds`: the bounds of the key ranges, in hexadecimal (None: no bound).
     """
 
     asked: dict[str, Any]
@@ -115,7 +115,7 @@ def export_snapshot(
     target = Path(to).absolute()
     table = delta.Table.at(target) if format == "delta" else None
     if table is not None and base is not None:
-        raise ValueError(f"{target} is a Delta table already: it goes on from its own last version, without a base")
+        raise ValueError(f"{target} is a Delta table already: it continues from its last version, without a base")
     if table is None:
         _check_target(target)
     begin = table.manifest() if table is not None else None if base is None else newest_manifest(Path(base))
@@ -134,11 +134,12 @@ def export_snapshot(
             if begin is not None:
                 _check_base(begin, plan, prefix, Path(base or target))
             keys = KeyRange(prefix or b"", after_prefix(prefix or b""))
-            job = left or _begun(staging, asked, plan, keys, begin, file_bytes)
+            job = left or _start_job(staging, asked, plan, keys, begin, file_bytes)
             if table is not None and begin is not None and begin.version == plan.version:
                 return begin.exported()
+            is_table = table is not None
             with _watched(plan, progress):
-                files = _written(plan, job, keys, begin, Path(base or target), staging, file_bytes, table is not None)
+                files = _write_files(plan, job, keys, begin, Path(base or target), staging, file_bytes, is_table)
             since, name = plan.since if history else None, database_name(plan.log_id)
             manifest = Manifest(name, plan.version, plan.time, since, None if prefix is None else prefix.hex(), files)
         if table is not None:
@@ -171,7 +172,7 @@ def _planned(
     source: SnapshotSource, asked: dict[str, Any], begin: Manifest | None, staging: Path, file_bytes: int
 ) -> tuple[Job | None, SnapshotPlan]:
     """The interrupted job to continue, if there is one whose version can still be read, and the plan."""
-    left = _left(staging, asked)
+    left = _interrupted_job(staging, asked)
     if left is not None:
         try:
             return left, source.plan(PlanRequest(version=left.version, since=left.since, part_bytes=file_bytes))
@@ -198,8 +199,8 @@ def _plan(source: SnapshotSource, asked: dict[str, Any], begin: Manifest | None,
                 raise
 
 
-def _left(staging: Path, asked: dict[str, Any]) -> Job | None:
-    """What an export with the same arguments has begun; whatever else stands there is cleared away."""
+def _interrupted_job(staging: Path, asked: dict[str, Any]) -> Job | None:
+    """The job that an export with the same arguments has left; anything else in the staging directory is removed."""
     with contextlib.suppress(OSError, ValueError, TypeError):
         left = Job(**json.loads((staging / _JOB).read_bytes()))
         low, *_, high = [None if bound is None else bytes.fromhex(bound) for bound in left.bounds]
@@ -215,7 +216,7 @@ def _clear(staging: Path) -> None:
         shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
 
-def _begun(
+def _start_job(
     staging: Path, asked: dict[str, Any], plan: SnapshotPlan, keys: KeyRange, begin: Manifest | None, file_bytes: int
 ) -> Job:
     if begin is None:
@@ -232,7 +233,7 @@ def _begun(
     return job
 
 
-def _written(
+def _write_files(
     plan: SnapshotPlan,
     job: Job,
     keys: KeyRange,
@@ -242,8 +243,8 @@ def _written(
     file_bytes: int,
     keeps: bool,
 ) -> tuple[File, ...]:
-    """Have the executors write all files. Raises ExportFailed, Corruption."""
-    plan = plan._replace(sample=())  # every task takes its plan along
+    """Let the executors write all files. Raises ExportFailed, Corruption."""
+    plan = plan._replace(sample=())  # each task has a copy of the plan
     tag = f"{plan.version}-" if job.asked["format"] == "delta" else ""
     tasks: list[Task | HistoryTask] = []
     if job.asked["history"]:
@@ -275,7 +276,7 @@ def _run(plan: SnapshotPlan, tasks: Sequence[Task | HistoryTask]) -> list[File]:
 
 
 def _cause(error: Exception) -> str:
-    """The line of an error of Spark's that says what went wrong in Python."""
+    """The line of Spark's error that names the error in Python."""
     lines = [line for line in str(error).splitlines() if line.strip()]
     named = [line for line in lines if _NAMED.match(line)]
     return (named or lines or [type(error).__name__])[-1 if named else 0].strip().removeprefix(": ")
@@ -299,7 +300,7 @@ def _publish(manifest: Manifest, staging: Path, target: Path, format: str) -> No
 
 @contextlib.contextmanager
 def _staging(target: Path) -> Iterator[Path]:
-    """A directory beside `target`, locked, and removed unless it was renamed; an export that is killed leaves it."""
+    """A locked directory beside `target`, removed at the end unless it was renamed; a killed export leaves it."""
     staging = target.parent / f".{target.name}.staging"
     lock = _lock(staging, target)
     try:
@@ -341,7 +342,7 @@ def _is_same(staging: Path, lock: int) -> bool:
 
 @contextlib.contextmanager
 def _watched(plan: SnapshotPlan, progress: Progress | None) -> Iterator[None]:
-    """Tells `progress` how far the job is, from a thread of its own."""
+    """Report the progress of the job, from a thread of its own."""
     if progress is None:
         yield
         return

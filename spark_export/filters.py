@@ -58,10 +58,10 @@ class Bounds(NamedTuple):
         return bounds, left
 
     def _by_key(self, one: Comparison) -> Bounds | None:
-        asked = one.value if isinstance(one, In) else (one.value,)
-        if not asked or not all(isinstance(key, bytes | bytearray | str) for key in asked):
+        values = one.value if isinstance(one, In) else (one.value,)
+        if not values or not all(isinstance(key, bytes | bytearray | str) for key in values):
             return None
-        keys = [key.encode() if isinstance(key, str) else bytes(key) for key in asked]
+        keys = [key.encode() if isinstance(key, str) else bytes(key) for key in values]
         low, high = min(keys), max(keys)
         match one:
             case GreaterThan():

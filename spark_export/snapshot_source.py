@@ -218,7 +218,7 @@ def source_of(location: Location) -> SnapshotSource:
             if isinstance(location, Path):
                 _sources[location] = DirectorySource(location)
             else:
-                host: Any = in_shared_loop(location.connect())
+                host: Any = in_shared_loop(location.connecting())
                 kind = ClusterSource if isinstance(host, ClusterBackend) else ServerSource
                 _sources[location] = kind(location, host)
         return _sources[location]

@@ -56,7 +56,7 @@ scratch            the directory for scratch folders, visible to all executors, 
 writes the columns `key` and `value` (BINARY or STRING, a null value deletes), and so does `writeStream` (`writing`):
 
 path, endpoints    a directory that no other process has open for writing, or the addresses of servers
-codec              json: the other columns become a JSON object, with what is in `_rescued_data`
+codec              json: the other columns become a JSON object, with the fields in `_rescued_data`
 batchRows          the rows of a transaction (default: 1,000)
 atomic             true: all rows are one transaction
 jobId              the name of the job: another run with it writes what was not written yet
@@ -182,7 +182,7 @@ class LogDBSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> LogDBStreamWriter:  # noqa: N802
         target = self._target(schema, overwrite)
         if not target.named:
-            raise ValueError("a stream that is written needs a jobId, by which a batch that is repeated is known")
+            raise ValueError("a stream that is written needs a jobId, by which a repeated batch is recognized")
         return LogDBStreamWriter(target, self._spool_folder(target))
 
     def _spool_folder(self, target: Target) -> SpoolFolder | None:

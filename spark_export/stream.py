@@ -65,6 +65,7 @@ class LogDBStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._since, self._max_rows, self._partition_bytes = since, max_rows, partition_bytes
         self._application = application
         self._plans: list[SnapshotPlan] = []
+        self._source_in_use: SnapshotSource | None = None
         self._target: int | None = None
 
     def initialOffset(self) -> Offset:  # noqa: N802
@@ -133,11 +134,15 @@ class LogDBStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         while self._plans:
             self._plans.pop().close()
-        self._source.release(self)
+        if self._source_in_use is not None:
+            self._source_in_use.release(self)
+            self._source_in_use = None
 
     @property
     def _source(self) -> SnapshotSource:
-        return source_of(self._location)
+        if self._source_in_use is None:
+            self._source_in_use = source_of(self._location)
+        return self._source_in_use
 
     def _hold(self, version: int) -> None:
         """Keep the log after `version`. Raises VersionTrimmed, FutureVersion."""
@@ -145,7 +150,7 @@ class LogDBStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._source.at(version)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_plans": []}
+        return {**self.__dict__, "_plans": [], "_source_in_use": None}
 
 
 def last_within(since: int, until: int, limit: int, sizes: Iterable[tuple[int, int]]) -> int:

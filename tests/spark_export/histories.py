@@ -1,4 +1,4 @@
-"""Random histories with everything that a reader of the log must get right, and what a snapshot of them should be."""
+"""Random histories with every kind of record that a reader of the log decodes, and plans of their snapshots."""
 
 from __future__ import annotations
 

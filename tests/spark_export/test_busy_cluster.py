@@ -1,5 +1,5 @@
-"""Clusters of real processes: at full work an export is the fold of the log at its version, and servers may die while a
-task is in the middle of its part."""
+"""Clusters of real processes: under full load an export is the fold of the log at its version, and servers may die
+while a task reads its part."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FILE_BYTES = 300_000
 
 
 class Busy:
-    """Threads that go on until the end of the block; each has to have done something."""
+    """Threads that repeat their work until the end of the block."""
 
     def __init__(self) -> None:
         self.ended = threading.Event()
@@ -59,7 +59,7 @@ class Busy:
 
 
 class Follower:
-    """Keeps the log, from its first record on; compactions are asked to go no further than it has got."""
+    """Keeps the log, from its first record on; compactions go no further than it has read."""
 
     def __init__(self, log: RemoteLog) -> None:
         self._subscription = log.subscribe(1, FOLLOWED)
@@ -146,7 +146,7 @@ def test_exports_of_a_cluster_at_full_work(spark: Any, cluster: Processes, tmp_p
             target=lambda: exports.append(export_snapshot(where, tmp_path / "a", file_bytes=FILE_BYTES))
         )
         job.start()
-        while not (tmp_path / ".a.staging" / "_job.json").exists():  # the version is chosen, and no task has begun
+        while not (tmp_path / ".a.staging" / "_job.json").exists():  # the version is fixed, and no task has begun
             assert job.is_alive()
         first, second = log.configuration().shards
         names = {address: name for name, address in cluster.addresses.items()}
@@ -170,12 +170,12 @@ def test_exports_of_a_cluster_at_full_work(spark: Any, cluster: Processes, tmp_p
 # ---- servers that die while a task reads
 
 BATCHES = 3
-"""So many have been read when it happens; 64 KiB more of each shard may have come."""
+"""The batches that are read before the server is killed; 64 KiB more of each shard may be fetched."""
 
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[Processes]:
-    """One shard, and nobody to stand in for its servers."""
+    """One shard, without spare servers."""
     with started(tmp_path, storage=2, shards=1) as processes:
         yield processes
         disconnect()
@@ -191,7 +191,7 @@ def sent(cluster: Processes) -> dict[str, float]:
 
 
 def in_the_middle(patched: pytest.MonkeyPatch, happen: Callable[[], None]) -> None:
-    """Have it happen once, in the middle of the first part that is read in several batches, which are small."""
+    """Run `happen` once, in the middle of the first part that is read in several small batches."""
     batches, things = ClusterSource._batches, [happen]
 
     async def small(
@@ -216,14 +216,14 @@ def test_servers_that_die_while_a_task_reads(pair: Processes, monkeypatch: pytes
             db.multi_put({b"%d-%02d" % (n, number): Random(number).randbytes(1_000) for n in range(20)})
         expected = list(db.scan())
 
-    def kill_who_is_asked() -> None:
+    def kill_the_sender() -> None:
         after = sent(pair)
         dead.append(max(after, key=lambda name: after[name] - before[name]))
         pair.kill(dead[0])
 
     with monkeypatch.context() as patched:
         planned = Planned(where)
-        in_the_middle(patched, kill_who_is_asked)
+        in_the_middle(patched, kill_the_sender)
         before = sent(pair)
         assert planned.rows() == expected
     ((other, bytes_sent),) = sent(pair).items()

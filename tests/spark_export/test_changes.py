@@ -1,4 +1,4 @@
-"""Batches of changes, planned as Spark does, without a JVM: what `db.watch` tells, with what was there before."""
+"""Batches of changes, planned as Spark does, without a JVM: the rows of `db.watch`, with old values."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def read(db: Database, first: int, last: int, **options: str) -> list[dict[str, 
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_changes_are_what_watch_tells(open_small: OpenSmall, seed: int) -> None:
+def test_changes_are_those_of_watch(open_small: OpenSmall, seed: int) -> None:
     rng = Random(seed)
     db = open_small()
     versions = histories.write(db, rng, 250)

@@ -38,14 +38,14 @@ SALT = 0x5EED
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_checksums_of_stretches_make_that_of_all_of_them(seed: int) -> None:
+def test_checksums_of_pieces_combine_to_that_of_all(seed: int) -> None:
     rng = Random(seed)
     some = [rng.randbytes(rng.choice([0, 1, 25, 255, 256, 300, 70_000])) for _ in range(rng.randrange(1, 90))]
     crcs, sizes = np.array([crc32c(one) for one in some], np.uint32), np.array([len(one) for one in some])
     assert combined(crcs, sizes) == crc32c(b"".join(some))
 
 
-def test_a_stretch_longer_than_any_byte_of_a_length_can_say() -> None:
+def test_a_piece_whose_length_has_several_bytes() -> None:
     some = [b"x" * 17, bytes(1 << 24), b"yz"]
     crcs, sizes = np.array([crc32c(one) for one in some], np.uint32), np.array([len(one) for one in some])
     assert combined(crcs, sizes) == crc32c(b"".join(some))
@@ -68,7 +68,7 @@ def test_any_byte_that_is_wrong_is_noticed(first: int) -> None:
 
 
 def rows(plan: SnapshotPlan) -> list[pa.Table]:
-    """What the parts say."""
+    """The decoded rows of each part."""
     return [
         pa.Table.from_batches(batches)
         for part in plan.parts
@@ -183,8 +183,8 @@ class Written(NamedTuple):
         return Corruption("memory", offset, what)
 
 
-def said(records: list[tuple[int, bytes]]) -> list[tuple[bytes, bytes | None, int]]:
-    """(key, value, version) that records, of tags and payloads, say in their order."""
+def decoded_items(records: list[tuple[int, bytes]]) -> list[tuple[bytes, bytes | None, int]]:
+    """Decode records, given as (tag, payload), to (key, value, version) in their order."""
     written = [frame_head(n, SALT, 0, n, tag, payload) + payload for n, (tag, payload) in enumerate(records, 1)]
     gsns, starts = np.arange(1, len(written) + 1), np.array([0, *accumulate(map(len, written))])[:-1]
     none = np.array([], np.int64)
@@ -212,7 +212,7 @@ def test_records_of_all_lengths_in_the_order_of_the_log() -> None:
             label, reads = rng.choice([("", ()), ("why", ()), ("", (b"r", b"s"))])
             records.append((COMMIT, encode_commit(Commit(1, gsn, writes, label=label, reads=reads))))
             expected += [(key, value, gsn) for key, value in writes.items()]
-    assert said(records) == expected
+    assert decoded_items(records) == expected
 
 
 MANY = encode_commit(Commit(1, 2, several(4, 0)))
@@ -239,7 +239,7 @@ COPIES = encode_relocation([Relocated(b"k%d" % n, 1, b"v") for n in range(4)])
         (RELOCATION, COPIES + b"!", "there is something after its items"),
     ],
 )
-def test_a_record_that_cannot_be_is_named(tag: int, payload: bytes, why: str) -> None:
+def test_a_malformed_record_is_named(tag: int, payload: bytes, why: str) -> None:
     good = (COMMIT, MANY)
     with pytest.raises(Corruption, match=rf"record 3 cannot be decoded \({why}\)"):
-        said([good, good, (tag, payload), good])
+        decoded_items([good, good, (tag, payload), good])

@@ -1,4 +1,4 @@
-"""What docs/spark.md shows runs, from the first block to the last."""
+"""The examples in docs/spark.md run, from the first block to the last."""
 
 from __future__ import annotations
 

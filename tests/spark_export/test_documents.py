@@ -1,4 +1,4 @@
-"""JSON values as columns: what comes out is what `json.loads` gives, or the job fails and names the key."""
+"""JSON values as columns: the fields are those of `json.loads`, or the job fails and names the key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Databases behind endpoints: tasks fetch the log themselves, and what they make of it is what the database says."""
+"""Databases behind endpoints: tasks fetch the log, and their rows are those of the database."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def behind(request: pytest.FixtureRequest) -> Behind:
 
 
 def test_two_databases_in_turn_keep_their_connections(cluster: Behind, server: Behind) -> None:
-    """What one plan holds is not let go of because of another one."""
+    """A plan of one database does not end the holds of another one."""
     sources = [source_of(servers(behind.endpoints)) for behind in (cluster, server)]
     assert [source.version() for source in sources] == [cluster.db.version, server.db.version]
     assert source_of(servers(cluster.endpoints)) is sources[0]
@@ -176,7 +176,7 @@ def test_exports_full_incremental_and_with_a_history_that_comes_back(behind: Beh
     assert {label for _, label in found} == {"", "several"}
 
 
-def test_what_cannot_be_read_says_why(behind: Behind) -> None:
+def test_errors_name_the_version_or_the_address(behind: Behind) -> None:
     oldest, newest = behind.db.oldest_version, behind.db.version
     with pytest.raises(
         logdb.VersionTrimmed, match=f"version 1 was compacted away; the oldest version left is {oldest}"
@@ -186,16 +186,16 @@ def test_what_cannot_be_read_says_why(behind: Behind) -> None:
         behind.rows(versionAsOf="99999")
     with pytest.raises(ValueError, match=r"path.*or.*endpoints"):
         LogDBSource({"endpoints": behind.endpoints, "path": "data"})
-    nobody = next(free_addresses())
-    with pytest.raises(logdb.Unavailable, match=rf"{nobody} .*(refused|connect)"):
-        planning.read(nobody, timeout="1")
+    unused = next(free_addresses())
+    with pytest.raises(logdb.Unavailable, match=rf"{unused} .*(refused|connect)"):
+        planning.read(unused, timeout="1")
 
 
 def test_a_compaction_between_planning_and_reading_and_between_two_uses(
     behind: Behind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody holds the version there, but a pin. A task that has not read plans anew, and what a first use has left
-    names places of large values that are gone."""
+    """Only a pin keeps the version there. A task that has not read plans again, and the runs of a first use have
+    locations of large values that compaction has moved."""
     db = behind.db
     monkeypatch.setattr(remote_source, "PLANNER_HOLD_S", 0)
     disconnect()
@@ -219,8 +219,8 @@ def test_a_compaction_between_planning_and_reading_and_between_two_uses(
         gone.rows()
 
 
-def test_a_compaction_that_has_not_heard_who_plans(cluster: Behind, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The floor moves between the question for it and the wish to hold it."""
+def test_a_compaction_that_begins_before_the_hold_arrives(cluster: Behind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The floor moves between the request for it and the hold."""
     db = cluster.db
     disconnect()
     version = db.pin("asked", db.put(b"asked", b""))
@@ -240,8 +240,8 @@ def test_a_compaction_that_has_not_heard_who_plans(cluster: Behind, monkeypatch:
     db.unpin("asked")
 
 
-@pytest.mark.parametrize("error", [logdb.Unavailable("nobody answers"), logdb.VersionTrimmed(1, 2)])
-def test_a_stream_that_cannot_learn_what_was_before_fails(
+@pytest.mark.parametrize("error", [logdb.Unavailable("no server answers"), logdb.VersionTrimmed(1, 2)])
+def test_a_stream_that_cannot_look_up_old_values_fails(
     behind: Behind, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     def fail(*_: object, **__: object) -> None:
@@ -256,7 +256,7 @@ def test_a_stream_that_cannot_learn_what_was_before_fails(
     query.reader.stop()
 
 
-def test_a_stream_holds_nothing_but_where_it_is(server: Behind) -> None:
+def test_a_stream_holds_its_offset_only(server: Behind) -> None:
     disconnect()
     query = Query(server.endpoints)
     for _ in range(2):
@@ -297,7 +297,7 @@ def test_a_plan_that_fails_holds_nothing(cluster: Behind, monkeypatch: pytest.Mo
 
 
 def test_large_values_of_a_shard_that_has_gone(cluster: Behind, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that was of it, and is a spare again, knows of no such shard."""
+    """A server that has become a spare again does not have its former shard."""
     put = ClusterBackend.put
 
     def gone(host: ClusterBackend, request: Any, timeout_s: float | None) -> asyncio.Future[Any]:
@@ -312,8 +312,8 @@ def test_large_values_of_a_shard_that_has_gone(cluster: Behind, monkeypatch: pyt
     assert cluster.rows() == list(cluster.db.scan())
 
 
-def test_an_export_whose_server_goes_says_so(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between planning and the first task, which has a process of its own."""
+def test_an_export_whose_server_stops_fails(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server stops between planning and the first task, which runs in another process."""
     assert spark
     served, run = Served(tmp_path / "served"), export._run
     with logdb.connect(served.address) as db:

@@ -40,7 +40,7 @@ def exported_rows(to: Path) -> list[tuple[bytes, bytes, int]]:
 
 
 def scanned_rows(db: Database, version: int) -> list[tuple[bytes, bytes, int]]:
-    """What the export of a version should hold."""
+    """The rows that the export of a version must have."""
     at = db.at(version)
     return [(key, value, next(at.history(key)).version) for key, value in at.scan()]
 
@@ -249,7 +249,7 @@ def test_files_whose_keys_have_not_changed_are_linked(open_small: OpenSmall, tmp
 
 @pytest.mark.usefixtures("tasks")
 def test_exports_of_a_database_that_another_process_writes_and_compacts(tmp_path: Path) -> None:
-    """Each of its transactions writes the next number under 40 keys. A hold keeps what the next export goes on from."""
+    """Each transaction writes the next number under 40 keys. A hold keeps the base version of the next export."""
     path, base = tmp_path / "db", None
     command = [sys.executable, "-m", "tests.spark_export.busy_writer", str(path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
@@ -275,7 +275,7 @@ def test_exports_of_a_database_that_another_process_writes_and_compacts(tmp_path
 
 
 def test_an_export_that_was_killed_goes_on(open_small: OpenSmall, tmp_path: Path, tasks: list[str]) -> None:
-    """It is killed by what it has written: SIGKILL when the second file is there."""
+    """The export gets SIGKILL when its second file is there."""
     db = open_small()
     histories.write(db, Random(3), 300)
     expected = scanned_rows(db, version := db.version)
@@ -331,7 +331,7 @@ def test_a_delta_table_has_a_version_for_each_export(open_small: OpenSmall, tmp_
         assert sorted(rows_of(table.to_pyarrow_table())) == rows
     told = [commit["logdb.version"] for commit in DeltaTable(to).history() if "logdb.version" in commit]
     assert told == [str(version) for version in (result.version, result.version - 1, first.version)]
-    with pytest.raises(ValueError, match="goes on from its own last version, without a base"):
+    with pytest.raises(ValueError, match="continues from its last version, without a base"):
         export_snapshot(db.path, to, format="delta", base=to)
     with pytest.raises(ExportFailed, match="is not an empty directory"):
         export_snapshot(db.path, to)

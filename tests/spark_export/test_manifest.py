@@ -1,4 +1,4 @@
-"""A manifest is input: what it says is checked, and nothing beside the export's own files is read or removed."""
+"""A manifest is input: its fields are checked, and only the export's own files are read or removed."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def test_a_plan_outlives_a_compaction_that_trims_its_files(open_small: OpenSmall
 
 
 def test_a_commit_that_aborted_before_the_floor_stays_aborted(open_small: OpenSmall) -> None:
-    """Its record is still in the first file, the coordinator has forgotten it: a decision record must tell."""
+    """Its record is still in the first file, and the coordinator no longer has it: a decision record does."""
     db = open_small()
     histories.lose(db, b"contested", b"lost")
     for number in range(3):

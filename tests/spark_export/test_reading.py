@@ -1,4 +1,4 @@
-"""What the data source reads, whatever its options, filters and columns; planned as Spark does, without a JVM."""
+"""Queries with all options, filters and columns, planned as Spark does, without a JVM."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_a_schema_chooses_columns_and_text(open_small: OpenSmall) -> None:
     for schema, message in (
         (
             "key BINARY, carrier STRING",
-            r"no column carrier \(there are .*\); fields of values need a codec",
+            r"no column carrier \(the columns are .*\); fields of values need a codec",
         ),
         ("version STRING", "the column version can be int64, not string"),
         ("key LONG", "the column key can be BINARY or STRING, not int64"),
@@ -137,7 +137,7 @@ def test_a_schema_chooses_columns_and_text(open_small: OpenSmall) -> None:
         with pytest.raises(ValueError, match=message):
             planning.read(db.path, schema)
     db.put(b"\xff", b"1")
-    with pytest.raises(ValueError, match=r"the key of key b'\\xff' is no UTF-8: ask for BINARY"):
+    with pytest.raises(ValueError, match=r"the key of key b'\\xff' is not UTF-8: use BINARY"):
         planning.read(db.path, "key STRING")
 
 

@@ -1,4 +1,4 @@
-"""What tasks leave for each other: for this user alone, once for a version, gone when it is not needed, and checked."""
+"""Scratch folders: private, shared by the readers of a version, checked, and removed when their applications end."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_link_in_its_place_is_not_followed(served: str, temporary: Path, tmp_p
     assert sorted(entry.name for entry in mine.rglob("*")) == ["exports", "gone~1~1~x", "runs-0"]
 
 
-def test_what_others_own_or_write_to_is_refused(served: str, temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_others_can_use_is_refused(served: str, temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     base(None).mkdir()
     base(None).chmod(0o777)
     with pytest.raises(logdb.Unavailable, match=f"{base(None)} belongs to another user, or others can write to it"):
@@ -89,7 +89,7 @@ def test_only_this_user_may_look(served: str, temporary: Path, open_small: OpenS
     assert {folder.stat().st_mode & 0o777 for folder in folders} == {0o700}
 
 
-def test_loads_of_one_version_share_what_tasks_leave(served: str, temporary: Path, open_small: OpenSmall) -> None:
+def test_loads_of_one_version_share_their_runs(served: str, temporary: Path, open_small: OpenSmall) -> None:
     db = open_small()
     histories.write(db, Random(62), 100)
     for where, folder in ((served, temporary), (db.path, Path(db.path) / "exports")):
@@ -122,7 +122,7 @@ with used(Path(sys.argv[1]), this_process()):
 ME = this_process()
 
 
-def test_what_another_process_uses_stays_until_it_dies(tmp_path: Path) -> None:
+def test_a_folder_that_another_process_uses_stays(tmp_path: Path) -> None:
     folder, other = tmp_path / "base" / "runs-1", tmp_path / "base" / "runs-2"
     command = [*IN_ANOTHER_NAMESPACE, LOCKER, str(folder)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as user:
@@ -249,6 +249,7 @@ from spark_export.scratch import base
 spark = session(cores=1)
 rows = spark.read.format("logdb").option("endpoints", sys.argv[1]).load()
 assert rows.count() > 10
+assert rows.first() and rows.take(2) and rows.limit(1).collect() and rows.where("version > 0").first()
 (folder,) = base(None).iterdir()
 (mark,) = folder.glob("application~*")
 assert mark.name.endswith(spark.sparkContext.applicationId), mark

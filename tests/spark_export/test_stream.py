@@ -1,4 +1,4 @@
-"""Streams, driven as Spark drives them: offsets, batches, restarts, and what is kept from compaction meanwhile."""
+"""Streams, driven as Spark drives them: offsets, batches, restarts, and holds against compaction."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OpenSmall = Callable[..., Database]
 
 
 class Query:
-    """What Spark does with a reader: `checkpoint` is the offset of the last batch that it has committed."""
+    """Uses a reader as Spark does; `checkpoint` is the offset of the last committed batch."""
 
     def __init__(self, path: str, checkpoint: Offset | None = None, **options: str) -> None:
         self.path = path
@@ -110,10 +110,10 @@ def test_a_query_follows_a_process_that_writes_and_compacts(tmp_path: Path) -> N
     assert len(set(numbers)) * 40 == len(numbers)
 
 
-def test_what_was_there_before_is_asked_of_the_map(
+def test_old_values_are_looked_up_in_the_map(
     open_small: OpenSmall, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Not of the log before, of which there may be much; unless the map cannot tell."""
+    """The log before, which may be long, is read only if the map cannot answer."""
     db, rng = open_small(), Random(2)
     histories.write(db, rng, 100)
     query = Query(db.path)
@@ -164,6 +164,14 @@ def test_a_batch_has_no_more_rows_than_asked_but_one_transaction(open_small: Ope
     assert query.reader.latestOffset(start, ReadMaxBytes(600)) == {"version": versions[1]}
     assert query.reader.reportLatestOffset() == {"version": versions[-1]}
     query.reader.stop()
+
+
+def test_a_reader_that_has_not_connected_stops() -> None:
+    source = LogDBSource({"endpoints": "127.0.0.1:1", "timeout": "1", "readChangeFeed": "true"})
+    reader = source.streamReader(source.schema())
+    with pytest.raises(logdb.Unavailable, match=r"127\.0\.0\.1:1"):
+        reader.initialOffset()
+    reader.stop()
 
 
 def test_available_now_ends_where_it_began(open_small: OpenSmall) -> None:
@@ -226,7 +234,7 @@ def test_without_types_a_stream_has_the_columns_of_a_snapshot(open_small: OpenSm
     query.reader.stop()
 
 
-def test_who_has_died_holds_nothing(open_small: OpenSmall) -> None:
+def test_the_hold_of_a_dead_process_does_not_count(open_small: OpenSmall) -> None:
     db = open_small()
     for number in range(5):
         db.put(b"k", b"%d" % number)
