@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from logdb.log.engine import ENGINES, engine_of
+
 ROOT = Path(__file__).resolve().parent.parent
 
 BRIDGES = {
@@ -21,6 +23,25 @@ BRIDGES = {
 """(room, another one that it imports): why. This list may only shrink."""
 
 
+NAMES_AN_ENGINE: set[str] = {
+    "admin/test_changes.py",
+    "admin/test_status.py",
+    "fuzz/making.py",
+    "fuzz/running.py",
+    "harness/samples.py",
+    "node/test_config.py",
+    "node/test_host.py",
+    "node/test_servers.py",
+    "security/test_nonsense.py",
+    "security/test_peers.py",
+    "server/test_service.py",
+    "transport/test_peers.py",
+    "wire/test_codec.py",
+    "wire/test_envelopes.py",
+}
+"""Files outside the rooms of an engine that import it, as an example of messages or of a node. It may only shrink."""
+
+
 def python_files() -> list[Path]:
     return sorted(path for folder in ("tests", "benchmarks") for path in (ROOT / folder).rglob("*.py"))
 
@@ -32,8 +53,8 @@ def room_of(parts: tuple[str, ...]) -> str:
     return parts[1] if len(parts) > 1 and (ROOT / "tests" / parts[1]).is_dir() else ""
 
 
-def imported(path: Path) -> Iterator[tuple[int, str]]:
-    """(line, module) of each import from tests and benchmarks."""
+def imported(path: Path, *packages: str) -> Iterator[tuple[int, str]]:
+    """(line, module) of each import from these packages."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found = [alias.name for alias in node.names]
@@ -41,7 +62,7 @@ def imported(path: Path) -> Iterator[tuple[int, str]]:
             found = [f"{node.module}.{alias.name}" for alias in node.names]
         else:
             continue
-        yield from ((node.lineno, name) for name in found if name.split(".")[0] in ("tests", "benchmarks"))
+        yield from ((node.lineno, name) for name in found if name.split(".")[0] in packages)
 
 
 def is_allowed(room: str, target: str) -> bool:
@@ -57,7 +78,7 @@ def wrong_imports(path: Path) -> list[str]:
     room = room_of(parts)
     return [
         f"{'/'.join(parts)}:{line}: {name} belongs to another room; what rooms share stands in tests/harness"
-        for line, name in imported(path)
+        for line, name in imported(path, "tests", "benchmarks")
         if not is_allowed(room, room_of(tuple(name.split("."))))
     ]
 
@@ -70,9 +91,43 @@ def test_every_bridge_is_used() -> None:
     used = {
         (room_of(path.relative_to(ROOT).parts), room_of(tuple(name.split("."))))
         for path in python_files()
-        for _, name in imported(path)
+        for _, name in imported(path, "tests", "benchmarks")
     }
     assert set(BRIDGES) <= used
+
+
+def engines_named(path: Path) -> set[str]:
+    """The engines that a file imports though it is in none of their rooms."""
+    module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    found = set()
+    for engine in ENGINES:
+        rooms = (f"tests.log.{engine}.", f"{engine_of(engine).simulation}.")
+        package = f"logdb.log.{engine}"
+        names = [name for _, name in imported(path, "logdb") if f"{name}.".startswith(f"{package}.")]
+        if names and not module.startswith(rooms):
+            found.add(engine)
+    return found
+
+
+def test_suites_take_engines_by_name() -> None:
+    """What a suite needs of an engine is in `Engine`, and in the module of its simulation."""
+    tests = [path for path in python_files() if path.is_relative_to(ROOT / "tests")]
+    found = {path.relative_to(ROOT / "tests").as_posix() for path in tests if engines_named(path)}
+    assert found == NAMES_AN_ENGINE
+
+
+@pytest.mark.parametrize("line", ["from logdb.log.scalog.messages import View", "from logdb.log import scalog"])
+@pytest.mark.parametrize(
+    ("file", "is_seen"),
+    [("tests/sim/run.py", True), ("tests/sim/scalog/cluster.py", False), ("tests/log/test_format.py", True)],
+)
+def test_an_import_of_an_engine_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, file: str, is_seen: bool
+) -> None:
+    monkeypatch.setattr("tests.test_rooms.ROOT", tmp_path)
+    (tmp_path / file).parent.mkdir(parents=True)
+    (tmp_path / file).write_text(f"{line}\n")
+    assert bool(engines_named(tmp_path / file)) is is_seen
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ Some values are small, which a mapping server has, and some large, which stand o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,7 @@ from logdb.clients.log_client import RemoteLog
 from logdb.cluster.compaction.records import decode_part
 from logdb.cluster.messages import MapRows
 from logdb.log.contract import NotOfThisShard
-from logdb.log.scalog.messages import Member
-from logdb.log.scalog.ordering.commands import FailurePolicy
+from logdb.log.requests import ConfiguredServer
 from logdb.store.records import COMMIT, PART, VALUE, Place, decode_commit
 from tests.harness.clusters import Cluster
 
@@ -53,7 +52,7 @@ def write(db: logdb.Database, key: bytes = KEY) -> list[tuple[int, Value]]:
     return [(db.delete(key) if value is None else db.put(key, value), value) for value in VERSIONS][::-1]
 
 
-def members(log: RemoteLog, shard: int) -> tuple[Member, ...]:
+def members(log: RemoteLog, shard: int) -> Sequence[ConfiguredServer]:
     return next(config.members for config in log.configuration().shards if config.shard == shard)
 
 
@@ -193,7 +192,7 @@ def test_a_history_is_read_from_one_replica_of_its_shard_alone(clusters: Callabl
 
 
 def test_an_object_stays_through_remove_and_replace(clusters: Callable[..., Cluster]) -> None:
-    cluster = clusters(1, storage=4, policy=FailurePolicy.REMOVE_AND_REPLACE)
+    cluster = clusters(1, storage=4, policy="remove-and-replace")
     with connect(cluster) as db, cluster.connect() as log:
         history = write(db)
         old = members(log, 1)
@@ -212,7 +211,7 @@ def test_an_object_stays_through_remove_and_replace(clusters: Callable[..., Clus
 
 
 def test_an_object_stays_when_failures_are_masked(clusters: Callable[..., Cluster]) -> None:
-    cluster = clusters(1, storage=3, policy=FailurePolicy.MASK, suspect_after_ms=500)
+    cluster = clusters(1, storage=3, policy="mask", suspect_after_ms=500)
     with connect(cluster) as db, cluster.connect() as log:
         history = write(db)
         for name in names(cluster, log, 1):

@@ -7,40 +7,38 @@ from pathlib import Path
 
 from logdb.log import LocalLog, MemoryLog
 from logdb.log.contract import Log, LogRecord, NotOfThisShard, OrderedLog, Reconfigurable, Record
-from logdb.log.scalog.ordering.commands import FailurePolicy
 from tests.harness.clocks import Clock
 from tests.harness.clusters import Cluster, ClusterLog
 from tests.sim.cluster import Shape
 from tests.sim.engine import SimulatedLog
+from tests.sim.engines import ENGINES as CLUSTER_ENGINES
+from tests.sim.engines import simulation_of
 
 JOIN_S = 60
 
 
-def scalog(replicas: int, shards: int, f: int, policy: FailurePolicy) -> Callable[[Path, Clock], Reconfigurable]:
-    """Scalog on a simulated cluster, which has servers to spare for two more shards."""
-    members = 2 * f + 1 if policy is FailurePolicy.MASK else f + 1
-    shape = Shape(replicas=replicas, shards=shards, f=f, policy=policy, spares=2 * members, clients=1)
-    return lambda path, clock: SimulatedLog(shape)
+def simulated(engine: str, shape: Shape) -> Callable[[Path, Clock], Reconfigurable]:
+    """On a simulated cluster, which has servers to spare for two more shards."""
+    return lambda path, clock: SimulatedLog(engine, shape)
 
 
-def over_grpc(replicas: int, shards: int, f: int) -> Callable[[Path, Clock], Reconfigurable]:
-    """Scalog on real servers, sockets and disks, which has servers to spare for two more shards."""
+def over_grpc(engine: str, replicas: int, shards: int, f: int) -> Callable[[Path, Clock], Reconfigurable]:
+    """On real servers, sockets and disks, which has servers to spare for two more shards."""
     storage = (shards + 2) * (f + 1)
-    return lambda path, clock: ClusterLog(Cluster(path, replicas=replicas, storage=storage, failures=f), shards)
+    shape = {"engine": engine, "replicas": replicas, "storage": storage, "failures": f}
+    return lambda path, clock: ClusterLog(Cluster(path, **shape), shards)
 
 
 ORDERED: dict[str, Callable[[Path, Clock], OrderedLog]] = {
     "local": lambda path, clock: LocalLog(path, bytes(16), segment_bytes=1 << 10, clock=clock),
     "memory": lambda path, clock: MemoryLog(clock),
 }
-RECONFIGURABLE: dict[str, Callable[[Path, Clock], Reconfigurable]] = {
-    "scalog-alone": scalog(1, 1, 0, FailurePolicy.FINALIZE_AND_ADD),
-    "scalog": scalog(3, 2, 1, FailurePolicy.FINALIZE_AND_ADD),
-    "scalog-replace": scalog(3, 1, 1, FailurePolicy.REMOVE_AND_REPLACE),
-    "scalog-mask": scalog(3, 2, 1, FailurePolicy.MASK),
-    "scalog-over-grpc-alone": over_grpc(1, 1, 0),
-    "scalog-over-grpc": over_grpc(3, 2, 1),
-}
+RECONFIGURABLE: dict[str, Callable[[Path, Clock], Reconfigurable]] = {}
+for _engine in CLUSTER_ENGINES:
+    for _which, _shape in simulation_of(_engine).SHAPES.items():
+        RECONFIGURABLE[f"{_engine}{_which}"] = simulated(_engine, _shape)
+    RECONFIGURABLE[f"{_engine}-over-grpc-alone"] = over_grpc(_engine, 1, 1, 0)
+    RECONFIGURABLE[f"{_engine}-over-grpc"] = over_grpc(_engine, 3, 2, 1)
 ENGINES: dict[str, Callable[[Path, Clock], Log]] = {**ORDERED, **RECONFIGURABLE}
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 from logdb.clients.background_loop import in_shared_loop
 from logdb.clients.log_client import Connection, RemoteLog, connect
-from logdb.log.engine import ServerConfig
-from logdb.log.scalog.ordering.commands import FailurePolicy
-from logdb.log.scalog.servers import AggregatorServerConfig, OrderingServerConfig, StorageServerConfig
+from logdb.log.engine import ENGINES, ServerConfig, engine_of
 from logdb.node.config import MappingServerConfig
 from logdb.node.server import Server
 from tests.harness.ports import free_addresses
@@ -22,41 +21,50 @@ DECIDE_MS = 3_600_000
 
 
 class Cluster:
-    """Servers by name: o1, ..., a1, ..., s1, ..., m1, ... Any thread may call the methods that are no coroutines."""
+    """Servers by name: o1, ..., a1, ..., s1, ..., m1, ... Any thread may call the methods that are no coroutines.
+
+    `replicas`: founders; `storage`: servers that form shards; `aggregators`, where the engine has them; `policy`: as in
+    `cluster.toml`, "" the engine's first.
+    """
 
     def __init__(
         self,
         path: Path,
         *,
+        engine: str = ENGINES[0],
         replicas: int = 1,
         storage: int = 1,
         aggregators: int = 1,
         mapping: int = 0,
         failures: int = 0,
-        policy: FailurePolicy = FailurePolicy.FINALIZE_AND_ADD,
+        policy: str = "",
         suspect_after_ms: int = SUSPECT_AFTER_MS,
         decide_ms: int = DECIDE_MS,
     ) -> None:
-        self.path, self.members = path, (2 if policy is FailurePolicy.MASK else 1) * failures + 1
+        self.path, self._engine = path, engine_of(engine)
         addresses = free_addresses()
         self.ordering = tuple(next(addresses) for _ in range(replicas))
         self.mapping = tuple(next(addresses) for _ in range(mapping))
+        settings: dict[str, Any] = {
+            "failures": failures,
+            "heartbeat_ms": HEARTBEAT_MS,
+            "suspect_after_ms": suspect_after_ms,
+            "straggle_after_ms": 2 * suspect_after_ms,
+            "election_ms": 10 * HEARTBEAT_MS,
+        }
+        if policy:
+            settings["policy"] = self._engine.settings["policy"].check(policy)
+        founders, shards = self._engine.founders, self._engine.operations.storage
+        counts = {founders: replicas, shards: storage, "aggregator": aggregators}
         self.configs: dict[str, ServerConfig] = {}
-        for number, address in enumerate(self.ordering, 1):
-            self.configs[f"o{number}"] = OrderingServerConfig(
-                **self._common(f"o{number}", address),
-                policy=policy,
-                failures=failures,
-                heartbeat_ms=HEARTBEAT_MS,
-                suspect_after_ms=suspect_after_ms,
-                straggle_after_ms=2 * suspect_after_ms,
-                election_ms=10 * HEARTBEAT_MS,
-            )
-        times = {"heartbeat_ms": HEARTBEAT_MS, "suspect_after_ms": suspect_after_ms}
-        for number, address in zip(range(1, aggregators + 1), addresses, strict=False):
-            self.configs[f"a{number}"] = AggregatorServerConfig(**self._common(f"a{number}", address), **times)
-        for number, address in zip(range(1, storage + 1), addresses, strict=False):
-            self.configs[f"s{number}"] = StorageServerConfig(**self._common(f"s{number}", address), **times)
+        for role in self._engine.roles.values():
+            fields = role.config.__dataclass_fields__
+            own = {name: value for name, value in settings.items() if name in fields}
+            given = self.ordering if role.name == founders else addresses
+            for number, address in zip(range(1, counts[role.name] + 1), given, strict=False):
+                name = f"{role.letter}{number}"
+                self.configs[name] = role.config(**self._common(name, address), **own)
+        self.members = self._engine.operations.members(self.configs[f"{self._engine.roles[founders].letter}1"])
         for number, address in enumerate(self.mapping, 1):
             self.configs[f"m{number}"] = MappingServerConfig(**self._common(f"m{number}", address), decide_ms=decide_ms)
         self.servers: dict[str, Server] = {}
@@ -69,6 +77,7 @@ class Cluster:
             "listen": address,
             "address": address,
             "data": self.path / name,
+            "engine": self._engine.name,
             "ordering": self.ordering,
             "mapping": self.mapping,
         }

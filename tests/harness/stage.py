@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from unittest import mock
 
 from logdb.cluster import messages
@@ -17,8 +17,6 @@ from logdb.cores.effects import SECOND, Answer, Call, Effect, Lost, Received, Se
 from logdb.log import requests as log
 from logdb.log.contract import Batch, LogRecord, Record, Trimmed
 from logdb.log.requests import ClientConfig, ShardState
-from logdb.log.scalog.client.log_client import LogClient
-from logdb.log.scalog.messages import ShardConfig, View
 from logdb.store.key_map import KeyMap
 from logdb.store.records import COMMIT, VALUE, Commit, Condition, Range, Value, encode_commit
 
@@ -30,6 +28,27 @@ ITSELF = messages.VersionReply()
 
 def log_config(address: str) -> ClientConfig:
     return ClientConfig(address, ("o1",))
+
+
+class Shard(NamedTuple):
+    """A shard without servers, which the stage has none of."""
+
+    shard: int
+    state: ShardState
+    members: tuple[()] = ()
+    joining: tuple[()] = ()
+    replaced: tuple[()] = ()
+    holders: tuple[()] = ()
+
+
+class Configured(NamedTuple):
+    """The configuration of the log on the stage."""
+
+    version: int
+    shards: tuple[Shard, ...]
+    next_shard: int
+    oldest: int
+    spares: tuple[()] = ()
 
 
 class Line:
@@ -188,8 +207,8 @@ class Log:
             self.shards.update((gsn, getattr(it, "shard", None)) for gsn, it in zip(gsns, request.records, strict=True))
             return log.Done(gsns, [self.home(gsn) for gsn in gsns])
         if isinstance(request, log.View):
-            shards = [ShardConfig(shard, 1, ShardState.LIVE, 1, (), (), "") for shard in self.live]
-            return View(1, tuple(shards), len(shards) + 1, self.oldest, (), ())
+            shards = tuple(Shard(shard, ShardState.LIVE) for shard in self.live)
+            return Configured(1, shards, len(shards) + 1, self.oldest)
         if isinstance(request, log.Tail):
             return tail
         if isinstance(request, log.Oldest):
@@ -267,7 +286,7 @@ class Server(Node):
         **config: Any,
     ) -> None:
         """`is_behind`: the test steps it through the log from its very beginning."""
-        settings = replace(MappingConfig(name, log_config(name), LogClient), **config)
+        settings = replace(MappingConfig(name, log_config(name), Line), **config)
         with mock.patch("logdb.cluster.mapping_server.server.LogAdapter", Line):
             super().__init__(MappingServer(settings, {}, random.Random(seed), key_map))
         self.reads = 0
@@ -317,7 +336,7 @@ class Client(Node):
     core: DatabaseClient
 
     def __init__(self, **config: Any) -> None:
-        settings = replace(DatabaseConfig("client", ("m1", "m2"), log_config("client"), LogClient), **config)
+        settings = replace(DatabaseConfig("client", ("m1", "m2"), log_config("client"), Line), **config)
         with mock.patch("logdb.cluster.client.database_client.LogAdapter", Line):
             super().__init__(DatabaseClient(settings, {}, random.Random(1)))
         self.core._asking.server = "m1"

@@ -8,7 +8,6 @@ from typing import Any, Protocol
 import logdb
 import logdb.aio
 from logdb.clients.background_loop import in_shared_loop
-from logdb.log.scalog.ordering.commands import FailurePolicy
 from logdb.security.authenticator import Authenticator, Security
 from logdb.security.certificates import Authority
 from tests.harness.blocking import BlockingDatabase, Loop
@@ -174,7 +173,7 @@ class OnMaskingCluster(OnCluster):
 
     def __init__(self, path: Path) -> None:
         shape = {"replicas": 3, "storage": 3, "aggregators": 1, "mapping": 2}
-        self.cluster = Cluster(path, **shape, failures=1, policy=FailurePolicy.MASK, suspect_after_ms=500)
+        self.cluster = Cluster(path, **shape, failures=1, policy="mask", suspect_after_ms=500)
         self.cluster.start(1)
         self.loop = Loop()
         self.db = BlockingDatabase(self.loop.run(logdb.aio.connect(self.cluster.configs["s1"].address)), self.loop)

@@ -17,8 +17,7 @@ import logdb.log
 from logdb.clients.log_client import RemoteLog
 from logdb.errors import LogDBError
 from logdb.log.contract import LogFailed
-from logdb.log.requests import ShardState
-from logdb.log.scalog.messages import ShardConfig, View
+from logdb.log.requests import Configuration, ConfiguredShard, ShardState
 from tests.nemesis.faults import ALONE, GROUND_FAULTS, PROCESS_FAULTS, SERVERS, Fault, Scene, Wrong
 from tests.nemesis.following import Follower
 from tests.nemesis.history import Entry, load
@@ -177,14 +176,14 @@ class Round:
             return False
         return True
 
-    def _view(self) -> View | None:
+    def _view(self) -> Configuration | None:
         if self._log is None:
             return None
         with contextlib.suppress(*STRAY):
             return self._log.configuration()
         return None
 
-    def _hire_servers(self, view: View) -> None:
+    def _hire_servers(self, view: Configuration) -> None:
         """Start storage servers that have never run, if spares are scarce."""
         fresh = [process for process in self.servers.of("storage") if not process.lives]
         starting = [process for process in self.servers.of("storage") if process.running and not process.ready]
@@ -315,7 +314,7 @@ class Round:
         view = self._view()
         return view is None or any(map(self._is_weak, view.shards))
 
-    def _is_weak(self, config: ShardConfig) -> bool:
+    def _is_weak(self, config: ConfiguredShard) -> bool:
         lost = any(member.server in self._lost for member in config.members)
         return config.state is not ShardState.FINALIZED and bool(lost or config.joining)
 
@@ -390,7 +389,7 @@ class Round:
         with logdb.connect(self.servers.endpoints, timeout=5.0) as db:
             db.compact(before=before)
 
-    def _reconfigurations(self, view: View) -> list[tuple[str, Callable[[], Any]]]:
+    def _reconfigurations(self, view: Configuration) -> list[tuple[str, Callable[[], Any]]]:
         assert self._log is not None
         self._hire_servers(view)
         live = list(filter(_is_live, view.shards))
@@ -500,7 +499,7 @@ class Round:
         self.say(f"{len(entries)} operations, {len(end.commits)} commits judged")
 
 
-def _is_live(config: ShardConfig) -> bool:
+def _is_live(config: ConfiguredShard) -> bool:
     return config.state is ShardState.LIVE
 
 

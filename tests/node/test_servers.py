@@ -32,7 +32,6 @@ from logdb.log.scalog import messages
 from logdb.log.scalog.aggregator.aggregator import _ANSWER as AGGREGATOR_TAKES
 from logdb.log.scalog.client.log_client import LogClient
 from logdb.log.scalog.config import StorageConfig
-from logdb.log.scalog.ordering.commands import FailurePolicy
 from logdb.log.scalog.ordering.replica import _ANSWER as ORDERING_TAKES
 from logdb.log.scalog.storage.server import StorageServer
 from logdb.node.clock import Clock
@@ -102,7 +101,7 @@ def test_a_whole_cluster_goes_on_where_it_was(clusters: Callable[..., Cluster]) 
 
 
 def test_a_server_that_was_replaced_begins_anew_as_a_spare(clusters: Callable[..., Cluster]) -> None:
-    cluster = clusters(storage=3, failures=1, policy=FailurePolicy.REMOVE_AND_REPLACE)
+    cluster = clusters(storage=3, failures=1, policy="remove-and-replace")
     cluster.start(shards=1)
     with cluster.connect() as log:
         log.append(numbered(0))
@@ -125,7 +124,7 @@ def test_a_server_that_was_replaced_while_it_was_down_serves_what_another_one_ha
     clusters: Callable[..., Cluster],
 ) -> None:
     """f = 1: one server is merely down, and the other one loses its disk before a successor has copied anything."""
-    cluster = clusters(storage=3, failures=1, policy=FailurePolicy.REMOVE_AND_REPLACE)
+    cluster = clusters(storage=3, failures=1, policy="remove-and-replace")
     cluster.start(shards=1)
     with cluster.connect() as log:
         log.append(numbered(0, 50))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from tests.sim.command import Suite, command
-from tests.sim.faults import FAULTS, OPERATIONS
-from tests.sim.planted import PLANTED, catch
+from tests.sim.engines import ENGINES, simulation_of
+from tests.sim.planted import catch
 from tests.sim.run import Simulation, simulate
 from tests.sim.workload import WEIGHTS
 
@@ -25,15 +27,19 @@ OTHERS = (
 """What must also have happened in enough seeds, though nobody decides when."""
 
 
+
+def suite(engine: str) -> Suite:
+    """The log on this engine."""
+    own = simulation_of(engine)
+    return Suite(
+        ("tests.sim", "--engine", engine),
+        lambda seed: Simulation(seed, engine).plan,
+        partial(simulate, engine=engine),
+        own.PLANTED,
+        partial(catch, engine=engine),
+        (*own.Faults.FAULTS, *own.Faults.OPERATIONS, *WEIGHTS, *OTHERS),
+    )
+
+
 if __name__ == "__main__":
-    command(
-        Suite(
-            "tests.sim",
-            "Run a whole cluster in one process, under one seed, with everything going wrong.",
-            lambda seed: Simulation(seed).plan,
-            simulate,
-            PLANTED,
-            catch,
-            (*FAULTS, *OPERATIONS, *WEIGHTS, *OTHERS),
-        )
-    )()
+    command("Run a whole cluster in one process, under one seed, with everything going wrong.", ENGINES, suite)()

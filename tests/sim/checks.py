@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from logdb.errors import Unavailable
 from logdb.log import requests as calls
 from logdb.log.contract import AppendId, AppendUnknown, LogRecord, NotOfThisShard, Record, Trimmed
-from logdb.log.scalog import messages
 from tests.sim.history import KILLED, SCATTERED, History, Operation
 from tests.sim.world import Failure
 
@@ -292,7 +291,7 @@ def check_grows(history: History, kind: type, name: str) -> None:
     moments = []
     for operation in history.operations:
         result = operation.result
-        value = result.version if isinstance(result, messages.View) else result
+        value = getattr(result, "version", result)
         same = type(operation.request) is kind or (kind is calls.Oldest and type(operation.request) is calls.Trim)
         if same and type(value) is int:
             moments += [(operation.invoked, False, value), (operation.returned, True, value)]

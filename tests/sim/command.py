@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
@@ -23,11 +23,11 @@ console = Console()
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """What is simulated. `module`: as `python -m` knows its command. `plan`: what a seed means, for people. `simulate`
-    runs a seed, `catch` seeds with a bug of `planted`. `wanted`: what must have happened in enough seeds."""
+    """What is simulated. `module`: as `python -m` knows its command, and its engine. `plan`: what a seed means, for
+    people. `simulate` runs a seed, `catch` seeds with a bug of `planted`. `wanted`: what must have happened in enough
+    seeds."""
 
-    module: str
-    about: str
+    module: tuple[str, ...]
     plan: Callable[[int], object]
     simulate: Callable[..., Outcome]
     planted: Collection[str]
@@ -35,17 +35,21 @@ class Suite:
     wanted: Collection[str]
 
 
-def command(suite: Suite) -> click.Command:
-    """The command."""
+def command(about: str, engines: Sequence[str], suite_of: Callable[[str], Suite]) -> click.Command:
+    """The command, for the suite of any of these engines."""
 
-    @click.command(help=suite.about)
+    @click.command(help=about)
+    @click.option("--engine", type=click.Choice(engines), default=engines[0], show_default=True)
     @click.option("--seed", type=int, help="Replay this seed, twice, and compare.")
     @click.option("--trace", is_flag=True, help="With --seed: print every event.")
     @click.option("--seeds", help="Run these: A..B, or a number of fresh ones.")
     @click.option("--jobs", type=int, default=2, show_default=True, help="Processes.")
     @click.option("--planted", help="Plant this bug (or all, one after another) and run seeds until each is caught.")
     @click.option("--digest", is_flag=True, hidden=True, help="With --seed: print the digest of one exact run, only.")
-    def main(seed: int | None, trace: bool, seeds: str | None, jobs: int, planted: str | None, digest: bool) -> None:
+    def main(
+        engine: str, seed: int | None, trace: bool, seeds: str | None, jobs: int, planted: str | None, digest: bool
+    ) -> None:
+        suite = suite_of(engine)
         if seed is not None and digest:
             print(suite.simulate(seed, exact=True).digest)
         elif seed is not None:
@@ -81,7 +85,7 @@ def replay(suite: Suite, seed: int, *, trace: bool) -> bool:
     outcome = suite.simulate(seed, exact=True, show=print if trace else None)
     took = time.perf_counter() - began
     again = subprocess.run(
-        [sys.executable, "-m", suite.module, "--seed", str(seed), "--digest"],
+        [sys.executable, "-m", *suite.module, "--seed", str(seed), "--digest"],
         env=os.environ | {"PYTHONHASHSEED": str(seed % 1000 + 1)},
         capture_output=True,
         text=True,
@@ -126,7 +130,7 @@ def many(suite: Suite, first: int, last: int, jobs: int) -> bool:
         f"{events / took / jobs:,.0f} events a second each; {len(failed)} failed"
     )
     for outcome in failed[:20]:
-        console.print(f"[red]{outcome.failure}[/]: python -m {suite.module} --seed {outcome.seed}")
+        console.print(f"[red]{outcome.failure}[/]: python -m {' '.join(suite.module)} --seed {outcome.seed}")
     if missing:
         console.print(f"[red]never happened: {', '.join(missing)}[/]")
     return not failed and not missing

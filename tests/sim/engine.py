@@ -25,9 +25,9 @@ from logdb.log.contract import (
     View,
 )
 from logdb.log.policies import ByRecord
-from logdb.log.requests import ShardState
-from logdb.log.scalog import messages
-from tests.sim.cluster import Cluster, Shape
+from logdb.log.requests import ConfiguredShard, ShardState
+from tests.sim.cluster import Shape
+from tests.sim.engines import simulation_of
 from tests.sim.world import World
 
 EVENTS_AT_ONCE = 50
@@ -36,9 +36,9 @@ EVENTS_AT_ONCE = 50
 class SimulatedLog:
     """A log, and what can be changed of it, on a cluster of its own. Time-outs are seconds of the simulated world."""
 
-    def __init__(self, shape: Shape, seed: int = 1) -> None:
+    def __init__(self, engine: str, shape: Shape, seed: int = 1) -> None:
         self.world = World(seed)
-        self.cluster = Cluster(self.world, shape)
+        self.cluster = simulation_of(engine).Cluster(self.world, shape)
         self.cluster.start()
         self._process = self.cluster.clients[0]
         self._process.on_answer = self._answered
@@ -133,7 +133,7 @@ class SimulatedLog:
         final = frozenset(shard for shard, config in shards.items() if config.state is ShardState.FINALIZED)
         return View(frozenset(shards) - final, final)
 
-    def _shards(self) -> dict[int, messages.ShardConfig]:
+    def _shards(self) -> dict[int, ConfiguredShard]:
         return {config.shard: config for config in self.call(calls.View()).shards}
 
     def close(self) -> None:

@@ -9,15 +9,11 @@ from typing import Any
 
 from logdb.cores.effects import MILLISECOND
 from logdb.log import requests as calls
-from logdb.log.requests import ShardState
-from logdb.log.scalog import messages
-from logdb.log.scalog.ordering.commands import FailurePolicy
-from tests.sim.checks import Copy, Truth, check_all, check_answered, in_the_log, truth_of
-from tests.sim.cluster import Cluster, NotAnswered, Shape
-from tests.sim.faults import AT_OTHERS, Faults, Trouble, trouble_of
+from tests.sim.checks import Truth, check_all, check_answered, in_the_log, truth_of
+from tests.sim.cluster import NotAnswered, Shape
+from tests.sim.engines import ENGINES, simulation_of
+from tests.sim.faults import Trouble
 from tests.sim.history import History
-from tests.sim.network import weather_of
-from tests.sim.prober import Prober
 from tests.sim.workload import Application, Load, load_of
 from tests.sim.world import Failure, World
 
@@ -49,38 +45,26 @@ class Outcome:
     story: str = ""
 
 
-def plan_of(draw: random.Random) -> Plan:
+def plan_of(draw: random.Random, engine: str) -> Plan:
     """The swarm: every seed is another cluster, with other things going on."""
-    policy = draw.choice(list(FailurePolicy))
-    aggregators = draw.choice((0, 0, 2, 3))
-    shape = Shape(
-        replicas=draw.choice((1, 3, 3, 5)),
-        aggregators=aggregators,
-        levels=draw.choice((1, 2)) if aggregators else 0,
-        policy=policy,
-        f=1 if policy is FailurePolicy.MASK else draw.choice((1, 1, 2)),
-        shards=draw.choice((1, 2, 2, 3)),
-        spares=draw.choice((0, 1, 3, 6)),
-        clients=draw.choice((1, 2, 3)),
-        sync_ns=draw.choice((20_000, 200_000, 2_000_000)),
-        small_buffers=draw.random() < 0.4,
-        snapshot_bytes=draw.choice((2_000, 4 << 20)),
-        weather=weather_of(draw),
-    )
-    return Plan(shape, load_of(draw), trouble_of(draw), lasting_ns=draw.choice((200, 400, 800)) * MILLISECOND)
+    own = simulation_of(engine)
+    shape = own.shape_of(draw)
+    return Plan(shape, load_of(draw), own.trouble_of(draw), lasting_ns=draw.choice((200, 400, 800)) * MILLISECOND)
 
 
 class Simulation:
     """A seed while it runs."""
 
-    def __init__(self, seed: int, *, exact: bool = False, show: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self, seed: int, engine: str, *, exact: bool = False, show: Callable[[str], None] | None = None
+    ) -> None:
+        self.own = simulation_of(engine)
         self.world = World(seed, exact=exact, show=show)
-        self.plan = plan_of(self.world.draw("plan"))
+        self.plan = plan_of(self.world.draw("plan"), engine)
         self.history = History()
-        self.cluster = Cluster(self.world, self.plan.shape)
+        self.cluster = self.own.Cluster(self.world, self.plan.shape)
+        self.healing = self.own.Healing(self.cluster, self._wait)
         self.records = 0
-        self.view: messages.View | None = None
-        self.copies: list[Copy] = []
 
     def run(self) -> None:
         """All of it. Raises Failure."""
@@ -90,41 +74,35 @@ class Simulation:
             applications = {
                 process.address: Application(world, process, plan.load, self.history) for process in cluster.clients
             }
-            before = self._configured()
-            faults = Faults(cluster, applications, plan.trouble)
+            before = self.healing.configured()
+            faults = self.own.Faults(cluster, applications, plan.trouble)
             world.run(world.now + plan.lasting_ns)
             faults.heal()
             for application in applications.values():
                 application.stopping = True
             self._recover(list(applications.values()))
-            if not plan.trouble.operations and set(plan.trouble.faults) <= set(AT_OTHERS):
+            if not plan.trouble.operations and set(plan.trouble.faults) <= set(self.own.AT_OTHERS):
                 self._check_unchanged(before)
         except NotAnswered as error:
             raise Failure("liveness: calls are answered", str(error)) from None
 
-    def _configured(self) -> list[tuple[Any, ...]]:
-        """What reconfigurations change: states, members and seals."""
-        cores: list[Any] = [one.core for one in self.cluster.ordering if one.core is not None]
-        view = max(cores, key=lambda core: core.slot).state.view()
-        return [(one.state, one.members, [(it.id, it.sealed) for it in one.segments]) for one in view.shards]
-
-    def _check_unchanged(self, before: list[tuple[Any, ...]]) -> None:
-        after = self._configured()
+    def _check_unchanged(self, before: Any) -> None:
+        after = self.healing.configured()
         if after != before:
             raise Failure("nothing healthy is reconfigured", f"{before} became {after}")
 
     def _recover(self, applications: list[Application]) -> None:
-        world, cluster, history = self.world, self.cluster, self.history
+        world, history = self.world, self.history
         world.tell("healed")
         limit = world.now + PATIENCE * self.plan.shape.heartbeat_ns
-        self._see_to_a_live_shard(limit)
+        self.healing.make_writable(limit)
         # The last shard that took appends may be finalized meanwhile: by a grace that ends, or a suspicion from before.
         while any(one.busy for one in applications) and world.now < limit:
             if not world.run(
                 min(limit, world.now + PATIENCE // 8 * self.plan.shape.heartbeat_ns),
                 lambda: not any(one.busy for one in applications),
             ):
-                self._see_to_a_live_shard(limit)
+                self.healing.make_writable(limit)
         self._wait(limit, lambda: not any(one.busy for one in applications), "calls are answered", applications)
         for application in applications:
             self._append_afresh(application, limit)
@@ -137,14 +115,9 @@ class Simulation:
             "subscribers reach the tail",
             [one for one in followings if one.ended is None],
         )
-        self._see_to_successors(limit)
-        prober = Prober(cluster)
-        self.view = view = prober.views(limit)
-        added, asked = view.next_shard - 1, cluster.operator.asked[calls.AddShard]
-        if added > asked and self.plan.shape.policy is not FailurePolicy.FINALIZE_AND_ADD:
-            raise Failure("a change is carried out once", f"{added} shards were added, {asked} were asked for")
-        self.copies = prober.copies(view, view.oldest, tail, limit)
-        truth = truth_of(self.copies, view.oldest, tail)
+        self.healing.settle(limit)
+        oldest, copies = self.healing.copies(tail, limit)
+        truth = truth_of(copies, oldest, tail)
         self.records = tail
         check_all(history, truth)
         self._look_for_unknown(truth, limit)
@@ -185,53 +158,17 @@ class Simulation:
             raise Failure("liveness: the operator is served", f"{request}: {result!r}")
         return result
 
-    def _see_to_a_live_shard(self, limit: int) -> None:
-        """Servers for those that are lost for ever, and a shard if the last one that took appends was finalized.
-
-        Ordering replicas that have lost their disk join again.
-        """
-        cluster = self.cluster
-        outside = [replica for replica in cluster.ordering if replica.address not in cluster.retired]
-        self._wait(limit, lambda: all(map(cluster.has_joined, outside)), "replicas join again", outside)
-        calls_open = cluster.operator.process.calls
-        self._wait(limit, lambda: not calls_open, "the operator is served", [calls_open])
-        for _ in range(self.plan.shape.members):
-            cluster.add_storage().start()
-        while True:
-            view = cluster.view(limit)
-            live = [shard for shard in view.shards if shard.state is ShardState.LIVE]
-            for shard in live:
-                primaries = {segment.primary for segment in shard.segments if segment.sealed is None}
-                for server in sorted({member.server for member in shard.members} - primaries):
-                    cluster.operator.do(messages.OpenSegment(server), limit)
-            if live:
-                return
-            cluster.operator.do(calls.AddShard(()), limit)
-
-    def _see_to_successors(self, limit: int) -> None:
-        """They catch up, and those that they replaced go. A successor that has lost its disk is replaced itself: of a
-        finalized shard, in which nobody is suspected, by the operator."""
-        cluster, world = self.cluster, self.world
-        before: set[int] = set()
-        while joining := {server: one for one in cluster.view(limit).shards for server in one.joining}:
-            if world.now > limit - 20 * self.plan.shape.heartbeat_ns:
-                raise Failure("liveness: successors catch up", f"{joining}")
-            for server in sorted(before & joining.keys()):
-                if joining[server].state is ShardState.FINALIZED:
-                    cluster.add_storage().start()
-                    cluster.operator.do(calls.ReplaceServer(server, 0), limit)
-            before = set(joining)
-            world.run(world.now + 20 * self.plan.shape.heartbeat_ns)
-
     def _wait(self, limit: int, done: Callable[[], bool], what: str, suspects: list[Any]) -> None:
         if not done() and not self.world.run(limit, done):
             blamed = [getattr(one, "open", one) for one in suspects]
             raise Failure(f"liveness: {what}", f"{blamed}")
 
 
-def simulate(seed: int, *, exact: bool = False, show: Callable[[str], None] | None = None) -> Outcome:
+def simulate(
+    seed: int, engine: str = ENGINES[0], *, exact: bool = False, show: Callable[[str], None] | None = None
+) -> Outcome:
     """Run a seed."""
-    simulation = Simulation(seed, exact=exact, show=show)
+    simulation = Simulation(seed, engine, exact=exact, show=show)
     world = simulation.world
     failure, detail = "", ""
     try:

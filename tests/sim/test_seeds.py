@@ -7,13 +7,14 @@ import subprocess
 import sys
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.sim.command import fresh_base
-from tests.sim.faults import FAULTS, OPERATIONS
-from tests.sim.planted import CAUGHT_BY, PLANTED, TRIES, catch
+from tests.sim.engines import ENGINES, simulation_of
+from tests.sim.planted import TRIES, catch
 from tests.sim.run import simulate
 from tests.sim.workload import WEIGHTS
 
@@ -27,41 +28,50 @@ SAMPLED = 4
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
-def test_fresh_seeds() -> None:
+@pytest.mark.parametrize("engine", ENGINES)
+def test_fresh_seeds(engine: str) -> None:
     base = fresh_base()
     print(f"seeds {base}..{base + FRESH - 1}")
     failed = []
     counts: Counter[str] = Counter()
     with ProcessPoolExecutor(2) as pool:
-        for outcome in pool.map(simulate, range(base, base + FRESH), chunksize=20):
+        for outcome in pool.map(partial(simulate, engine=engine), range(base, base + FRESH), chunksize=20):
             counts.update(outcome.counts)
             if outcome.failure:
-                failed.append(f"{outcome.failure}: python -m tests.sim --seed {outcome.seed}\n{outcome.detail[:2000]}")
+                again = f"python -m tests.sim --engine {engine} --seed {outcome.seed}"
+                failed.append(f"{outcome.failure}: {again}\n{outcome.detail[:2000]}")
     assert not failed, f"{len(failed)} seeds failed:\n" + "\n\n".join(failed[:5])
-    assert [name for name in (*FAULTS, *OPERATIONS, *WEIGHTS) if not counts[name]] == []
+    faults = simulation_of(engine).Faults
+    assert [name for name in (*faults.FAULTS, *faults.OPERATIONS, *WEIGHTS) if not counts[name]] == []
 
 
-def test_a_seed_is_the_same_run_in_another_process_whatever_its_hash_seed() -> None:
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_seed_is_the_same_run_in_another_process_whatever_its_hash_seed(engine: str) -> None:
     for seed in range(1, 4):
         told = subprocess.run(
-            [sys.executable, "-m", "tests.sim", "--seed", str(seed), "--digest"],
+            [sys.executable, "-m", "tests.sim", "--engine", engine, "--seed", str(seed), "--digest"],
             check=True,
             capture_output=True,
             text=True,
             cwd=ROOT,
             env=os.environ | {"PYTHONHASHSEED": "7"},
         )
-        assert told.stdout.strip() == simulate(seed, exact=True).digest
+        assert told.stdout.strip() == simulate(seed, engine, exact=True).digest
 
 
-def test_there_are_planted_bugs_enough() -> None:
-    assert len(PLANTED) >= 20
-    assert set(CAUGHT_BY) == set(PLANTED)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_there_are_planted_bugs_enough(engine: str) -> None:
+    own = simulation_of(engine)
+    assert len(own.PLANTED) >= 20
+    assert set(own.CAUGHT_BY) == set(own.PLANTED)
 
 
-@pytest.mark.parametrize("name", sorted(PLANTED)[::SAMPLED])
-def test_a_planted_bug_is_caught(name: str) -> None:
+SAMPLE = [(engine, name) for engine in ENGINES for name in sorted(simulation_of(engine).PLANTED)[::SAMPLED]]
+
+
+@pytest.mark.parametrize(("engine", "name"), SAMPLE)
+def test_a_planted_bug_is_caught(engine: str, name: str) -> None:
     """By the seed that caught it before, or, when changes have given that another meaning, by another one."""
-    _, outcome, tries = catch(name)
+    _, outcome, tries = catch(name, engine)
     assert outcome is not None, f"not within {TRIES} seeds"
     assert tries <= TRIES

@@ -14,8 +14,8 @@ from logdb.cores.effects import MILLISECOND, Answer
 from logdb.errors import Unavailable
 from logdb.log import requests as calls
 from logdb.log.contract import AppendUnknown, Batch, LogRecord, NotOfThisShard, Record, Trimmed
+from logdb.log.engine import all_engines
 from logdb.log.policies import Anywhere, ByRecord, Fixed, Nearest
-from logdb.log.scalog import messages
 from tests.sim.history import KILLED, SCATTERED, Following, History, Operation
 from tests.sim.process import Process
 from tests.sim.world import Failure, World
@@ -301,6 +301,8 @@ class Application:
 
 
 Done = Any
+Viewed = tuple(type(engine.operations.unknown) for engine in all_engines())
+"""What configurations of clusters are."""
 ANSWERS: dict[str, tuple[Any, Done]] = {
     "append": ((calls.Done, Unavailable, AppendUnknown, NotOfThisShard), Application._append_done),
     "outcome": ((list, AppendUnknown), None),
@@ -311,7 +313,7 @@ ANSWERS: dict[str, tuple[Any, Done]] = {
     "tail": ((int,), None),
     "trim": ((int, ValueError), None),
     "time": ((int,), None),
-    "view": ((messages.View,), None),
+    "view": ((Viewed,), None),
     "oldest": ((int,), None),
     "policy": ((type(None),), None),
 }

@@ -11,7 +11,7 @@ from tests.log.scalog import test_client_appends as appends
 from tests.log.scalog import test_client_council as council
 from tests.log.scalog import test_client_reads as reads
 from tests.log.scalog import test_client_subscriptions as subscriptions
-from tests.sim.planted_client import PLANTED
+from tests.sim.scalog.planted_client import PLANTED
 
 CAUGHT_BY: dict[str, Callable[[], None]] = {
     "send elsewhere after a timeout": appends.test_silence_sends_the_same_numbers_to_the_same_segment,

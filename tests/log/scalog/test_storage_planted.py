@@ -12,7 +12,7 @@ from tests.log.scalog import test_storage_membership as membership
 from tests.log.scalog import test_storage_reading as reading
 from tests.log.scalog import test_storage_replication as replication
 from tests.log.scalog import test_storage_trimming as trimming
-from tests.sim.planted_storage import PLANTED, RARE
+from tests.sim.scalog.planted_storage import PLANTED, RARE
 
 CAUGHT_BY: dict[str, Callable[[], None]] = {
     "report before the sync": membership.test_a_report_says_only_what_is_durable,

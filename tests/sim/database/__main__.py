@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from tests.sim.command import Suite, command
 from tests.sim.database.cluster import MAPPING_FAULTS
 from tests.sim.database.planted import PLANTED, catch
 from tests.sim.database.run import Simulation, simulate
 from tests.sim.database.workload import WEIGHTS
+from tests.sim.engines import ENGINES
 
 OTHERS = (
     "verdict COMMITTED",
@@ -24,15 +27,18 @@ OTHERS = (
 """What must also have happened in enough seeds."""
 
 
+def suite(engine: str) -> Suite:
+    """The database on this engine."""
+    return Suite(
+        ("tests.sim.database", "--engine", engine),
+        lambda seed: Simulation(seed, engine).plan,
+        partial(simulate, engine=engine),
+        PLANTED,
+        partial(catch, engine=engine),
+        (*WEIGHTS, *MAPPING_FAULTS, *OTHERS),
+    )
+
+
 if __name__ == "__main__":
-    command(
-        Suite(
-            "tests.sim.database",
-            "Run a whole cluster with a database on it in one process, under one seed, with everything going wrong.",
-            lambda seed: Simulation(seed).plan,
-            simulate,
-            PLANTED,
-            catch,
-            (*WEIGHTS, *MAPPING_FAULTS, *OTHERS),
-        )
-    )()
+    about = "Run a whole cluster with a database on it in one process, under one seed, with everything going wrong."
+    command(about, ENGINES, suite)()

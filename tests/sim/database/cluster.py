@@ -1,9 +1,10 @@
-"""A cluster with a database on it: mapping servers and transaction clients beside all that `tests.sim.cluster` has."""
+"""A cluster with a database on it: mapping servers and transaction clients beside all that an engine has."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 from logdb.cluster.client import requests as calls
@@ -18,13 +19,13 @@ from logdb.cluster.placement import ByHash, ByPrefix, Placement
 from logdb.cores.effects import Address, Call, Effect, Event
 from logdb.log import requests as log
 from logdb.log.contract import Batch, LogRecord
-from logdb.log.scalog.client.log_client import LogClient
 from logdb.store.limits import INLINE_VALUE_BYTES
 from logdb.store.records import BEGINNING, COMMIT, ENDING, PART, Place, decode_commit, digest
 from tests.sim.cluster import Cluster, Shape
 from tests.sim.database.floors import Floors
 from tests.sim.database.tables import Drive
-from tests.sim.faults import FAULTS, Faults
+from tests.sim.engines import simulation_of
+from tests.sim.faults import Faults, Trouble
 from tests.sim.process import Process
 from tests.sim.world import Failure, World
 
@@ -60,7 +61,7 @@ class DatabaseCluster(Cluster):
     """
 
     def __init__(self, world: World, shape: Shape, top: Top) -> None:
-        super().__init__(world, shape)
+        super().__init__(world, shape)  # type: ignore[call-arg]  # which is the engine's: `cluster_on`
         self.top = top
         self.mapping: list[Process] = []
         self.checkpoints = 0
@@ -104,7 +105,7 @@ class DatabaseCluster(Cluster):
         config = MappingConfig(
             address=address,
             log=self.client_config(address),
-            build_log=LogClient,
+            build_log=self.build_client,
             peers=tuple(other for other in self._servers if other != address) if top.peers else (),
             answer_bytes=200 if top.small_messages else 1 << 20,
             request_ttl_ns=20 * unit,
@@ -205,11 +206,6 @@ class DatabaseCluster(Cluster):
         server._messages[Hold] = holds
         server._line.call = call  # type: ignore[method-assign]
 
-    @property
-    def tail(self) -> int:
-        """The last record of the log that was ordered for certain."""
-        return int(self._slots[-1][0]) - 1 if self._slots else 0
-
     def add_server_alone(self, address: Address) -> Process:
         """One more mapping server, not started, that knows no other one."""
         self.top = replace(self.top, peers=False)
@@ -229,7 +225,7 @@ class DatabaseCluster(Cluster):
             address=address,
             servers=self._servers,
             log=self.client_config(address),
-            build_log=LogClient,
+            build_log=self.build_client,
             placement=PLACEMENTS[self.top.placement],
             hedge_ns=int(self.top.hedge * self.shape.heartbeat_ns),
             keys_per_read=2 if self.top.small_messages else 500,
@@ -263,6 +259,18 @@ class DatabaseCluster(Cluster):
         return [core.replica for core in cores]
 
 
+@cache
+def cluster_on(engine: str) -> Callable[[World, Shape, Top], DatabaseCluster]:
+    """What makes a cluster of this engine with a database on it."""
+    return type("DatabaseCluster", (DatabaseCluster, simulation_of(engine).Cluster), {})  # type: ignore[arg-type]
+
+
+@cache
+def faults_on(engine: str) -> Callable[[DatabaseCluster, Any, Trouble], DatabaseFaults]:
+    """What makes trouble there."""
+    return type("DatabaseFaults", (DatabaseFaults, simulation_of(engine).Faults), {})  # type: ignore[arg-type]
+
+
 def _without_places(image: list[Any]) -> list[Any]:
     """The state of a server, of large values only what they are."""
     return [
@@ -280,7 +288,7 @@ class DatabaseFaults(Faults):
         if self.healed:
             return
         name = self.draw.choice(self.trouble.faults)
-        if MAPPING_FAULTS[name](self) if name in MAPPING_FAULTS else FAULTS[name](self):
+        if MAPPING_FAULTS[name](self) if name in MAPPING_FAULTS else self.FAULTS[name](self):
             self._count(name)
         self.world.after(self._wait(self.trouble.every_ns), self._fault)
 

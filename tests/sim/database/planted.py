@@ -45,6 +45,7 @@ from logdb.txn.speculation import Misspeculated, SpeculatedWrites
 from logdb.txn.validation import COMMITTED, Reason, Verdict
 from tests.harness import planting
 from tests.sim.database.run import simulate
+from tests.sim.engines import ENGINES
 from tests.sim.run import Outcome
 
 TRIES = 200
@@ -64,11 +65,11 @@ def planted(owner: Any, method: str, seed: int = 1) -> Callable[[planting.Wrong]
     return plant
 
 
-def catch(name: str) -> tuple[str, Outcome | None, int]:
+def catch(name: str, engine: str = ENGINES[0]) -> tuple[str, Outcome | None, int]:
     """Run seeds with the bug planted until one fails: (name, what failed or None, seeds run). The remembered first."""
     with PLANTED[name]():
         for tries, seed in enumerate([CAUGHT_BY[name], *range(1, TRIES)], 1):
-            outcome = simulate(seed)
+            outcome = simulate(seed, engine)
             if outcome.failure:
                 return name, outcome, tries
     return name, None, TRIES

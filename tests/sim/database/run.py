@@ -28,14 +28,15 @@ from tests.sim.database.cluster import (
     MAPPING_FAULTS,
     PLACEMENTS,
     DatabaseCluster,
-    DatabaseFaults,
     Top,
+    cluster_on,
+    faults_on,
 )
 from tests.sim.database.history import History
 from tests.sim.database.keys import KEYS
 from tests.sim.database.workload import Application, Load, Shared, load_of
+from tests.sim.engines import ENGINES, simulation_of
 from tests.sim.faults import Trouble
-from tests.sim.prober import Prober
 from tests.sim.run import Outcome, plan_of
 from tests.sim.run import Simulation as LogSimulation
 from tests.sim.world import Failure, World
@@ -46,9 +47,6 @@ COMPACTING = 0.7
 OVERTAKING = ("pause who compacts",) * 3 + ("pause who ends a compaction",) * 3 + ("kill who compacts",) * 2
 CRASHING = ("kill mapping in mid checkpoint",) * 4 + ("lose mapping disk",)
 """Faults that go together with compactions in some seeds: another server takes over; tables are written in part."""
-
-HARMLESS = {"kill storage", "kill ordering", "kill aggregator", "kill in mid-write", "kill leader", "slow disk"}
-"""Faults that keep no mapping server from hearing a client."""
 
 DISKS = 0.7
 """In so many mapping servers have one."""
@@ -68,9 +66,9 @@ class Plan:
     lasting_ns: int
 
 
-def database_plan_of(draw: random.Random) -> Plan:
+def database_plan_of(draw: random.Random, engine: str) -> Plan:
     """The swarm: a cluster as the log's simulations have it, and something of the database on it."""
-    below = plan_of(draw)
+    below = plan_of(draw, engine)
     trouble = below.trouble
     if trouble.faults or trouble.operations:
         share = draw.choice((0.0, 0.5, 1.0))
@@ -101,9 +99,12 @@ class Simulation(LogSimulation):
     cluster: DatabaseCluster
     history: History  # type: ignore[assignment]
 
-    def __init__(self, seed: int, *, exact: bool = False, show: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self, seed: int, engine: str, *, exact: bool = False, show: Callable[[str], None] | None = None
+    ) -> None:
+        self.own, self.engine = simulation_of(engine), engine
         self.world = World(seed, exact=exact, show=show)
-        self.plan = database_plan_of(self.world.draw("plan"))
+        self.plan = database_plan_of(self.world.draw("plan"), engine)
         draw = self.world.draw("compaction")
         if draw.random() < COMPACTING:
             self._plan_compactions(draw)
@@ -116,7 +117,8 @@ class Simulation(LogSimulation):
         )
         self.plan = replace(self.plan, top=top)
         self.history = History()
-        self.cluster = DatabaseCluster(self.world, self.plan.shape, self.plan.top)
+        self.cluster = cluster_on(engine)(self.world, self.plan.shape, self.plan.top)
+        self.healing = self.own.Healing(self.cluster, self._wait)
         self.records = 0
         self.applications: list[Application] = []
 
@@ -136,13 +138,13 @@ class Simulation(LogSimulation):
         world, plan, cluster = self.world, self.plan, self.cluster
         try:
             cluster.start()
-            cluster.is_calm = set(plan.trouble.faults) <= HARMLESS
+            cluster.is_calm = set(plan.trouble.faults) <= set(self.own.HARMLESS)
             shared = Shared(cluster.floors, lambda: cluster.tail)
             self.applications = [
                 Application(world, process, plan.load, self.history, shared) for process in cluster.clients
             ]
             by_address: Any = {one.process.address: one for one in self.applications}
-            faults = DatabaseFaults(cluster, by_address, plan.trouble)
+            faults = faults_on(self.engine)(cluster, by_address, plan.trouble)
             world.run(world.now + plan.lasting_ns)
             faults.heal()
             for application in self.applications:
@@ -155,7 +157,7 @@ class Simulation(LogSimulation):
         world = self.world
         world.tell("healed")
         limit = world.now + PATIENCE * self.plan.shape.heartbeat_ns
-        self._see_to_a_live_shard(limit)
+        self.healing.make_writable(limit)
         applications = self.applications
         self._wait(limit, lambda: not any(one.busy for one in applications), "calls are answered", applications)
         for application in applications:
@@ -262,12 +264,11 @@ class Simulation(LogSimulation):
         step()
         self._wait(limit, lambda: bool(images), "mapping servers reach the tail", cluster.replicas())
         applied = images[0][0]
-        prober = Prober(cluster)
-        view = prober.views(limit)
-        truth = truth_of(prober.copies(view, view.oldest, applied, limit), view.oldest, applied)
+        oldest, copies = self.healing.copies(applied, limit)
+        truth = truth_of(copies, oldest, applied)
         self.records = applied
         for gsn, record in cluster.archive.items():
-            if gsn >= view.oldest and gsn <= applied and truth.records.get(gsn) != tuple(record[1:]):
+            if gsn >= oldest and gsn <= applied and truth.records.get(gsn) != tuple(record[1:]):
                 raise Failure("DBS-1: servers apply what the log says", f"{record} and {truth.records.get(gsn)}")
             if gsn <= applied:
                 truth.records[gsn] = record.time, record.tag, record.payload
@@ -276,7 +277,7 @@ class Simulation(LogSimulation):
         for number, (_, image) in images.items():
             if image != fresh.image():
                 raise Failure("DBS-1: servers and a replay are the same", f"{cluster.mapping[number].address}")
-        if view.oldest > 1:
+        if oldest > 1:
             self._rebuild(limit)
         self._count(truth)
         check_decisions(truth, fresh)
@@ -422,9 +423,11 @@ def check_verdicts(history: History, truth: Truth, replayed: Replayed) -> None:
             raise Failure("DBS-7: what failed was never applied", f"{op}")
 
 
-def simulate(seed: int, *, exact: bool = False, show: Callable[[str], None] | None = None) -> Outcome:
+def simulate(
+    seed: int, engine: str = ENGINES[0], *, exact: bool = False, show: Callable[[str], None] | None = None
+) -> Outcome:
     """Run a seed."""
-    simulation = Simulation(seed, exact=exact, show=show)
+    simulation = Simulation(seed, engine, exact=exact, show=show)
     world = simulation.world
     failure, detail = "", ""
     try:

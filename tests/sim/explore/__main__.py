@@ -5,26 +5,31 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import click
 from rich.console import Console
 from rich.table import Table
 
 from tests.harness.progress import telling
+from tests.sim.engines import ENGINES, module_of
 from tests.sim.explore.machine import Search, Wrong, search
-from tests.sim.explore.scenario import BUDGETS, Cluster
 
 
 @click.command()
 @click.option("--states", default=300_000, show_default=True, help="Stop each search at so many distinct states.")
-@click.option("--only", type=click.Choice(list(BUDGETS)), help="One of the searches.")
-def main(states: int, only: str | None) -> None:
+@click.option("--only", help="One of the searches, by its name in the table.")
+@click.option("--engine", type=click.Choice(ENGINES), default=ENGINES[0], show_default=True)
+def main(states: int, only: str | None, engine: str) -> None:
     """Try every order in which a few things can happen to a small cluster of real cores."""
     console = Console()
     table = Table("What may happen", "Distinct states", "Steps", "Depth", "All of them", "Seconds")
-    for name in [only] if only else BUDGETS:
+    scenario = module_of(engine, "scenario")
+    if only and only not in scenario.BUDGETS:
+        raise click.UsageError(f"--only is one of: {', '.join(scenario.BUDGETS)}")
+    for name in [only] if only else scenario.BUDGETS:
         with telling(console) as tell:
-            found = explore(name, states, partial(tell_depth, tell, name))
+            found = explore(scenario, name, states, partial(tell_depth, tell, name))
         if isinstance(found, Wrong):
             console.print(f"[red]{name}[/]: {found}", highlight=False)
             sys.exit(1)
@@ -38,11 +43,11 @@ def tell_depth(tell: Callable[[str], None], name: str, known: int, depth: int) -
     tell(f"{name}: {known:,} states, {depth} deep")
 
 
-def explore(name: str, states: int, progress: Callable[[int, int], None]) -> Search | Wrong:
+def explore(scenario: Any, name: str, states: int, progress: Callable[[int, int], None]) -> Search | Wrong:
     """One search, or what it found."""
-    cluster = Cluster()
+    cluster = scenario.Cluster()
     try:
-        return search(cluster, cluster.settled_down(BUDGETS[name]), states, progress)
+        return search(cluster, cluster.settled_down(scenario.BUDGETS[name]), states, progress)
     except Wrong as wrong:
         return wrong
 

@@ -11,7 +11,7 @@ from typing import Any
 from logdb.cores.effects import Received
 from logdb.log.scalog import messages
 from tests.sim.checks import Copy
-from tests.sim.cluster import Cluster
+from tests.sim.scalog.cluster import Cluster
 from tests.sim.world import Failure
 
 ADDRESS = "prober"

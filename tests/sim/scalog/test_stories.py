@@ -13,10 +13,10 @@ from logdb.log.scalog import messages
 from logdb.log.scalog.ordering.commands import FailurePolicy
 from logdb.security.permissions import BRINGS
 from tests.sim.checks import check_all, truth_of
-from tests.sim.cluster import Cluster, Shape
-from tests.sim.faults import forged
 from tests.sim.history import History
-from tests.sim.prober import Prober
+from tests.sim.scalog.cluster import Cluster, Shape
+from tests.sim.scalog.faults import forged
+from tests.sim.scalog.prober import Prober
 from tests.sim.workload import Application, Load
 from tests.sim.world import World
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.sim.explore.machine import Wrong, frozen, search
-from tests.sim.explore.scenario import BUDGETS, Cluster
-from tests.sim.planted_storage import PLANTED
+from tests.sim.scalog.planted_storage import PLANTED
+from tests.sim.scalog.scenario import BUDGETS, Cluster
 
 
 def explored(budget: dict[str, int], states: int, slow_disks: bool = False) -> int:

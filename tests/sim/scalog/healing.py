@@ -1,0 +1,79 @@
+"""What a cluster of Scalog needs to be well again after its faults, and what its servers then have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from logdb.log import requests as calls
+from logdb.log.requests import ShardState
+from logdb.log.scalog import messages
+from logdb.log.scalog.ordering.commands import FailurePolicy
+from tests.sim.checks import Copy
+from tests.sim.scalog.cluster import Cluster
+from tests.sim.scalog.prober import Prober
+from tests.sim.world import Failure
+
+Wait = Callable[[int, Callable[[], bool], str, list[Any]], None]
+"""Let time pass to a limit until something is true; else raise Failure, naming what and whom."""
+
+
+class Healing:
+    """Of one cluster, once its faults have ended."""
+
+    def __init__(self, cluster: Cluster, wait: Wait) -> None:
+        self.cluster, self._wait = cluster, wait
+
+    def configured(self) -> list[tuple[Any, ...]]:
+        """What reconfigurations change: states, members and seals."""
+        cores: list[Any] = [one.core for one in self.cluster.ordering if one.core is not None]
+        view = max(cores, key=lambda core: core.slot).state.view()
+        return [(one.state, one.members, [(it.id, it.sealed) for it in one.segments]) for one in view.shards]
+
+    def make_writable(self, limit: int) -> None:
+        """Servers for those that are lost for ever, and a shard if the last one that took appends was finalized.
+
+        Ordering replicas that have lost their disk join again.
+        """
+        cluster = self.cluster
+        outside = [replica for replica in cluster.ordering if replica.address not in cluster.retired]
+        self._wait(limit, lambda: all(map(cluster.has_joined, outside)), "replicas join again", outside)
+        calls_open = cluster.operator.process.calls
+        self._wait(limit, lambda: not calls_open, "the operator is served", [calls_open])
+        for _ in range(cluster.shape.members):
+            cluster.add_storage().start()
+        while True:
+            view = cluster.view(limit)
+            live = [shard for shard in view.shards if shard.state is ShardState.LIVE]
+            for shard in live:
+                primaries = {segment.primary for segment in shard.segments if segment.sealed is None}
+                for server in sorted({member.server for member in shard.members} - primaries):
+                    cluster.operator.do(messages.OpenSegment(server), limit)
+            if live:
+                return
+            cluster.operator.do(calls.AddShard(()), limit)
+
+    def settle(self, limit: int) -> None:
+        """Successors catch up, and those that they replaced go. A successor that has lost its disk is replaced itself:
+        of a finalized shard, in which nobody is suspected, by the operator."""
+        cluster, world = self.cluster, self.cluster.world
+        before: set[int] = set()
+        while joining := {server: one for one in cluster.view(limit).shards for server in one.joining}:
+            if world.now > limit - 20 * cluster.shape.heartbeat_ns:
+                raise Failure("liveness: successors catch up", f"{joining}")
+            for server in sorted(before & joining.keys()):
+                if joining[server].state is ShardState.FINALIZED:
+                    cluster.add_storage().start()
+                    cluster.operator.do(calls.ReplaceServer(server, 0), limit)
+            before = set(joining)
+            world.run(world.now + 20 * cluster.shape.heartbeat_ns)
+
+    def copies(self, tail: int, limit: int) -> tuple[int, list[Copy]]:
+        """The oldest record, and all that every member has from there to `tail`. Checks what the servers agree on."""
+        cluster = self.cluster
+        prober = Prober(cluster)
+        view = prober.views(limit)
+        added, asked = view.next_shard - 1, cluster.operator.asked[calls.AddShard]
+        if added > asked and cluster.shape.policy is not FailurePolicy.FINALIZE_AND_ADD:
+            raise Failure("a change is carried out once", f"{added} shards were added, {asked} were asked for")
+        return view.oldest, prober.copies(view, view.oldest, tail, limit)
