@@ -1,11 +1,12 @@
-"""The seam under the faces: what a database can be asked, whatever answers, in this process or in another.
+"""The backend interface under both faces: the verbs of a database, in this process or in another.
 
-`database.py` and `aio.py` check arguments and call these verbs, each of which is one question and one answer. A host
-may be in another process: a read names its version (None: the newest), nothing is shared but bytes and numbers.
+`database.py` and `aio.py` check arguments and call these verbs, each of which is one request and one response. A
+backend may be in another process: a read names its version (None: the newest), and only bytes and numbers are shared.
 
-    Host        EmbeddedHost (a directory of this process), net.blocking.BlockingHost (over any AsyncHost)
-    AsyncHost   embedded.coroutines.CoroutineHost,          net.service.client.RemoteHost (one server),
-                net.database.client.ClusterHost (a cluster)
+    Backend        embedded.EmbeddedBackend (a directory of this process),
+                   clients.blocking_backend.BlockingBackend (over any AsyncBackend)
+    AsyncBackend   embedded.async_backend.CoroutineBackend (a directory of this process),
+                   clients.remote_backend.RemoteBackend (one server), clients.cluster_backend.ClusterBackend (a cluster)
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Backend(Protocol):
 
     @property
     def session(self) -> int:
-        """The newest version that was seen through this host."""
+        """The newest version that was seen through this backend."""
 
     def version(self) -> int:
         """The newest version that is durable."""
@@ -182,7 +183,7 @@ class AsyncReader(Protocol):
 
 
 class AsyncBackend(Protocol):
-    """As Host, for the coroutines of one event loop. What is no coroutine function acts when it is called."""
+    """As Backend, for the coroutines of one event loop. A plain function acts when it is called."""
 
     @property
     def path(self) -> str: ...

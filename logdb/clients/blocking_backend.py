@@ -1,4 +1,4 @@
-"""A Host over any AsyncHost: threads wait while its coroutines run in the loop that all of this process share."""
+"""A Backend over any AsyncBackend: threads wait while its coroutines run in the event loop of this process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The database of other processes, for the coroutines of one event loop: an AsyncHost over a connection."""
+"""The database of other processes, for the coroutines of one event loop: an AsyncBackend over a connection."""
 
 from __future__ import annotations
 

@@ -254,7 +254,7 @@ class Items(Generic[T]):
 
 
 class CoroutineBackend:
-    """An AsyncHost over `host`. `sync_in_loop`: see `Acknowledgements`."""
+    """An AsyncBackend over `host`. `sync_in_loop`: see `Acknowledgements`."""
 
     def __init__(self, host: EmbeddedBackend, *, sync_in_loop: bool = False) -> None:
         self.host = host
