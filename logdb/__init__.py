@@ -15,7 +15,7 @@ a value `MAX_VALUE_BYTES` (64 MiB), and a transaction writes at most `MAX_TRANSA
 from logdb.api.database import Database, Found, HistoryEntry, ShardHistory, Snapshot, Tested
 from logdb.api.opening import connect, open, rebuild, shard_history
 from logdb.cluster.placement import ByHash, ByPrefix
-from logdb.embedded.compactor import Compacted
+from logdb.embedded.compaction import Compacted
 from logdb.embedded.feed import Change
 from logdb.errors import (
     AccessDenied,

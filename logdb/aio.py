@@ -27,7 +27,7 @@ from logdb.api.timestamps import moment, nanoseconds
 from logdb.cluster.placement import Placement
 from logdb.embedded import EmbeddedBackend
 from logdb.embedded.async_backend import CoroutineBackend
-from logdb.embedded.compactor import Compacted
+from logdb.embedded.compaction import Compacted
 from logdb.embedded.feed import Change
 from logdb.errors import ConflictError, DatabaseClosed
 from logdb.store.arguments import (

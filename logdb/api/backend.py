@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from logdb.embedded.compactor import Compacted
+from logdb.embedded.compaction import Compacted
 from logdb.embedded.feed import Change
 from logdb.store.key_map import Rows
 from logdb.store.ranges import ScanRange

@@ -9,7 +9,7 @@ from typing import Concatenate, NamedTuple, ParamSpec, TypeVar, overload
 
 from logdb.api.backend import Backend
 from logdb.api.timestamps import moment, nanoseconds
-from logdb.embedded.compactor import Compacted
+from logdb.embedded.compaction import Compacted
 from logdb.embedded.feed import Change
 from logdb.errors import DatabaseClosed
 from logdb.store.arguments import (

@@ -23,7 +23,7 @@ from logdb.cluster.client.database_client import DatabaseClient, DatabaseConfig
 from logdb.cluster.messages import MAX_RANGES, Floor
 from logdb.cluster.placement import Placement
 from logdb.cores.effects import Address, Journal
-from logdb.embedded.compactor import Compacted
+from logdb.embedded.compaction import Compacted
 from logdb.errors import (
     ConflictError,
     DatabaseClosed,

@@ -13,7 +13,7 @@ from logdb.api.backend import Progress
 from logdb.clients.connection import Connection
 from logdb.clients.lazy_snapshot import LazySnapshotReader
 from logdb.clients.range_pages import RangePages
-from logdb.embedded.compactor import Compacted
+from logdb.embedded.compaction import Compacted
 from logdb.embedded.feed import Change
 from logdb.errors import ConflictError, DatabaseClosed, FutureVersion, LimitExceeded, VersionTrimmed
 from logdb.security.credentials import NONE, Credentials

@@ -28,9 +28,9 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from logdb.embedded.checkpointer import Checkpointer
-from logdb.embedded.compactor import Compacted, begin_anew, compact
+from logdb.embedded.compaction import Compacted
+from logdb.embedded.compactor import Compactor
 from logdb.embedded.directory import Directory
-from logdb.embedded.external_leases import held
 from logdb.embedded.feed import Feed
 from logdb.embedded.follower import follow
 from logdb.embedded.incoming import PART_BYTES, IncomingValue, OutgoingValue
@@ -90,9 +90,6 @@ REPLAY_OVERLAYS = 3
 a kill leaves does not."""
 REPLAY_STRETCH = 50_000
 """A checkpoint may be taken after so many records of the replay at the opening."""
-LEAST_COMPACTED = 64 << 20
-"""A log of fewer bytes is not compacted by itself: there is little to be had."""
-LONGEST_PAUSE_S = 0.1
 LOOK_EVERY = 1_024
 """After so many records it is seen whether the log has grown by so much that a checkpoint is due."""
 SHORT_ROWS = 256
@@ -121,21 +118,15 @@ class EmbeddedBackend:
         self.coordinator = Coordinator(KeyMap(Values(self._read_record), checkpoint))
         self.order_lock = threading.Lock()
         self.closed = False
+        self.compactor = Compactor(self, compact_above)
         self._checkpointer: Checkpointer | None = None
         if checkpoint is not None and not read_only:
-            self._checkpointer = Checkpointer(self, checkpoint, overlay_bytes)
+            self._checkpointer = Checkpointer(self, checkpoint, overlay_bytes, self.compactor.look)
         self.overlay_bytes = overlay_bytes
         self.incarnation = secrets.randbits(63) + 1
         self._client = secrets.randbits(63) + 1
         self._sequence = 0
         self._leases: dict[object, int] = {}
-        self._compacting_to = 0
-        # Up to here all that could be compacted away was.
-        self._compacted_whole = 0
-        self._compact_above, self._log_bytes_left = compact_above, 0
-        self._compacting: threading.Thread | None = None
-        self._closing = threading.Event()
-        self._one_compaction = threading.Lock()
         self._one_close = threading.Lock()
         self._stopped: str | None = None
         self.on_stop: Callable[[], object] = list
@@ -261,7 +252,7 @@ class EmbeddedBackend:
                 progress(stop - first, end - first)
         if self._checkpointer is not None:
             self._checkpointer.maybe_checkpoint()
-            self.look_at_garbage()
+            self.compactor.look()
 
     @property
     def log_id(self) -> bytes:
@@ -300,7 +291,7 @@ class EmbeddedBackend:
     @property
     def _oldest(self) -> int:
         """The oldest version that nobody is about to compact away, unless who reads it has a lease already."""
-        return max(self.coordinator.floor, self._compacting_to)
+        return max(self.coordinator.floor, self.compactor.floor)
 
     def at_time(self, when: int) -> int:
         """The newest version not younger than `when` (ns since the epoch). Raises VersionTrimmed, FutureVersion."""
@@ -622,7 +613,8 @@ class EmbeddedBackend:
             if value is None or len(value) <= INLINE_VALUE_BYTES:
                 values[key] = cast("bytes | None", value)
             elif isinstance(value, IncomingValue):
-                at = self._order(functools.partial(self.log.order_incoming, VALUE, value.payload), [(VALUE, b"")])
+                order = functools.partial(self.log.order_incoming, VALUE, value.payload)
+                at = self._order(order, [(VALUE, b"")], self.coordinator.deliver_other)
                 values[key] = Place(at, 0, len(value), next(digest_of))
             else:
                 values[key] = Place(gsn, 0, len(value), next(digest_of))
@@ -727,18 +719,27 @@ class EmbeddedBackend:
         with self.order_lock:
             return self.append_locked(records)
 
+    def append_copies(self, records: Sequence[Record]) -> int:
+        """As `append`, of a compaction that tells the map by itself where its copies stand."""
+        with self.order_lock:
+            return self._order(functools.partial(self.log.order, records), records, self.coordinator.deliver_copy)
+
     def append_locked(self, records: Sequence[Record]) -> int:
         """As `append`, by who holds `order_lock`."""
-        return self._order(functools.partial(self.log.order, records), records) if records else 0
+        return self._order(functools.partial(self.log.order, records), records, self.coordinator.deliver_other)
 
-    def _order(self, order: Callable[[], int], records: Sequence[Record]) -> int:
+    def _order(
+        self, order: Callable[[], int], records: Sequence[Record], deliver: Callable[[int, int, bytes], None]
+    ) -> int:
         """Have the log order the records, and apply them; returns the first GSN."""
         if self.closed or self.read_only or self._stopped is not None:
             self._refuse_write()
+        if not records:
+            return 0
         try:
             first = order()
             for gsn, (tag, payload) in enumerate(records, first):
-                self.coordinator.deliver_other(gsn, tag, payload)
+                deliver(gsn, tag, payload)
         except Unavailable:
             raise
         except LogFailed as error:
@@ -918,76 +919,17 @@ class EmbeddedBackend:
         """Drop what only reads before `before` (None: the newest version) could see, as far as pins, readers of this
         process and what other processes hold let it.
         """
-        newest = self.version()
+        self.version()
         if self.read_only:
             self._refuse_write()
-        with self._one_compaction:
-            floor = self.at(newest if before is None else before)
-            try:
-                with self._held_elsewhere() as others:
-                    is_whole = False
-                    if before is None and newest > self._compacted_whole:
-                        is_whole = min([*self._needed(newest), *others]) >= newest
-                        if is_whole:
-                            floor = begin_anew(self)
-                    self._compacting_to = cut = floor
-                    with self.order_lock:  # who pins a version now sees how far this may go
-                        self._compacting_to = floor = min([*self._needed(cut), *others])
-                    if floor <= self.coordinator.floor or floor <= self._compacted_whole:
-                        left = self.log.left_by_trim(self.log.oldest())
-                        return Compacted(self.coordinator.floor, 0, left, left)
-                    done = compact(self, floor, progress)
-                    if is_whole and floor == cut:
-                        self._compacted_whole = self.coordinator.compacted_at
-                    return done
-            except Exception as error:
-                raise self._explained(error, floor) from error
-            finally:
-                self._compacting_to, self._log_bytes_left = 0, self.log.size()
-
-    @property
-    def garbage(self) -> float:
-        """The share of the log that a compaction would give back: what is not live, and has come since the last one.
-
-        Rather too low: superseded values count as live until the map's runs have been merged.
-        """
-        size, left = self.log.size(), self._log_bytes_left
-        grown = size - left if left else self.log.size(self.coordinator.compacted_at)
-        return max(min(size - self.coordinator.map.live_bytes, grown), 0) / max(size, 1)
-
-    def look_at_garbage(self) -> None:
-        """Have the log compacted if the share of its garbage is above what the user has set."""
-        above, thread = self._compact_above, self._compacting
-        if above is None or self._closing.is_set() or (thread is not None and thread.is_alive()):
-            return
-        if self.log.size() >= LEAST_COMPACTED and self.garbage > above:
-            self._compacting = threading.Thread(target=self._compact_aside, name="logdb-compact", daemon=True)
-            self._compacting.start()
-
-    def _compact_aside(self) -> None:
-        """A compaction that takes half the time, so that calls keep their latency, and ends when the host is closed."""
-        last = time.monotonic()
-
-        def pause(_: int) -> None:
-            nonlocal last
-            if self._closing.wait(min(time.monotonic() - last, LONGEST_PAUSE_S)):
-                raise DatabaseClosed(self.path)
-            last = time.monotonic()
-
         try:
-            done = self.compact(None, pause)
+            return self.compactor.run(before, progress or (lambda _: None))
         except Exception as error:
-            if not self._closing.is_set():
-                logger.warning("compaction failed; it is tried again: %s", error)
-        else:
-            logger.info("compacted to version %d: %s bytes freed", done.floor, f"{done.freed_bytes:,}")
+            raise self._explained(error, self.coordinator.applied if before is None else before) from error
 
-    def _needed(self, newest: int) -> list[int]:
-        """The versions that pins and readers of this process need, none newer than `newest`."""
-        return [self.coordinator.oldest_needed(newest), *list(self._leases.values())]
-
-    def _held_elsewhere(self) -> contextlib.AbstractContextManager[list[int]]:
-        return contextlib.nullcontext([]) if self.directory is None else held(self.directory.path)
+    def leased(self) -> list[int]:
+        """The versions that readers of this process need."""
+        return list(self._leases.values())
 
     def close(self) -> None:
         """Make durable what was ordered and release everything. Raises OutcomeUnknown if that fails."""
@@ -1005,11 +947,10 @@ class EmbeddedBackend:
                 steps.callback(checkpoint.close)
             steps.callback(self._close_log)
             steps.callback(self._mark_closed)
-            self._closing.set()
+            self.compactor.begin_to_stop()
             if self._checkpointer is not None:
                 self._checkpointer.stop()  # it may have begun a compaction
-                if self._compacting is not None:
-                    self._compacting.join()
+                self.compactor.join()
                 if grown and not failed and checkpoint is not None:
                     with contextlib.suppress(Exception):  # the log has it all; only the next opening takes longer
                         self._checkpointer.run()
@@ -1019,7 +960,8 @@ class EmbeddedBackend:
     def disown(self, parent: int) -> None:
         """In a child of fork(): be closed. Log, checkpoint and the directory's lock are disowned on their own."""
         self.forked_from, self.closed = parent, True
-        self.order_lock, self._one_close, self._one_compaction = threading.Lock(), threading.Lock(), threading.Lock()
+        self.order_lock, self._one_close = threading.Lock(), threading.Lock()
+        self.compactor.disown()
 
     def _close_log(self) -> None:
         try:

@@ -35,6 +35,30 @@ def merges(checkpoint: Checkpoint) -> Generator[int, None, None]:
             yield keys
 
 
+def write_paced(
+    checkpoint: Checkpoint,
+    pacer: Pacer,
+    frozen: Overlay,
+    covers: int,
+    state: list[StateRow],
+    progress: Callable[[int], None],
+) -> None:
+    """Write a checkpoint of an overlay that covers the log up to `covers` from then on, while `pacer` slows writers.
+
+    `progress` hears of keys written, and may raise to end it.
+    """
+    keys = max(len(frozen.newest), 1)
+    pacer.begin(frozen.size)
+    try:
+        checkpoint.begin(max(covers, frozen.last))
+        for count in checkpoint.write(frozen):
+            pacer.took(frozen.size * count / keys)
+            progress(count)
+        checkpoint.finish(covers, state)
+    finally:
+        pacer.end()
+
+
 class Ordering(Protocol):
     """What the checkpointer needs of the host: the lock under which records are ordered and applied."""
 
@@ -45,7 +69,6 @@ class Ordering(Protocol):
     def declare(self) -> None: ...
     def check_running(self) -> None: ...
     def stop(self, why: str) -> None: ...
-    def look_at_garbage(self) -> None: ...
 
 
 class Checkpointer:
@@ -55,11 +78,11 @@ class Checkpointer:
     A checkpoint that failed (a full disk) leaves the overlay where it was, readable, and is finished first next time.
     Runs are merged by the same thread step by step: it takes half the time while merging is not behind, a checkpoint
     that is due comes first, and closing gives a merge up. What failed or was given up begins anew after a checkpoint.
-    `pacer`: how long commits wait for it.
+    `pacer`: how long commits wait for it. `on_rest` is called when nothing is due any more.
     """
 
-    def __init__(self, host: Ordering, checkpoint: Checkpoint, overlay_bytes: int) -> None:
-        self._host, self._checkpoint, self.overlay_bytes = host, checkpoint, overlay_bytes
+    def __init__(self, host: Ordering, checkpoint: Checkpoint, overlay_bytes: int, on_rest: Callable[[], None]) -> None:
+        self._host, self._checkpoint, self.overlay_bytes, self._on_rest = host, checkpoint, overlay_bytes, on_rest
         self.pacer = Pacer(overlay_bytes)
         self._one_at_a_time, self._starting = threading.Lock(), threading.Lock()
         self._unfinished: tuple[int, Overlay, list[StateRow]] | None = None
@@ -155,7 +178,7 @@ class Checkpointer:
             self._is_failing, self._failed_at = True, time.monotonic()
         else:
             self._is_failing = False
-            self._host.look_at_garbage()
+            self._on_rest()
         finally:
             merge.close()
             self.pacer.merged(0.0)
@@ -163,18 +186,8 @@ class Checkpointer:
     def _finish(self, progress: Callable[[int], None] | None) -> None:
         assert self._unfinished is not None
         target, frozen, state = self._unfinished
-        keys = max(len(frozen.newest), 1)
-        self.pacer.begin(frozen.size)
-        try:
-            self._host.log.wait_durable(target)
-            self._checkpoint.begin(target)
-            for count in self._checkpoint.write(frozen):
-                self.pacer.took(frozen.size * count / keys)
-                if progress is not None:
-                    progress(count)
-            self._checkpoint.finish(target, state)
-        finally:
-            self.pacer.end()
+        self._host.log.wait_durable(target)
+        write_paced(self._checkpoint, self.pacer, frozen, target, state, progress or (lambda _: None))
         self._host.coordinator.map.thaw()
         self._unfinished = None
         frozen.let_go()

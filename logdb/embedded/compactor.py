@@ -1,176 +1,131 @@
-"""Compaction of the embedded host: what is live moves out of the log's prefix, and the prefix goes.
-
-A segment cleaner after the log-structured file system (dissertation section 4.3 names it). The steps are ordered so
-that a crash between any two loses nothing: copies first, then the record that raises the floor, then a checkpoint
-that needs nothing of the prefix, and only then the files.
-"""
+"""When the embedded host compacts, and how far: as far as pins, readers of this process and what other processes hold
+let it; when it is asked, or by itself when the garbage in the log exceeds a share."""
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import threading
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+import time
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
 
-from logdb.log.contract import OrderedLog, Record
-from logdb.store.records import (
-    COMPACTION,
-    RELOCATION,
-    VALUE,
-    Compaction,
-    Place,
-    Relocated,
-    encode_compaction,
-    encode_relocation,
-)
-from logdb.txn.coordinator import Coordinator
+from logdb.embedded.compaction import Compacted, Compacting, begin_anew, compact
+from logdb.embedded.directory import Directory
+from logdb.embedded.external_leases import held
+from logdb.errors import DatabaseClosed
 
-BATCH_BYTES = 64 << 10
-"""Of a relocation record. Who looks one version up in it decodes it whole, so it must not be large."""
-SYNC_BYTES = 1 << 20
-"""After so many bytes the copies are synced: commits that come meanwhile wait for no more than that."""
+LEAST_COMPACTED: Final = 64 << 20
+"""A log of fewer bytes is not compacted by itself: there is little to be had."""
+LONGEST_PAUSE_S: Final = 0.1
+
+logger = logging.getLogger("logdb")
 
 
-class Compacted(NamedTuple):
-    """What a compaction did.
+class Compactable(Compacting, Protocol):
+    """What compacting needs of the host."""
 
-    `floor`: the oldest version left. `relocated`: how many versions were copied. `oldest_before`, `oldest_after`: the
-    oldest record in the log before and after. `read_bytes`: of the log that was read. `written_bytes`: of copies, and
-    of the map that was written anew. `freed_bytes`: of the files that were removed.
+    path: str
+    directory: Directory | None
+
+    def version(self) -> int: ...
+    def at(self, version: int) -> int: ...
+    def leased(self) -> Iterable[int]: ...
+
+
+class Compactor:
+    """Compacts the log of a host, one compaction at a time.
+
+    `above`: the share of garbage from which on it does so by itself. `floor`: how far the one under way goes, 0 while
+    none is; whoever begins to read before that is refused.
     """
 
-    floor: int
-    relocated: int
-    oldest_before: int
-    oldest_after: int
-    read_bytes: int = 0
-    written_bytes: int = 0
-    freed_bytes: int = 0
+    def __init__(self, host: Compactable, above: float | None) -> None:
+        self._host, self.above = host, above
+        self.floor = 0
+        # Up to here all that could be compacted away was.
+        self._whole = 0
+        self._log_bytes_left = 0
+        self._one_at_a_time = threading.Lock()
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
 
+    def run(self, before: int | None, progress: Callable[[int], None]) -> Compacted:
+        """Compact to `before` (None: the newest version). Raises as `compact` of the host."""
+        host = self._host
+        newest = host.version()
+        with self._one_at_a_time, contextlib.ExitStack() as undo:
+            floor = host.at(newest if before is None else before)
+            undo.callback(self._end)
+            others = [] if host.directory is None else undo.enter_context(held(host.directory.path))
+            is_whole = before is None and newest > self._whole and min(self._needed(newest, others)) >= newest
+            if is_whole:
+                floor = begin_anew(host)
+            self.floor = cut = floor
+            with host.order_lock:  # who pins a version now sees how far this may go
+                self.floor = floor = min(self._needed(cut, others))
+            if floor <= host.coordinator.floor or floor <= self._whole:
+                left = host.log.left_by_trim(host.log.oldest())
+                return Compacted(host.coordinator.floor, 0, left, left)
+            done = compact(host, floor, progress)
+            if is_whole and floor == cut:
+                self._whole = host.coordinator.compacted_at
+            return done
 
-class Compacting(Protocol):
-    """What compaction needs of the host."""
+    def _end(self) -> None:
+        self.floor, self._log_bytes_left = 0, self._host.log.size()
 
-    log: OrderedLog
-    coordinator: Coordinator
-    order_lock: threading.Lock
+    def _needed(self, newest: int, others: Iterable[int]) -> list[int]:
+        """The versions that pins, readers of this process and others need, none newer than `newest`."""
+        return [self._host.coordinator.oldest_needed(newest), *list(self._host.leased()), *others]
 
-    def append(self, records: Sequence[Record]) -> int: ...
-    def append_locked(self, records: Sequence[Record]) -> int: ...
-    def declare(self, *, always: bool = False) -> None: ...
-    def settle(self, gsn: int) -> None: ...
-    def checkpoint(self, *, merge: bool = True) -> int: ...
-    def maybe_checkpoint(self) -> None: ...
+    @property
+    def garbage(self) -> float:
+        """The share of the log that a compaction would give back: what is not live, and has come since the last one.
 
+        Rather too low: superseded values count as live until the map's runs have been merged.
+        """
+        log, coordinator, left = self._host.log, self._host.coordinator, self._log_bytes_left
+        size = log.size()
+        grown = size - left if left else log.size(coordinator.compacted_at)
+        return max(min(size - coordinator.map.live_bytes, grown), 0) / max(size, 1)
 
-def begin_anew(host: Compacting) -> int:
-    """Let the log go on in a new file, so that all before it can be removed. Returns the version at its beginning."""
-    with host.order_lock:
-        host.log.begin_file()
-        host.declare(always=True)
-        version = host.coordinator.applied
-    host.settle(version)
-    return version
+    def look(self) -> None:
+        """Compact if the share of garbage is above what the user has set, in a thread of its own."""
+        thread = self._thread
+        if self.above is None or self._stopping.is_set() or (thread is not None and thread.is_alive()):
+            return
+        if self._host.log.size() >= LEAST_COMPACTED and self.garbage > self.above:
+            self._thread = threading.Thread(target=self._run_aside, name="logdb-compact", daemon=True)
+            self._thread.start()
 
+    def join(self) -> None:
+        """Wait for the end of the compaction that it has begun by itself, if one is under way."""
+        if self._thread is not None:
+            self._thread.join()
 
-def compact(host: Compacting, floor: int, progress: Callable[[int], None] | None) -> Compacted:
-    """Drop what only reads before `floor` could see. The host has seen to it that nobody reads there.
+    def begin_to_stop(self) -> None:
+        """Begin none by itself any more; the one under way ends at its next step."""
+        self._stopping.set()
 
-    What a compaction that was interrupted has copied already stays where it is.
-    """
-    log, coordinator, key_map = host.log, host.coordinator, host.coordinator.map
-    before = log.left_by_trim(log.oldest())
-    host.checkpoint(merge=False)
-    reach = _reach(log, min(floor, coordinator.relocated_from or floor))
-    relocated, read, written = _relocate(host, floor, reach, progress)
-    with host.order_lock:
-        host.declare(always=True)
-        ending = Compaction(floor, coordinator.ledger.used_before(floor), coordinator.pins)
-        gsn = host.append_locked([(COMPACTION, encode_compaction(ending))])
-    host.settle(gsn)
-    host.checkpoint(merge=False)
-    checkpoint, freed = key_map.checkpoint, 0
-    if checkpoint is None:
-        with host.order_lock:
-            key_map.active.prune(floor)
-    else:
-        was = checkpoint.size()
-        for count in checkpoint.prune(floor):
-            if progress is not None:
-                progress(count)
-        freed = max(was - checkpoint.size(), 0)
-    was = log.size()
-    log.trim(reach)
-    return Compacted(floor, relocated, before, log.left_by_trim(reach), read, written, freed + max(was - log.size(), 0))
+    def disown(self) -> None:
+        """In a child of fork()."""
+        self._one_at_a_time = threading.Lock()
 
+    def _run_aside(self) -> None:
+        """A compaction that takes half the time, so that calls keep their latency."""
+        last = time.monotonic()
 
-def _reach(log: OrderedLog, floor: int) -> int:
-    """The oldest record to keep: what stands from there to `floor` stays readable and is not copied.
+        def pause(_: int) -> None:
+            nonlocal last
+            if self._stopping.wait(min(time.monotonic() - last, LONGEST_PAUSE_S)):
+                raise DatabaseClosed(self._host.path)
+            last = time.monotonic()
 
-    Never between the large values of one transaction, whose commit record may come after the floor.
-    """
-    reach = log.left_by_trim(floor)
-    oldest = log.left_by_trim(log.oldest())
-    while reach > oldest and all(log.read_record(gsn, 0).tag == VALUE for gsn in (reach - 1, reach)):
-        reach -= 1
-    return log.left_by_trim(reach)
-
-
-def _relocate(host: Compacting, floor: int, reach: int, progress: Callable[[int], None] | None) -> tuple[int, int, int]:
-    """Copy to the log's end what is live at `floor` and stands before `reach`.
-
-    Returns (versions copied, bytes read, bytes written).
-    """
-    copier = _Copier(host, progress)
-    values = host.coordinator.map.values
-    for key, version, value, place in host.coordinator.map.survivors(floor, host.coordinator.compacted_at, reach):
-        if isinstance(value, Place):
-            copier.read += len(key)
-            if value.gsn < reach:
-                content = values.load(value)
-                assert content is not None
-                copier.read += len(content)
-                value = value._replace(gsn=copier.append(VALUE, content))
-            elif place >= reach:
-                continue
+        try:
+            done = self.run(None, pause)
+        except Exception as error:
+            if not self._stopping.is_set():
+                logger.warning("compaction failed; it is tried again: %s", error)
         else:
-            copier.read += len(key) + (len(value) if value is not None else 0)
-            if place >= reach:
-                continue
-        copier.copy(Relocated(key, version, value))
-    copier.flush()
-    return copier.relocated, copier.read, copier.written
-
-
-class _Copier:
-    """Appends copies, many at once, and syncs them now and then."""
-
-    def __init__(self, host: Compacting, progress: Callable[[int], None] | None) -> None:
-        self._host, self._progress = host, progress
-        self.relocated = self.read = self.written = 0
-        self._batch: list[Relocated] = []
-        self._size = self._unsynced = 0
-
-    def copy(self, entry: Relocated) -> None:
-        self._batch.append(entry)
-        self._size += len(entry.key) + (len(entry.value) if isinstance(entry.value, bytes) else 64)
-        if self._size >= BATCH_BYTES:
-            self.flush()
-
-    def flush(self) -> None:
-        batch = self._batch
-        if batch:
-            self.append(RELOCATION, encode_relocation(batch))
-            self._host.maybe_checkpoint()
-            self.relocated += len(batch)
-            if self._progress is not None:
-                self._progress(len(batch))
-            self._batch, self._size = [], 0
-
-    def append(self, tag: int, payload: bytes) -> int:
-        gsn = self._host.append([(tag, payload)])
-        self.written += len(payload)
-        self._unsynced += len(payload)
-        if self._unsynced >= SYNC_BYTES:
-            self._host.settle(gsn)
-            self._unsynced = 0
-        return gsn
+            logger.info("compacted to version %d: %s bytes freed", done.floor, f"{done.freed_bytes:,}")

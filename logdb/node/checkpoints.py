@@ -23,7 +23,7 @@ import lmdb
 from logdb.cluster.mapping_server.replica import Replica, UnresolvedValues
 from logdb.cluster.mapping_server.server import MappingServer
 from logdb.cores.effects import SECOND
-from logdb.embedded.checkpointer import merges
+from logdb.embedded.checkpointer import merges, write_paced
 from logdb.embedded.pacing import Pacer
 from logdb.errors import Corruption, Unavailable
 from logdb.store.checkpoint import Checkpoint, check_tables
@@ -158,16 +158,7 @@ class Checkpoints:
         assert self._under_way is not None
         assert self._pacer is not None
         target, _, frozen, state = self._under_way
-        keys = max(len(frozen.newest), 1)
-        self._pacer.begin(frozen.size)
-        try:
-            self._checkpoint.begin(max(target, frozen.last))
-            for count in self._checkpoint.write(frozen):
-                self._pacer.took(frozen.size * count / keys)
-                self._check_stopping()
-            self._checkpoint.finish(target, state)
-        finally:
-            self._pacer.end()
+        write_paced(self._checkpoint, self._pacer, frozen, target, state, lambda _: self._check_stopping())
 
     def _merge_on(self) -> bool:
         """Some steps of the merges that are due; whether there may be more."""

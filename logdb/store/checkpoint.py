@@ -19,23 +19,25 @@ import errno
 import os
 import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
 from operator import itemgetter
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import lmdb
 from google_crc32c import extend
 
 from logdb.errors import Corruption, LogDBError, Unavailable
+from logdb.log.contract import Record
 from logdb.store import map_verifier
 from logdb.store.files import MapFiles
-from logdb.store.manifest import MalformedManifest, Manifest, decode_manifest
+from logdb.store.manifest import MalformedManifest, Manifest, RunInfo, decode_manifest
 from logdb.store.map_verifier import RESIDUE
 from logdb.store.merging import DISJOINT_RATIO, RATIO, groups_due, merge_rows, runs_due
 from logdb.store.overlay import Overlay
+from logdb.store.relocating import Relocator
 from logdb.store.row_checksums import FEW_ROWS, SEAL, RawRow, check_row, check_rows, damaged
 from logdb.store.runs import (
     DAMAGE,
@@ -76,6 +78,8 @@ LEAST_BYTES: Final = 1 << 20
 VERSION: Final = itemgetter(0)
 NO_RUN: Final = (*DAMAGE, lmdb.InvalidError, lmdb.VersionMismatchError, lmdb.IncompatibleError, lmdb.NotFoundError)
 """What says, when a run is opened, that the file is not what was written. All else is the system's refusal."""
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
 class Snapshot:
@@ -305,6 +309,13 @@ class Checkpoint:
 
     def chunk(self, start: bytes | None, end: bytes | None, reverse: bool, most: int) -> list[tuple[bytes, int]]:
         """The first `most` (key, newest version) of [start, end), deletions included, in order as in `live_chunk`."""
+        return [(key, version_of(raw)) for key, raw in self._chunk(start, end, reverse, most)]
+
+    def rows(self, start: bytes, most: int) -> list[tuple[bytes, Row]]:
+        """The newest versions of up to `most` keys from `start` on, deletions included, in order."""
+        return [(key, decode(raw)[0]) for key, raw in self._chunk(start, None, False, most)]
+
+    def _chunk(self, start: bytes | None, end: bytes | None, reverse: bool, most: int) -> list[RawRow]:
         readers, reader = self._borrowed()
         try:
             newest: dict[bytes, bytes] = {}
@@ -315,7 +326,7 @@ class Checkpoint:
         finally:
             readers.append(reader)
         # Each group gave its first ones, so the first of all are among them, and none of a newer run is missing there.
-        return [(key, version_of(newest[key])) for key in sorted(newest, reverse=reverse)[:most]]
+        return sorted(newest.items(), key=FOUND, reverse=reverse)[:most]
 
     def state(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
         """The rows of state whose keys begin with `prefix`, in order, without it."""
@@ -492,7 +503,7 @@ class Checkpoint:
             if not due or self._merge is not None:
                 return
             merge = self._merge = Merge(runs[-due:], self.pruned)
-        yield from self._carry_out(merge)
+        yield from self._carry_out(merge, merge_rows)
 
     def prune(self, floor: int) -> Iterator[int]:
         """Merge all runs into one, without what only a read before version `floor` could see; yields keys looked at.
@@ -504,35 +515,63 @@ class Checkpoint:
             if not self._snapshot.runs:
                 return
             merge = self._merge = Merge(self._snapshot.runs, floor)
-        yield from self._carry_out(merge)
+        yield from self._carry_out(merge, merge_rows)
 
-    def _carry_out(self, merge: Merge) -> Iterator[int]:
+    def relocate(self, relocator: Relocator) -> Generator[list[Record] | None, int, None]:
+        """Write all runs as one, without what only a read before the floor could see, whose rows say where the copies
+        stand that `relocator` asks for.
+
+        Yields records to append, maybe none, and is sent the GSN of the first; then None, and is sent that of the
+        record that has moved the floor, which the runs cover by then (MAP-4). To close it before that gives it all up.
+        A merge under way ends at its next step. Raises as `write`.
+        """
+
+        def rows(
+            readers: Reader, writer: RunWriter, floor: int, *, is_oldest: bool
+        ) -> Generator[list[Record] | None, int, None]:
+            yield from relocator.rows(readers, writer)
+            moved_at = yield None
+            assert moved_at <= self.covers, f"MAP-4: it covers {self.covers}, and is pruned by record {moved_at}"
+
+        with self._committing:
+            merge = self._merge = Merge(self._snapshot.runs, relocator.floor)
+        relocator.read += sum([run.info.bytes for run in merge.runs])
+        run = yield from self._carry_out(merge, rows)
+        if run is None:
+            raise Unavailable(f"the checkpoint in {self._path} is closed")
+        relocator.written += run.bytes
+
+    def _carry_out(self, merge: Merge, write: Rewrite[T]) -> Generator[T, int, RunInfo | None]:
+        """Yields what the steps of `write` yield. Returns the run, None if it was given up for another merge."""
         writer: RunWriter | None = None
         runs = merge.runs
+        sent: Any = None
         try:
             with self._merging, self._explained():
                 is_oldest = runs[0] is self._snapshot.runs[0]
                 writer = self._new_run(sum(run.info.bytes for run in runs))
                 readers = tuple([group.reader() for group in reversed(grouped(runs))])
-                rows = merge_rows(readers, writer, merge.floor, is_oldest=is_oldest)
+                steps = write(readers, writer, merge.floor, is_oldest=is_oldest)
             while True:
                 with self._merging, self._explained():
                     if self._merge is not merge:
-                        return
-                    keys = next(rows, None)
-                if keys is None:
-                    break
-                yield keys
+                        return None
+                    try:
+                        step = steps.send(sent)
+                    except StopIteration:
+                        break
+                sent = yield step
             with self._merging, self._explained():
-                self._replace(merge, writer)
+                run = self._replace(merge, writer)
                 writer = None
+            return run
         finally:
             if self._merge is merge:
                 self._merge = None
             if writer is not None:
                 self._abandon(writer)
 
-    def _replace(self, merge: Merge, writer: RunWriter) -> None:
+    def _replace(self, merge: Merge, writer: RunWriter) -> RunInfo | None:
         """Put the run that was written in the place of those that it was merged from."""
         runs = merge.runs
         writer.finish()
@@ -540,7 +579,8 @@ class Checkpoint:
         run = Run(self._files, info)
         with self._committing:
             if self._merge is not merge:
-                return self._abandon(writer)
+                self._abandon(writer)
+                return None
             now = self._snapshot.runs
             at = now.index(runs[0])
             assert now[at : at + len(runs)] == runs, "MAP-5"
@@ -549,7 +589,7 @@ class Checkpoint:
         self._written += info.bytes
         for old in runs:
             self._files.remove(old.info.number)
-        return None
+        return info
 
     @property
     def backlog(self) -> float:
@@ -608,6 +648,14 @@ def _gaps(last: bytes | None, keys: list[bytes], ranges: list[tuple[bytes, bytes
 
 def _sizes(groups: Sequence[Group]) -> list[list[int]]:
     return [[run.info.bytes for run in group.runs] for group in groups]
+
+
+class Rewrite(Protocol[T_co]):
+    """Writes the rows of several runs, the newest first, as those of one, step by step."""
+
+    def __call__(
+        self, readers: Reader, writer: RunWriter, floor: int, *, is_oldest: bool
+    ) -> Generator[T_co, int, None]: ...
 
 
 class Merge(NamedTuple):

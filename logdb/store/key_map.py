@@ -25,7 +25,7 @@ from operator import itemgetter
 from typing import Literal, NamedTuple, overload
 
 from logdb.log.contract import Trimmed
-from logdb.store.checkpoint import GONE, LIVE, Checkpoint, Row, Snapshot
+from logdb.store.checkpoint import LIVE, Checkpoint, Row, Snapshot
 from logdb.store.overlay import Entry, Overlay
 from logdb.store.records import Relocated, Value
 from logdb.store.values import Values
@@ -50,15 +50,6 @@ class Changed(NamedTuple):
 
     key: bytes
     version: int
-
-
-class Survivor(NamedTuple):
-    """A version that compaction keeps. `place`: the GSN of the record that holds it; 0: copy it wherever it is."""
-
-    key: bytes
-    version: int
-    value: Value
-    place: int
 
 
 class KeyMap:
@@ -338,6 +329,18 @@ class KeyMap:
             keys.update(key for key, _ in self.checkpoint.chunk(start, None, False, most))
         return sorted(keys)[:most]
 
+    def newest_from(self, start: bytes, most: int) -> list[tuple[bytes, int, Value]]:
+        """(key, newest version, its value) of the keys of `keys_from`. Serialized with `apply` and `thaw`."""
+        found: dict[bytes, tuple[int, Value]] = {}
+        if self.checkpoint is not None:
+            for key, row in self.checkpoint.rows(start, most):
+                found[key] = row.version, row.value
+        for overlay in (self.frozen, self.active):
+            if overlay is not None:
+                for key in overlay.keys(start, None, False, most):
+                    found[key] = overlay.newest[key][:2]
+        return [(key, *found[key]) for key in sorted(found)[:most]]
+
     def versions(self, key: bytes, at: int) -> Iterator[tuple[int, Value, int]]:
         """(version, value, GSN of the record that holds a copy or 0) of all retained up to `at`, newest first."""
         moved = self.active.moved.get(key, {})
@@ -371,37 +374,6 @@ class KeyMap:
         assert self.checkpoint is not None
         self.checkpoint.switch(snapshot)
         self.active = self.active.without(self.checkpoint.covers)
-
-    def survivors(self, floor: int, compacted_at: int, reach: int) -> Iterator[Survivor]:
-        """The version of each key that is live at `floor`, in key order over a checkpoint, which covers `floor`.
-
-        Those that would have to be fetched from a record at or after `reach`, which stays, may be left out.
-
-        Also the deletion of a key of which the log may hold an older version after it, copied there by a compaction
-        (the last one ended at `compacted_at`): once the deletion were trimmed, a replay would revive that version.
-        """
-        if self.checkpoint is None:
-            for key, newest in list(self.active.newest.items()):
-                entry: Entry | None = newest
-                while entry is not None and entry[0] > floor:
-                    entry = entry[2]
-                if entry is not None and entry[1] is not None:
-                    place, _ = self.active.moved.get(key, {}).get(entry[0], (entry[0], None))
-                    yield Survivor(key, entry[0], entry[1], place)
-            return
-        for key, rows in self.checkpoint.everything():
-            for row in rows:
-                if row.version <= floor:
-                    if row.kind != GONE:
-                        value = row.value
-                        if value is None:
-                            if row.place >= reach:
-                                break
-                            value = self.values.written(row.place, key, row.version)
-                        yield Survivor(key, row.version, value, row.place)
-                    elif row.place < compacted_at or any(older.place > row.place for older in rows):
-                        yield Survivor(key, row.version, None, 0)
-                    break
 
     def check_invariants(self) -> None:
         """MAP-1 on both overlays; for tests and simulations."""

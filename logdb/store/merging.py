@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from struct import Struct
 from typing import Final
 
@@ -101,7 +101,7 @@ def _level(size: int, ratio: int) -> int:
     return level
 
 
-def merge_rows(readers: Reader, writer: RunWriter, floor: int, *, is_oldest: bool) -> Iterator[int]:
+def merge_rows(readers: Reader, writer: RunWriter, floor: int, *, is_oldest: bool) -> Generator[int, object, None]:
     """Write what is in several groups, the newest first, as one run; yields keys looked at, step by step.
 
     What only a read before version `floor` could see is left out; a deletion only if `is_oldest`: nothing is below.
@@ -118,7 +118,7 @@ def merge_rows(readers: Reader, writer: RunWriter, floor: int, *, is_oldest: boo
         of_part = [sources.get(run) or sources.setdefault(run, OlderRows(run)) for run, _ in parts]
         _merge_part(of_part, writer, floor, is_oldest, found, sorted(newest.items(), key=FOUND), shared)
         yield len(newest)
-    writer.put_state(_merged_state(readers, is_oldest))
+    writer.put_state(kept_state(readers, is_oldest=is_oldest))
 
 
 def _merge_part(
@@ -141,7 +141,7 @@ def _merge_part(
             writer.copy(copied)
             copied = []
         of_key = [(source, there) for source, get in lookups if (there := get(key)) is not None]
-        if not _put_again(writer, key, of_key, floor, is_oldest):
+        if not put_again(writer, key, of_key, floor, is_oldest=is_oldest):
             kept = _kept(versions((source.reader, raw) for source, raw in of_key), floor, is_oldest)
             newest = next(kept, None)
             if newest is not None:
@@ -150,8 +150,8 @@ def _merge_part(
         writer.copy(copied)
 
 
-def _put_again(
-    writer: RunWriter, key: bytes, of_key: list[tuple[OlderRows, bytes]], floor: int, is_oldest: bool
+def put_again(
+    writer: RunWriter, key: bytes, of_key: list[tuple[OlderRows, bytes]], floor: int, *, is_oldest: bool
 ) -> bool:
     """Write a key without decoding its rows. False, and nothing is written, where that cannot be: it has very many
     versions, some that are to be left out, or one that stands in several of the runs."""
@@ -195,7 +195,8 @@ def _kept(rows: Iterable[Row], floor: int, is_oldest: bool) -> Iterator[Row]:
         yield row
 
 
-def _merged_state(readers: Reader, is_oldest: bool) -> Iterator[tuple[bytes, bytes | None]]:
+def kept_state(readers: Reader, *, is_oldest: bool) -> Iterator[tuple[bytes, bytes | None]]:
+    """The rows of state of several groups, the newest first, as those of the run that takes their place."""
     for key, value in merged_state([reader.state() for reader in readers]):
         if value is not None or not is_oldest:
             yield key, value

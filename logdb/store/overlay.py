@@ -135,6 +135,16 @@ class Overlay:
             while entries:
                 entries.popitem()
 
+    def live_at(self, floor: int) -> Iterator[tuple[bytes, int, Value, int]]:
+        """(key, version, value, GSN of the record that holds it) of each key that exists at version `floor`."""
+        for key, newest in list(self.newest.items()):
+            entry: Entry | None = newest
+            while entry is not None and entry[0] > floor:
+                entry = entry[2]
+            if entry is not None and entry[1] is not None:
+                place, _ = self.moved.get(key, {}).get(entry[0], (entry[0], None))
+                yield key, entry[0], entry[1], place
+
     def without(self, covered: int) -> Overlay:
         """A copy that has only what is newer than version `covered`."""
         rest = Overlay()

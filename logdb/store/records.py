@@ -55,6 +55,7 @@ _U64: Final = Struct("<Q")
 _DECISION: Final = Struct("<BQQI")  # format, after, through, aborted
 RELOCATION_HEAD: Final = Struct("<BI")
 RELOCATION_VERSION: Final = Struct("<Q")
+_COPY: Final = Struct(RELOCATION_VERSION.format + ITEM.format[1:])  # of a small value, in one go
 _COMPACTION: Final = Struct("<BQII")  # format, floor, sessions, pins
 _COMPACTION_FORMAT: Final = 2
 _SESSION: Final = Struct("<QI")  # client, bounds
@@ -274,12 +275,15 @@ class Relocated(NamedTuple):
     value: Value
 
 
-def encode_relocation(entries: Sequence[Relocated]) -> bytes:
-    """The payload of a RELOCATION record."""
+def encode_relocation(entries: Sequence[tuple[bytes, int, Value]]) -> bytes:
+    """The payload of a RELOCATION record. `entries`: as of `Relocated`."""
     parts = [RELOCATION_HEAD.pack(FORMAT, len(entries))]
     for key, version, value in entries:
-        parts.append(RELOCATION_VERSION.pack(version))
-        _write_items(parts, ((key, value),))
+        if type(value) is bytes:
+            parts += (_COPY.pack(version, len(key), len(value)), key, value)
+        else:
+            parts.append(RELOCATION_VERSION.pack(version))
+            _write_items(parts, ((key, value),))
     return b"".join(parts)
 
 

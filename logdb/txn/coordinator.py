@@ -149,6 +149,13 @@ class Coordinator:
             raise UnknownRecord(f"record {gsn} is of kind {tag}, which this LogDB does not know")
         self.applied = gsn
 
+    def deliver_copy(self, gsn: int, tag: int, payload: bytes) -> None:
+        """Take in a record of a compaction that tells the map by itself where its copies stand."""
+        assert gsn > self.applied, f"TXN-1: {gsn} after {self.applied}"
+        if tag == RELOCATION:
+            self.relocated_from = self.relocated_from or gsn
+        self.applied = gsn
+
     def pass_to(self, gsn: int) -> None:
         """Everything up to `gsn` was delivered: what lies between is of kinds that nobody here needs (VALUE)."""
         assert gsn >= self.applied, f"TXN-1: {gsn} after {self.applied}"

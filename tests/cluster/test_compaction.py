@@ -111,6 +111,26 @@ def test_large_values_are_copied_whichever_side_of_the_floor_their_commit_stands
         assert log.records[value.gsn - 1] == (VALUE, LARGE)
 
 
+def test_parts_are_appended_together() -> None:
+    """Each was an append that waited for the one before: a journey for 64 KiB."""
+    log = Log(*[commit(number, {b"%06d" % number: b"v" * 1_000}) for number in range(1, 501)])
+    server = Server(on=log)
+    assert compacted(log, server, before=500).copied == 499
+    appends = [kinds for kinds in log.appends if PART in kinds]
+    assert max(len(kinds) for kinds in appends) == 8
+    assert len(appends) == 3  # the map, the head and the ledger
+
+
+def test_large_values_are_appended_together() -> None:
+    places = [PLACE._replace(gsn=number) for number in range(1, 51)]
+    log = Log(*[(VALUE, LARGE)] * 50, commit(1, {b"%d" % place.gsn: place for place in places}), commit(2, {}))
+    server = Server(on=log)
+    assert compacted(log, server, before=52).copied == 50
+    assert [len(kinds) for kinds in log.appends if VALUE in kinds] == [1, 2, 4, 8, 16, 19]
+    for number in range(1, 51):
+        assert value_of(log, server, b"%d" % number) == LARGE
+
+
 def value_of(log: Log, server: Server, key: bytes) -> bytes:
     """A large value as a client reads it, from where the server says it is."""
     ((_, place),) = server.ask(Get((key,))).entries
@@ -249,7 +269,7 @@ def test_a_map_is_looked_through_a_few_keys_at_a_time() -> None:
     """Others have their turn in between, however little of it has to be copied."""
     log = Log(*[commit(number, {b"%d of %d" % (key, number): b"" for key in range(1_000)}) for number in range(1, 11)])
     server = Server(on=log)
-    with mock.patch.object(server.core.replica.map, "keys_from", wraps=server.core.replica.map.keys_from) as looks:
+    with mock.patch.object(server.core.replica.map, "newest_from", wraps=server.core.replica.map.newest_from) as looks:
         server.give("client", Compact(1, 1))
         before = 0
         while not server.take(Compacted):

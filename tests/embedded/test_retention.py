@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,9 @@ import pytest
 import logdb
 from logdb.embedded import EmbeddedBackend, backend
 from logdb.embedded.verification.verify import verify_files
+from logdb.log.contract import Record
 from logdb.store import checkpoint, runs
+from logdb.store.relocating import Relocator
 from logdb.store.values import Values
 from tests.harness.opening import host_of, open_database
 
@@ -261,38 +264,43 @@ def test_an_id_that_was_taken_before_a_compaction_commits_after_it_once(db: logd
     db.close()
 
 
-def test_a_kill_before_and_between_the_slices_of_a_pruning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """MAP-4: tables cover the record that moved the floor when they are pruned."""
+def test_a_kill_before_and_between_the_steps_of_a_compaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MAP-4: runs cover the record that moved the floor when the pruned one takes their place."""
     monkeypatch.setattr(runs, "CHUNK_ROWS", 20)
-    prune = checkpoint.Checkpoint.prune
+    relocate = checkpoint.Checkpoint.relocate
     killed: list[tuple[int, Path]] = []
 
-    def copying(tables: checkpoint.Checkpoint, floor: int) -> Iterator[int]:
+    def copying(tables: checkpoint.Checkpoint, relocator: Relocator) -> Generator[list[Record] | None, int, None]:
         def copy() -> None:
             killed.append((tables.covers, tmp_path / f"killed {len(killed)}"))
             shutil.copytree(tmp_path / "db", killed[-1][1])
 
+        steps = relocate(tables, relocator)
+        with contextlib.suppress(StopIteration):
+            records = next(steps)
+            while True:
+                sent = yield records
+                copy()
+                records = steps.send(sent)
         copy()
-        for count in prune(tables, floor):
-            yield count
-            copy()
 
     with logdb.open(tmp_path / "db") as db:
         for round_ in range(3):
             db.multi_put({b"%03d" % number: b"%d" % round_ for number in range(100)})
             db.delete(b"%03d" % round_)
         db.checkpoint()
-        monkeypatch.setattr(checkpoint.Checkpoint, "prune", copying)
+        monkeypatch.setattr(checkpoint.Checkpoint, "relocate", copying)
         floor = db.compact().floor
         expected, history = dict(db.scan()), list(db.history(b"001"))
     assert len(killed) > 5
+    assert {covers > floor for covers, _ in killed[-2:]} == {True}
     for covers, path in killed:
-        assert covers > floor
         with logdb.open(path) as again:
             assert dict(again.scan()) == dict(again.at(floor).scan()) == expected
-            assert list(again.history(b"001")) == history
-            with pytest.raises(logdb.VersionTrimmed):
-                again.at(floor - 1)
+            if covers > floor:
+                assert list(again.history(b"001")) == history
+                with pytest.raises(logdb.VersionTrimmed):
+                    again.at(floor - 1)
         assert verify_files(path, None)[3] == []
 
 
@@ -398,7 +406,7 @@ def test_closing_beside_a_checkpoint_and_another_close(tmp_path: Path, monkeypat
     db = open_database(tmp_path / "db")
     db.multi_put({b"%03d" % number: b"1" for number in range(100)})
     in_slice, go_on = threading.Event(), threading.Event()
-    put = checkpoint.Checkpoint._put
+    put = checkpoint.Checkpoint._put_all
     failures: list[BaseException] = []
 
     def put_slowly(*args: object) -> None:
@@ -415,7 +423,7 @@ def test_closing_beside_a_checkpoint_and_another_close(tmp_path: Path, monkeypat
 
         return noted
 
-    monkeypatch.setattr(checkpoint.Checkpoint, "_put", put_slowly)
+    monkeypatch.setattr(checkpoint.Checkpoint, "_put_all", put_slowly)
     checkpointing = threading.Thread(target=noting(db.checkpoint))
     checkpointing.start()
     assert in_slice.wait(10)

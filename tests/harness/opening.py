@@ -48,9 +48,8 @@ def settled(db: logdb.Database) -> EmbeddedBackend:
     """After a checkpoint, and when the compaction that garbage asks for has ended."""
     db.checkpoint()
     host = checkpointed(db)
-    host.look_at_garbage()
-    if host._compacting is not None:
-        host._compacting.join()
+    host.compactor.look()
+    host.compactor.join()
     return host
 
 

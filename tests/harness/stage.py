@@ -174,12 +174,13 @@ class Log:
     """A shared log, which the test plays to any number of nodes at once. Records are numbered from 1;
     those before `oldest` are gone. `step` answers one call of a node, `run` all of all nodes, and messages between
     nodes reach them, until nobody asks for anything but more of the log. `shards`: which shard was named, by GSN; what
-    named none stands on shard 1. `live`: the shards that there are."""
+    named none stands on shard 1. `live`: the shards that there are. `appends`: the kinds of records of each append."""
 
     def __init__(self, *records: Record) -> None:
         self.records = list(records)
         self.oldest = 1
         self.trims: list[int] = []
+        self.appends: list[list[int]] = []
         self.shards: dict[int, int | None] = {}
         self.live = [1]
         self._feeds: dict[int, tuple[int, frozenset[int], int | None]] = {}
@@ -203,6 +204,7 @@ class Log:
         """None: nothing yet."""
         tail = len(self.records)
         if isinstance(request, log.Append):
+            self.appends.append([tag for tag, _ in request.records])
             gsns = [self.add(tuple(record)) for record in request.records]  # type: ignore[arg-type]
             self.shards.update((gsn, getattr(it, "shard", None)) for gsn, it in zip(gsns, request.records, strict=True))
             return log.Done(gsns, [self.home(gsn) for gsn in gsns])

@@ -6,7 +6,7 @@ import unittest.mock
 from collections.abc import Callable
 from typing import Any
 
-from logdb.embedded import backend
+from logdb.embedded import compactor
 from logdb.embedded.backend import EmbeddedBackend
 from logdb.embedded.checkpointer import Checkpointer
 from logdb.log import LocalLog
@@ -17,7 +17,7 @@ PLANTED: Plants = {}
 
 
 @planted(EmbeddedBackend, "acknowledge", PLANTED)
-def acknowledge_before_the_sync(right: Callable[..., None], backend: EmbeddedBackend, gsn: int) -> None:
+def acknowledge_before_the_sync(right: Callable[..., None], host: EmbeddedBackend, gsn: int) -> None:
     """A commit returns when it is ordered."""
 
 
@@ -29,14 +29,12 @@ def let_a_checkpoint_cover_what_is_not_durable(right: Callable[..., None], check
     checkpointer._host.log.wait_durable(target)
 
 
-@planted(backend, "compact", PLANTED)
-def prune_before_the_compaction_is_in_the_log(
-    right: Callable[..., Any], backend: Any, floor: int, progress: Any
-) -> Any:
-    backend.checkpoint()
-    for _ in backend.coordinator.map.checkpoint.prune(floor):
+@planted(compactor, "compact", PLANTED)
+def prune_before_the_compaction_is_in_the_log(right: Callable[..., Any], host: Any, floor: int, progress: Any) -> Any:
+    host.checkpoint()
+    for _ in host.coordinator.map.checkpoint.prune(floor):
         pass
-    return right(backend, floor, progress)
+    return right(host, floor, progress)
 
 
 @planted(MapFiles, "sync", PLANTED)

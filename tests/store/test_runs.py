@@ -92,9 +92,9 @@ class Model:
 class Machine:
     """A map under random steps. `merging`, `writing`: what is under way, given up at any step or carried on."""
 
-    def __init__(self, path: Path, seed: int, *, inline: bool) -> None:
+    def __init__(self, path: Path, model: Model, *, inline: bool) -> None:
         self.path, self.inline = path, inline
-        self.model = Model(seed)
+        self.model = model
         self.draw = self.model.draw
         self.merging: Iterator[int] | None = None
         self.writing: Iterator[int] | None = None
@@ -290,7 +290,7 @@ def test_a_map_under_any_steps_says_what_the_log_says(
     monkeypatch.setattr(checkpoints, "LEAST_BYTES", least)
     monkeypatch.setattr(checkpoints, "FENCE_BYTES", least)
     monkeypatch.setattr(runs, "FENCE_BYTES", draw.choice((99, 9_999)))
-    machine = Machine(tmp_path / "map", seed, inline=inline)
+    machine = Machine(tmp_path / "map", Model(seed), inline=inline)
     for _ in range(80):
         getattr(machine, machine.draw.choice(STEPS))()
         machine.check()

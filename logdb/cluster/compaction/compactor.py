@@ -7,10 +7,11 @@ not, does no harm (DBS-11); whoever finds what another one has begun, and hears 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from enum import Enum
+from functools import partial
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from logdb.cluster.compaction.records import CompactionBeginning, encode_beginning, encode_ending, encode_part
 from logdb.cluster.log_adapter import LogAdapter
@@ -34,16 +35,20 @@ from logdb.cores.context import Alarm, Desk
 from logdb.cores.effects import MILLISECOND, Address, ProtocolViolation
 from logdb.errors import Corruption, shown
 from logdb.log import requests as calls
-from logdb.store.records import BEGINNING, ENDING, PART, SUMMARY, VALUE, Place
+from logdb.log.contract import Record
+from logdb.store.records import BEGINNING, ENDING, PART, SUMMARY, VALUE, Place, Value
 
 PART_BYTES: Final = 64 << 10
+APPEND_BYTES: Final = 1 << 20
+"""So many bytes of parts, or of large values, are appended together."""
 LONGEST_PAUSE_NS: Final = 100 * MILLISECOND
 """A compaction for which nobody waits pauses after each append for as long as that took, and no longer than this."""
 ROWS_AT_ONCE: Final = 1_000
 """Of a part: about so many bytes, or rows of the ledger and of recent decisions."""
 
 Steps = Generator[Any, Any, None]
-"""Yields calls to the log and is sent their results; None: let others have their turn."""
+"""Yields calls to the log, one or a list to be made side by side, and is sent the results; None: let others have their
+turn."""
 
 
 class Phase(Enum):
@@ -132,6 +137,18 @@ class Compactor:
 
         self._line.call(request, answered)
 
+    def _call_all(self, requests: list[Any], then: Any) -> None:
+        """As `_call`, side by side; `then` is given the results in order."""
+        results: dict[int, Any] = {}
+
+        def answered(index: int, result: Any) -> None:
+            results[index] = result
+            if len(results) == len(requests):
+                then([results[index] for index in range(len(requests))])
+
+        for index, request in enumerate(requests):
+            self._call(request, partial(answered, index))
+
     def _gather(self, target: int = 0) -> None:
         self._enter(Phase.GATHERING)
         self._pauses = bool(target)
@@ -196,14 +213,18 @@ class Compactor:
             return
         if request is None:
             self._later(0, self._step, None)
-        elif not self._pauses:
-            self._call(request, self._step)
-        else:
-            asked = self._desk.now
+            return
+        asked = self._desk.now
 
-            def answered(result: Any) -> None:
+        def answered(result: Any) -> None:
+            if self._pauses:
                 self._later(min(self._desk.now - asked, LONGEST_PAUSE_NS), self._step, result)
+            else:
+                self._step(result)
 
+        if isinstance(request, list):
+            self._call_all(request, answered)
+        else:
             self._call(request, answered)
 
     def _trim(self) -> None:
@@ -276,75 +297,84 @@ class Compactor:
     def _parts(self, began: int, floor: int) -> Steps:
         head, recent = self._replica.begun_with
         yield from self._map_parts(began, floor)
-        yield self._part(HeadRows(tuple(head)))
+        yield calls.Append((self._part(HeadRows(tuple(head))),))
         for first in range(0, len(recent), ROWS_AT_ONCE):
-            yield self._part(RecentRows(tuple(recent[first : first + ROWS_AT_ONCE])))
+            yield calls.Append((self._part(RecentRows(tuple(recent[first : first + ROWS_AT_ONCE]))),))
         after = b""
         while rows := tuple(islice(self._replica.coordinator.ledger.rows(after, began), ROWS_AT_ONCE)):
-            yield self._part(LedgerRows(rows))
+            yield calls.Append((self._part(LedgerRows(rows)),))
             after = rows[-1][0]
         yield calls.Append(((ENDING, encode_ending(began)),))
 
-    def _part(self, part: Part, shard: int | None = None) -> calls.Append:
+    def _part(self, part: Part, shard: int | None = None) -> Record:
         payload = encode_part(self._began, part)
         self._written += len(payload)
-        return calls.Append((placed(PART, payload, shard),))
+        return placed(PART, payload, shard)
 
     def _map_parts(self, began: int, floor: int) -> Steps:
-        """Each row goes to the shard of its object. A part is written when it is large enough, or due: other servers
-        take over where none comes for long. A shard that got all of its parts is told that these are all (DBS-17)."""
-        rows: dict[int | None, list[MapRow]] = {}
-        sizes: dict[int | None, int] = {}
-        elsewhere: set[int | None] = set()
+        """Each row goes to the shard of its object. A shard that got all of its parts is told that these are all
+        (DBS-17). Of large values more are moved together as long as that is done well before the next part is due."""
         placement = self._replica.placement
         shard_of = decode_placement(placement) if placement else _anywhere
-
-        def part(shard: int | None) -> Steps:
-            done = yield self._part(MapRows(tuple(rows.pop(shard))), shard)
-            if done.shards != [shard]:
-                elsewhere.add(shard)
-
-        start = b""
         wait_ns = self._config.takeover_ns // 4
-        due = self._desk.now + wait_ns
-        while keys := self._replica.map.keys_from(start, KEYS_AT_ONCE):
-            for row in self._needed(keys, began, floor):
+        parts = _MapParts(self._part, shard_of, self._desk, wait_ns)
+        moving: list[MapRow] = []
+        moving_bytes, together = 0, 1
+        start = b""
+        while newest := self._replica.map.newest_from(start, KEYS_AT_ONCE):
+            for row in self._needed(newest, began, floor):
+                self.copied += 1
                 value = row.value
                 if isinstance(value, Place) and value.gsn < floor:
-                    record = yield calls.Read(value.gsn, value.shard, size=value.length)
-                    self._read += len(record.payload)
-                    self._written += len(record.payload)
-                    done = yield calls.Append((placed(VALUE, record.payload, value.shard),))
-                    row = row._replace(value=value._replace(gsn=done.gsns[0], shard=done.shards[0]))
-                shard = shard_of(row.key)
-                rows.setdefault(shard, []).append(row)
-                self.copied += 1
-                size = 32 + len(row.key) + (len(row.value) if isinstance(row.value, bytes) else 32)
-                sizes[shard] = sizes.get(shard, 0) + size
-                if sizes[shard] >= PART_BYTES or self._desk.now >= due:
-                    yield from part(shard)
-                    sizes[shard], due = 0, self._desk.now + wait_ns
-            start = keys[-1] + b"\0"
+                    moving.append(row)
+                    moving_bytes += value.length
+                else:
+                    parts.take((row,))
+                if len(moving) >= together or moving_bytes >= APPEND_BYTES or (moving and parts.are_due):
+                    asked = self._desk.now
+                    parts.take((yield from self._moved(moving)))
+                    is_fast = self._desk.now - asked < wait_ns // 4
+                    moving, moving_bytes, together = [], 0, 2 * together if is_fast else 1
+                if parts.are_due:
+                    yield from parts.append()
+            start = newest[-1][0] + b"\0"
             yield None
-        for shard in list(rows):
-            yield from part(shard)
+        if moving:
+            parts.take((yield from self._moved(moving)))
+        yield from parts.append()
         summaries = [
             placed(SUMMARY, encode_summary(Summary(shard, placement, began=began, floor=floor)), shard)
             for shard in named(shard_of)
-            if shard not in elsewhere
+            if shard not in parts.elsewhere
         ]
         if summaries:
             yield calls.Append(tuple(summaries))
 
-    def _needed(self, keys: list[bytes], began: int, floor: int) -> Iterator[MapRow]:
+    def _moved(self, rows: list[MapRow]) -> Generator[Any, Any, list[MapRow]]:
+        """Copy the large values of these rows. Returns the rows with their new places."""
+        places = [cast(Place, row.value) for row in rows]
+        records = yield [calls.Read(place.gsn, place.shard, size=place.length) for place in places]
+        size = sum([len(record.payload) for record in records])
+        self._read += size
+        self._written += size
+        copies = [placed(VALUE, record.payload, place.shard) for record, place in zip(records, places, strict=True)]
+        done = yield calls.Append(tuple(copies))
+        return [
+            row._replace(value=place._replace(gsn=gsn, shard=shard))
+            for row, place, gsn, shard in zip(rows, places, done.gsns, done.shards, strict=True)
+        ]
+
+    def _needed(self, newest: list[tuple[bytes, int, Value]], began: int, floor: int) -> Iterator[MapRow]:
         """The versions of these keys that a rebuild cannot take from commit records at or after `floor` (DBS-13).
 
         Those are the versions that are live at the floor and were written before it, and the large values that their
         commit records do not lead to: those before the floor, and those that a compaction has moved. A commit record
         refers only to what was appended before it, so a value that stands after its version was moved.
         """
-        for key in keys:
-            for version, value, _ in self._replica.map.versions(key, began):
+        versions: Iterable[tuple[int, Value, int]]
+        for key, last, its_value in newest:
+            versions = ((last, its_value, 0),) if last <= floor else self._replica.map.versions(key, began)
+            for version, value, _ in versions:
                 self._read += len(key) + (len(value) if isinstance(value, bytes) else 0)
                 if isinstance(value, Place) and value.gsn < self._replica.cleaned:
                     raise ProtocolViolation(f"DBS-13: version {version} of {shown(key)} stands in trimmed {value.gsn}")
@@ -353,3 +383,58 @@ class Compactor:
                     yield MapRow(key, version, value, 0)
                 if version <= floor:
                     break
+
+
+class _MapParts:
+    """Rows of the map on their way into parts: each of one shard, many appended together. They are due when there are
+    `APPEND_BYTES`, and after `wait_ns`: other servers take over where none comes for long.
+
+    `elsewhere`: shards of which some part was appended to another one.
+    """
+
+    def __init__(
+        self,
+        part: Callable[[Part, int | None], Record],
+        shard_of: Callable[[bytes], int | None],
+        desk: Desk,
+        wait_ns: int,
+    ) -> None:
+        self._part, self._shard_of, self._desk, self._wait_ns = part, shard_of, desk, wait_ns
+        self.elsewhere: set[int | None] = set()
+        self._rows: dict[int | None, list[MapRow]] = {}
+        self._sizes: dict[int | None, int] = {}
+        self._records: list[Record] = []
+        self._shards: list[int | None] = []
+        self._size = 0
+        self._due = desk.now + wait_ns
+
+    def take(self, rows: Iterable[MapRow]) -> None:
+        for row in rows:
+            shard = self._shard_of(row.key)
+            self._rows.setdefault(shard, []).append(row)
+            size = 32 + len(row.key) + (len(row.value) if isinstance(row.value, bytes) else 32)
+            self._sizes[shard] = self._sizes.get(shard, 0) + size
+            self._size += size
+            if self._sizes[shard] >= PART_BYTES:
+                self._end(shard)
+
+    def _end(self, shard: int | None) -> None:
+        self._records.append(self._part(MapRows(tuple(self._rows.pop(shard))), shard))
+        self._shards.append(shard)
+        del self._sizes[shard]
+
+    @property
+    def are_due(self) -> bool:
+        return self._size >= APPEND_BYTES or self._desk.now >= self._due
+
+    def append(self) -> Steps:
+        """Append all there are."""
+        for shard in list(self._rows):
+            self._end(shard)
+        if self._records:
+            done = yield calls.Append(tuple(self._records))
+            self.elsewhere.update(
+                wanted for wanted, shard in zip(self._shards, done.shards, strict=True) if wanted != shard
+            )
+            self._due = self._desk.now + self._wait_ns
+        self._records, self._shards, self._size = [], [], 0

@@ -496,9 +496,9 @@ def trim_before_the_copies_are_whole(right: Any, compactor: Compactor, began: in
 
 
 @planted(Compactor, "_part", seed=12)
-def compact_without_the_ledger(right: Any, compactor: Compactor, part: Any) -> Any:
+def compact_without_the_ledger(right: Any, compactor: Compactor, part: Any, *shard: Any) -> Any:
     """The map is what people read."""
-    return right(compactor, LedgerRows(()) if isinstance(part, LedgerRows) else part)
+    return right(compactor, LedgerRows(()) if isinstance(part, LedgerRows) else part, *shard)
 
 
 @planted(Replica, "_begin", seed=12)
