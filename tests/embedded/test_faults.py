@@ -137,7 +137,7 @@ def test_a_checkpoint_that_fails_loses_nothing(tmp_path: Path, monkeypatch: pyte
             def full(*_: object) -> None:
                 raise lmdb.MapFullError("planted")
 
-            patched.setattr(Checkpoint, "_put", full)
+            patched.setattr(Checkpoint, "_put_all", full)
             with pytest.raises(logdb.Unavailable):
                 db.checkpoint()
             db.put(b"0", b"2")

@@ -27,9 +27,9 @@ def options(words: list[str]) -> tuple[list[str], dict[str, Any]]:
     command: click.Command = cli
     path: list[str] = []
     context = click.Context(cli)
-    while isinstance(command, click.Group) and words and words[0] in command.commands:
+    while isinstance(command, click.Group) and words and (found := command.get_command(context, words[0])):
         path.append(words[0])
-        command = command.commands[words[0]]
+        command = found
         words = words[1:]
         context = click.Context(command, parent=context, info_name=path[-1])
     with context:

@@ -170,7 +170,7 @@ def test_ordering_replicas_that_lose_their_disks_come_back(tmp_path: Path) -> No
                     processes.kill(name)
                     shutil.rmtree(tmp_path / "data" / name)
                     processes.start(name)
-                    while "has joined the ordering layer again" not in processes.log(name):
+                    while "has joined the ordering group again" not in processes.log(name):
                         appender.go_on()
                     appender.go_on()
                     assert processes.metric(name, "logdb_joining") == 0

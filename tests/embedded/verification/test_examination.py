@@ -222,7 +222,7 @@ def test_memory_does_not_grow_with_the_log(tmp_path: Path, monkeypatch: pytest.M
 SCRIPT = """
 import sys
 from pathlib import Path
-from logdb.embedded import examination, workers
+from logdb.embedded.verification import examination, workers
 examination.SMALL_BYTES = 0
 from logdb.api.inspection import verify
 def progress(done, total):
