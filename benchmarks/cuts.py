@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from logdb.cores.effects import MILLISECOND, Address, Effect, Persist, Persisted, Received, Send, SetTimer, Timer
+from logdb.cores.effects import MILLISECOND, Address, Effect, Persist, Persisted, Received, Send, SetTimer, TimerFired
 from logdb.log.requests import AddShard
 from logdb.log.scalog.aggregator.aggregator import Aggregator, AggregatorConfig
 from logdb.log.scalog.messages import ChangeRequest, Register, Report, Updates
@@ -53,13 +53,13 @@ class OrderingLayer:
             for address in self.cores:
                 self.now += 100 * MILLISECOND
                 if address != LEADER:
-                    self._do(address, Timer("aggregator.heartbeat"))
+                    self._do(address, TimerFired("aggregator.heartbeat"))
 
     def receive(self, to: Address, message: object, sender: Address) -> None:
         """A message from the outside."""
         self._do(to, Received(sender, message))
 
-    def _do(self, to: Address, event: Received | Persisted | Timer) -> None:
+    def _do(self, to: Address, event: Received | Persisted | TimerFired) -> None:
         handle: Callable[[Any, int], list[Effect]] = self.cores[to].handle
         begun = time.process_time_ns()
         effects = handle(event, self.now)
@@ -77,7 +77,7 @@ class OrderingLayer:
                     self._do(address, Persisted(journal, first + len(records)))
                 case SetTimer("paxos.election", at):
                     self.now = max(self.now, at)
-                    self._do(address, Timer("paxos.election"))
+                    self._do(address, TimerFired("paxos.election"))
 
     def reports(self, end: int) -> list[tuple[Address, Received]]:
         """Every member's report: all of them have every segment up to `end`."""
@@ -120,9 +120,9 @@ def one_cut(layer: OrderingLayer, end: int) -> None:
         layer._do(to, report)
     for address in layer.cores:
         if address != LEADER:
-            layer._do(address, Timer("aggregator.retry"))
+            layer._do(address, TimerFired("aggregator.retry"))
     leader.flight = None
-    layer._do(LEADER, Timer("ordering.cut"))
+    layer._do(LEADER, TimerFired("ordering.cut"))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from time import process_time_ns
 
-from logdb.cores.effects import SECOND, Create, Effect, Journal, Persist, Persisted, Received, Send, Timer
+from logdb.cores.effects import SECOND, Create, Effect, Journal, Persist, Persisted, Received, Send, TimerFired
 from logdb.log.requests import ShardState
 from logdb.log.scalog.config import StorageConfig
 from logdb.log.scalog.messages import (
@@ -27,7 +27,7 @@ from logdb.log.scalog.messages import (
 from logdb.log.scalog.storage.server import StorageServer
 
 PRIMARY, BACKUP, LEADER, CLIENT = "primary", "backup", "leader", "client"
-Event = Received | Persisted | Timer
+Event = Received | Persisted | TimerFired
 
 
 class Pair:
@@ -56,7 +56,7 @@ class Pair:
         for _ in range(20):
             self.now += SECOND // 10
             for address in self._servers:
-                self._handle(address, Timer("tick"))
+                self._handle(address, TimerFired("tick"))
 
     def give(self, address: str, message: object, sender: str) -> None:
         """Have a server, and then whoever it gives work to, handle a message."""

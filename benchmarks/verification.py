@@ -75,8 +75,8 @@ def read(files: list[Path]) -> int:
     crc = 0
     for path in files:
         with path.open("rb", buffering=0) as file:
-            while piece := file.read(PIECE_BYTES):
-                crc = extend(crc, piece)
+            while chunk := file.read(PIECE_BYTES):
+                crc = extend(crc, chunk)
     return crc
 
 

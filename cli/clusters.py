@@ -234,7 +234,7 @@ def down(path: Path, timeout: float, kill: bool, as_json: bool) -> None:
     layout = _layout(path)
     with changing(path), rendering.progress("stopping servers") as tick:
         count = len(processes.running(layout))
-        left = processes.end(layout, tick, patience_s=timeout, kill=kill)
+        left = processes.end(layout, tick, timeout_s=timeout, kill=kill)
     if left:
         raise Failure(f"still running: {', '.join(left)}; `down --kill` kills what does not end", FAILED)
     document = {"stopped": count, "data": str(path)}

@@ -23,7 +23,7 @@ from .log_places import InDirectory, OfCluster
 from .session import Session, as_json, endpoints, iso, notation
 
 Place = InDirectory | OfCluster
-PATIENCE_S: Final = 30.0
+TIMEOUT_S: Final = 30.0
 COLUMNS: Final = ("gsn", "time", "tag", "payload")
 
 
@@ -194,7 +194,7 @@ def _between(log: Log, first: int, end: int) -> Iterator[LogRecord]:
         return
     subscription = log.subscribe(first)
     while first < end:
-        batch = _next(subscription, first, end - 1, PATIENCE_S)
+        batch = _next(subscription, first, end - 1, TIMEOUT_S)
         assert batch is not None
         yield from (record for record in batch.records if record.lsn < end)
         first = batch.end
@@ -207,7 +207,7 @@ def _next(subscription: Subscription, position: int, tail: int, timeout: float |
     """
     if timeout is None or position > tail:
         return subscription.poll(timeout)
-    batch = subscription.poll(max(timeout, PATIENCE_S))
+    batch = subscription.poll(max(timeout, TIMEOUT_S))
     if batch is None:
         raise Unavailable(f"record {position} is in the log, and no server that has it answers: see `cluster status`")
     return batch

@@ -61,13 +61,13 @@ def serve(
     path = session.directory
     try:
         from logdb.security.authenticator import Security
-        from logdb.server.process import checked_gate
+        from logdb.server.process import checked_authenticator
         from logdb.server.process import serve as serve_directory
     except ImportError as error:
         missing = f"a server needs more than is installed ({error.name}): pip install 'logdb[cluster]'"
         raise Failure(missing, FAILED) from error
     try:
-        gate = checked_gate(listen, Security(**files))
+        authenticator = checked_authenticator(listen, Security(**files))
     except ValueError as error:
         raise BadInput(str(error)) from error
     logging.basicConfig(
@@ -79,7 +79,7 @@ def serve(
         serve_directory(
             path,
             listen,
-            gate,
+            authenticator,
             ready=lambda address: click.echo(f"ready: {path} at {address}"),
             compact_above=compact_above,
             progress=tick,

@@ -544,11 +544,11 @@ class Committing:
         txn = self._txn
         aborts = kind is not None or txn.is_over
         txn.close()
-        if not aborts and (txn.writes or txn.belief is None):
+        if not aborts and (txn.writes or txn.speculated is None):
             txn.version = await self._host.commit(txn)
             return
         self._host.end(txn)
-        if txn.belief is not None and not _is_interrupt(kind):
+        if txn.speculated is not None and not _is_interrupt(kind):
             raise Misspeculated  # nothing but a commit comes of a belief
 
 

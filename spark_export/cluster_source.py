@@ -114,8 +114,8 @@ class ClusterSource(RemoteSource[ClusterBackend]):
         part_records = max(int(part_bytes / max(record_bytes, 1.0)), 1)
         parts = []
         for first, end in ranges:
-            pieces = -(-(end - first) // part_records)
-            bounds = [first + (end - first) * number // pieces for number in range(pieces + 1)] if pieces else []
+            chunks = -(-(end - first) // part_records)
+            bounds = [first + (end - first) * number // chunks for number in range(chunks + 1)] if chunks else []
             for low, high in pairwise(bounds):
                 parts.append(SegmentPart("", self._host.path, low, high, int(record_bytes * (high - low))))
         return tuple(parts), tuple(sorted(keys))
@@ -210,7 +210,7 @@ def _framed(records: Sequence[LogRecord], part: SegmentPart) -> Records:
     gsns, times, tags, payloads = zip(*records, strict=True)
     lengths = list(map(len, payloads))
     heads: Any = map(FRAME.pack, repeat(FRAME_MAGIC), repeat(0), lengths, repeat(0), times, tags)
-    data = b"".join([piece for frame in zip(heads, payloads, strict=True) for piece in frame])
+    data = b"".join([chunk for frame in zip(heads, payloads, strict=True) for chunk in frame])
     starts = np.zeros(len(lengths), np.int64)
     np.cumsum(np.array(lengths[:-1], np.int64) + FRAME_BYTES, out=starts[1:])
     return Records(MemoryFrames(data, part), np.array(gsns, np.int64), starts)

@@ -57,7 +57,7 @@ _INTEGERS: Final = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
 _EXACT: Final[dict[type[DataType], type]] = {BooleanType: bool, LongType: int, DoubleType: float, StringType: str}
 _TEXT_OF_BYTES: Final = "base64"
 _BELOW_MICROSECONDS: Final = re.compile(r"\.\d{6}\d*[1-9]")
-_MOST_DIGITS: Final = 38
+_MAX_DIGITS: Final = 38
 
 Convert = Callable[[Any], Any]
 
@@ -255,7 +255,7 @@ def _infer_column(name: str, found: set[type]) -> StructField:
     for kind, among in (
         (BooleanType(), {bool}),
         (LongType(), {int}),
-        (DecimalType(_MOST_DIGITS, 0), {int, Decimal}),
+        (DecimalType(_MAX_DIGITS, 0), {int, Decimal}),
         (DoubleType(), {int, Decimal, float}),
     ):
         if found <= among:

@@ -22,19 +22,19 @@ class GatedDisk(Disk):
     """A disk whose syncs wait at a gate while it is shut, and fail when `broken`."""
 
     def __init__(self) -> None:
-        self.gate, self.waiting = threading.Event(), threading.Event()
-        self.gate.set()
+        self.authenticator, self.waiting = threading.Event(), threading.Event()
+        self.authenticator.set()
         self.broken = False
         self.syncs = 0
 
     def shut(self) -> None:
         self.waiting.clear()
-        self.gate.clear()
+        self.authenticator.clear()
 
     def sync(self, fd: int) -> None:
         self.syncs += 1
         self.waiting.set()
-        self.gate.wait()
+        self.authenticator.wait()
         if self.broken:
             raise OSError(5, "planted")
         super().sync(fd)
@@ -86,7 +86,7 @@ def test_a_slow_disk_does_not_block_the_loop(tmp_path: Path) -> None:
             assert await db.get(b"before") == b"1"
             assert await db.get(b"k") is None
             assert not put.done()
-            disk.gate.set()
+            disk.authenticator.set()
             await put
             assert await db.get(b"k") == b"1"
 
@@ -104,7 +104,7 @@ def test_who_is_cancelled_takes_nobody_along(tmp_path: Path) -> None:
             await asyncio.sleep(0)
             for task in (puts[0], puts[3], late[0]):
                 task.cancel()
-            disk.gate.set()
+            disk.authenticator.set()
             answers = await asyncio.gather(*puts, *late, return_exceptions=True)
             assert [type(answer) is int for answer in answers] == [False, True, True, False, True, True, False, True]
             # A commit is in the log when its caller is cancelled: it counts.
@@ -125,7 +125,7 @@ def test_a_close_answers_those_who_wait(tmp_path: Path) -> None:
         closing = [asyncio.create_task(db.close()) for _ in range(3)]
         await asyncio.sleep(0)
         closing[0].cancel()
-        disk.gate.set()
+        disk.authenticator.set()
         assert await first < await second
         await asyncio.gather(*closing, return_exceptions=True)
         with pytest.raises(logdb.DatabaseClosed):
@@ -145,7 +145,7 @@ def test_each_is_told_of_its_own_transaction_when_the_disk_fails(tmp_path: Path)
         puts = {b"%d" % number: asyncio.create_task(db.put(b"%d" % number, b"v")) for number in range(4)}
         await reached(disk.waiting)
         disk.broken = True
-        disk.gate.set()
+        disk.authenticator.set()
         told = {}
         for key, put in puts.items():
             with pytest.raises(logdb.OutcomeUnknown) as caught:
@@ -189,7 +189,7 @@ def test_a_scan_lets_others_have_their_turn(tmp_path: Path) -> None:
 def test_an_opening_that_is_cancelled_leaves_the_directory_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held, gate, closed = threading.Event(), threading.Event(), threading.Event()
+    held, authenticator, closed = threading.Event(), threading.Event(), threading.Event()
     open_at_once: Callable[..., EmbeddedBackend] = opening.open_host
 
     def open_slowly(*args: object, **options: object) -> EmbeddedBackend:
@@ -202,7 +202,7 @@ def test_an_opening_that_is_cancelled_leaves_the_directory_free(
 
         db.close = noted  # type: ignore[method-assign]
         held.set()
-        gate.wait()
+        authenticator.wait()
         return db
 
     async def main() -> None:
@@ -212,7 +212,7 @@ def test_an_opening_that_is_cancelled_leaves_the_directory_free(
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        gate.set()
+        authenticator.set()
         await reached(closed)
         monkeypatch.undo()
         async with await logdb.aio.open(tmp_path) as db:
@@ -257,7 +257,7 @@ def test_a_transaction_that_only_read_has_no_unknown_outcome(tmp_path: Path) -> 
         reading = asyncio.create_task(read())
         await asyncio.sleep(0)
         disk.broken = True
-        disk.gate.set()
+        disk.authenticator.set()
         with pytest.raises(logdb.OutcomeUnknown):
             await put
         with pytest.raises(logdb.Unavailable):

@@ -22,7 +22,7 @@ from logdb.log import requests as calls
 from logdb.log.requests import Configuration, ConfiguredServer
 from logdb.security.credentials import NONE, Credentials
 
-PATIENCE_S: Final = 60.0
+TIMEOUT_S: Final = 60.0
 """So long a change, or spare servers that must make themselves known, may take."""
 CONNECT_S: Final = 5.0
 
@@ -31,7 +31,7 @@ Progress = Callable[[str], AbstractContextManager[Callable[[int, int | None], No
 
 
 @contextmanager
-def silently(title: str) -> Iterator[Callable[[int, int | None], None]]:
+def without_progress(title: str) -> Iterator[Callable[[int, int | None], None]]:
     """None."""
     yield lambda done, of: None
 
@@ -52,7 +52,7 @@ class Operator:
         self,
         endpoints: Sequence[str],
         layout: Layout | None,
-        progress: Progress = silently,
+        progress: Progress = without_progress,
         credentials: Credentials = NONE,
     ) -> None:
         self._endpoints, self._layout, self._progress, self._credentials = endpoints, layout, progress, credentials
@@ -108,7 +108,7 @@ class Operator:
 
     def _await_registration(self, names: set[str], tick: Callable[[int, int | None], None]) -> None:
         """Return when the cluster uses all of these servers. Raises Unavailable after PATIENCE_S."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while True:
             waiting = [one for one in self.status().servers if one.name in names and not one.registered]
             tick(len(names) - len(waiting), len(names))
@@ -116,7 +116,7 @@ class Operator:
                 return
             if time.monotonic() > deadline:
                 one = waiting[0]
-                raise Unavailable(f"{one.role} {one.name} does not join within {PATIENCE_S:g} s: {one.state}")
+                raise Unavailable(f"{one.role} {one.name} does not join within {TIMEOUT_S:g} s: {one.state}")
             time.sleep(POLL_S)
 
     # ---- shards and servers
@@ -183,7 +183,7 @@ class Operator:
     def _log(self) -> RemoteLog:
         """The cluster's log, for changes. Raises Unavailable."""
         endpoints = self._endpoints if self._layout is None else self._layout.endpoints
-        return RemoteLog(in_shared_loop(Connection.open(endpoints, CONNECT_S, self._credentials)), PATIENCE_S)
+        return RemoteLog(in_shared_loop(Connection.open(endpoints, CONNECT_S, self._credentials)), TIMEOUT_S)
 
     # ---- spares
 
@@ -226,7 +226,7 @@ class Operator:
     def _spares(self, log: RemoteLog, count: int, enough: Enough = never) -> list[int]:
         """So many spares that are alive, once they have made themselves known; fewer if the view is `enough`. Raises
         Unavailable."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while True:
             view = _view(log)
             alive = self._alive(view.spares)
@@ -247,9 +247,9 @@ class Operator:
 def _view(log: RemoteLog) -> Configuration:
     """The newest configuration. Raises Unavailable."""
     try:
-        view: Configuration = log.call(calls.View(), PATIENCE_S)
+        view: Configuration = log.call(calls.View(), TIMEOUT_S)
     except TimeoutError as error:
-        raise Unavailable(f"no leader of the ordering layer has answered within {PATIENCE_S:g} seconds") from error
+        raise Unavailable(f"no leader of the ordering layer has answered within {TIMEOUT_S:g} seconds") from error
     return view
 
 

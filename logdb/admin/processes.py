@@ -126,16 +126,16 @@ def _title(server: ServerConfig) -> str:
     return f"{server.role} {server.name}"
 
 
-def end(layout: Layout, tick: Tick, *, patience_s: float = STOP_S, kill: bool = False) -> list[str]:
-    """Have those that run here end cleanly (SIGTERM), or be killed if they do not end within `patience_s`.
+def end(layout: Layout, tick: Tick, *, timeout_s: float = STOP_S, kill: bool = False) -> list[str]:
+    """Have those that run here end cleanly (SIGTERM), or be killed if they do not end within `timeout_s`.
 
     A server gives up its lock before its process ends, so processes are waited for, not locks. Returns what still runs.
     """
     with ExitStack() as descriptors:
         ending = _StoppingServers(layout, descriptors)
-        left = ending.wait(signal.SIGTERM, tick, patience_s)
+        left = ending.wait(signal.SIGTERM, tick, timeout_s)
         if left and kill:
-            left = ending.wait(signal.SIGKILL, tick, patience_s)
+            left = ending.wait(signal.SIGKILL, tick, timeout_s)
     return left
 
 

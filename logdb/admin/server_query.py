@@ -17,7 +17,7 @@ from logdb.transport.peers import BROKEN, OPTIONS, aio, explain, shake_hands, tl
 from logdb.wire.envelopes import CLIENT, EXCHANGE, VERSION, Envelope, Hello, pack, unpack
 from logdb.wire.limits import WireError
 
-PATIENCE_S: Final = 2.0
+TIMEOUT_S: Final = 2.0
 """Who has not answered within so long does not."""
 
 
@@ -42,7 +42,7 @@ async def ask(
     name = f"operator-{secrets.token_hex(8)}"
     hello, serving = None, False
     try:
-        async with asyncio.timeout(PATIENCE_S), credentials.channel(address, OPTIONS) as channel:
+        async with asyncio.timeout(TIMEOUT_S), credentials.channel(address, OPTIONS) as channel:
             call = channel.stream_stream(EXCHANGE)(metadata=credentials.metadata)
             try:
                 hello = await shake_hands(Hello(VERSION, cluster, CLIENT, name), call)
@@ -59,7 +59,7 @@ async def ask(
 async def health(address: Address, credentials: Credentials) -> str:
     """Why the server there does not serve, "" if it does. Who it is, is not asked."""
     try:
-        async with asyncio.timeout(PATIENCE_S), credentials.channel(address, OPTIONS) as channel:
+        async with asyncio.timeout(TIMEOUT_S), credentials.channel(address, OPTIONS) as channel:
             return "" if await _is_serving(channel) else "it is not ready yet"
     except (LogDBError, *BROKEN, OSError, TimeoutError) as error:
         return await _why(address, error, credentials)

@@ -50,7 +50,7 @@ from logdb.txn.validation import SETTLED, Reason, Verdict
 from logdb.wire.limits import MAX_POSITION, MAX_RECORD_BYTES
 
 FIRST_ROWS: Final = 256
-MOST_ROWS: Final = 4_096
+MAX_ROWS: Final = 4_096
 """Of a page: each asks for four times as many as the one before."""
 LOOK_S: Final = 5.0
 """Where the mapping servers are is asked no more often than that."""
@@ -274,7 +274,7 @@ class ClusterBackend:
                     yield entry
                 if not versions.more:
                     return
-                at, rows = versions.entries[-1][0] - 1, min(4 * rows, MOST_ROWS)
+                at, rows = versions.entries[-1][0] - 1, min(4 * rows, MAX_ROWS)
         finally:
             self.end(holder)
 
@@ -344,8 +344,8 @@ class ClusterBackend:
     async def _commit_work(self, work: Workspace) -> int:
         if self.closed:
             raise DatabaseClosed(self.path, self.forked_from)
-        if work.belief is not None:
-            return await self._commit_believing(work, work.belief)
+        if work.speculated is not None:
+            return await self._commit_believing(work, work.speculated)
         if not work.writes:
             return work.snapshot
         request = calls.Commit(
@@ -368,11 +368,11 @@ class ClusterBackend:
                 raise Unavailable(SETTLED)
         return committed.version
 
-    async def _commit_believing(self, work: Workspace, belief: SpeculatedWrites) -> int:
+    async def _commit_believing(self, work: Workspace, speculated: SpeculatedWrites) -> int:
         """Commit if what was read is still as it was believed to be. Raises Misspeculated."""
-        conditions = tuple(belief.conditions(work.read_set.keys))
+        conditions = tuple(speculated.conditions(work.read_set.keys))
         request = calls.Commit(dict(work.writes), label=work.label, conditions=conditions, txn_id=work.known_id)
-        with self.speculation.committing(work.writes, work.read_set.keys, belief.at):
+        with self.speculation.committing(work.writes, work.read_set.keys, speculated.at):
             try:
                 committed = await self._commit(request)
             except LimitExceeded as error:  # it may be so only by what was believed
@@ -533,7 +533,7 @@ async def scan(
             yield list(page.rows[first : first + BATCH_ROWS])
         if not page.more:
             return
-        at, rows = page.version, min(4 * rows, MOST_ROWS)
+        at, rows = page.version, min(4 * rows, MAX_ROWS)
         last = page.rows[-1][0]
         if reverse:
             end = last
@@ -550,7 +550,7 @@ async def multi_scan(
     pages = RangePages(ranges, reverse)
     while True:
         scans = [
-            messages.Scan(start, end, reverse, MOST_ROWS if limit is None else min(limit, MOST_ROWS))
+            messages.Scan(start, end, reverse, MAX_ROWS if limit is None else min(limit, MAX_ROWS))
             for start, end, limit in pages.left(MAX_RANGES)
         ]
         found: calls.Pages = await ask(calls.MultiScan(tuple(scans)), at)

@@ -48,38 +48,38 @@ class LazySnapshotReader:
             async with self._one_begin:
                 if not self._begun:
                     if first_key is not None and work.may_speculate:
-                        work.belief = host.speculation.belief(first_key)
-                    if work.belief is None:
+                        work.speculated = host.speculation.speculated(first_key)
+                    if work.speculated is None:
                         value = await host.begin(work, first_key)
                         self._begun = True
                         return value
                     self._begun = True
-        if work.belief is not None:
+        if work.speculated is not None:
             async with self._one_begin:
-                if (belief := work.belief) is not None:
-                    if first_key is not None and first_key in belief.values:
-                        return belief.values[first_key]
-                    await self._verify(belief)
+                if (speculated := work.speculated) is not None:
+                    if first_key is not None and first_key in speculated.values:
+                        return speculated.values[first_key]
+                    await self._verify(speculated)
         return None if first_key is None else await host.get(first_key, work.snapshot)
 
-    async def _verify(self, belief: SpeculatedWrites) -> None:
+    async def _verify(self, speculated: SpeculatedWrites) -> None:
         """Take a snapshot after all, in which all that was read must be as it was believed to be."""
-        if belief is WRONG:
+        if speculated is WRONG:
             raise Misspeculated
         host, work = self._host, self._work
-        first, *others = believed = [key for key in work.read_set.keys if key in belief.values]
+        first, *others = believed = [key for key in work.read_set.keys if key in speculated.values]
         try:
             found = {first: await host.begin(work, first)}
             if others:
                 found.update((await host.multi_get(others, work.snapshot))[1])
-            if any(found.get(key) != belief.values[key] for key in believed):
-                work.belief = WRONG
+            if any(found.get(key) != speculated.values[key] for key in believed):
+                work.speculated = WRONG
                 host.speculation.suppress_speculation(believed)
                 raise Misspeculated
         except BaseException:
             host.end(work)
             raise
-        work.belief = None
+        work.speculated = None
 
     async def get(self, key: bytes, at: int | None = None) -> bytes | None:
         """The value of `key`."""

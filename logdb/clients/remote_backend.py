@@ -301,8 +301,8 @@ class RemoteBackend:
         held = self._held.pop(work, None)
         if self.closed:
             raise DatabaseClosed(self.path, self.forked_from)
-        if work.belief is not None:
-            return await self._commit_believing(work, work.belief)
+        if work.speculated is not None:
+            return await self._commit_believing(work, work.speculated)
         request = pb.Request()
         commit = request.commit
         commit.snapshot = work.snapshot
@@ -334,12 +334,12 @@ class RemoteBackend:
                     raise ConflictError.compacted(work.snapshot) from None
                 raise
 
-    async def _commit_believing(self, work: Workspace, belief: SpeculatedWrites) -> int:
+    async def _commit_believing(self, work: Workspace, speculated: SpeculatedWrites) -> int:
         """Commit if what was read is still as it was believed to be. Raises Misspeculated."""
-        conditions = belief.conditions(work.read_set.keys)
+        conditions = speculated.conditions(work.read_set.keys)
         txn_id = work.known_id or self.new_txn_id()
         request, large = _write_request(txn_id, work.writes, work.label, conditions)
-        with self.speculation.committing(work.writes, work.read_set.keys, belief.at):
+        with self.speculation.committing(work.writes, work.read_set.keys, speculated.at):
             try:
                 response = await self.connection.call(request, txn_id, large=large)
             except LimitExceeded as error:  # it may be so only by what was believed

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from logdb.cores.context import Desk
-from logdb.cores.effects import Answer, Call, Effect, Event, Lost, Received, SetTimer, Timer
+from logdb.cores.context import ClientContext
+from logdb.cores.effects import Answer, Call, Effect, Event, Lost, Received, SetTimer, TimerFired
 from logdb.log.engine import BuildLogClient
 from logdb.log.requests import ClientConfig, Request
 
@@ -23,16 +23,16 @@ def nobody(_: Any) -> None:
 class LogAdapter:
     """A log client that works at the desk of the core around it."""
 
-    def __init__(self, build: BuildLogClient, config: ClientConfig, rng: Random, desk: Desk) -> None:
+    def __init__(self, build: BuildLogClient, config: ClientConfig, rng: Random, context: ClientContext) -> None:
         self.client = build(config, {}, Random(rng.getrandbits(64)))
-        self._desk = desk
+        self._context = context
         self._then: dict[int, Callable[[Any], None]] = {}
         self._inbox: deque[Event] = deque()
         self._calls = 0
         self._is_busy = False
 
     def start(self) -> None:
-        self._perform(self.client.start(self._desk.now))
+        self._perform(self.client.start(self._context.now))
 
     def call(self, request: Request, then: Callable[[Any], None]) -> int:
         """Ask the log; `then` is given the result, which may be an exception, perhaps before this returns."""
@@ -53,7 +53,7 @@ class LogAdapter:
 
     def ring(self) -> None:
         """The timer has run out."""
-        self._feed(Timer(TIMER))
+        self._feed(TimerFired(TIMER))
 
     def _feed(self, event: Event) -> None:
         """One event at a time: what asks for more while an answer is given gets its turn after that."""
@@ -63,12 +63,12 @@ class LogAdapter:
         self._is_busy = True
         try:
             while self._inbox:
-                self._perform(self.client.handle(self._inbox.popleft(), self._desk.now))
+                self._perform(self.client.handle(self._inbox.popleft(), self._context.now))
         finally:
             self._is_busy = False
 
     def _perform(self, effects: list[Effect]) -> None:
-        out = self._desk.out
+        out = self._context.out
         for effect in effects:
             if type(effect) is Answer:
                 self._then.pop(effect.call)(effect.result)

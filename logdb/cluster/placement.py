@@ -25,7 +25,7 @@ _PLACEMENT: Final = Struct("<BBI")  # format, whether by prefix, entries
 _PREFIX: Final = Struct("<IH")  # shard, bytes of the prefix, which follows
 _SHARD: Final = Struct("<I")
 TOGETHER_BYTES: Final = 16 << 20
-MOST_BYTES: Final = 64 << 10
+MAX_BYTES: Final = 64 << 10
 """Of a placement that is stated in the log: every server keeps it."""
 
 Placement = Callable[[bytes], int | None]
@@ -128,7 +128,7 @@ def named(placement: Placement) -> list[int]:
 def encode_placement(placement: Placement | None) -> bytes | None:
     """The payload of a PLACEMENT record; None: there is none, or no record can say it (a function, too long)."""
     payload = _encoded(placement)
-    return None if payload is None or len(payload) > MOST_BYTES else payload
+    return None if payload is None or len(payload) > MAX_BYTES else payload
 
 
 def _encoded(placement: Placement | None) -> bytes | None:

@@ -21,7 +21,7 @@ def _nothing() -> None:
     """What an alarm does that was dismissed."""
 
 
-class Alarm:
+class Timer:
     """Rings once, at the time it was last set to."""
 
     __slots__ = ("at", "queued", "ring")
@@ -32,7 +32,7 @@ class Alarm:
         self.queued: int | None = None
 
 
-class Desk:
+class ClientContext:
     """The state that all parts of one client work at. `now` and `out` belong to the event that is being handled.
     Numbers of questions begin anywhere, so that an answer to an earlier client at this address answers nothing.
 
@@ -46,11 +46,11 @@ class Desk:
         self.client = rng.getrandbits(64)
         self.now = 0
         self.out: list[Effect] = []
-        self._heap: list[tuple[int, int, Alarm]] = []
+        self._heap: list[tuple[int, int, Timer]] = []
         self._swept_at = FEW_ALARMS
         self._serial = rng.getrandbits(62)
         self._timer: int | None = None
-        self._calls: dict[int, Alarm | None] = {}
+        self._calls: dict[int, Timer | None] = {}
 
     # ---- messages and time
 
@@ -68,26 +68,26 @@ class Desk:
         bound = min(config.backoff_ns << min(attempts, 20), config.max_backoff_ns)
         return bound // 2 + self.rng.randrange(bound // 2 + 1)
 
-    def set(self, alarm: Alarm, at: int) -> None:
-        alarm.at = at
-        if alarm.queued is None or at < alarm.queued:
-            alarm.queued = at
+    def set(self, timer: Timer, at: int) -> None:
+        timer.at = at
+        if timer.queued is None or at < timer.queued:
+            timer.queued = at
             self._serial += 1
             if len(self._heap) >= self._swept_at:
                 self._sweep()
-            heappush(self._heap, (at, self._serial, alarm))
+            heappush(self._heap, (at, self._serial, timer))
 
-    def dismiss(self, alarm: Alarm) -> None:
+    def dismiss(self, timer: Timer) -> None:
         """It never rings again, and what it would have done is forgotten: what waits for its time is little, and in
         no cycle for the collector."""
-        alarm.at, alarm.ring = None, _nothing
+        timer.at, timer.ring = None, _nothing
 
     def _sweep(self) -> None:
         """Drop all that would be passed over."""
         heap = self._heap
-        for _, _, alarm in heap:
-            if alarm.at is None:
-                alarm.queued = None
+        for _, _, timer in heap:
+            if timer.at is None:
+                timer.queued = None
         heap[:] = [entry for entry in heap if entry[2].queued == entry[0]]
         heapify(heap)
         self._swept_at = max(FEW_ALARMS, 2 * len(heap))
@@ -97,25 +97,25 @@ class Desk:
         self._timer = None
         heap, now = self._heap, self.now
         while heap and heap[0][0] <= now:
-            at, _, alarm = heappop(heap)
-            if alarm.queued != at:
+            at, _, timer = heappop(heap)
+            if timer.queued != at:
                 continue
-            alarm.queued = None
-            if alarm.at is None:
+            timer.queued = None
+            if timer.at is None:
                 continue
-            if alarm.at > now:
-                self.set(alarm, alarm.at)
+            if timer.at > now:
+                self.set(timer, timer.at)
             else:
-                alarm.at = None
-                alarm.ring()
+                timer.at = None
+                timer.ring()
 
     def effects(self) -> list[Effect]:
         """All that has to be done about the event; the timer is set if it must ring earlier."""
         heap = self._heap
         while heap and (heap[0][2].queued != heap[0][0] or heap[0][2].at is None):
-            alarm = heappop(heap)[2]
-            if alarm.at is None:
-                alarm.queued = None
+            timer = heappop(heap)[2]
+            if timer.at is None:
+                timer.queued = None
         if heap and (self._timer is None or heap[0][0] < self._timer):
             self._timer = heap[0][0]
             self.out.append(SetTimer(AGENDA, self._timer))
@@ -126,24 +126,24 @@ class Desk:
 
     def open(self, call: int, deadline: int | None, expired: Callable[[], None]) -> None:
         """A call of the application, to be ended by `answer`. At its deadline, `expired` does that."""
-        alarm = None
+        timer = None
         if deadline is not None:
-            alarm = Alarm(expired)
-            self.set(alarm, max(deadline, self.now))
-        self._calls[call] = alarm
+            timer = Timer(expired)
+            self.set(timer, max(deadline, self.now))
+        self._calls[call] = timer
 
     def prolong(self, call: int, deadline: int) -> None:
         """A call that was opened with a deadline has another one."""
-        alarm = self._calls.get(call)
-        if alarm is not None:
-            self.set(alarm, deadline)
+        timer = self._calls.get(call)
+        if timer is not None:
+            self.set(timer, deadline)
 
     def answer(self, call: int, result: Any) -> None:
         """End a call, unless it has ended."""
         if call in self._calls:
-            alarm = self._calls.pop(call)
-            if alarm is not None:
-                self.dismiss(alarm)
+            timer = self._calls.pop(call)
+            if timer is not None:
+                self.dismiss(timer)
             self.out.append(Answer(call, result))
 
     def is_open(self, call: int) -> bool:
@@ -153,13 +153,13 @@ class Desk:
 class Question:
     """A message that is sent again, here and there, until it is answered or dropped."""
 
-    __slots__ = ("alarm", "answered", "asked", "attempts", "message", "more_ns", "where")
+    __slots__ = ("answered", "asked", "attempts", "message", "more_ns", "timer", "where")
 
     def __init__(self, message: Any, where: Where, answered: Answered, more_ns: int) -> None:
         self.message, self.where, self.answered, self.more_ns = message, where, answered, more_ns
         self.attempts = 0
         self.asked: Address | None = None
-        self.alarm: Alarm
+        self.timer: Timer
 
 
 Where = Callable[[int], Address | None]
@@ -172,14 +172,14 @@ Answered = Callable[[Any, Address], int | None]
 class Questions:
     """The open questions, by their numbers, which the answers carry."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: ClientContext) -> None:
+        self._context = context
         self._open: dict[int, Question] = {}
 
     def ask(self, number: int, message: Any, where: Where, answered: Answered, more_ns: int = 0) -> None:
         """`more_ns`: so much longer than usual the answer may take."""
         question = Question(message, where, answered, more_ns)
-        question.alarm = Alarm(lambda: self._put(number))
+        question.timer = Timer(lambda: self._put(number))
         self._open[number] = question
         self._put(number)
 
@@ -190,7 +190,7 @@ class Questions:
         """The answer is needed no more. Harmless if there is no such question."""
         question = self._open.pop(number, None)
         if question is not None:
-            question.alarm.at = None
+            question.timer.at = None
 
     def answer(self, number: int, message: Any, sender: Address) -> None:
         """An answer has come, perhaps to a question that is long forgotten."""
@@ -206,7 +206,7 @@ class Questions:
         elif wait == 0:
             self._put(number)
         else:
-            self._desk.set(question.alarm, self._desk.now + wait)
+            self._context.set(question.timer, self._context.now + wait)
 
     def lost(self, peer: Address) -> None:
         """What this peer was asked and has not answered is put again."""
@@ -221,12 +221,12 @@ class Questions:
             return
         question.asked = address
         if address is not None:
-            self._desk.send(address, question.message)
+            self._context.send(address, question.message)
         question.attempts += 1
-        desk = self._desk
-        timeout = desk.config.answer_timeout_ns + question.more_ns
-        wait = timeout if address is not None else desk.backoff(question.attempts)
-        desk.set(question.alarm, desk.now + wait)
+        context = self._context
+        timeout = context.config.answer_timeout_ns + question.more_ns
+        wait = timeout if address is not None else context.backoff(question.attempts)
+        context.set(question.timer, context.now + wait)
 
 
 def unknown(what: str) -> LogFailed:

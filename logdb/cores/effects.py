@@ -102,7 +102,7 @@ class Drop(NamedTuple):
 
 
 class SetTimer(NamedTuple):
-    """Give the core `Timer(name)` at `at` (ns). A timer of that name set before is forgotten."""
+    """Give the core `TimerFired(name)` at `at` (ns). A timer of that name set before is forgotten."""
 
     name: str
     at: int
@@ -145,7 +145,7 @@ class Persisted(NamedTuple):
     end: int
 
 
-class Timer(NamedTuple):
+class TimerFired(NamedTuple):
     """A timer has run out."""
 
     name: str
@@ -172,7 +172,7 @@ class Lost(NamedTuple):
     peer: Address
 
 
-Event = Received | Persisted | Timer | Call | Unreadable | Lost
+Event = Received | Persisted | TimerFired | Call | Unreadable | Lost
 
 
 class Journal(NamedTuple):

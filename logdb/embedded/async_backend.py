@@ -216,7 +216,7 @@ def _at_once(verb: Verb[P, T]) -> CoroutineVerb[P, T]:
     return called
 
 
-def _aside(verb: Verb[P, T]) -> CoroutineVerb[P, T]:
+def _background(verb: Verb[P, T]) -> CoroutineVerb[P, T]:
     """The verb for what waits: in a thread."""
 
     async def called(self: CoroutineBackend, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -283,11 +283,11 @@ class CoroutineBackend:
     at_time = _at_once(EmbeddedBackend.at_time)
     time_of = _at_once(EmbeddedBackend.time_of)
     pins = _at_once(EmbeddedBackend.pins)
-    outcome = _aside(EmbeddedBackend.outcome)
-    pin = _aside(EmbeddedBackend.pin)
-    unpin = _aside(EmbeddedBackend.unpin)
-    compact = _aside(EmbeddedBackend.compact)
-    checkpoint = _aside(EmbeddedBackend.checkpoint)
+    outcome = _background(EmbeddedBackend.outcome)
+    pin = _background(EmbeddedBackend.pin)
+    unpin = _background(EmbeddedBackend.unpin)
+    compact = _background(EmbeddedBackend.compact)
+    checkpoint = _background(EmbeddedBackend.checkpoint)
 
     async def get(self, key: bytes, at: int | None = None) -> bytes | None:
         """See `EmbeddedBackend.get`."""

@@ -774,7 +774,7 @@ class EmbeddedBackend:
         if self._stopped is not None:
             raise Unavailable(f"{self.path} takes no more writes: {self._stopped}; close it and open it again")
 
-    def declare(self, *, always: bool = False) -> None:
+    def append_decisions(self, *, always: bool = False) -> None:
         """Append a decision record if commits have aborted since the last one. By who holds `order_lock`."""
         if self.coordinator.applied + 1 < self.log.end():
             return  # the log is being replayed: a record at its end would be applied before its time

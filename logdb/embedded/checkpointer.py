@@ -66,7 +66,7 @@ class Ordering(Protocol):
     coordinator: Coordinator
     order_lock: threading.Lock
 
-    def declare(self) -> None: ...
+    def append_decisions(self) -> None: ...
     def check_running(self) -> None: ...
     def stop(self, why: str) -> None: ...
 
@@ -110,7 +110,7 @@ class Checkpointer:
                 self._finish(progress)
             with host.order_lock:
                 host.check_running()
-                host.declare()
+                host.append_decisions()
                 if host.coordinator.applied == checkpoint.covers:
                     return checkpoint.covers
                 target = host.coordinator.applied
@@ -154,10 +154,10 @@ class Checkpointer:
             if self._stopping.is_set() or (thread is not None and thread.is_alive()):
                 return
             if time.monotonic() >= self._failed_at + RETRY_S:
-                self._thread = threading.Thread(target=self._run_aside, name="logdb-checkpoint", daemon=True)
+                self._thread = threading.Thread(target=self._run_in_background, name="logdb-checkpoint", daemon=True)
                 self._thread.start()
 
-    def _run_aside(self) -> None:
+    def _run_in_background(self) -> None:
         merge = merges(self._checkpoint)
         try:
             while not self._stopping.is_set():

@@ -65,7 +65,7 @@ class Compacting(Protocol):
     def append(self, records: Sequence[Record]) -> int: ...
     def append_copies(self, records: Sequence[Record]) -> int: ...
     def append_locked(self, records: Sequence[Record]) -> int: ...
-    def declare(self, *, always: bool = False) -> None: ...
+    def append_decisions(self, *, always: bool = False) -> None: ...
     def settle(self, gsn: int) -> None: ...
     def checkpoint(self, *, merge: bool = True) -> int: ...
     def maybe_checkpoint(self) -> None: ...
@@ -75,7 +75,7 @@ def begin_anew(host: Compacting) -> int:
     """Let the log go on in a new file, so that all before it can be removed. Returns the version at its beginning."""
     with host.order_lock:
         host.log.begin_file()
-        host.declare(always=True)
+        host.append_decisions(always=True)
         version = host.coordinator.applied
     host.settle(version)
     return version
@@ -119,7 +119,7 @@ def _reach(log: OrderedLog, floor: int) -> int:
 def _raise_floor(host: Compacting, floor: int) -> int:
     """Append the record from which on nothing before the floor can be read; returns where, when it is durable."""
     with host.order_lock:
-        host.declare(always=True)
+        host.append_decisions(always=True)
         coordinator = host.coordinator
         ending = Compaction(floor, coordinator.ledger.used_before(floor), coordinator.pins)
         gsn = host.append_locked([(COMPACTION, encode_compaction(ending))])

@@ -96,7 +96,7 @@ class Compactor:
         if self.above is None or self._stopping.is_set() or (thread is not None and thread.is_alive()):
             return
         if self._host.log.size() >= LEAST_COMPACTED and self.garbage > self.above:
-            self._thread = threading.Thread(target=self._run_aside, name="logdb-compact", daemon=True)
+            self._thread = threading.Thread(target=self._run_in_background, name="logdb-compact", daemon=True)
             self._thread.start()
 
     def join(self) -> None:
@@ -112,7 +112,7 @@ class Compactor:
         """In a child of fork()."""
         self._one_at_a_time = threading.Lock()
 
-    def _run_aside(self) -> None:
+    def _run_in_background(self) -> None:
         """A compaction that takes half the time, so that calls keep their latency."""
         last = time.monotonic()
 

@@ -10,7 +10,7 @@ from typing import Final
 
 ROOM: Final = 1.5
 """So many times `overlay_bytes` may be in memory beside the overlay that a checkpoint is taking in."""
-MOST_SYNCS: Final = 10
+MAX_SYNCS: Final = 10
 """No call waits longer for the checkpoint than so many syncs of the log take."""
 FIRST_SECONDS: Final = 4
 """Until it is measured, a checkpoint is expected to take so long for `overlay_bytes`."""
@@ -28,7 +28,7 @@ class Pacer:
     more is acknowledged later. What has been written in advance is paid off by all, but a small commit does not wait
     for a large one: it waits at most for its share.
 
-    Where memory would run out nevertheless, as the disk takes less than `MOST_SYNCS` allow to be written, that limit
+    Where memory would run out nevertheless, as the disk takes less than `MAX_SYNCS` allow to be written, that limit
     doubles with each eighth of `overlay_bytes` beyond `ROOM`.
     """
 
@@ -82,7 +82,7 @@ class Pacer:
             return
         now = self._clock()
         excess = active / self.overlay_bytes - ROOM
-        most = MOST_SYNCS * sync_s * (2 ** min(8 * excess, 16) if excess > 0 else 1)
+        most = MAX_SYNCS * sync_s * (2 ** min(8 * excess, 16) if excess > 0 else 1)
         cost = size / allowed
         self._paid_at = min(max(self._paid_at, now) + cost, now + most)
         self._owed[gsn] = now, cost, self._paid_at

@@ -132,8 +132,8 @@ class Checkpoints:
         if self._under_way is not None or self._is_due(replica):
             await self._write(replica)
         if self._cleaned > self._checkpoint.pruned:
-            await self._aside(self._prune)
-        while not self._is_due(replica) and await self._aside(self._merge_on):
+            await self._background(self._prune)
+        while not self._is_due(replica) and await self._background(self._merge_on):
             pass
 
     def _is_due(self, replica: Replica) -> bool:
@@ -147,11 +147,11 @@ class Checkpoints:
         if self._under_way is None:
             applied, state = replica.applied, replica.unsaved() if replica.applied else []
             self._under_way = applied, replica.cleaned, self.map.freeze(), state
-        await self._aside(self._move)
+        await self._background(self._move)
         self.map.thaw()
         self._cleaned, frozen = self._under_way[1], self._under_way[2]
         self._under_way = None
-        await self._aside(frozen.let_go)
+        await self._background(frozen.let_go)
         self._last = asyncio.get_running_loop().time()
 
     def _move(self) -> None:
@@ -176,7 +176,7 @@ class Checkpoints:
         for _ in self._checkpoint.prune(self._cleaned):
             self._check_stopping()
 
-    async def _aside(self, work: Callable[[], T]) -> T:
+    async def _background(self, work: Callable[[], T]) -> T:
         assert self._thread is not None
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 

@@ -34,7 +34,7 @@ from logdb.cores.effects import (
     SendStretches,
     SetTimer,
     Stop,
-    Timer,
+    TimerFired,
     Trim,
     Unreadable,
 )
@@ -201,7 +201,7 @@ class Host:
             self._set_timer(name, at)
         else:
             del self._timers[name]
-            self._handle(Timer(name))
+            self._handle(TimerFired(name))
 
     # ---- journals
 
@@ -228,7 +228,7 @@ class Host:
         except Exception as error:
             self._end(error)
             return
-        self._tell_refusal(journals)
+        self._report_refusal(journals)
         disk.flush(journals, self._flushing, self._flushed)
 
     def _flushed(self, failure: BaseException | None) -> None:
@@ -245,7 +245,7 @@ class Host:
         if self._dirty:
             self._flush()
 
-    def _tell_refusal(self, journals: Journals) -> None:
+    def _report_refusal(self, journals: Journals) -> None:
         """A full disk is tried again until it takes what waits."""
         refusal = str(journals.refusal or "")
         if refusal and self._retry is None:

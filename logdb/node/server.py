@@ -162,10 +162,10 @@ class Server:
             founding=self._directory.founding,
             engine=config.engine,
         )
-        gate, credentials = guarded(config.security, config.listen, config.names)
+        authenticator, credentials = guarded(config.security, config.listen, config.names)
         inspect = check_messages if config.mapping else None
         takes = taken_by(config.role, self.engine)
-        self.peers = Peers(hello, takes, credentials=credentials, gate=gate, inspect=inspect)
+        self.peers = Peers(hello, takes, credentials=credentials, authenticator=authenticator, inspect=inspect)
         self.peers.founded = self._directory.keep_founding
         await self._report_health(_NOT_SERVING)
         await self.peers.listen(config.listen, self._add_health)

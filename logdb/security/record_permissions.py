@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from logdb.cluster.placement import MOST_BYTES, decode_placement
+from logdb.cluster.placement import MAX_BYTES, decode_placement
 from logdb.errors import AccessDenied
 from logdb.log.contract import Record
 from logdb.log.engine import all_engines
@@ -72,8 +72,8 @@ def _check_pin(payload: bytes) -> None:
 
 
 def _check_placement(payload: bytes) -> None:
-    if len(payload) > MOST_BYTES:
-        raise ValueError(f"it has {len(payload):,} bytes, the limit is {MOST_BYTES:,}")
+    if len(payload) > MAX_BYTES:
+        raise ValueError(f"it has {len(payload):,} bytes, the limit is {MAX_BYTES:,}")
     decode_placement(payload)
 
 

@@ -14,7 +14,7 @@ from typing import Final
 from logdb.security.credentials import Credentials
 from logdb.system.addresses import parsed
 
-PATIENCE_S: Final = 2.0
+TIMEOUT_S: Final = 2.0
 _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 """With which a client of HTTP/2, and so of gRPC, begins; the server answers with its settings."""
 NO_GRPC: Final = "failed parsing http/2"
@@ -58,7 +58,7 @@ async def _handshake(address: str, credentials: Credentials) -> bytes | None:
     host, port = parsed(address)
     writer = None
     try:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             reader, writer = await asyncio.open_connection(host, port, ssl=_context(credentials), server_hostname=host)
             writer.write(_PREFACE)
             return await reader.read(9)

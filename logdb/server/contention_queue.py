@@ -17,7 +17,7 @@ from typing import Final
 HOT_S: Final = 1.0
 TURN_S: Final = 0.05
 """A turn ends then, whether its holder has ended or not: it may be thinking, or gone."""
-MOST_HOT: Final = 10_000
+MAX_HOT: Final = 10_000
 
 
 class ContentionQueue:
@@ -32,7 +32,7 @@ class ContentionQueue:
 
     def mark_contended(self, key: bytes) -> None:
         """A transaction has aborted because of this key."""
-        if len(self._hot) >= MOST_HOT:
+        if len(self._hot) >= MAX_HOT:
             self._hot.clear()
         self._hot[key] = self._loop.time() + HOT_S
 

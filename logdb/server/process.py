@@ -27,7 +27,7 @@ SWITCH_S: Final = 0.0005
 usual 5 ms the latest hundredth of the puts beside scans waited three times as long."""
 
 
-def checked_gate(listen: str, security: Security) -> Authenticator:
+def checked_authenticator(listen: str, security: Security) -> Authenticator:
     """Who is let in by a server that listens there. Raises ValueError: also if that is more than it should be."""
     security.check(listen)
     return Authenticator(security)
@@ -36,7 +36,7 @@ def checked_gate(listen: str, security: Security) -> Authenticator:
 def serve(
     path: Path,
     listen: str,
-    gate: Authenticator,
+    authenticator: Authenticator,
     *,
     ready: Callable[[str], None],
     compact_above: float | None = None,
@@ -50,11 +50,15 @@ def serve(
     opening = functools.partial(
         EmbeddedBackend.open, path, read_only=False, create=True, compact_above=compact_above, progress=progress
     )
-    asyncio.run(_serve(opening, path, listen, gate, ready))
+    asyncio.run(_serve(opening, path, listen, authenticator, ready))
 
 
 async def _serve(
-    opening: Callable[[], EmbeddedBackend], path: Path, listen: str, gate: Authenticator, ready: Callable[[str], None]
+    opening: Callable[[], EmbeddedBackend],
+    path: Path,
+    listen: str,
+    authenticator: Authenticator,
+    ready: Callable[[str], None],
 ) -> None:
     raise_open_files()
     sys.setswitchinterval(SWITCH_S)
@@ -63,7 +67,7 @@ async def _serve(
         host = CoroutineBackend(database, sync_in_loop=True)
         database.on_stop = functools.partial(asyncio.get_running_loop().call_soon_threadsafe, told.set)
         try:
-            server = Server(host, gate)
+            server = Server(host, authenticator)
             port = await server.start(listen)
             address = f"{listen.rpartition(':')[0]}:{port}" if not parsed(listen)[1] else listen
             log.info("serving %s at %s", path, address)

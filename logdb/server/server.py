@@ -60,11 +60,11 @@ class Load(NamedTuple):
 
 
 class Server:
-    """Serves the database of `host` at an address to those whom `gate` lets in. `start` before anything else, `stop` at
-    the end."""
+    """Serves the database of `host` at an address to those whom `authenticator` lets in. `start` before anything else,
+    `stop` at the end."""
 
-    def __init__(self, host: CoroutineBackend, gate: Authenticator | None = None) -> None:
-        self._host, self._gate = host, gate or Authenticator()
+    def __init__(self, host: CoroutineBackend, authenticator: Authenticator | None = None) -> None:
+        self._host, self._authenticator = host, authenticator or Authenticator()
         self._advanced = DurabilityNotifier()
         self._turns = ContentionQueue()
         self._answers, self._uploads = UnreadAnswers(), Uploads()
@@ -84,7 +84,7 @@ class Server:
     async def start(self, address: str) -> int:
         """Listen at `address` (HOST:PORT; port 0: any that is free). Returns the port. Raises Unavailable."""
         _try_to_bind(address)
-        port = self._gate.add_port(self._server, address)
+        port = self._authenticator.add_port(self._server, address)
         await self._server.start()
         for name in ("", SERVICE):
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
@@ -124,7 +124,7 @@ class Server:
     async def _welcomed(self, context: grpc.aio.ServicerContext[Any, Any]) -> Session | None:
         """The session with a client that speaks the same protocol. Raises WireError."""
         try:
-            grant = self._gate.admit(context)
+            grant = self._authenticator.admit(context)
         except AccessDenied as error:
             await self._turn_away(context, error)
             return None

@@ -604,8 +604,8 @@ class Session:
         version, holder = self._page_of(scan.lease, scan.at if scan.HasField("at") else None)
         rows = pb.Rows()
         try:
-            most_s = PAGE_S if self._share.has_company else math.inf
-            self._read_range(rows, wanted, version, scan.reverse, PAGE_BYTES, most_s)
+            max_s = PAGE_S if self._share.has_company else math.inf
+            self._read_range(rows, wanted, version, scan.reverse, PAGE_BYTES, max_s)
         finally:
             self._keep(scan.lease, holder, rows.more)
         return pb.Response(version=version, rows=rows)
@@ -626,13 +626,13 @@ class Session:
         return pb.Response(version=version, multi_rows=found)
 
     def _read_range(
-        self, rows: pb.Rows, wanted: ScanRange, version: int, reverse: bool, most_bytes: int, most_s: float = math.inf
+        self, rows: pb.Rows, wanted: ScanRange, version: int, reverse: bool, max_bytes: int, max_s: float = math.inf
     ) -> int:
         """Put the rows of a range into a page; returns how many bytes they take there."""
         start, end, limit = wanted
         size = 0
         batches = self._host.scan(start, end, version, reverse=reverse, limit=limit)
-        ends = thread_time() + most_s
+        ends = thread_time() + max_s
 
         def in_time() -> Iterator[Rows]:
             for batch in batches:
@@ -642,7 +642,7 @@ class Session:
                     return
 
         for key, value in islice((row for batch in in_time() for row in batch), limit):
-            if size >= most_bytes:
+            if size >= max_bytes:
                 rows.more = True
                 break
             rows.keys.append(key)
@@ -705,10 +705,10 @@ class Session:
             conditions=conditions_from(write.conditions) if write.conditions else (),
             txn_id=txn_id,
         )
-        wanted = any(self._is_wanted(condition.key) for condition in write.conditions)
+        wanted = any(self._is_contended(condition.key) for condition in write.conditions)
         self._unsynced.append(PendingWrite(request.id, txn_id, gsn, verdict, None, wanted))
 
-    def _is_wanted(self, key: bytes) -> bool:
+    def _is_contended(self, key: bytes) -> bool:
         """Whether another client has its turn at the key."""
         holder = self._turns.holder(key)
         return holder is not None and holder not in self._leases.values()

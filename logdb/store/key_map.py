@@ -31,7 +31,7 @@ from logdb.store.records import Relocated, Value
 from logdb.store.values import Values
 
 SCAN_ROWS = 1_000
-FIRST_ROWS, MOST_ROWS = 256, 512
+FIRST_ROWS, MAX_ROWS = 256, 512
 """A scan begins with small batches, since many end soon, and goes on with larger ones, which cost less for each row
 until they outgrow the caches of the processor."""
 BOUNDED_ROWS = 32
@@ -222,7 +222,7 @@ class KeyMap:
                 if left <= 0:
                     return
             enough = left is not None and 2 * count >= most
-            most = min(left if left is not None and enough else 4 * most, MOST_ROWS)
+            most = min(left if left is not None and enough else 4 * most, MAX_ROWS)
             if reverse:
                 end = stop
             else:

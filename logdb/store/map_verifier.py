@@ -73,9 +73,9 @@ def crc_of(file: Path) -> int:
     crc, at = 0, 0
     fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        while piece := os.pread(fd, PIECE_BYTES, at):
-            crc = crc32(piece, crc)
-            at += len(piece)
+        while chunk := os.pread(fd, PIECE_BYTES, at):
+            crc = crc32(chunk, crc)
+            at += len(chunk)
     finally:
         os.close(fd)
     return crc

@@ -35,8 +35,8 @@ DISJOINT_RATIO: Final = 32
 """So many runs of about the same size in one group are merged."""
 LEVEL_BYTES: Final = 4 << 20
 """Up to this size they are of the same level; on each further level they are up to the ratio larger."""
-MOST_GROUPS: Final = 8
-MOST_RUNS: Final = 128
+MAX_GROUPS: Final = 8
+MAX_RUNS: Final = 128
 SMALL_BYTES: Final = 64 << 20
 """A map up to this size consists of one run when it is closed."""
 COPIED: Final = frozenset((LIVE, LARGE, LIVE | PLACED, LARGE | PLACED))
@@ -46,7 +46,7 @@ CHAIN_AT: Final = LIVE_END - CHAIN.size
 OLDER_VERSION_AT: Final = LIVE_END + SEAL_BYTES
 OLDER_KIND_AT: Final = KIND_AT + SEAL_BYTES
 """Where they stand from the end of a row with its seal, and of one without."""
-MOST_AT_ONCE: Final = 10_000
+MAX_AT_ONCE: Final = 10_000
 """A key with more older versions in a run is written version by version."""
 
 
@@ -70,9 +70,9 @@ def groups_due(groups: Sequence[Sequence[int]]) -> int:
     """How many of the newest groups are to be merged with each other."""
     count = len(groups)
     due = _newest_due(list(map(sum, groups)), RATIO)
-    if not due and count > MOST_GROUPS:
-        due = count - MOST_GROUPS + 1
-    if not due and count > 1 and sum(map(len, groups)) > MOST_RUNS:
+    if not due and count > MAX_GROUPS:
+        due = count - MAX_GROUPS + 1
+    if not due and count > 1 and sum(map(len, groups)) > MAX_RUNS:
         due = max(count - max(range(count), key=lambda index: len(groups[index])), 2)
     return due
 
@@ -166,7 +166,7 @@ def put_again(
         oldest = version
         if raw[KIND_AT] & OLDER:
             first, count = CHAIN.unpack_from(raw, len(raw) + CHAIN_AT)
-            if count > MOST_AT_ONCE:
+            if count > MAX_AT_ONCE:
                 return False
             older += source.take(first, count)
             (oldest,) = VERSION.unpack_from(older[-1], len(older[-1]) + OLDER_VERSION_AT)

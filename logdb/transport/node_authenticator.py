@@ -18,23 +18,23 @@ from logdb.wire.envelopes import CLIENT, Hello
 
 
 class NodeAuthenticator:
-    """Of a server of a cluster: other servers come by their certificates, clients as `gate` says.
+    """Of a server of a cluster: other servers come by their certificates, clients as `authenticator` says.
 
     `names`: of the servers at the addresses that this one knows; the others are known by their hosts.
     """
 
-    def __init__(self, gate: Authenticator, names: Mapping[str, str]) -> None:
-        self._gate, self._names = gate, names
-        self.add_port = gate.add_port
-        self.demands_certificates = gate.demands_certificates
+    def __init__(self, authenticator: Authenticator, names: Mapping[str, str]) -> None:
+        self._authenticator, self._names = authenticator, names
+        self.add_port = authenticator.add_port
+        self.demands_certificates = authenticator.demands_certificates
 
     def admit(self, context: Any, mine: Hello, theirs: Hello) -> Grant:
         """Who opens this stream. Raises AccessDenied."""
         if theirs.role == CLIENT:
-            return self._gate.admit(context)
+            return self._authenticator.admit(context)
         assert theirs.role is not None
         claimed = Identity(mine.cluster, theirs.role, self._names.get(theirs.address, ""))
-        if self._gate.demands_certificates:
+        if self._authenticator.demands_certificates:
             why = why_no_node(context.auth_context(), claimed, theirs.address)
             if why:
                 raise AccessDenied(f"{theirs.address} must not speak as a server to {mine.address}: {why}")
@@ -50,10 +50,10 @@ def guarded(security: Security | None, listen: str, names: Mapping[str, str]) ->
     files = security or Security()
     try:
         files.check(listen)
-        gate = NodeAuthenticator(Authenticator(files, token_alone=True), names)
+        authenticator = NodeAuthenticator(Authenticator(files, token_alone=True), names)
         if security is None:
-            return gate, NONE
-        return gate, credentials(ca=files.ca, certificate=files.certificate, certificate_key=files.key)
+            return authenticator, NONE
+        return authenticator, credentials(ca=files.ca, certificate=files.certificate, certificate_key=files.key)
     except ValueError as error:
         raise Insecure(str(error)) from error
 

@@ -172,9 +172,9 @@ class Peers:
 
     `receive` is given what comes; messages of kinds that are not in `takes` end their stream: no core sees them.
     `founded` is told which ordering layer this node has met, when it first has, and may refuse to go by it.
-    `credentials`: what this node shows to those that it dials; `gate`: who may come; `inspect`: looks at what clients
-    bring, and raises AccessDenied. `denied` hears that this node may not do what it has tried, `lost` of peers whose
-    last stream has ended or that cannot be reached.
+    `credentials`: what this node shows to those that it dials; `authenticator`: who may come; `inspect`: looks at what
+    clients bring, and raises AccessDenied. `denied` hears that this node may not do what it has tried, `lost` of peers
+    whose last stream has ended or that cannot be reached.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class Peers:
         takes: frozenset[type],
         *,
         credentials: Credentials = NONE,
-        gate: NodeAuthenticator | None = None,
+        authenticator: NodeAuthenticator | None = None,
         inspect: Inspect | None = None,
     ) -> None:
         self.hello, self.traffic = hello, Traffic()
@@ -191,9 +191,9 @@ class Peers:
         self.founded: Callable[[int], None] = lambda founding: None
         self.denied: Callable[[AccessDenied], None] = lambda error: None
         self.lost: Callable[[Address], None] = lambda peer: None
-        self._credentials, self._gate, self._inspect = (
+        self._credentials, self._authenticator, self._inspect = (
             credentials,
-            gate or NodeAuthenticator(Authenticator(), {}),
+            authenticator or NodeAuthenticator(Authenticator(), {}),
             inspect,
         )
         self._takes = takes
@@ -440,7 +440,7 @@ class Peers:
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: handler}),))
         for add in others:
             add(server)
-        port = self._gate.add_port(server, address)
+        port = self._authenticator.add_port(server, address)
         await server.start()
         self._server = server
         return port
@@ -461,8 +461,8 @@ class Peers:
             if why or theirs.proof:
                 await context.write(pack_refusal(why) if why else pack_hello(self.hello._replace(proof=theirs.proof)))
                 return
-            grant = self._gate.admit(context, self.hello, theirs)
-            if theirs.role != CLIENT and not self._gate.demands_certificates:
+            grant = self._authenticator.admit(context, self.hello, theirs)
+            if theirs.role != CLIENT and not self._authenticator.demands_certificates:
                 known = self.hello.mapping
                 if theirs.role == MAPPING and known and theirs.address not in known:
                     raise AccessDenied(f"{theirs.address} is none of the mapping servers of {self.hello.address}")

@@ -19,7 +19,7 @@ _BOUND = Struct("<Q")
 
 _LAST_BOUND = (1 << 64) - 1
 
-MOST_STRETCHES = 256
+MAX_STRETCHES = 256
 """Of the sequence numbers of a client that were compacted away. More are rare: numbers follow each other, and a stretch
 goes on where the one before it ends. Then the gaps between the lowest are closed, and what comes late with a number of
 such a gap is taken for used."""
@@ -46,8 +46,8 @@ def joined(stretches: Iterable[tuple[int, int]]) -> Stretches:
             bounds[-1] = end
         else:
             bounds += (first, end)
-    if len(bounds) > 2 * MOST_STRETCHES:
-        del bounds[1 : 1 - 2 * MOST_STRETCHES]
+    if len(bounds) > 2 * MAX_STRETCHES:
+        del bounds[1 : 1 - 2 * MAX_STRETCHES]
     return tuple(bounds)
 
 

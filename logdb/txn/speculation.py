@@ -30,9 +30,9 @@ FRESH_S: Final = 1.0
 """What was written longer ago is not believed: nobody is in a hurry there, and others may have written since."""
 WARY_S: Final = 1.0
 """Where belief was wrong, or is unwelcome, there is none for so long."""
-MOST_KEYS: Final = 1_000
-MOST_WRITES: Final = 16
-MOST_BYTES: Final = 4_096
+MAX_KEYS: Final = 1_000
+MAX_WRITES: Final = 16
+MAX_BYTES: Final = 4_096
 """Of a transaction that is believed in: what was read goes into the log again, as conditions."""
 
 
@@ -66,12 +66,12 @@ class Speculation:
         self._beliefs: dict[bytes, SpeculatedWrites] = {}
         self._wary: dict[bytes, float] = {}
 
-    def belief(self, key: bytes) -> SpeculatedWrites | None:
+    def speculated(self, key: bytes) -> SpeculatedWrites | None:
         """What a transaction that reads `key` first may take for true."""
-        belief, now = self._beliefs.get(key), self.clock()
-        if belief is None or belief.at < now - FRESH_S or self._wary.get(key, 0.0) > now:
+        speculated, now = self._beliefs.get(key), self.clock()
+        if speculated is None or speculated.at < now - FRESH_S or self._wary.get(key, 0.0) > now:
             return None
-        return belief
+        return speculated
 
     @contextmanager
     def committing(self, writes: Mapping[bytes, bytes | None], reads: Iterable[bytes], since: float) -> Iterator[None]:
@@ -88,10 +88,10 @@ class Speculation:
         what it read, it will commit only if that does not: so it is that one which is believed in."""
         if any(key in self._beliefs and self._beliefs[key].at > since for key in reads):
             return
-        if len(writes) > MOST_WRITES or sum(len(value or b"") for value in writes.values()) > MOST_BYTES:
+        if len(writes) > MAX_WRITES or sum(len(value or b"") for value in writes.values()) > MAX_BYTES:
             self.forget(writes)
             return
-        if len(self._beliefs) >= MOST_KEYS:
+        if len(self._beliefs) >= MAX_KEYS:
             self._beliefs.clear()
         self._beliefs.update(dict.fromkeys(writes, SpeculatedWrites(self.clock(), writes)))
 
@@ -108,6 +108,6 @@ class Speculation:
 
     def suppress_speculation(self, keys: Iterable[bytes]) -> None:
         """A belief was wrong, or others want to write these."""
-        if len(self._wary) >= MOST_KEYS:
+        if len(self._wary) >= MAX_KEYS:
             self._wary.clear()
         self._wary.update(dict.fromkeys(keys, self.clock() + WARY_S))

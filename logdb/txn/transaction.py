@@ -22,7 +22,7 @@ from logdb.store.records import Range, TxnId
 from logdb.txn.speculation import SpeculatedWrites
 
 LEAST_MORE_ROWS = 8
-FIRST_WRITES, MOST_WRITES = 16, 4_096
+FIRST_WRITES, MAX_WRITES = 16, 4_096
 """A scan takes so many own writes at a time, few at first: many scans end soon."""
 KEY_OF = itemgetter(0)
 
@@ -105,12 +105,12 @@ class Workspace:
 
     `snapshot`: the version that it reads; a server may take it with the first read, and it is 0 until then. `since`:
     when it was asked for there, by the clock of `Speculation`. `may_speculate`: who runs it does so again where
-    that was in vain. `belief`: what it takes for true meanwhile.
+    that was in vain. `speculated`: what it takes for true meanwhile.
     """
 
     since = 0.0
     may_speculate = False
-    belief: SpeculatedWrites | None = None
+    speculated: SpeculatedWrites | None = None
 
     def __init__(self, namer: Namer, *, read_only: bool, label: str, guard_writes: bool) -> None:
         if label != "":
@@ -306,7 +306,7 @@ class RangeRead:
             yield [(key, value) for key, value in sorted(merged.items(), reverse=reverse) if value is not None]
             if len(keys) < most:
                 return
-            most = min(4 * most, MOST_WRITES)
+            most = min(4 * most, MAX_WRITES)
         yield rows
 
     def handed_on(self, rows: list[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:

@@ -111,30 +111,30 @@ def pack(sender: Address, receiver: Address, messages: Iterable[Any]) -> list[by
     except (TypeError, ValueError) as error:
         raise WireError(f"{sender!r} or {receiver!r} is no address") from error
     parcels = []
-    pieces, size = [head], len(head)
+    chunks, size = [head], len(head)
     for message in messages:
-        for piece in _pieces(message):
-            if (size + len(piece) > PARCEL_BYTES and len(pieces) > 1) or len(pieces) == MAX_FIELDS // 4:
-                parcels.append(b"".join(pieces))
-                pieces, size = [head], len(head)
-            pieces.append(piece)
-            size += len(piece)
-    if len(pieces) > 1:
-        parcels.append(b"".join(pieces))
+        for chunk in _chunks(message):
+            if (size + len(chunk) > PARCEL_BYTES and len(chunks) > 1) or len(chunks) == MAX_FIELDS // 4:
+                parcels.append(b"".join(chunks))
+                chunks, size = [head], len(head)
+            chunks.append(chunk)
+            size += len(chunk)
+    if len(chunks) > 1:
+        parcels.append(b"".join(chunks))
     return parcels
 
 
-def _pieces(message: Any) -> Iterator[bytes]:
+def _chunks(message: Any) -> Iterator[bytes]:
     try:
-        piece = codec.encode(message)
+        chunk = codec.encode(message)
     except TooLargeToSend:
         parts = split(message)
         if not parts:
             raise
         for part in parts:
-            yield from _pieces(part)
+            yield from _chunks(part)
     else:
-        yield piece
+        yield chunk
 
 
 def unpack(data: bytes) -> Hello | Refusal | Envelope:

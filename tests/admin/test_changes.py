@@ -59,7 +59,7 @@ class Ghosts:
 @pytest.fixture
 def operator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Operator:
     monkeypatch.setattr(changes, "StartedServers", Ghosts)
-    monkeypatch.setattr(changes, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(changes, "TIMEOUT_S", 0.2)
     return Operator((), Layout.make(tmp_path, Shape(1, 2, 1, 0), {}, 20_000))
 
 

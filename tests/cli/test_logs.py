@@ -27,9 +27,7 @@ def log(*args: object, code: int = 0, stdin: bytes | None = None) -> Result:
 def test_append_read_subscribe_tail(tmp_path: Path) -> None:
     own = tmp_path / "own"
     assert log("append", "--dir", own, "one", "two").stdout == "1 2\n"
-    assert documents(log("append", "--dir", own, "-", "--tag", 7, "--json", stdin=b"\xff\n")) == [
-        {"gsns": [3]}
-    ]
+    assert documents(log("append", "--dir", own, "-", "--tag", 7, "--json", stdin=b"\xff\n")) == [{"gsns": [3]}]
     assert log("tail", "--dir", own).stdout == "3\n"
     assert log("read", "--dir", own, 2).stdout.split("\t")[::3] == ["2", "two\n"]
     read = documents(log("read", "--dir", own, 2, "--count", 9, "--json"))
@@ -71,9 +69,7 @@ def test_the_log_of_a_database_is_read_and_never_written(run: Run, db: Path) -> 
     assert {path: path.read_bytes() for path in db.rglob("*") if path.is_file()} == before
 
 
-def test_a_database_is_not_made_of_a_log_nor_a_log_of_anything_else(
-    run: Run, db: Path, tmp_path: Path
-) -> None:
+def test_a_database_is_not_made_of_a_log_nor_a_log_of_anything_else(run: Run, db: Path, tmp_path: Path) -> None:
     log("append", "--dir", db, "one")
     run("put", "k", "v", code=3)
     run("get", "k", code=3)
@@ -113,7 +109,7 @@ def test_the_log_of_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         assert "version 4 does not exist yet; the newest is 3" in log("read", *there, 4, code=3).stderr
         with cluster.connect() as client:
             gsns = client.append([(1, b"four"), (1, b"five")])
-            append_id = AppendId(client._connection._core._desk.client, ((1, 2), (0, 1)))
+            append_id = AppendId(client._connection._core._context.client, ((1, 2), (0, 1)))
         assert log("outcome", *there, append_id).stdout == "{} {} never\n".format(*gsns)
         assert documents(log("outcome", *there, append_id, "--json")) == [{"gsns": [*gsns, None]}]
         stranger = log("outcome", *there, "--timeout", 0.2, AppendId(7, ((1, 1),)), code=3)

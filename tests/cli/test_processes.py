@@ -16,7 +16,7 @@ from typing import IO
 import logdb
 
 LOGDB = (sys.executable, "-m", "logdb_cli")
-PATIENCE_S = 30
+TIMEOUT_S = 30
 
 
 @contextmanager
@@ -38,7 +38,7 @@ def started(*args: object, **options: object) -> Iterator[subprocess.Popen[bytes
 
 def ended(process: subprocess.Popen[bytes]) -> tuple[int, bytes, bytes]:
     """(exit code, stdout, stderr)"""
-    output, errors = process.communicate(timeout=PATIENCE_S)
+    output, errors = process.communicate(timeout=TIMEOUT_S)
     return process.returncode, output, errors
 
 
@@ -52,14 +52,12 @@ def test_ctrl_c_in_the_middle_of_an_import_says_how_to_go_on(tmp_path: Path) -> 
     text = "id\n" + "".join(f"{number}\n" for number in range(1000))
     rows.write_text(text)
     os.mkfifo(tmp_path / "fifo.csv")
-    with started(
-        "--db", db, "import", tmp_path / "fifo.csv", "--key-template", "{id:04d}", "--batch", 10
-    ) as process:
+    with started("--db", db, "import", tmp_path / "fifo.csv", "--key-template", "{id:04d}", "--batch", 10) as process:
         with (tmp_path / "fifo.csv").open("w") as fifo:
             fifo.write("".join(text.splitlines(keepends=True)[:500]))
             fifo.flush()
             with logdb_when_there(db) as watching:
-                changes = watching.watch(since=0, timeout=PATIENCE_S)
+                changes = watching.watch(since=0, timeout=TIMEOUT_S)
                 for _ in range(5):
                     next(changes)
             process.send_signal(signal.SIGINT)
@@ -82,7 +80,7 @@ def test_ctrl_c_in_the_middle_of_an_import_says_how_to_go_on(tmp_path: Path) -> 
         "--skip",
         str(skip),
     ]
-    subprocess.run(command, check=True, timeout=PATIENCE_S, stdout=subprocess.DEVNULL)
+    subprocess.run(command, check=True, timeout=TIMEOUT_S, stdout=subprocess.DEVNULL)
     assert keys(db) == [f"{number:04d}".encode() for number in range(1000)]
 
 
@@ -112,7 +110,7 @@ main()
 """
     rows = b"key,value\na,1\nb,2\nc,3\n"
     done = subprocess.run(
-        [sys.executable, "-c", program], input=rows, capture_output=True, check=False, timeout=PATIENCE_S
+        [sys.executable, "-c", program], input=rows, capture_output=True, check=False, timeout=TIMEOUT_S
     )
     assert done.returncode == 130
     assert done.stderr == b"error: interrupted; 2 rows are in: go on with --skip 2\n"
@@ -138,7 +136,7 @@ def test_a_watch_that_was_there_before_the_writer(tmp_path: Path) -> None:
     with started("--db", tmp_path / "data", "watch", "--since", 0, "--limit", 2, "--json") as process:
         assert process.stdout is not None
         assert json.loads(process.stdout.readline())["version"] == 1
-        subprocess.run([*LOGDB, "--db", tmp_path / "data", "put", "b", "2"], check=True, timeout=PATIENCE_S)
+        subprocess.run([*LOGDB, "--db", tmp_path / "data", "put", "b", "2"], check=True, timeout=TIMEOUT_S)
         code, output, errors = ended(process)
     assert (code, errors) == (0, b"")
     assert json.loads(output)["version"] == 2
@@ -168,7 +166,7 @@ def test_a_reader_that_was_never_there_is_no_error(tmp_path: Path) -> None:
     nobody, pipe = os.pipe()
     os.close(nobody)
     command = [*LOGDB, "--db", str(tmp_path / "data"), "scan"]
-    done = subprocess.run(command, stdout=pipe, stderr=subprocess.PIPE, check=False, timeout=PATIENCE_S)
+    done = subprocess.run(command, stdout=pipe, stderr=subprocess.PIPE, check=False, timeout=TIMEOUT_S)
     os.close(pipe)
     assert (done.returncode, done.stderr) == (141, b"")
 
@@ -183,14 +181,14 @@ def test_a_second_process_reads_while_a_writer_holds_the_database(tmp_path: Path
             [*LOGDB, "--db", tmp_path / "data", "get", "k"],
             capture_output=True,
             check=False,
-            timeout=PATIENCE_S,
+            timeout=TIMEOUT_S,
         )
         assert (reading.returncode, reading.stdout) == (0, b"v\n")
         writing = subprocess.run(
             [*LOGDB, "--db", tmp_path / "data", "put", "k", "w"],
             capture_output=True,
             check=False,
-            timeout=PATIENCE_S,
+            timeout=TIMEOUT_S,
         )
         assert writing.returncode == 3
         assert f"process {shell.pid}" in writing.stderr.decode()
@@ -206,7 +204,7 @@ def say(stdin: IO[bytes], line: str) -> None:
 
 def test_a_log_that_is_followed(tmp_path: Path) -> None:
     append = [*LOGDB, "log", "append", "--dir", str(tmp_path / "own")]
-    subprocess.run([*append, "one"], check=True, timeout=PATIENCE_S, stdout=subprocess.DEVNULL)
+    subprocess.run([*append, "one"], check=True, timeout=TIMEOUT_S, stdout=subprocess.DEVNULL)
     with started("log", "subscribe", "--dir", tmp_path / "own") as process:
         assert process.stdout is not None
         assert process.stdout.readline().endswith(b"\tone\n")

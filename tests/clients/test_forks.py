@@ -19,7 +19,7 @@ import pytest
 from tests.harness.clusters import Cluster
 from tests.harness.server_process import ServerProcess
 
-PATIENCE_S = 120.0
+TIMEOUT_S = 120.0
 
 HELPERS = """
 import asyncio, multiprocessing, os, sys, time
@@ -53,7 +53,7 @@ def run(tmp_path: Path, program: str, *arguments: str) -> None:
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )
     try:
-        output = process.communicate(timeout=PATIENCE_S)[0]
+        output = process.communicate(timeout=TIMEOUT_S)[0]
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

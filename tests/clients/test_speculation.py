@@ -206,7 +206,7 @@ async def believing(one: Database, other: Database, values: dict[bytes, bytes]) 
     host.speculation._wary.clear()
     host.speculation.forget([b"n"])
     await one.run(add)
-    assert host.speculation.belief(b"n") is not None
+    assert host.speculation.speculated(b"n") is not None
     await other.multi_put(values)
 
 

@@ -33,7 +33,7 @@ from logdb.cluster.messages import (
     VersionTrimmedReply,
 )
 from logdb.cluster.placement import (
-    MOST_BYTES,
+    MAX_BYTES,
     TOGETHER_BYTES,
     ByHash,
     ByObject,
@@ -187,7 +187,7 @@ def test_prefixes_are_added_to_what_others_have_stated() -> None:
     assert decode_placement(joined(first, third)) == hashed
     assert decode_placement(joined(third, first)) == one
     long = ByPrefix({b"%08d" % number: 1 for number in range(4_000)})
-    assert len(joined(encode_placement(long) or b"", first)) < MOST_BYTES
+    assert len(joined(encode_placement(long) or b"", first)) < MAX_BYTES
     another = ByPrefix({b"again %08d" % number: 1 for number in range(3_000)})
     payload = encode_placement(another) or b""
     assert joined(encode_placement(long) or b"", payload) == payload, "there is no room for both"

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 """A child that has not ended by then hangs."""
 
 
@@ -53,7 +53,7 @@ class Child:
         """Raises AssertionError if it hangs, crashes or raises."""
         parts = []
         while True:
-            if not select.select([self._answers], [], [], PATIENCE_S)[0]:
+            if not select.select([self._answers], [], [], TIMEOUT_S)[0]:
                 os.kill(self.pid, signal.SIGKILL)
                 os.waitpid(self.pid, 0)
                 raise AssertionError("the child hangs")

@@ -47,7 +47,7 @@ class MapDisk(FaultyDisk):
             if len(content) < len(before):
                 self.operations.append(Operation("truncate", name, len(content)))
             for at in range(0, len(content), PIECE_BYTES):
-                piece = content[at : at + PIECE_BYTES]
-                if piece != before[at : at + PIECE_BYTES]:
-                    self.operations.append(Operation("write", name, at, piece))
+                chunk = content[at : at + PIECE_BYTES]
+                if chunk != before[at : at + PIECE_BYTES]:
+                    self.operations.append(Operation("write", name, at, chunk))
             self._written[path] = inode, content

@@ -25,9 +25,12 @@ class Served:
     """The database in a directory (None: in memory), served until `stop`; `start` again takes the same port."""
 
     def __init__(
-        self, path: Path | None, gate: Authenticator | None = None, log_options: Mapping[str, Any] | None = None
+        self,
+        path: Path | None,
+        authenticator: Authenticator | None = None,
+        log_options: Mapping[str, Any] | None = None,
     ) -> None:
-        self.path, self.gate, self.log_options = path, gate, log_options
+        self.path, self.authenticator, self.log_options = path, authenticator, log_options
         self.loop = Loop()
         self.port = 0
         self.start()
@@ -43,7 +46,7 @@ class Served:
             else:
                 host = EmbeddedBackend.open(self.path, read_only=False, create=True, log_options=self.log_options)
             self.host = CoroutineBackend(host, sync_in_loop=True)
-            self.server = Server(self.host, self.gate)
+            self.server = Server(self.host, self.authenticator)
             self.port = await self.server.start(self.address)
 
         self.loop.run(started())

@@ -13,7 +13,7 @@ from logdb.cluster.client.database_client import DatabaseClient, DatabaseConfig
 from logdb.cluster.mapping_server.config import MappingConfig
 from logdb.cluster.mapping_server.server import MappingServer
 from logdb.cluster.messages import Consistency, Read, Reads
-from logdb.cores.effects import SECOND, Answer, Call, Effect, Lost, Received, Send, SetTimer, Stop, Timer
+from logdb.cores.effects import SECOND, Answer, Call, Effect, Lost, Received, Send, SetTimer, Stop, TimerFired
 from logdb.log import requests as log
 from logdb.log.contract import Batch, LogRecord, Record, Trimmed
 from logdb.log.requests import ClientConfig, ShardState
@@ -136,7 +136,7 @@ class Node:
         end = self.now + time
         while self._timer is not None and self._timer <= end:
             self.now, self._timer = max(self.now, self._timer), None
-            self._perform(self.core.handle(Timer("agenda"), self.now))
+            self._perform(self.core.handle(TimerFired("agenda"), self.now))
         self.now = end
 
     def take(self, kind: type[Kind]) -> list[tuple[str, Kind]]:
@@ -162,7 +162,7 @@ class Node:
 
     def flush(self) -> None:
         """Perform what the core wants since the log has answered."""
-        effects = self.core._effects() if isinstance(self.core, MappingServer) else self.core._desk.effects()
+        effects = self.core._effects() if isinstance(self.core, MappingServer) else self.core._context.effects()
         self._perform(effects)
 
     @property

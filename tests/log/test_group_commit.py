@@ -26,18 +26,18 @@ EIO = OSError(errno.EIO, "Input/output error")
 
 
 class GatedDisk(FaultyDisk):
-    """While `closed`, the next sync of a segment says so (`arrived`) and waits to be let through (`gate`)."""
+    """While `closed`, the next sync of a segment says so (`arrived`) and waits to be let through (`authenticator`)."""
 
     def __init__(self) -> None:
         super().__init__()
         self.closed = False
-        self.arrived, self.gate = threading.Event(), threading.Event()
+        self.arrived, self.authenticator = threading.Event(), threading.Event()
 
     def sync(self, fd: int) -> None:
         if self.closed:
             self.closed = False
             self.arrived.set()
-            assert self.gate.wait(JOIN_S)
+            assert self.authenticator.wait(JOIN_S)
         super().sync(fd)
 
 
@@ -117,7 +117,7 @@ def test_those_who_come_during_a_sync_share_the_next(fresh: Fresh) -> None:
     spin_until(lambda: log.flushing == 31)
     assert log.durable == 0
     before = disk.count("sync")
-    disk.gate.set()
+    disk.authenticator.set()
     joined(leader + others)
     assert log.durable == 31
     assert disk.count("sync") - before == 2, "the leader's, and one for the thirty"
@@ -156,7 +156,7 @@ def test_a_leader_that_falls(fresh: Fresh, error: BaseException, kind: str, afte
     spin_until(lambda: log.flushing == 11)
     # The first sync is the gated one's own; the error hits it, or the write of the one who leads next.
     disk.fault = Fault(frozenset({kind}), 0, error, after=after)
-    disk.gate.set()
+    disk.authenticator.set()
     joined(first + waiters)
     durable = sum(isinstance(outcome, int) for outcome in outcomes)
     fallen = [outcome for outcome in outcomes if not isinstance(outcome, int)]
@@ -207,7 +207,7 @@ def test_an_interrupted_waiter_leaves_the_queue(fresh: Fresh) -> None:
         with pytest.raises(KeyboardInterrupt):
             log.append([(TAG, b"main")])
         assert log.flushing == 1
-        disk.gate.set()
+        disk.authenticator.set()
         joined(leader + interrupter)
     finally:
         signal.signal(signal.SIGINT, before)

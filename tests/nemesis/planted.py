@@ -28,7 +28,7 @@ def acknowledge_before_the_sync(right: Any, disk: Disk, fd: int) -> None:
 
 
 @planting.planted(SpeculatedWrites, "conditions", OWN)
-def commit_what_is_only_believed(right: Any, belief: SpeculatedWrites, keys: Any) -> list[Condition]:
+def commit_what_is_only_believed(right: Any, speculated: SpeculatedWrites, keys: Any) -> list[Condition]:
     """What a transaction has believed is not tested."""
     return []
 

@@ -25,7 +25,7 @@ from logdb.cores.effects import (
     SendStored,
     SetTimer,
     Stop,
-    Timer,
+    TimerFired,
     Unreadable,
 )
 from logdb.log.contract import LogFailed, Record
@@ -71,14 +71,14 @@ class GatedDisk(Disk):
     """Syncs wait until the test lets them through, or fail."""
 
     def __init__(self) -> None:
-        self.gate = threading.Event()
+        self.authenticator = threading.Event()
         self.entered = threading.Event()
         self.failing = self.full = False
         self.syncs = 0
 
     def sync(self, fd: int) -> None:
         self.entered.set()
-        assert self.gate.wait(DEADLINE_S)
+        assert self.authenticator.wait(DEADLINE_S)
         if self.failing:
             raise OSError(5, "Input/output error")
         self.syncs += 1
@@ -168,13 +168,13 @@ def test_timers() -> None:
         core = Scripted(nothing, begin)
         host, _ = hosted(core, clock=clock)
         await until(lambda: core.heard)
-        assert core.heard == [Timer("past")]
+        assert core.heard == [TimerFired("past")]
         clock.now = 2_000
         await until(lambda: len(core.heard) > 1)
         clock.now = 8_999
         for _ in range(20):
             await asyncio.sleep(0)
-        assert core.heard == [Timer("past"), Timer("moved")], "no timer rings before its time"
+        assert core.heard == [TimerFired("past"), TimerFired("moved")], "no timer rings before its time"
         await host.close()
 
     run(test())
@@ -183,11 +183,11 @@ def test_timers() -> None:
 def test_persisted_is_told_after_the_sync_and_once_for_what_came_meanwhile(tmp_path: Path) -> None:
     async def test() -> None:
         disk = GatedDisk()
-        disk.gate.set()
+        disk.authenticator.set()
         core = Scripted(lambda event, now: [], [Create("j", 1), Persist("j", 1, records(b"a"))])
         host, _, journals = with_disk(tmp_path, core, disk)
         await until(lambda: Persisted("j", 2) in core.heard)
-        disk.gate.clear()
+        disk.authenticator.clear()
         disk.entered.clear()
         core.react = lambda event, now: [] if type(event) is Persisted else [Persist("j", event.message, records(b"x"))]
         host.receive("you:2", [2])
@@ -197,7 +197,7 @@ def test_persisted_is_told_after_the_sync_and_once_for_what_came_meanwhile(tmp_p
         await asyncio.sleep(0)
         assert [event for event in core.heard if type(event) is Persisted] == [Persisted("j", 2)]
         before = disk.syncs
-        disk.gate.set()
+        disk.authenticator.set()
         await until(lambda: Persisted("j", 5) in core.heard)
         assert [event.end for event in core.heard if type(event) is Persisted] == [2, 3, 5]
         assert disk.syncs == before + 2, "what comes while a sync is under way shares the next one"
@@ -271,7 +271,7 @@ def test_a_core_that_cannot_explain_what_it_sees_ends_the_host() -> None:
         with pytest.raises(ProtocolViolation, match="SCA-3"):
             await host.ended
         host.receive("you:2", ["more"])
-        assert core.heard == [Timer("soon")]
+        assert core.heard == [TimerFired("soon")]
 
     run(test())
 
@@ -290,7 +290,7 @@ def test_a_core_that_stops(tmp_path: Path) -> None:
 def test_a_failed_sync_ends_the_host_and_nothing_is_told(tmp_path: Path) -> None:
     async def test() -> None:
         disk = GatedDisk()
-        disk.gate.set()
+        disk.authenticator.set()
         core = Scripted(nothing, [Create("j", 1), Persist("j", 1, records(b"0"))])
         host, _, journals = with_disk(tmp_path, core, disk)
         await until(lambda: core.heard)
@@ -311,7 +311,7 @@ def test_a_full_disk_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     async def test() -> None:
         disk = GatedDisk()
-        disk.gate.set()
+        disk.authenticator.set()
         told: list[str] = []
         core = Scripted(nothing, [Create("j", 1), Persist("j", 1, records(b"0"))])
         host, _, journals = with_disk(tmp_path, core, disk, full=told.append)

@@ -180,7 +180,7 @@ def operated(cluster: SecureCluster, *words: object, token: str = "", code: int 
 
 
 def test_the_commands_of_an_operator(cluster: SecureCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_query, "PATIENCE_S", 60.0)
+    monkeypatch.setattr(server_query, "TIMEOUT_S", 60.0)
     tokens, here = cluster.tokens, ("--dir", cluster.path)
     for name, config in cluster.configs.items():
         asked = (config.role, "--name", name, "--config", cluster.path / "cluster.toml")

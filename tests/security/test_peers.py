@@ -48,7 +48,7 @@ class Nodes:
         key = pem.with_suffix(".key")
         return credentials(ca=self.path / "ca.pem", certificate=pem, certificate_key=key, token=token)
 
-    def gate(self, name: str, tokens: Path | None = None) -> NodeAuthenticator:
+    def authenticator(self, name: str, tokens: Path | None = None) -> NodeAuthenticator:
         pem = self.path / f"{name}.pem"
         security = Security(self.path / "ca.pem", pem, pem.with_suffix(".key"), tokens)
         return NodeAuthenticator(
@@ -60,9 +60,16 @@ class Node:
     """One of them."""
 
     def __init__(
-        self, address: str, role: str, shown: Credentials, gate: NodeAuthenticator | None = None, cluster: str = "test"
+        self,
+        address: str,
+        role: str,
+        shown: Credentials,
+        authenticator: NodeAuthenticator | None = None,
+        cluster: str = "test",
     ) -> None:
-        self.peers = Peers(Hello(VERSION, cluster, role, address), TAKES, credentials=shown, gate=gate)
+        self.peers = Peers(
+            Hello(VERSION, cluster, role, address), TAKES, credentials=shown, authenticator=authenticator
+        )
         self.peers.receive = lambda sender, messages: self.got.extend(messages)
         self.peers.denied = lambda error: self.denials.append(str(error))
         self.denials: list[str] = []
@@ -76,7 +83,7 @@ def nodes(tmp_path: Path) -> Nodes:
 
 async def listening(nodes: Nodes, tokens: Path | None = None) -> Node:
     """The storage server s1."""
-    node = Node(nodes.addresses["s1"], "storage", nodes.shown("storage-s1"), nodes.gate("storage-s1", tokens))
+    node = Node(nodes.addresses["s1"], "storage", nodes.shown("storage-s1"), nodes.authenticator("storage-s1", tokens))
     await node.peers.listen(node.address)
     return node
 
@@ -84,7 +91,7 @@ async def listening(nodes: Nodes, tokens: Path | None = None) -> Node:
 def test_servers_know_each_other(nodes: Nodes) -> None:
     async def test() -> None:
         s1 = await listening(nodes)
-        o1 = Node(nodes.addresses["o1"], "ordering", nodes.shown("ordering-o1"), nodes.gate("ordering-o1"))
+        o1 = Node(nodes.addresses["o1"], "ordering", nodes.shown("ordering-o1"), nodes.authenticator("ordering-o1"))
         await o1.peers.listen(o1.address)
         o1.peers.send(s1.address, OF_SERVERS)
         await until(lambda: s1.got)
@@ -148,7 +155,7 @@ def test_a_server_believes_whom_it_dials_by_the_certificate(nodes: Nodes, certif
     """Nothing is sent to who is there instead."""
 
     async def test() -> None:
-        bad = Node(nodes.addresses["s1"], "storage", NONE, nodes.gate(certificate))
+        bad = Node(nodes.addresses["s1"], "storage", NONE, nodes.authenticator(certificate))
         await bad.peers.listen(bad.address)
         o1 = Node(nodes.addresses["o1"], "ordering", nodes.shown("ordering-o1"))
         o1.peers.send(bad.address, OF_SERVERS)

@@ -85,7 +85,7 @@ def test_a_key_cools_down(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_hot_keys_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contention_queue, "MOST_HOT", 10)
+    monkeypatch.setattr(contention_queue, "MAX_HOT", 10)
 
     async def main() -> None:
         line = ContentionQueue()

@@ -30,7 +30,7 @@ from logdb.cores.effects import (
     SendStretches,
     SetTimer,
     Stop,
-    Timer,
+    TimerFired,
     Trim,
     Unreadable,
 )
@@ -187,7 +187,7 @@ class Process:
                 self.world.at(self.world.now + MILLISECOND, self._ring, argument)
                 return
             del self._timers[name]
-            self.deliver(Timer(name))
+            self.deliver(TimerFired(name))
 
     def _set_timer(self, name: str, at: int) -> None:
         world = self.world

@@ -23,7 +23,7 @@ from logdb.cores.effects import (
     SetTimer,
     Stop,
     Stretch,
-    Timer,
+    TimerFired,
     Trim,
 )
 from logdb.log.contract import LogRecord
@@ -156,9 +156,9 @@ def test_a_clock_that_jumps_rings_what_is_due() -> None:
     before = one.now
     one.jump(2 * SECOND)
     world.run(EPOCH_NS + 2 * MILLISECOND)
-    rung = [event for _, name, event in world.recent if name == "one" and isinstance(event, Timer)]
-    assert Timer("late") in rung
-    assert Timer("never") not in rung
+    rung = [event for _, name, event in world.recent if name == "one" and isinstance(event, TimerFired)]
+    assert TimerFired("late") in rung
+    assert TimerFired("never") not in rung
     assert one.now > before + 2 * SECOND
 
 
@@ -166,7 +166,7 @@ def test_a_timer_set_anew_rings_once() -> None:
     world, _, one, _ = pair(3)
     ask(one, SetTimer("x", EPOCH_NS + 10), SetTimer("x", EPOCH_NS + 20))
     world.run(EPOCH_NS + 30)
-    assert [when - EPOCH_NS for when, _, event in world.recent if event == Timer("x")] == [20]
+    assert [when - EPOCH_NS for when, _, event in world.recent if event == TimerFired("x")] == [20]
 
 
 def test_a_core_that_stops_loses_its_disk_only_if_it_says_so() -> None:

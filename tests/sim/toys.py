@@ -20,7 +20,7 @@ from logdb.cores.effects import (
     Send,
     SendStored,
     SetTimer,
-    Timer,
+    TimerFired,
     Unreadable,
 )
 from tests.sim.network import Network, Weather
@@ -64,7 +64,7 @@ class Counter:
             return [Persist("counts", self.end - 1, [(1, b"%d" % event.message.value)])]
         if isinstance(event, Persisted) and event.journal == "counts":
             return [SendStored(self.friend, Stored(), "counts", event.end - 1, event.end)]
-        if isinstance(event, Timer):
+        if isinstance(event, TimerFired):
             return [Send(self.friend, Count(self.rng.randrange(100))), SetTimer("tick", now + MILLISECOND)]
         if isinstance(event, Call):
             return event.request if isinstance(event.request, list) else [Answer(event.call, event.request)]

@@ -19,7 +19,7 @@ from logdb.store import merging, runs
 from logdb.store.checkpoint import Checkpoint
 from logdb.store.key_map import KeyMap
 from logdb.store.manifest import RunInfo, decode_manifest
-from logdb.store.merging import LEVEL_BYTES, MOST_GROUPS, MOST_RUNS, SMALL_BYTES, runs_due
+from logdb.store.merging import LEVEL_BYTES, MAX_GROUPS, MAX_RUNS, SMALL_BYTES, runs_due
 from logdb.store.overlay import Overlay
 from logdb.store.records import (
     COMMIT,
@@ -310,7 +310,7 @@ def test_what_merging_costs_and_leaves() -> None:
             while due := runs_due([[each] for each in sizes], closing=False):
                 written += sum(sizes[-due:])
                 sizes[-due:] = [sum(sizes[-due:])]
-            assert len(sizes) <= MOST_GROUPS
+            assert len(sizes) <= MAX_GROUPS
             assert written <= size * count * (1 + math.log(count, 4))
     assert runs_due([[SMALL_BYTES - 9, 9]], closing=True) == runs_due([[SMALL_BYTES - 9], [9]], closing=True) == 2
     assert runs_due([[SMALL_BYTES, 9]], closing=True) == runs_due([[9]], closing=True) == 0
@@ -326,7 +326,7 @@ def test_runs_of_a_group_are_merged_to_bound_their_number() -> None:
             while due := runs_due([group], closing=False):
                 written += sum(group[-due:])
                 group[-due:] = [sum(group[-due:])]
-            assert len(group) <= MOST_RUNS
+            assert len(group) <= MAX_RUNS
             assert written <= size * count * (1 + math.log(count, 32))
 
 
@@ -380,8 +380,8 @@ def test_groups_are_merged_to_bound_what_reads_look_at() -> None:
                     result = size * runs_of_a_pass if all_of_it and number >= runs_of_a_pass else size * due
                     written += result
                     groups.append([*kept, result])
-                assert len(groups) <= MOST_GROUPS
-                assert sum(map(len, groups)) <= MOST_RUNS
+                assert len(groups) <= MAX_GROUPS
+                assert sum(map(len, groups)) <= MAX_RUNS
             assert written <= 1.2 * size * passes * runs_of_a_pass
 
 
@@ -405,7 +405,7 @@ def test_small_runs_do_not_collect_between_large_ones() -> None:
         sizes.append(draw.choice((1 << 10, 1 << 20, 1 << 26)))
         while due := runs_due([[each] for each in sizes], closing=False):
             sizes[-due:] = [sum(sizes[-due:])]
-        assert len(sizes) <= MOST_GROUPS
+        assert len(sizes) <= MAX_GROUPS
 
 
 def test_a_reader_goes_on_with_runs_that_are_gone(tmp_path: Path) -> None:

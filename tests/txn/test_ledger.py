@@ -8,7 +8,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logdb.txn.ledger import FORGOTTEN_ROWS, MOST_STRETCHES, Ledger, Stretches, joined
+from logdb.txn.ledger import FORGOTTEN_ROWS, MAX_STRETCHES, Ledger, Stretches, joined
 
 steps = st.lists(
     st.one_of(
@@ -115,15 +115,15 @@ def test_an_id_that_was_taken_and_not_used_is_not_taken_for_used() -> None:
 def test_so_many_gaps_are_kept_and_the_lowest_are_closed() -> None:
     """Memory is bounded, and what falls into a gap that was closed is refused, not applied twice."""
     ledger = Ledger()
-    for gsn in range(1, 5 * MOST_STRETCHES):
+    for gsn in range(1, 5 * MAX_STRETCHES):
         ledger.is_new(7, 2 * gsn, gsn)
         if gsn % 100 == 0:
             ledger.trim(gsn, ledger.used_before(gsn))
     ledger.trim(gsn + 1, ledger.used_before(gsn + 1))
     session = ledger.sessions[7]
-    assert len(session.forgotten) == 2 * MOST_STRETCHES
+    assert len(session.forgotten) == 2 * MAX_STRETCHES
     assert all(session.has_forgotten(2 * used) for used in range(1, gsn + 1))
-    assert [not session.has_forgotten(2 * used - 1) for used in range(2, gsn + 1)].count(True) == MOST_STRETCHES - 1
+    assert [not session.has_forgotten(2 * used - 1) for used in range(2, gsn + 1)].count(True) == MAX_STRETCHES - 1
     assert not session.has_forgotten(2 * gsn - 1)
     assert session.has_forgotten(3)
 
@@ -182,9 +182,16 @@ def test_rows_go_on_where_they_were_left_and_are_the_same_whatever_the_runs() ->
         rows = list(ledger.rows(b"", through))
         earlier.restore(lambda prefix, rows=rows: [(key[1:], raw) for key, raw in rows if key[:1] == prefix])
         assert list(earlier.rows(b"", through)) == rows
-        assert all(earlier.find(client, sequence) in (None, ledger.find(client, sequence))
-                   for client in (1, 3) for sequence in range(1, 10))
+        assert all(
+            earlier.find(client, sequence) in (None, ledger.find(client, sequence))
+            for client in (1, 3)
+            for sequence in range(1, 10)
+        )
         found = [earlier.find(client, sequence) for client in (1, 3) for sequence in range(1, 10)]
         assert sorted(one for one in found if one) == sorted(
-            one for client in (1, 3) for sequence in range(1, 10) if 0 < (ledger.find(client, sequence) or 0) <= through
-            for one in [ledger.find(client, sequence)])
+            one
+            for client in (1, 3)
+            for sequence in range(1, 10)
+            if 0 < (ledger.find(client, sequence) or 0) <= through
+            for one in [ledger.find(client, sequence)]
+        )

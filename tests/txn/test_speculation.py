@@ -6,7 +6,7 @@ import pytest
 
 import logdb
 from logdb.txn import speculation
-from logdb.txn.speculation import FRESH_S, MOST_BYTES, MOST_WRITES, WARY_S, SpeculatedWrites, Speculation
+from logdb.txn.speculation import FRESH_S, MAX_BYTES, MAX_WRITES, WARY_S, SpeculatedWrites, Speculation
 
 
 class Clock:
@@ -24,81 +24,81 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def beliefs(clock: Clock) -> Speculation:
+def speculations(clock: Clock) -> Speculation:
     return Speculation(clock)
 
 
-def value(beliefs: Speculation, key: bytes = b"k") -> bytes | str | None:
-    belief = beliefs.belief(key)
-    return "none" if belief is None else belief.values[key]
+def value(speculations: Speculation, key: bytes = b"k") -> bytes | str | None:
+    speculated = speculations.speculated(key)
+    return "none" if speculated is None else speculated.values[key]
 
 
-def test_the_last_write_is_believed(beliefs: Speculation) -> None:
-    assert value(beliefs) == "none"
-    beliefs.sent({b"k": b"1", b"other": b"x"}, (), 0.0)
-    beliefs.sent({b"k": None}, (), 0.0)
-    assert value(beliefs) is None
-    assert value(beliefs, b"other") == b"x"
+def test_the_last_write_is_believed(speculations: Speculation) -> None:
+    assert value(speculations) == "none"
+    speculations.sent({b"k": b"1", b"other": b"x"}, (), 0.0)
+    speculations.sent({b"k": None}, (), 0.0)
+    assert value(speculations) is None
+    assert value(speculations, b"other") == b"x"
 
 
-def test_what_is_old_is_not_believed(beliefs: Speculation, clock: Clock) -> None:
-    beliefs.sent({b"k": b"1"}, (), 0.0)
+def test_what_is_old_is_not_believed(speculations: Speculation, clock: Clock) -> None:
+    speculations.sent({b"k": b"1"}, (), 0.0)
     clock.now += FRESH_S
-    assert value(beliefs) == "none"
+    assert value(speculations) == "none"
 
 
-def test_who_was_overtaken_is_not_believed_in(beliefs: Speculation, clock: Clock) -> None:
+def test_who_was_overtaken_is_not_believed_in(speculations: Speculation, clock: Clock) -> None:
     begun = clock()
-    beliefs.sent({b"k": b"1"}, (b"k",), begun)
-    beliefs.sent({b"k": b"2"}, (b"k",), begun)
-    assert value(beliefs) == b"1"
-    beliefs.sent({b"k": b"3"}, (), begun)  # it has read nothing: nothing makes it abort
-    assert value(beliefs) == b"3"
-    beliefs.sent({b"k": b"4"}, (b"k",), clock())
-    assert value(beliefs) == b"4"
+    speculations.sent({b"k": b"1"}, (b"k",), begun)
+    speculations.sent({b"k": b"2"}, (b"k",), begun)
+    assert value(speculations) == b"1"
+    speculations.sent({b"k": b"3"}, (), begun)  # it has read nothing: nothing makes it abort
+    assert value(speculations) == b"3"
+    speculations.sent({b"k": b"4"}, (b"k",), clock())
+    assert value(speculations) == b"4"
 
 
-def test_who_has_failed_is_not_believed_in(beliefs: Speculation) -> None:
+def test_who_has_failed_is_not_believed_in(speculations: Speculation) -> None:
     lost: dict[bytes, bytes | None] = {b"k": b"1", b"other": b"1"}
-    beliefs.sent(lost, (), 0.0)
-    beliefs.sent({b"k": b"2"}, (), 0.0)
-    beliefs.failed(lost)
-    assert value(beliefs) == b"2"
-    assert value(beliefs, b"other") == "none"
+    speculations.sent(lost, (), 0.0)
+    speculations.sent({b"k": b"2"}, (), 0.0)
+    speculations.failed(lost)
+    assert value(speculations) == b"2"
+    assert value(speculations, b"other") == "none"
 
 
-def test_keys_that_are_written_in_another_way_are_forgotten(beliefs: Speculation) -> None:
-    beliefs.sent({b"k": b"1"}, (), 0.0)
-    beliefs.forget([b"k", b"other"])
-    assert value(beliefs) == "none"
+def test_keys_that_are_written_in_another_way_are_forgotten(speculations: Speculation) -> None:
+    speculations.sent({b"k": b"1"}, (), 0.0)
+    speculations.forget([b"k", b"other"])
+    assert value(speculations) == "none"
 
 
-def test_nobody_believes_for_a_while_where_that_was_wrong(beliefs: Speculation, clock: Clock) -> None:
-    beliefs.suppress_speculation([b"k"])
-    beliefs.sent({b"k": b"1", b"other": b"1"}, (), 0.0)
-    assert value(beliefs) == "none"
-    assert value(beliefs, b"other") == b"1"
+def test_nobody_believes_for_a_while_where_that_was_wrong(speculations: Speculation, clock: Clock) -> None:
+    speculations.suppress_speculation([b"k"])
+    speculations.sent({b"k": b"1", b"other": b"1"}, (), 0.0)
+    assert value(speculations) == "none"
+    assert value(speculations, b"other") == b"1"
     clock.now += WARY_S
-    beliefs.sent({b"k": b"2"}, (), 0.0)
-    assert value(beliefs) == b"2"
+    speculations.sent({b"k": b"2"}, (), 0.0)
+    assert value(speculations) == b"2"
 
 
 def test_large_transactions_and_many_keys_are_not_remembered(
-    beliefs: Speculation, monkeypatch: pytest.MonkeyPatch
+    speculations: Speculation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for writes in ({b"k": bytes(MOST_BYTES + 1)}, {b"k": b"", **{b"%d" % at: None for at in range(MOST_WRITES)}}):
-        beliefs.sent({b"k": b"1"}, (), 0.0)
-        beliefs.sent(writes, (), 0.0)
-        assert value(beliefs) == "none"
-    monkeypatch.setattr(speculation, "MOST_KEYS", 10)
+    for writes in ({b"k": bytes(MAX_BYTES + 1)}, {b"k": b"", **{b"%d" % at: None for at in range(MAX_WRITES)}}):
+        speculations.sent({b"k": b"1"}, (), 0.0)
+        speculations.sent(writes, (), 0.0)
+        assert value(speculations) == "none"
+    monkeypatch.setattr(speculation, "MAX_KEYS", 10)
     for number in range(100):
-        beliefs.sent({b"%d" % number: b""}, (), 0.0)
-        beliefs.suppress_speculation([b"%d" % (number + 1000)])
-        assert value(beliefs, b"%d" % number) == b""
-        assert max(len(beliefs._beliefs), len(beliefs._wary)) <= 10
+        speculations.sent({b"%d" % number: b""}, (), 0.0)
+        speculations.suppress_speculation([b"%d" % (number + 1000)])
+        assert value(speculations, b"%d" % number) == b""
+        assert max(len(speculations._beliefs), len(speculations._wary)) <= 10
 
 
 def test_conditions_are_about_what_was_read() -> None:
-    belief = SpeculatedWrites(0.0, {b"a": b"1", b"b": None, b"c": b""})
-    assert belief.conditions({b"b", b"a", b"z"}) == [logdb.equals(b"a", b"1"), logdb.absent(b"b")]
-    assert belief.conditions([b"c"]) == [logdb.equals(b"c", b"")]
+    speculated = SpeculatedWrites(0.0, {b"a": b"1", b"b": None, b"c": b""})
+    assert speculated.conditions({b"b", b"a", b"z"}) == [logdb.equals(b"a", b"1"), logdb.absent(b"b")]
+    assert speculated.conditions([b"c"]) == [logdb.equals(b"c", b"")]

@@ -238,7 +238,7 @@ def test_a_parcel_that_is_too_large_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("piece", "complaint"),
+    ("chunk", "complaint"),
     [
         (Parcel(messages=[{}]).SerializeToString(), "more than 4 fields"),
         (Parcel(sender="s" * 1000).SerializeToString(), "more than 4 fields"),
@@ -248,9 +248,9 @@ def test_a_parcel_that_is_too_large_is_refused() -> None:
     ids=["empty messages", "addresses", "empty batches", "numbers"],
 )
 def test_many_small_things_are_refused_before_they_are_built(
-    piece: bytes, complaint: str, monkeypatch: pytest.MonkeyPatch
+    chunk: bytes, complaint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data = piece * (PARCEL_BYTES // len(piece) + 1)
+    data = chunk * (PARCEL_BYTES // len(chunk) + 1)
     monkeypatch.setattr(envelopes, "Parcel", Unbuilt)
     with pytest.raises(WireError, match=complaint):
         unpack(data)

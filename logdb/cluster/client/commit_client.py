@@ -17,7 +17,7 @@ from logdb.cluster.client.requests import Commit, Committed, Settle
 from logdb.cluster.log_adapter import LogAdapter
 from logdb.cluster.messages import AwaitedTransaction, AwaitVerdicts, Decided, Verdicts
 from logdb.cluster.placement import Placement, StickySegmentPolicy, encode_placement, placed
-from logdb.cores.context import Alarm, Desk
+from logdb.cores.context import ClientContext, Timer
 from logdb.cores.effects import Address
 from logdb.errors import OutcomeUnknown, TransactionTooLarge, Unavailable
 from logdb.log import requests as calls
@@ -48,8 +48,8 @@ class PendingCommit:
     is_over: bool = False
     is_blind: bool = False
     why: Exception | None = None
-    nag: Alarm = field(default_factory=lambda: Alarm(_nothing))
-    hedge: Alarm = field(default_factory=lambda: Alarm(_nothing))
+    nag: Timer = field(default_factory=lambda: Timer(_nothing))
+    hedge: Timer = field(default_factory=lambda: Timer(_nothing))
 
 
 def _nothing() -> None:
@@ -61,30 +61,30 @@ class CommitClient:
 
     def __init__(
         self,
-        desk: Desk,
+        context: ClientContext,
         line: LogAdapter,
         asking: QueryClient,
         placement: Placement | None,
         hedge_ns: int,
         copies: int,
-        most_bytes: int,
+        max_bytes: int,
         holds: Leases,
         order: StickySegmentPolicy,
     ) -> None:
-        self._desk, self._line, self._asking = desk, line, asking
+        self._context, self._line, self._asking = context, line, asking
         self._placement, self._hedge_ns, self._copies = placement, hedge_ns, copies
         self._unstated = encode_placement(placement)
-        self._most_bytes, self._holds, self._order = most_bytes, holds, order
+        self._max_bytes, self._holds, self._order = max_bytes, holds, order
         self._sequence = 0
         self._fresh: set[TxnId] = set()
         self.open: dict[TxnId, list[PendingCommit]] = {}
         self._unsaid: list[PendingCommit] = []
-        self._say = Alarm(self._await)
+        self._say = Timer(self._await)
 
     def new_id(self) -> TxnId:
         """An id that no transaction has."""
         self._sequence += 1
-        txn = TxnId(self._desk.client, self._sequence)
+        txn = TxnId(self._context.client, self._sequence)
         self._fresh.add(txn)
         return txn
 
@@ -123,9 +123,9 @@ class CommitClient:
 
     def _begin(self, call: int, txn: TxnId, deadline: int | None, finish: Callable[[Decided], Any]) -> PendingCommit:
         committing = PendingCommit(call, txn, deadline, finish)
-        committing.nag = Alarm(lambda: self._retry_verdict(committing))
-        committing.hedge = Alarm(lambda: self._append(committing))
-        self._desk.open(call, deadline, lambda: self._expired(committing))
+        committing.nag = Timer(lambda: self._retry_verdict(committing))
+        committing.hedge = Timer(lambda: self._append(committing))
+        self._context.open(call, deadline, lambda: self._expired(committing))
         self.open.setdefault(txn, []).append(committing)
         return committing
 
@@ -158,7 +158,7 @@ class CommitClient:
                 self._holds.hold(committing.txn, min(result.gsns))
                 self._seal(committing, request, writes)
             elif isinstance(result, LogFailed) and not committing.is_late:
-                self._desk.set(Alarm(again), self._desk.now + self._desk.backoff(3))
+                self._context.set(Timer(again), self._context.now + self._context.backoff(3))
             else:
                 committing.refused += 1
                 committing.why = result
@@ -174,8 +174,8 @@ class CommitClient:
         """All places are known: make the commit record."""
         _, snapshot, label, reads, ranges, conditions, *_ = request
         payload = encode_commit(CommitRecord(*committing.txn, writes, snapshot, label, reads, ranges, conditions))
-        if len(payload) > self._most_bytes:
-            too_large = TransactionTooLarge(len(payload), self._most_bytes, ", with what it has read,")
+        if len(payload) > self._max_bytes:
+            too_large = TransactionTooLarge(len(payload), self._max_bytes, ", with what it has read,")
             self._end(committing, too_large)
             return
         committing.record = placed(COMMIT, payload, self._shard(next(iter(writes))) if writes else None)
@@ -198,7 +198,7 @@ class CommitClient:
         self._tell_me(committing)
         copies = committing.under_way + committing.refused + committing.doubtful
         if copies < self._copies and type(committing.record) is tuple:
-            self._desk.set(committing.hedge, self._desk.now + self._hedge_ns)
+            self._context.set(committing.hedge, self._context.now + self._hedge_ns)
 
     def _appended(self, committing: PendingCommit, result: Any) -> None:
         """A copy is in the log, or will never be, or nobody knows."""
@@ -211,11 +211,11 @@ class CommitClient:
             committing.hedge.at = None
             if committing.asked != self._asking.server:
                 self._tell_me(committing)
-            self._desk.set(committing.nag, self._desk.now + self._desk.config.answer_timeout_ns)
+            self._context.set(committing.nag, self._context.now + self._context.config.answer_timeout_ns)
         elif isinstance(result, LogFailed):
             committing.doubtful += 1
             if not committing.is_late:
-                self._desk.set(committing.hedge, self._desk.now + self._desk.backoff(3))
+                self._context.set(committing.hedge, self._context.now + self._context.backoff(3))
         else:
             committing.refused += 1
             committing.why = result
@@ -244,7 +244,7 @@ class CommitClient:
         committing.asked = self._asking.server
         self._unsaid.append(committing)
         if self._say.at is None:
-            self._desk.set(self._say, self._desk.now)
+            self._context.set(self._say, self._context.now)
 
     def _await(self) -> None:
         unsaid, self._unsaid = self._unsaid, []
@@ -254,13 +254,13 @@ class CommitClient:
                 committing.asked = self._asking.server
                 waits[committing.txn] = AwaitedTransaction(*committing.txn, committing.gsn)
         if waits:
-            self._desk.send(self._asking.server, AwaitVerdicts(tuple(waits.values())))
+            self._context.send(self._asking.server, AwaitVerdicts(tuple(waits.values())))
 
     def _retry_verdict(self, committing: PendingCommit) -> None:
         """It stands in the log, and no verdict has come: ask again, and somebody else."""
         self._asking.leave(committing.asked)
         self._tell_me(committing)
-        self._desk.set(committing.nag, self._desk.now + self._desk.config.answer_timeout_ns)
+        self._context.set(committing.nag, self._context.now + self._context.config.answer_timeout_ns)
 
     def lost(self, server: Address) -> None:
         """Whom this server was to tell a verdict shall hear it from the one that is asked now."""
@@ -286,13 +286,13 @@ class CommitClient:
     def _end(self, committing: PendingCommit, result: Any) -> None:
         committing.is_over = True
         self._holds.hold(committing.txn, 0)
-        self._desk.dismiss(committing.nag)
-        self._desk.dismiss(committing.hedge)
+        self._context.dismiss(committing.nag)
+        self._context.dismiss(committing.hedge)
         waiting = self.open[committing.txn]
         waiting.remove(committing)
         if not waiting:
             del self.open[committing.txn]
-        self._desk.answer(committing.call, result)
+        self._context.answer(committing.call, result)
 
     def check_invariants(self) -> None:
         assert not self._unsaid or self._say.at is not None, "verdicts are wanted, and nobody asks for them"

@@ -19,8 +19,8 @@ from logdb.cluster.client.query_client import QueryClient
 from logdb.cluster.client.read_client import ReadClient
 from logdb.cluster.log_adapter import TIMER, LogAdapter
 from logdb.cluster.placement import ByObject, Placement, StickySegmentPolicy
-from logdb.cores.context import Desk
-from logdb.cores.effects import SECOND, Address, Call, Effect, Event, Journal, Lost, Received, Timer
+from logdb.cores.context import ClientContext
+from logdb.cores.effects import SECOND, Address, Call, Effect, Event, Journal, Lost, Received, TimerFired
 from logdb.log.engine import BuildLogClient
 from logdb.log.requests import ClientConfig
 from logdb.store.limits import MAX_TRANSACTION_BYTES
@@ -58,15 +58,15 @@ class DatabaseClient:
 
     def __init__(self, config: DatabaseConfig, journals: Mapping[str, Journal], rng: Random) -> None:
         self.config = config
-        self._desk = desk = Desk(config.log, rng)
+        self._context = context = ClientContext(config.log, rng)
         order = StickySegmentPolicy(rng)
-        self._line = LogAdapter(config.build_log, replace(config.log, policy=ByObject(order)), rng, desk)
-        self._asking = asking = QueryClient(desk, config.servers)
+        self._line = LogAdapter(config.build_log, replace(config.log, policy=ByObject(order)), rng, context)
+        self._asking = asking = QueryClient(context, config.servers)
         asking.saw(config.session)
-        holds = Leases(desk, config.servers, config.hold_ns)
-        self._compactions = compactions = CompactionClient(desk, asking)
+        holds = Leases(context, config.servers, config.hold_ns)
+        self._compactions = compactions = CompactionClient(context, asking)
         self._commits = CommitClient(
-            desk,
+            context,
             self._line,
             asking,
             config.placement,
@@ -76,7 +76,7 @@ class DatabaseClient:
             holds,
             order,
         )
-        readings = ReadClient(desk, self._line, asking, config.keys_per_read)
+        readings = ReadClient(context, self._line, asking, config.keys_per_read)
         self._calls: dict[type, Callable[[int, Any], None]] = {
             calls.Get: readings.get,
             calls.Scan: readings.scan,
@@ -116,13 +116,13 @@ class DatabaseClient:
     # ---- events
 
     def start(self, now: int) -> list[Effect]:
-        self._desk.now = now
+        self._context.now = now
         self._line.start()
-        return self._desk.effects()
+        return self._context.effects()
 
     def handle(self, event: Event, now: int) -> list[Effect]:
         """What to do about an event. Raises ProtocolViolation."""
-        self._desk.now = now
+        self._context.now = now
         if type(event) is Received:
             own = self._messages.get(type(event.message))
             if own is None:
@@ -131,17 +131,17 @@ class DatabaseClient:
                 own(event.message, event.sender)
         elif type(event) is Call:
             self._calls[type(event.request)](event.call, event.request)
-        elif type(event) is Timer:
+        elif type(event) is TimerFired:
             if event.name == TIMER:
                 self._line.ring()
             else:
-                self._desk.ring()
+                self._context.ring()
         elif type(event) is Lost:
             self._asking.lost(event.peer)
             self._commits.lost(event.peer)
             self._compactions.lost(event.peer)
             self._line.received(event)
-        return self._desk.effects()
+        return self._context.effects()
 
     def check_invariants(self) -> None:
         """Those of its parts."""
@@ -150,23 +150,23 @@ class DatabaseClient:
         self._commits.check_invariants()
 
     def _of_the_log(self, call: int, request: Any) -> None:
-        self._desk.open(call, None, lambda: None)
-        self._line.call(request, lambda result: self._desk.answer(call, result))
+        self._context.open(call, None, lambda: None)
+        self._line.call(request, lambda result: self._context.answer(call, result))
 
     def _hold(self, call: int, request: calls.Hold) -> None:
-        self._desk.open(call, None, lambda: None)
+        self._context.open(call, None, lambda: None)
         self._holds.hold(request.holder, request.version)
-        self._desk.answer(call, None)
+        self._context.answer(call, None)
 
     def _use(self, call: int, request: calls.SetServers) -> None:
-        self._desk.open(call, None, lambda: None)
+        self._context.open(call, None, lambda: None)
         left = self._asking.server
         self._asking.use(request.servers)
         self._holds.use(request.servers)
         if self._asking.server != left:
             self._commits.lost(left)
-        self._desk.answer(call, None)
+        self._context.answer(call, None)
 
     def _new_id(self, call: int, request: calls.NewId) -> None:
-        self._desk.open(call, None, lambda: None)
-        self._desk.answer(call, self._commits.new_id())
+        self._context.open(call, None, lambda: None)
+        self._context.answer(call, self._commits.new_id())

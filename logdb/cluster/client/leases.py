@@ -16,7 +16,7 @@ from logdb.cluster.messages import (
     Version,
     VersionTrimmedReply,
 )
-from logdb.cores.context import Alarm, Desk, Questions
+from logdb.cores.context import ClientContext, Questions, Timer
 from logdb.cores.effects import MILLISECOND, Address
 from logdb.errors import FutureVersion, Unavailable, VersionTrimmed
 
@@ -28,18 +28,18 @@ class Leases:
     """The versions that this client needs. The oldest is told to all servers, again and again while there is one; what
     is let go of before it was told costs nothing."""
 
-    def __init__(self, desk: Desk, servers: tuple[Address, ...], hold_ns: int) -> None:
-        self._desk, self._servers, self._hold_ns = desk, servers, hold_ns
+    def __init__(self, context: ClientContext, servers: tuple[Address, ...], hold_ns: int) -> None:
+        self._context, self._servers, self._hold_ns = context, servers, hold_ns
         self._held: dict[Hashable, int] = {}
         self._told = 0
-        self._tell = Alarm(self._tell_all)
+        self._tell = Timer(self._notify_all)
 
     def hold(self, holder: Hashable, version: int) -> None:
         """Version 0: no more."""
         if version:
             self._held[holder] = version
             if self._tell.at is None:
-                self._desk.set(self._tell, self._desk.now + self._hold_ns)
+                self._context.set(self._tell, self._context.now + self._hold_ns)
         else:
             self._held.pop(holder, None)
 
@@ -47,12 +47,12 @@ class Leases:
         """These are the servers from now on."""
         self._servers = servers
 
-    def _tell_all(self) -> None:
+    def _notify_all(self) -> None:
         oldest = min(self._held.values(), default=0)
         if oldest or self._told:
             for server in self._servers:
-                self._desk.send(server, Hold(oldest))
-            self._desk.set(self._tell, self._desk.now + self._hold_ns)
+                self._context.send(server, Hold(oldest))
+            self._context.set(self._tell, self._context.now + self._hold_ns)
         self._told = oldest
 
 
@@ -60,34 +60,34 @@ class CompactionClient:
     """The compactions that this client has asked for: said again to a server as long as that answers, else to
     another."""
 
-    def __init__(self, desk: Desk, asking: QueryClient) -> None:
-        self._desk, self._asking = desk, asking
-        self._questions = Questions(desk)
+    def __init__(self, context: ClientContext, asking: QueryClient) -> None:
+        self._context, self._asking = context, asking
+        self._questions = Questions(context)
 
     def compact(self, call: int, request: requests.Compact) -> None:
         """The version must be readable; then a server is asked until it is done."""
-        desk = self._desk
-        asked, number = 0, desk.number()
+        context = self._context
+        asked, number = 0, context.number()
 
         def expired() -> None:
             self._asking.drop(asked)
             self._questions.drop(number)
-            desk.answer(call, Unavailable("the compaction does not go on, or nobody says so; do it again"))
+            context.answer(call, Unavailable("the compaction does not go on, or nobody says so; do it again"))
 
         def readable(_: int, result: Any) -> None:
             if isinstance(result, VersionTrimmedReply):
-                desk.answer(call, VersionTrimmed(request.before, result.oldest))
+                context.answer(call, VersionTrimmed(request.before, result.oldest))
             elif isinstance(result, FutureVersionReply):
-                desk.answer(call, FutureVersion(request.before, result.newest))
-            elif desk.is_open(call):
+                context.answer(call, FutureVersion(request.before, result.newest))
+            elif context.is_open(call):
                 self._ask(call, number, request)
 
-        desk.open(call, request.deadline, expired)
+        context.open(call, request.deadline, expired)
         asked = self._asking.ask(Version(), requests.SNAPSHOT, request.before, readable)
 
     def _ask(self, call: int, number: int, request: requests.Compact) -> None:
-        desk, asking = self._desk, self._asking
-        request_ttl_ns = None if request.deadline is None else request.deadline - desk.now
+        context, asking = self._context, self._asking
+        request_ttl_ns = None if request.deadline is None else request.deadline - context.now
         unanswered = copied = 0
 
         def where(_: int) -> Address:
@@ -103,14 +103,14 @@ class CompactionClient:
                 unanswered = 0
                 if message.copied != copied and request_ttl_ns is not None:
                     copied = message.copied
-                    desk.prolong(call, desk.now + request_ttl_ns)
+                    context.prolong(call, context.now + request_ttl_ns)
                 if request.progress is not None:
                     request.progress(message.copied)
-                return desk.config.answer_timeout_ns
+                return context.config.answer_timeout_ns
             result: Any = requests.Compacted(*message[1:5], *message[6:])
             if message.why:
                 result = Unavailable(f"the compaction has failed: {message.why}")
-            desk.answer(call, result)
+            context.answer(call, result)
             return None
 
         self._questions.ask(number, Compact(number, request.before), where, answered)

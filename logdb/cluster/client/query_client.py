@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from logdb.cluster.messages import Answered, Answers, AtTime, Busy, Consistency, Outcome, Question, Read, Reads
-from logdb.cores.context import Alarm, Desk
+from logdb.cores.context import ClientContext, Timer
 from logdb.cores.effects import Address, ProtocolViolation
 
 Told = Callable[[int, Any], None]
@@ -37,18 +37,18 @@ class PendingQuery:
 class QueryClient:
     """All reads of a client. `server`: whom it asks now. `session`: the newest version that it has seen."""
 
-    def __init__(self, desk: Desk, servers: tuple[Address, ...]) -> None:
-        self._desk, self._servers = desk, servers
-        self.server = desk.rng.choice(servers)
+    def __init__(self, context: ClientContext, servers: tuple[Address, ...]) -> None:
+        self._context, self._servers = context, servers
+        self.server = context.rng.choice(servers)
         self.session = 0
         self.open: dict[int, PendingQuery] = {}
         self._unsent: list[int] = []
-        self._flush = Alarm(self._send)
+        self._flush = Timer(self._send)
 
     def ask(self, question: Question, consistency: Consistency, version: int, told: Told, applied: int = 0) -> int:
         """Put a question, as of `version` or not before it, to a server that has `applied` the log so far. Returns its
         number, by which it can be dropped."""
-        number = self._desk.number()
+        number = self._context.number()
         names_it = consistency == Consistency.SNAPSHOT or isinstance(question, AtTime)
         least = 0 if names_it else max(self.session, version)
         self.open[number] = PendingQuery(question, consistency, version, least, told, applied)
@@ -88,7 +88,7 @@ class QueryClient:
         """Send these with all others that are put before the event loop comes round again."""
         self._unsent += numbers
         if self._flush.at is None:
-            self._desk.set(self._flush, self._desk.now + wait)
+            self._context.set(self._flush, self._context.now + wait)
 
     def _send(self) -> None:
         numbers = [number for number in dict.fromkeys(self._unsent) if number in self.open]
@@ -105,9 +105,9 @@ class QueryClient:
             if asked.consistency != Consistency.SNAPSHOT:
                 version = max(version, self.session)
             reads.append(Read(number, asked.consistency, version, asked.question, asked.applied))
-        desk = self._desk
-        desk.send(server, Reads(tuple(reads)))
-        desk.set(Alarm(lambda: self._is_late(attempts, server)), desk.now + desk.config.answer_timeout_ns)
+        context = self._context
+        context.send(server, Reads(tuple(reads)))
+        context.set(Timer(lambda: self._is_late(attempts, server)), context.now + context.config.answer_timeout_ns)
 
     def _is_late(self, attempts: list[tuple[int, int]], server: Address) -> None:
         """No answer for long: somebody else may have one. What was sent on meanwhile has an alarm of its own."""
@@ -142,7 +142,7 @@ class QueryClient:
             self.leave(sender)
             for number in numbers:
                 self.open[number].attempt += 1
-            self._queue(numbers, self._desk.backoff(1))
+            self._queue(numbers, self._context.backoff(1))
 
     def check_invariants(self) -> None:
         assert not self._unsent or self._flush.at is not None, "reads wait, and nobody sends them"

@@ -11,7 +11,7 @@ from logdb.cluster.client import requests as calls
 from logdb.cluster.client.query_client import QueryClient, Told
 from logdb.cluster.log_adapter import LogAdapter, nobody
 from logdb.cluster.messages import Consistency, FutureVersionReply, Question, VersionTrimmedReply
-from logdb.cores.context import Desk
+from logdb.cores.context import ClientContext
 from logdb.errors import Corruption, FutureVersion, Unavailable, VersionTrimmed
 from logdb.log import requests as log
 from logdb.log.contract import Batch, LogRecord, Trimmed
@@ -33,8 +33,8 @@ class PendingRead:
 class ReadClient:
     """All reads that an application has called for."""
 
-    def __init__(self, desk: Desk, line: LogAdapter, asking: QueryClient, keys_per_read: int) -> None:
-        self._desk, self._line, self._asking = desk, line, asking
+    def __init__(self, context: ClientContext, line: LogAdapter, asking: QueryClient, keys_per_read: int) -> None:
+        self._context, self._line, self._asking = context, line, asking
         self._keys_per_read = keys_per_read
 
     def _open(self, call: int, deadline: int | None) -> PendingRead:
@@ -42,9 +42,9 @@ class ReadClient:
 
         def expired() -> None:
             self._asking.drop(reading.question)
-            self._desk.answer(call, Unavailable("no mapping server answered before the deadline"))
+            self._context.answer(call, Unavailable("no mapping server answered before the deadline"))
 
-        self._desk.open(call, deadline, expired)
+        self._context.open(call, deadline, expired)
         return reading
 
     def _ask(
@@ -54,10 +54,10 @@ class ReadClient:
 
         def answered(at: int, result: Any) -> None:
             if isinstance(result, VersionTrimmedReply):
-                self._desk.answer(reading.call, VersionTrimmed(version, result.oldest))
+                self._context.answer(reading.call, VersionTrimmed(version, result.oldest))
             elif isinstance(result, FutureVersionReply):
-                self._desk.answer(reading.call, FutureVersion(version, result.newest))
-            elif self._desk.is_open(reading.call):
+                self._context.answer(reading.call, FutureVersion(version, result.newest))
+            elif self._context.is_open(reading.call):
                 told(at, result)
 
         reading.question = self._asking.ask(question, consistency, version, answered, reading.applied)
@@ -81,7 +81,7 @@ class ReadClient:
 
             def whole(values: list[bytes | None]) -> None:
                 entries = tuple(zip([entry[0] for entry in found], values, strict=True))
-                self._desk.answer(reading.call, calls.Found(version, entries))
+                self._context.answer(reading.call, calls.Found(version, entries))
 
             again = request._replace(consistency=calls.SNAPSHOT, version=version)
             self._fetch(reading, version, [entry[1] for entry in found], whole, lambda: self._get(reading, again))
@@ -95,7 +95,7 @@ class ReadClient:
         def told(version: int, rows: messages.Rows) -> None:
             def whole(values: list[bytes | None]) -> None:
                 found = tuple(zip([key for key, _ in rows.rows], values, strict=True))
-                self._desk.answer(reading.call, calls.Page(version, found, rows.more))  # type: ignore[arg-type]
+                self._context.answer(reading.call, calls.Page(version, found, rows.more))  # type: ignore[arg-type]
 
             again = request._replace(consistency=calls.SNAPSHOT, version=version)
             self._fetch(reading, version, [value for _, value in rows.rows], whole, lambda: self._scan(reading, again))
@@ -114,7 +114,7 @@ class ReadClient:
                     calls.Page(version, tuple([(key, next(rest)) for key, _ in rows.rows]), rows.more)  # type: ignore[misc]
                     for rows in found.ranges
                 ]
-                self._desk.answer(reading.call, calls.Pages(version, tuple(pages)))
+                self._context.answer(reading.call, calls.Pages(version, tuple(pages)))
 
             again = request._replace(consistency=calls.SNAPSHOT, version=version)
             values = [value for rows in found.ranges for _, value in rows.rows]
@@ -129,7 +129,7 @@ class ReadClient:
         def told(version: int, versions: messages.Versions) -> None:
             def whole(values: list[bytes | None]) -> None:
                 entries = tuple(zip([entry[0] for entry in versions.versions], values, strict=True))
-                self._desk.answer(reading.call, calls.Versions(version, entries, versions.more))
+                self._context.answer(reading.call, calls.Versions(version, entries, versions.more))
 
             again = request._replace(consistency=calls.SNAPSHOT, version=version)
             values = [value for _, value in versions.versions]
@@ -162,12 +162,12 @@ class ReadClient:
 
         def got(index: int, place: Place, result: Any) -> None:
             nonlocal left
-            if not self._desk.is_open(reading.call) or reading.tries != tries:
+            if not self._context.is_open(reading.call) or reading.tries != tries:
                 return
             if isinstance(result, LogRecord):
                 if not place.has(result.tag, result.payload):
                     what = f"record {place.gsn} does not hold the value that the map places there (DBS-10)"
-                    self._desk.answer(reading.call, Corruption(f"shard {place.shard}", None, what))
+                    self._context.answer(reading.call, Corruption(f"shard {place.shard}", None, what))
                     return
                 values[index] = result.payload
                 left -= 1
@@ -175,16 +175,16 @@ class ReadClient:
                     whole(values)  # type: ignore[arg-type]
             elif isinstance(result, Trimmed) and place.gsn in reading.trimmed:
                 what = f"record {place.gsn} was trimmed, and the map has no copy of the value (DBS-13)"
-                self._desk.answer(reading.call, Corruption(f"shard {place.shard}", None, what))
+                self._context.answer(reading.call, Corruption(f"shard {place.shard}", None, what))
             elif isinstance(result, Trimmed):
                 reading.tries += 1
                 reading.trimmed.add(place.gsn)
                 self._line.call(log.Tail(reading.deadline), moved)
             elif not isinstance(result, TimeoutError):
-                self._desk.answer(reading.call, result)
+                self._context.answer(reading.call, result)
 
         def moved(tail: Any) -> None:
-            if self._desk.is_open(reading.call) and not isinstance(tail, TimeoutError):
+            if self._context.is_open(reading.call) and not isinstance(tail, TimeoutError):
                 reading.applied = tail
                 again()
 
@@ -225,7 +225,7 @@ class ReadClient:
                 result = dict(result.pins)
             elif isinstance(result, messages.NotApplied):
                 result = result.gsns
-            self._desk.answer(call, result)
+            self._context.answer(call, result)
 
         self._ask(self._open(call, deadline), question, consistency, version, told)
 
@@ -234,13 +234,13 @@ class ReadClient:
         reading = self._open(call, request.deadline)
 
         def told(_: int, pinned: messages.Pinned) -> None:
-            self._desk.answer(call, dict(pinned.pins).get(request.name, 0))
+            self._context.answer(call, dict(pinned.pins).get(request.name, 0))
 
         def appended(result: Any) -> None:
             if isinstance(result, log.Done):
                 self._ask(reading, messages.Pins(), calls.SESSION, result.gsns[0], told)
             else:
-                self._desk.answer(call, Unavailable(f"the pin was not written: {result}"))
+                self._context.answer(call, Unavailable(f"the pin was not written: {result}"))
 
         def append(*_: Any) -> None:
             record = (PIN, encode_pin(request.name, request.version))
@@ -268,6 +268,6 @@ class ReadClient:
             answer(result.records[0] if isinstance(result, Batch) else result)
 
         def answer(result: Any) -> None:
-            self._desk.answer(reading.call, None if isinstance(result, Trimmed) else result)
+            self._context.answer(reading.call, None if isinstance(result, Trimmed) else result)
 
         self._line.call(log.Subscribe(request.version), subscribed)

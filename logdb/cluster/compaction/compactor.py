@@ -31,7 +31,7 @@ from logdb.cluster.messages import (
 )
 from logdb.cluster.placement import decode_placement, named, placed
 from logdb.cluster.summaries import Summary, encode_summary
-from logdb.cores.context import Alarm, Desk
+from logdb.cores.context import ClientContext, Timer
 from logdb.cores.effects import MILLISECOND, Address, ProtocolViolation
 from logdb.errors import Corruption, shown
 from logdb.log import requests as calls
@@ -69,8 +69,8 @@ class Compactor:
     """One compaction at a time. `copied`: versions of the one under way, or of the last. `trimmed`: how far the log
     was trimmed for this server."""
 
-    def __init__(self, config: MappingConfig, desk: Desk, line: LogAdapter, replica: Replica) -> None:
-        self._config, self._desk, self._line, self._replica = config, desk, line, replica
+    def __init__(self, config: MappingConfig, context: ClientContext, line: LogAdapter, replica: Replica) -> None:
+        self._config, self._context, self._line, self._replica = config, context, line, replica
         self.phase = Phase.IDLE
         self.copied = self._read = self._written = 0
         self._wanted: dict[tuple[Address, int], int] = {}
@@ -79,7 +79,7 @@ class Compactor:
         self._run = 0
         self._began = self._stands = 0
         self._steps: Steps | None = None
-        self._alarm = Alarm(lambda: None)
+        self._alarm = Timer(lambda: None)
         # Since when one is due that nobody asks for; 0: none is. Whether the one under way pauses.
         self._due_since = 0
         self._pauses = False
@@ -91,19 +91,19 @@ class Compactor:
 
     def hold(self, message: Hold, sender: Address) -> None:
         if message.version:
-            self._holds[sender] = message.version, self._desk.now
+            self._holds[sender] = message.version, self._context.now
         else:
             self._holds.pop(sender, None)
 
     def compact(self, message: Compact, sender: Address) -> None:
         self._wanted[sender, message.request] = message.before
-        self._desk.send(sender, Compacting(message.request, self.copied))
+        self._context.send(sender, Compacting(message.request, self.copied))
         if self.phase is Phase.IDLE:
             self._gather()
 
     def _held(self) -> list[int]:
         """The versions that clients still hold."""
-        since = self._desk.now - self._config.lease_ns
+        since = self._context.now - self._config.lease_ns
         self._holds = {address: hold for address, hold in self._holds.items() if hold[1] >= since}
         return [version for version, _ in self._holds.values()]
 
@@ -118,8 +118,8 @@ class Compactor:
     def _later(self, wait_ns: int, what: Any, *given: Any) -> None:
         """Do it after a while, and not in this event, unless another phase has begun."""
         self._alarm.at = None
-        self._alarm = Alarm(lambda: what(*given))
-        self._desk.set(self._alarm, self._desk.now + max(wait_ns, 1))
+        self._alarm = Timer(lambda: what(*given))
+        self._context.set(self._alarm, self._context.now + max(wait_ns, 1))
 
     def _call(self, request: Any, then: Any) -> None:
         """Ask the log. What fails is asked again: nothing that is appended twice does harm."""
@@ -131,7 +131,7 @@ class Compactor:
             if isinstance(result, Corruption):
                 self._fail(str(result))
             elif isinstance(result, Exception):
-                self._later(self._desk.backoff(3), self._call, request, then)
+                self._later(self._context.backoff(3), self._call, request, then)
             else:
                 then(result)
 
@@ -167,12 +167,12 @@ class Compactor:
             self._later(config.gather_ns, self._begin)
         elif replica.coordinator.oldest_needed(before) <= replica.cleaned:
             self._trim()
-        elif replica.begun and self._desk.now < self._heard + config.takeover_ns:
+        elif replica.begun and self._context.now < self._heard + config.takeover_ns:
             self._later(config.gather_ns, self._begin)
         else:
             self._enter(Phase.BEGINNING)
             self._stands = 0
-            record = BEGINNING, encode_beginning(CompactionBeginning(self._desk.client, before))
+            record = BEGINNING, encode_beginning(CompactionBeginning(self._context.client, before))
             self._call(calls.Append((record,)), self._has_begun)
 
     def _has_begun(self, done: calls.Done) -> None:
@@ -183,8 +183,8 @@ class Compactor:
         """The replica has gone on in the log."""
         replica = self._replica
         if (replica.begun, replica.parts) != self._seen:
-            self._seen, self._heard = (replica.begun, replica.parts), self._desk.now
-        is_mine = replica.begun and replica.begun_by == self._desk.client
+            self._seen, self._heard = (replica.begun, replica.parts), self._context.now
+        is_mine = replica.begun and replica.begun_by == self._context.client
         if self.phase is Phase.COPYING and replica.begun != self._began:
             if replica.ended == self._began:
                 self._trim()
@@ -214,11 +214,11 @@ class Compactor:
         if request is None:
             self._later(0, self._step, None)
             return
-        asked = self._desk.now
+        asked = self._context.now
 
         def answered(result: Any) -> None:
             if self._pauses:
-                self._later(min(self._desk.now - asked, LONGEST_PAUSE_NS), self._step, result)
+                self._later(min(self._context.now - asked, LONGEST_PAUSE_NS), self._step, result)
             else:
                 self._step(result)
 
@@ -254,7 +254,7 @@ class Compactor:
                 del self._wanted[address, request]
                 moved = self._read, self._written, self._replica.freed if self._written else 0
                 told = Compacted(request, floor, self.copied, self._oldest_before, oldest, why, *moved)
-                self._desk.send(address, told)
+                self._context.send(address, told)
         if self._wanted:
             self._gather()
         else:
@@ -265,7 +265,7 @@ class Compactor:
         replica = self._replica
         if self.phase is not Phase.IDLE:
             return
-        if replica.begun and self._desk.now >= self._heard + self._config.takeover_ns:
+        if replica.begun and self._context.now >= self._heard + self._config.takeover_ns:
             self._gather()
         elif replica.cleaned > self.trimmed:
             self._target = 0
@@ -288,9 +288,9 @@ class Compactor:
         if replica.begun or replica.logged < config.compact_least or self.garbage <= config.compact_above:
             self._due_since = 0
             return False
-        self._due_since = self._due_since or self._desk.now
+        self._due_since = self._due_since or self._context.now
         before = sum([peer < config.address for peer in config.peers])
-        return self._desk.now >= self._due_since + before * 3 * config.decide_ns
+        return self._context.now >= self._due_since + before * 3 * config.decide_ns
 
     # ---- what is written
 
@@ -317,7 +317,7 @@ class Compactor:
         placement = self._replica.placement
         shard_of = decode_placement(placement) if placement else _anywhere
         wait_ns = self._config.takeover_ns // 4
-        parts = _MapParts(self._part, shard_of, self._desk, wait_ns)
+        parts = _MapParts(self._part, shard_of, self._context, wait_ns)
         moving: list[MapRow] = []
         moving_bytes, together = 0, 1
         start = b""
@@ -331,9 +331,9 @@ class Compactor:
                 else:
                     parts.take((row,))
                 if len(moving) >= together or moving_bytes >= APPEND_BYTES or (moving and parts.are_due):
-                    asked = self._desk.now
+                    asked = self._context.now
                     parts.take((yield from self._moved(moving)))
-                    is_fast = self._desk.now - asked < wait_ns // 4
+                    is_fast = self._context.now - asked < wait_ns // 4
                     moving, moving_bytes, together = [], 0, 2 * together if is_fast else 1
                 if parts.are_due:
                     yield from parts.append()
@@ -396,17 +396,17 @@ class _MapParts:
         self,
         part: Callable[[Part, int | None], Record],
         shard_of: Callable[[bytes], int | None],
-        desk: Desk,
+        context: ClientContext,
         wait_ns: int,
     ) -> None:
-        self._part, self._shard_of, self._desk, self._wait_ns = part, shard_of, desk, wait_ns
+        self._part, self._shard_of, self._context, self._wait_ns = part, shard_of, context, wait_ns
         self.elsewhere: set[int | None] = set()
         self._rows: dict[int | None, list[MapRow]] = {}
         self._sizes: dict[int | None, int] = {}
         self._records: list[Record] = []
         self._shards: list[int | None] = []
         self._size = 0
-        self._due = desk.now + wait_ns
+        self._due = context.now + wait_ns
 
     def take(self, rows: Iterable[MapRow]) -> None:
         for row in rows:
@@ -425,7 +425,7 @@ class _MapParts:
 
     @property
     def are_due(self) -> bool:
-        return self._size >= APPEND_BYTES or self._desk.now >= self._due
+        return self._size >= APPEND_BYTES or self._context.now >= self._due
 
     def append(self) -> Steps:
         """Append all there are."""
@@ -436,5 +436,5 @@ class _MapParts:
             self.elsewhere.update(
                 wanted for wanted, shard in zip(self._shards, done.shards, strict=True) if wanted != shard
             )
-            self._due = self._desk.now + self._wait_ns
+            self._due = self._context.now + self._wait_ns
         self._records, self._shards, self._size = [], [], 0

@@ -13,7 +13,7 @@ from typing import Final
 
 from logdb.cluster.mapping_server.replica import Replica
 from logdb.cluster.messages import Compare, Compared
-from logdb.cores.context import Alarm, Desk
+from logdb.cores.context import ClientContext, Timer
 from logdb.cores.effects import Address, ProtocolViolation
 
 ATTEMPTS: Final = 10
@@ -27,8 +27,8 @@ class Comparison:
     applied by now. `agreed`: comparisons that ended well.
     """
 
-    def __init__(self, desk: Desk, peers: tuple[Address, ...], replica: Replica) -> None:
-        self._desk, self._peers, self._replica = desk, peers, replica
+    def __init__(self, context: ClientContext, peers: tuple[Address, ...], replica: Replica) -> None:
+        self._context, self._peers, self._replica = context, peers, replica
         self.agreed = 0
         self._version = self._through = 0
         self._key = b""
@@ -60,12 +60,12 @@ class Comparison:
     def _ask(self, part: tuple[int, int, bytes, bytes], ended: Callable[[bool], None], attempt: int = 1) -> None:
         """`ended` takes whether any peer holds the same. While one differs and others are silent, which may decide who
         is wrong, all are asked again."""
-        desk, version = self._desk, part[1]
+        context, version = self._context, part[1]
         floor, digest = self._replica.coordinator.floor, self._replica.excerpt(*part)
-        self._request = desk.number()
+        self._request = context.number()
         self._same, self._different = set(), set()
         for peer in self._peers:
-            desk.send(peer, Compare(self._request, floor, *part, digest))
+            context.send(peer, Compare(self._request, floor, *part, digest))
 
         def judge() -> None:
             same, different, self._request = self._same, self._different, 0
@@ -79,7 +79,7 @@ class Comparison:
                 raise ProtocolViolation(f"DBS-14: {what}. Stop the servers and {advice}")
             ended(bool(same))
 
-        desk.set(Alarm(judge), desk.now + desk.config.answer_timeout_ns)
+        context.set(Timer(judge), context.now + context.config.answer_timeout_ns)
 
     def asked(self, message: Compare, sender: Address) -> None:
         """A peer compares. This server says nothing unless it has applied that version and has the same floor. If it
@@ -89,7 +89,7 @@ class Comparison:
         if not 0 < version <= replica.applied or floor != replica.coordinator.floor or after < floor - 1:
             return
         is_same = replica.excerpt(after, version, start, end) == digest
-        self._desk.send(sender, Compared(request, is_same))
+        self._context.send(sender, Compared(request, is_same))
         if not is_same and not self._request:
             self._ask((after, version, start, end), lambda _: None)
 

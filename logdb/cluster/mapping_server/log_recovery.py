@@ -14,7 +14,7 @@ from logdb.cluster.compaction.records import decode_ending, decode_part
 from logdb.cluster.log_adapter import LogAdapter
 from logdb.cluster.mapping_server.replica import Replica
 from logdb.cluster.messages import HeadRows, LedgerRows, MapRows, Part
-from logdb.cores.context import Alarm, Desk
+from logdb.cores.context import ClientContext, Timer
 from logdb.cores.effects import MILLISECOND, ProtocolViolation
 from logdb.errors import shown
 from logdb.log import requests as calls
@@ -40,9 +40,15 @@ class LogRecovery:
     """
 
     def __init__(
-        self, line: LogAdapter, desk: Desk, replica: Replica, oldest: int, done: Done, failed: Callable[[Any], None]
+        self,
+        line: LogAdapter,
+        context: ClientContext,
+        replica: Replica,
+        oldest: int,
+        done: Done,
+        failed: Callable[[Any], None],
     ) -> None:
-        self._line, self._desk, self._replica, self._oldest = line, desk, replica, oldest
+        self._line, self._context, self._replica, self._oldest = line, context, replica, oldest
         self._done, self._failed = done, failed
         self.began = self.rows = 0
         self._begun = self._ended = self._floor = 0
@@ -70,9 +76,9 @@ class LogRecovery:
         """Until others had their turn, and for longer while the disk does not keep up."""
         frozen = self._replica.map.frozen
         if frozen is not None and self._replica.map.active.size > frozen.size:
-            self._desk.set(Alarm(self._rest), self._desk.now + PAUSE_NS)
+            self._context.set(Timer(self._rest), self._context.now + PAUSE_NS)
         else:
-            self._desk.set(Alarm(lambda: self._step(None)), self._desk.now + 1)
+            self._context.set(Timer(lambda: self._step(None)), self._context.now + 1)
 
     def _steps(self) -> Steps:
         tail = yield calls.Tail()

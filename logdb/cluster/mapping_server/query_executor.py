@@ -31,8 +31,8 @@ from logdb.cluster.messages import (
 from logdb.store.records import TxnId, Value
 
 
-def answer(replica: Replica, question: Question, at: int, most_bytes: int) -> Result:
-    """The result, as of version `at`, which the replica has applied; ranges end after about `most_bytes`."""
+def answer(replica: Replica, question: Question, at: int, max_bytes: int) -> Result:
+    """The result, as of version `at`, which the replica has applied; ranges end after about `max_bytes`."""
     coordinator = replica.coordinator
     if at < coordinator.floor:
         return VersionTrimmedReply(coordinator.floor)
@@ -40,11 +40,11 @@ def answer(replica: Replica, question: Question, at: int, most_bytes: int) -> Re
         found = [replica.map.entry(key, at) for key in question.keys]
         return Entries(tuple([(0, None) if entry is None else entry[:2] for entry in found]))
     if isinstance(question, Scan):
-        return _rows(replica, question, at, most_bytes)
+        return _rows(replica, question, at, max_bytes)
     if isinstance(question, MultiScan):
-        return _multi_rows(replica, question, at, most_bytes)
+        return _multi_rows(replica, question, at, max_bytes)
     if isinstance(question, History):
-        return _versions(replica, question, at, most_bytes)
+        return _versions(replica, question, at, max_bytes)
     if isinstance(question, Outcome):
         return coordinator.outcome(TxnId(*question))
     if isinstance(question, Pins):
@@ -58,35 +58,35 @@ def answer(replica: Replica, question: Question, at: int, most_bytes: int) -> Re
     return VersionReply()
 
 
-def _rows(replica: Replica, scan: Scan, at: int, most_bytes: int) -> Rows:
+def _rows(replica: Replica, scan: Scan, at: int, max_bytes: int) -> Rows:
     rows: list[tuple[bytes, Value]] = []
     size = 0
     for batch in replica.map.scan(scan.start, scan.end, at, scan.reverse, scan.rows):
         for key, value in batch:
             rows.append((key, value))
             size += len(key) + size_of(value) + 16
-            if len(rows) >= scan.rows or size >= most_bytes:
+            if len(rows) >= scan.rows or size >= max_bytes:
                 return Rows(tuple(rows), True)
     return Rows(tuple(rows), False)
 
 
-def _multi_rows(replica: Replica, asked: MultiScan, at: int, most_bytes: int) -> MultiRows:
+def _multi_rows(replica: Replica, asked: MultiScan, at: int, max_bytes: int) -> MultiRows:
     ranges: list[Rows] = []
     for scan in asked.scans[:MAX_RANGES]:
-        if most_bytes <= 0:
+        if max_bytes <= 0:
             break
-        ranges.append(_rows(replica, scan, at, most_bytes))
-        most_bytes -= bytes_of(ranges[-1])
+        ranges.append(_rows(replica, scan, at, max_bytes))
+        max_bytes -= bytes_of(ranges[-1])
     return MultiRows(tuple(ranges))
 
 
-def _versions(replica: Replica, history: History, at: int, most_bytes: int) -> Versions:
+def _versions(replica: Replica, history: History, at: int, max_bytes: int) -> Versions:
     found: list[tuple[int, Value]] = []
     size = 0
     for version, value in replica.map.history(history.key, at, replica.coordinator.floor):
         found.append((version, value))
         size += size_of(value) + 16
-        if len(found) >= history.rows or size >= most_bytes:
+        if len(found) >= history.rows or size >= max_bytes:
             return Versions(tuple(found), version > replica.coordinator.floor)
     return Versions(tuple(found), False)
 

@@ -299,21 +299,21 @@ class Replica:
         self._unsaved_recent = {}
         return rows
 
-    def slice(self, version: int, cursor: At | None, most_bytes: int) -> tuple[Part, At | None]:
-        """Rows of the checkpoint at `version`, of one section, about `most_bytes` of them; and where to go on."""
+    def slice(self, version: int, cursor: At | None, max_bytes: int) -> tuple[Part, At | None]:
+        """Rows of the checkpoint at `version`, of one section, about `max_bytes` of them; and where to go on."""
         if cursor is None:
             return HeadRows(tuple(self.head())), At(Section.MAP, b"")
         if cursor.section == Section.MAP:
-            rows, on = self._map_rows(version, cursor, most_bytes)
+            rows, on = self._map_rows(version, cursor, max_bytes)
             return MapRows(tuple(rows)), on or At(Section.LEDGER, b"")
         if cursor.section == Section.LEDGER:
-            count = max(most_bytes // 64, 1)
+            count = max(max_bytes // 64, 1)
             ledger = tuple(islice(self.coordinator.ledger.rows(cursor.after, version), count))
             full = len(ledger) == count
             return LedgerRows(ledger), At(Section.LEDGER, ledger[-1][0]) if full else At(Section.RECENT, b"")
-        return self._recent_rows(version, int.from_bytes(cursor.after), most_bytes)
+        return self._recent_rows(version, int.from_bytes(cursor.after), max_bytes)
 
-    def _map_rows(self, version: int, cursor: At, most_bytes: int) -> tuple[list[MapRow], At | None]:
+    def _map_rows(self, version: int, cursor: At, max_bytes: int) -> tuple[list[MapRow], At | None]:
         rows, size = [], 0
         start, below = cursor.after, cursor.below
         while keys := self.map.keys_from(start, KEYS_AT_ONCE):
@@ -322,7 +322,7 @@ class Replica:
                 for row in self._visible(key, at):
                     rows.append(row)
                     size += len(key) + 40 + (len(row.value) if row.value.__class__ is bytes else 0)
-                    if size >= most_bytes:
+                    if size >= max_bytes:
                         return rows, At(Section.MAP, key, row.version)
             start, below = keys[-1] + b"\0", 0
         return rows, None
@@ -361,13 +361,13 @@ class Replica:
             if version <= floor:
                 return
 
-    def _recent_rows(self, version: int, after: int, most_bytes: int) -> tuple[Part, At | None]:
+    def _recent_rows(self, version: int, after: int, max_bytes: int) -> tuple[Part, At | None]:
         rows, size = [], 0
         for gsn, (label, verdict) in self.recent.items():
             if after < gsn <= version:
                 rows.append(RecentRow(gsn, label, verdict))
                 size += 64 + len(label) + (0 if verdict is None else len(verdict.key) + 4 * len(verdict.failed))
-                if size >= most_bytes:
+                if size >= max_bytes:
                     return RecentRows(tuple(rows)), At(Section.RECENT, gsn.to_bytes(8))
         return RecentRows(tuple(rows)), None
 

@@ -53,8 +53,8 @@ from logdb.cluster.messages import (
     VersionTrimmedReply,
 )
 from logdb.cluster.placement import ByObject
-from logdb.cores.context import Alarm, Desk, Questions
-from logdb.cores.effects import Address, Effect, Event, Journal, Received, Send, Stop, Timer
+from logdb.cores.context import ClientContext, Questions, Timer
+from logdb.cores.effects import Address, Effect, Event, Journal, Received, Send, Stop, TimerFired
 from logdb.log import requests as calls
 from logdb.log.contract import Batch, Trimmed
 from logdb.store.key_map import KeyMap
@@ -94,12 +94,12 @@ class MappingServer:
     ) -> None:
         self.config = config
         self.replica = Replica(key_map, config.keep_decisions)
-        self._desk = desk = Desk(config.log, rng)
-        self._line = LogAdapter(config.build_log, replace(config.log, policy=ByObject(config.log.policy)), rng, desk)
-        self.compactor = Compactor(config, desk, self._line, self.replica)
-        self._comparison = Comparison(desk, config.peers, self.replica)
+        self._context = context = ClientContext(config.log, rng)
+        self._line = LogAdapter(config.build_log, replace(config.log, policy=ByObject(config.log.policy)), rng, context)
+        self.compactor = Compactor(config, context, self._line, self.replica)
+        self._comparison = Comparison(context, config.peers, self.replica)
         self._summarizer = Summarizer(self._line, self.replica)
-        self._questions = Questions(desk)
+        self._questions = Questions(context)
         self.tail = self.answered = self.told = self.followed = 0
         self._subscription = 0
         self._turn = rng.randrange(8)
@@ -116,12 +116,12 @@ class MappingServer:
         # Those that can be answered, by whom they are from; so many bytes may still be answered in this event.
         self._due: dict[Address, deque[ParkedRead]] = {}
         self._room = config.answer_bytes
-        self._go_on = Alarm(self._answer_due)
-        self._tidy = Alarm(self._forget_old)
-        self._decide = Alarm(self._look_round)
+        self._go_on = Timer(self._answer_due)
+        self._tidy = Timer(self._forget_old)
+        self._decide = Timer(self._look_round)
         self._is_declaring = False
         self.pause_ns: Callable[[], int] = _no_pause
-        self._read_on = Alarm(self._next)
+        self._read_on = Timer(self._next)
         # What goes out at the end of the event, by whom it is for.
         self._answers: dict[Address, list[Answered]] = {}
         self._verdicts: dict[Address, list[Decided]] = {}
@@ -160,18 +160,18 @@ class MappingServer:
     # ---- events
 
     def start(self, now: int) -> list[Effect]:
-        self._desk.now = now
+        self._context.now = now
         self._line.start()
         if self.config.peers and not self.replica.applied:
             self._join()
         else:
             self._follow()
-        self._desk.set(self._decide, now + self._desk.rng.randrange(self.config.decide_ns) + 1)
+        self._context.set(self._decide, now + self._context.rng.randrange(self.config.decide_ns) + 1)
         return self._effects()
 
     def handle(self, event: Event, now: int) -> list[Effect]:
         """What to do about an event. Raises ProtocolViolation."""
-        self._desk.now = now
+        self._context.now = now
         self._room = self.config.answer_bytes
         if type(event) is Received:
             own = self._messages.get(type(event.message))
@@ -179,16 +179,16 @@ class MappingServer:
                 self._line.received(event)
             else:
                 own(event.message, event.sender)
-        elif type(event) is Timer:
+        elif type(event) is TimerFired:
             if event.name == TIMER:
                 self._line.ring()
             else:
-                self._desk.ring()
+                self._context.ring()
         return self._effects()
 
     def _effects(self) -> list[Effect]:
         """All that has to be done, answers and verdicts in batches."""
-        out = self._desk.out
+        out = self._context.out
         for address, answers in self._answers.items():
             batch, size = [], 0
             for answered in answers:
@@ -202,7 +202,7 @@ class MappingServer:
         for address, verdicts in self._verdicts.items():
             out.append(Send(address, Verdicts(tuple(verdicts))))
         self._answers, self._verdicts = {}, {}
-        return self._desk.effects()
+        return self._context.effects()
 
     # ---- following the log
 
@@ -230,7 +230,7 @@ class MappingServer:
         self.compactor.look()
         self._serve_waiting()
         if pause_ns := self.pause_ns():
-            self._desk.set(self._read_on, self._desk.now + pause_ns)
+            self._context.set(self._read_on, self._context.now + pause_ns)
         else:
             self._next()
 
@@ -243,22 +243,22 @@ class MappingServer:
         elif isinstance(why, Trimmed) and not self.replica.applied:
             self._rebuild()
         else:
-            self._desk.out.append(Stop(f"it cannot follow the log: {why}", wipe=isinstance(why, Trimmed)))
+            self._context.out.append(Stop(f"it cannot follow the log: {why}", wipe=isinstance(why, Trimmed)))
 
     def _look_round(self) -> None:
         """See whether the others hold the same, and then to what the log should be told."""
-        desk, decide_ns = self._desk, self.config.decide_ns
-        desk.set(self._decide, desk.now + decide_ns // 2 + desk.rng.randrange(decide_ns) + 1)
+        context, decide_ns = self._context, self.config.decide_ns
+        context.set(self._decide, context.now + decide_ns // 2 + context.rng.randrange(decide_ns) + 1)
         if self._joined is None:
             self.compactor.tidy()
-            self._comparison.begin(self._declare)
+            self._comparison.begin(self._append_decisions)
 
     def _compare(self, message: Compare, sender: Address) -> None:
         """Who still has to get a checkpoint has nothing to compare."""
         if self._joined is None:
             self._comparison.asked(message, sender)
 
-    def _declare(self, through: int) -> None:
+    def _append_decisions(self, through: int) -> None:
         """Tell what was aborted since the last decision record. That two servers do so at once does no harm."""
         coordinator = self.replica.coordinator
         decision = coordinator.undeclared()
@@ -279,7 +279,7 @@ class MappingServer:
     def _await(self, message: AwaitVerdicts, sender: Address) -> None:
         for client, sequence, gsn in message.waits:
             txn = TxnId(client, sequence)
-            self._waits.setdefault(txn, {})[sender] = self._desk.now
+            self._waits.setdefault(txn, {})[sender] = self._context.now
             if self._joined is None:
                 self._tell(txn)
                 if txn in self._waits and 0 < gsn <= self.replica.applied:
@@ -304,9 +304,9 @@ class MappingServer:
 
     def _reads(self, message: Reads, sender: Address) -> None:
         if self._joined is not None or self._has_too_many(sender):
-            self._desk.send(sender, Busy(tuple([read.number for read in message.reads])))
+            self._context.send(sender, Busy(tuple([read.number for read in message.reads])))
             return
-        now, applied = self._desk.now, self.replica.applied
+        now, applied = self._context.now, self.replica.applied
         for read in message.reads:
             waiting = ParkedRead(sender, read, now)
             kind = type(read.question)
@@ -356,7 +356,7 @@ class MappingServer:
         if version <= self.replica.applied:
             self._answer(waiting)
         else:
-            heappush(self._waiting, (version, self._desk.number(), waiting))
+            heappush(self._waiting, (version, self._context.number(), waiting))
 
     def _serve_waiting(self) -> None:
         queue, applied = self._waiting, self.replica.applied
@@ -370,17 +370,17 @@ class MappingServer:
             return
         queue = self._due.setdefault(waiting.address, deque())
         if len(queue) >= MAX_DUE and type(waiting.read.question) in PAGES:
-            self._desk.send(waiting.address, Busy((waiting.read.number,)))
+            self._context.send(waiting.address, Busy((waiting.read.number,)))
             return
         queue.append(waiting)
-        self._desk.set(self._go_on, self._desk.now + 1)
+        self._context.set(self._go_on, self._context.now + 1)
 
     def _answer_due(self) -> None:
         """The next of each client that waits, until enough has been answered."""
         due = self._due
         if self._joined is not None:
             for address, queue in due.items():
-                self._desk.send(address, Busy(tuple([waiting.read.number for waiting in queue])))
+                self._context.send(address, Busy(tuple([waiting.read.number for waiting in queue])))
             due.clear()
         while due and self._room > 0:
             address = next(iter(due))
@@ -389,7 +389,7 @@ class MappingServer:
             if queue:
                 due[address] = queue
         if due:
-            self._desk.set(self._go_on, self._desk.now + 1)
+            self._context.set(self._go_on, self._context.now + 1)
 
     def _answer_now(self, waiting: ParkedRead) -> None:
         read = waiting.read
@@ -408,7 +408,7 @@ class MappingServer:
         """The log knows its times; the version that it names is answered when it is applied."""
         question = waiting.read.question
         assert isinstance(question, AtTime)
-        if question.time > self._desk.now:
+        if question.time > self._context.now:
             self._send(waiting, 0, FutureVersionReply(self.replica.applied))
             return
 
@@ -422,11 +422,11 @@ class MappingServer:
 
     def _look_after(self) -> None:
         if self._tidy.at is None and (self._waits or self._waiting or self._unasked):
-            self._desk.set(self._tidy, self._desk.now + self.config.request_ttl_ns)
+            self._context.set(self._tidy, self._context.now + self.config.request_ttl_ns)
 
     def _forget_old(self) -> None:
         """Who still waits has asked again by now, here or elsewhere."""
-        old = self._desk.now - self.config.request_ttl_ns
+        old = self._context.now - self.config.request_ttl_ns
         self._unasked = [waiting for waiting in self._unasked if waiting.since > old]
         self._waiting = [entry for entry in self._waiting if entry[2].since > old]
         heapify(self._waiting)
@@ -452,10 +452,10 @@ class MappingServer:
         applied = self.replica.applied
         version = version or applied
         if self._joined is not None or not 0 < version <= applied:
-            self._desk.send(sender, SliceUnavailable(request))
+            self._context.send(sender, SliceUnavailable(request))
             return
         part, following = self.replica.slice(version, cursor, min(self.config.answer_bytes, SLICE_BYTES))
-        self._desk.send(sender, Slice(request, version, self.replica.coordinator.floor, part, following))
+        self._context.send(sender, Slice(request, version, self.replica.coordinator.floor, part, following))
 
     def _join(self) -> None:
         """Begin to take a checkpoint."""
@@ -463,7 +463,7 @@ class MappingServer:
         self._ask_slice(0, None)
 
     def _ask_slice(self, version: int, cursor: Cursor | None) -> None:
-        peers, number = self.config.peers, self._desk.number()
+        peers, number = self.config.peers, self._context.number()
 
         def where(attempt: int) -> Address | None:
             if attempt:
@@ -476,7 +476,7 @@ class MappingServer:
 
         def answered(message: Slice | SliceUnavailable, sender: Address) -> int | None:
             if isinstance(message, SliceUnavailable):
-                return self._desk.backoff(1)
+                return self._context.backoff(1)
             self._questions.drop(number)
             self._take(message, cursor)
             return None
@@ -529,14 +529,14 @@ class MappingServer:
         if self._drop_taken():
             self._joined = []
             self.rebuilding = LogRecovery(
-                self._line, self._desk, self.replica, self._oldest, self._install, self._fell_behind
+                self._line, self._context, self.replica, self._oldest, self._install, self._fell_behind
             )
 
     def _drop_taken(self) -> bool:
         """What was taken of a checkpoint, and did not become a whole one, is of no use. If it is on disk already the
         host begins anew."""
         if not self.replica.forget():
-            self._desk.out.append(Stop("what it had taken of a checkpoint is of no use any more", wipe=True))
+            self._context.out.append(Stop("what it had taken of a checkpoint is of no use any more", wipe=True))
             return False
         return True
 

@@ -16,7 +16,7 @@ from logdb.store.records import Place, Value
 
 PARTITION_BYTES: Final = 16 << 20
 """Of log and map, for each partition; it takes about four times as much in memory."""
-MOST_PARTITIONS: Final = 4_096
+MAX_PARTITIONS: Final = 4_096
 KEPT_BYTES: Final = 16 << 20
 ITEM_BYTES: Final = 100
 """What an item takes in memory beside its key and value."""
@@ -44,7 +44,7 @@ class Part(NamedTuple):
 
 def partitions_for(size: int) -> int:
     """In how many partitions to take so many bytes."""
-    return min(MOST_PARTITIONS, 1 + size // PARTITION_BYTES)
+    return min(MAX_PARTITIONS, 1 + size // PARTITION_BYTES)
 
 
 def plain(value: Value) -> Plain:

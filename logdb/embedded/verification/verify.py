@@ -20,7 +20,7 @@ from logdb.store.values import Values
 from logdb.system.disk import described
 from logdb.txn.coordinator import Coordinator
 
-MOST_DAMAGE = 100
+MAX_DAMAGE = 100
 CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL)
 """How a process ends that has read damaged pages; of any other signal they are not the cause."""
 
@@ -72,7 +72,7 @@ def verify_files(path: Path, progress: Callable[[int, int], None] | None) -> tup
         log.close()
     if progress is not None:
         progress(total, total)
-    return checked + map_bytes, records, keys, damage[:MOST_DAMAGE]
+    return checked + map_bytes, records, keys, damage[:MAX_DAMAGE]
 
 
 class _Map:

@@ -46,7 +46,7 @@ class Joining:
         self._nonces[self._me] = self._acceptor.nonce
         self._found()
 
-    def knock(self) -> JoinRequest:
+    def join_request(self) -> JoinRequest:
         """What is to be told to all others, and again until this one has joined."""
         membership = self._acceptor.membership
         if membership is None:
@@ -55,13 +55,13 @@ class Joining:
 
     # ---- founding
 
-    def knocked(self, sender: int, knock: JoinRequest) -> bool:
+    def knocked(self, sender: int, join_request: JoinRequest) -> bool:
         """Another one is no member either."""
-        if self._acceptor.membership is not None or len(knock.nonces) != len(self._nonces):
+        if self._acceptor.membership is not None or len(join_request.nonces) != len(self._nonces):
             return False
-        is_news = self._nonces[sender] != knock.nonces[sender]
-        self._nonces[sender] = knock.nonces[sender]
-        self._told[sender] = knock.nonces
+        is_news = self._nonces[sender] != join_request.nonces[sender]
+        self._nonces[sender] = join_request.nonces[sender]
+        self._told[sender] = join_request.nonces
         return self._found() or is_news
 
     def _found(self) -> bool:

@@ -70,7 +70,7 @@ class Leader:
             self._accept(self._first, recovered)
         else:
             self._establish()
-        self._say_so()
+        self._announce()
 
     def propose(self, value: bytes) -> None:
         """Have `value` chosen for the next slot."""
@@ -90,7 +90,7 @@ class Leader:
         if peer.next <= self._acceptor.base:
             if peer.snapshot is None:
                 peer.snapshot = self._acceptor.snapshot_slot, self._acceptor.snapshot
-                self._send_piece(peer, 0)
+                self._send_chunk(peer, 0)
             return
         while peer.next <= self._acceptor.last and len(peer.sent) < self._config.window:
             values = self._acceptor.values(peer.next)
@@ -153,13 +153,13 @@ class Leader:
         for peer in self._peers.values():
             if peer.snapshot is not None:
                 if peer.stuck:
-                    self._send_piece(peer, peer.offset)
+                    self._send_chunk(peer, peer.offset)
                 peer.stuck = True
         if self._confirmed < self._probe:
             self._send_probe()
-        self._say_so()
+        self._announce()
 
-    def _say_so(self) -> None:
+    def _announce(self) -> None:
         for peer in self._peers.values():
             self._out.append(Send(peer.address, Accept(self.ballot, peer.next, (), self._acceptor.commit)))
 
@@ -170,13 +170,13 @@ class Leader:
         peer = self._peers[sender]
         peer.heard_at = now
         if peer.snapshot is not None and peer.snapshot[0] == message.slot and message.offset != peer.offset:
-            self._send_piece(peer, message.offset)
+            self._send_chunk(peer, message.offset)
 
-    def _send_piece(self, peer: Peer, offset: int) -> None:
+    def _send_chunk(self, peer: Peer, offset: int) -> None:
         assert peer.snapshot is not None
         slot, snapshot = peer.snapshot
-        piece = snapshot[offset : offset + self._config.batch_bytes]
-        self._out.append(Send(peer.address, Install(self.ballot, slot, len(snapshot), offset, piece)))
+        chunk = snapshot[offset : offset + self._config.batch_bytes]
+        self._out.append(Send(peer.address, Install(self.ballot, slot, len(snapshot), offset, chunk)))
         peer.offset, peer.stuck = offset, False
 
     # ---- reading

@@ -30,7 +30,7 @@ from logdb.cores.effects import (
     Received,
     Send,
     SetTimer,
-    Timer,
+    TimerFired,
 )
 from logdb.log.paxos.acceptor import Acceptor
 from logdb.log.paxos.interface import Config, Deposed, NotLeader, Outcome
@@ -94,16 +94,16 @@ class Replica:
         self._role = Role.FOLLOWING
         self._leader: Address = ""
         self._leading: Leader | None = None
-        self._heard_at = self._patience_ns = self._again_at = 0
+        self._heard_at = self._request_ttl_ns = self._again_at = 0
         self._ballot = self._seen = self._acceptor.promised
         self._backers: set[Address] = set()
         self._promises: dict[Address, list[Entry]] = {}
         self._whole: set[Address] = set()
-        self._pieces: tuple[Ballot, int] | None = None
+        self._chunks: tuple[Ballot, int] | None = None
         self._snapshot = bytearray()
         self._do: dict[type, Callable[[Address, Any, int], None]] = {
-            PreVote: self._canvass,
-            PreVoted: self._canvassed,
+            PreVote: self._pre_vote,
+            PreVoted: self._pre_voted,
             Prepare: self._prepare,
             Promise: self._promise,
             Accept: self._accept,
@@ -126,7 +126,7 @@ class Replica:
                 self._acceptor.enrol(Membership((0,) * everybody, (FOUNDER,) * everybody, True))
             else:
                 self._joining.begin(self._rng.getrandbits(62) + 1)
-        self._knock(now)
+        self._request_join(now)
         self._advance(now)
         return self._taken()
 
@@ -137,15 +137,15 @@ class Replica:
                 pass  # whose configuration is another one
             case Received(sender, MemberEnvelope() as said):
                 self._hear(sender, said, now)
-            case Received(sender, JoinRequest() as knock):
-                self._knocked(sender, knock, now)
+            case Received(sender, JoinRequest() as join_request):
+                self._knocked(sender, join_request, now)
             case Received(sender, JoinReply() as welcome):
                 if self._joining.welcomed(self._members.index(sender), welcome, now):
-                    self._knock(now)
+                    self._request_join(now)
                 self._advance(now)
             case Persisted(_, end):
                 self._perform(self._acceptor.persisted(end), now)
-            case Timer(name):
+            case TimerFired(name):
                 self._timer(name, now)
             case _:
                 raise ProtocolViolation(f"no event of a replica: {event}")
@@ -243,7 +243,7 @@ class Replica:
 
     def _timer(self, name: str, now: int) -> None:
         if name == JOIN:
-            self._knock(now)
+            self._request_join(now)
         elif name == HEARTBEAT and self._leading is not None:
             if self._leading.has_quorum(now):
                 self._leading.heartbeat()
@@ -251,24 +251,24 @@ class Replica:
             else:
                 self._follow("", now)
         elif name == ELECTION and self._leading is None:
-            if now >= self._heard_at + self._patience_ns or self._role is not Role.FOLLOWING:
+            if now >= self._heard_at + self._request_ttl_ns or self._role is not Role.FOLLOWING:
                 self._run_for(now)
             else:
-                self._out.append(SetTimer(ELECTION, self._heard_at + self._patience_ns))
+                self._out.append(SetTimer(ELECTION, self._heard_at + self._request_ttl_ns))
 
     def _arm(self, now: int) -> None:
         """Be patient for a random while from now on. The timer itself is moved only when it runs out."""
         self._heard_at = now
-        self._patience_ns = self._config.election_ns + self._rng.randrange(self._config.election_ns)
-        self._out.append(SetTimer(ELECTION, now + self._patience_ns))
+        self._request_ttl_ns = self._config.election_ns + self._rng.randrange(self._config.election_ns)
+        self._out.append(SetTimer(ELECTION, now + self._request_ttl_ns))
 
     # ---- being a member
 
-    def _knock(self, now: int) -> None:
+    def _request_join(self, now: int) -> None:
         """Tell all others that this replica is none, and again until it is."""
         if not self._acceptor.has_joined:
             for other in self._others:
-                self._answer(other, self._joining.knock(), now)
+                self._answer(other, self._joining.join_request(), now)
             self._out.append(SetTimer(JOIN, now + self._config.heartbeat_ns))
 
     def _advance(self, now: int) -> None:
@@ -288,17 +288,17 @@ class Replica:
             else:
                 self._run_for(now)
 
-    def _knocked(self, sender: Address, knock: JoinRequest, now: int) -> None:
+    def _knocked(self, sender: Address, join_request: JoinRequest, now: int) -> None:
         """Another replica is no member. A member answers when the other's new incarnation is durable here (PAX-15)."""
         number, membership = self._members.index(sender), self._acceptor.membership
         if not self._joined or membership is None:
-            if self._joining.knocked(number, knock):
-                self._knock(now)
+            if self._joining.knocked(number, join_request):
+                self._request_join(now)
             self._advance(now)
             return
-        if knock.cluster == self._cluster:
+        if join_request.cluster == self._cluster:
             roster = list(membership.roster)
-            roster[number] = max(roster[number], knock.incarnation)
+            roster[number] = max(roster[number], join_request.incarnation)
             membership = self._learn(roster)
         leads = self._leading is not None
         promised, last = self._acceptor.promised, self._acceptor.last
@@ -369,7 +369,7 @@ class Replica:
         self._out += [Send(other, PreVote(self._ballot, self._acceptor.commit)) for other in self._others]
         self._arm(now)
 
-    def _canvass(self, sender: Address, message: PreVote, now: int) -> None:
+    def _pre_vote(self, sender: Address, message: PreVote, now: int) -> None:
         if not self._joined:
             return
         if message.ballot <= self._acceptor.promised:
@@ -383,7 +383,7 @@ class Replica:
             return now >= self._heard_at + self._config.election_ns
         return self._role is Role.CANVASSING
 
-    def _canvassed(self, sender: Address, message: PreVoted, now: int) -> None:
+    def _pre_voted(self, sender: Address, message: PreVoted, now: int) -> None:
         if self._role is not Role.CANVASSING or message.ballot != self._ballot:
             return
         self._backers.add(sender)
@@ -486,8 +486,8 @@ class Replica:
         if not self._hears(sender, ballot, now):
             return
         if slot > self._acceptor.commit:
-            if self._pieces != (ballot, slot):
-                self._pieces = ballot, slot
+            if self._chunks != (ballot, slot):
+                self._chunks = ballot, slot
                 self._snapshot.clear()
             if offset == len(self._snapshot):
                 self._snapshot += data
@@ -495,7 +495,7 @@ class Replica:
                 self._out.append(Send(sender, Installed(ballot, slot, len(self._snapshot))))
                 return
             self._acceptor.install(slot, bytes(self._snapshot))
-            self._pieces = None
+            self._chunks = None
             self._snapshot.clear()
         self._answer(sender, Accepted(ballot, self._acceptor.matched, False), now)
 

@@ -163,7 +163,7 @@ class Segment:
 
     def write(self, frames: list[bytes], offset: int) -> None:
         """Write frames, or parts of them, at `offset` and return when they are on the medium."""
-        for data in _pieces(frames):
+        for data in _chunks(frames):
             self._disk.write(self._fd, data, offset)
             offset += len(data)
         self._disk.sync(self._fd)
@@ -284,12 +284,12 @@ class Segment:
                 lsn += 1
             position = following - self.base
 
-    def frames(self, first: int, end: int, most_bytes: int) -> tuple[bytes, int]:
+    def frames(self, first: int, end: int, max_bytes: int) -> tuple[bytes, int]:
         """(the frames of records `first` to `next` - 1 as they stand there, not checked; `next`): about so many bytes,
         one record at least."""
         position, stop = first - self.base, end - self.base
         start = self.offsets[position]
-        last = max(bisect_right(self.offsets, start + most_bytes, position, stop), position + 1)
+        last = max(bisect_right(self.offsets, start + max_bytes, position, stop), position + 1)
         limit = self.offsets[last] if last < len(self.offsets) else self.length
         return self._mapped(limit)[start:limit], self.base + last
 
@@ -415,7 +415,7 @@ def _reserve(disk: Disk, fd: int, offset: int, wanted: int, least: int) -> int:
     return wanted
 
 
-def _pieces(frames: list[bytes]) -> Iterator[bytes]:
+def _chunks(frames: list[bytes]) -> Iterator[bytes]:
     """The same bytes in fewer pieces."""
     start = 0
     for position, part in enumerate(frames):

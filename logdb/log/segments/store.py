@@ -281,12 +281,12 @@ class SegmentStore:
                 raise self._gone(first) from None
             first = stop
 
-    def frames(self, first: int, end: int, most_bytes: int) -> tuple[bytes, int]:
+    def frames(self, first: int, end: int, max_bytes: int) -> tuple[bytes, int]:
         """(the frames of durable records from `first` on, as they stand in one file, not checked; the next record):
         about so many bytes, and no further than `end`. Raises Trimmed."""
         segment = self._segment_of(first)
         try:
-            return segment.frames(first, min(end, segment.end), most_bytes)
+            return segment.frames(first, min(end, segment.end), max_bytes)
         except SegmentClosed:
             raise self._gone(first) from None
 

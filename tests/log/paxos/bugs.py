@@ -280,9 +280,9 @@ def join_without_the_values(patch: pytest.MonkeyPatch) -> None:
 def go_by_an_instance_alone(patch: pytest.MonkeyPatch) -> None:
     """Who has lost its disk takes part again when it has seen one instance completed, and tells nobody that it has (as
     in *Paxos made live*, 5.1). Here ballots span instances."""
-    right = Joining.knock
+    right = Joining.join_request
 
-    def knock(self: Joining) -> JoinRequest:
+    def join_request(self: Joining) -> JoinRequest:
         return right(self)._replace(incarnation=0)
 
     def welcomed(self: Joining, sender: int, welcome: JoinReply, now: int) -> bool:
@@ -292,7 +292,7 @@ def go_by_an_instance_alone(patch: pytest.MonkeyPatch) -> None:
             self._goal = welcome.promised, welcome.last + 1
         return membership is None
 
-    patch.setattr(Joining, "knock", knock)
+    patch.setattr(Joining, "join_request", join_request)
     patch.setattr(Joining, "welcomed", welcomed)
 
 

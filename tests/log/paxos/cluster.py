@@ -30,7 +30,7 @@ from logdb.cores.effects import (
     Received,
     Send,
     SetTimer,
-    Timer,
+    TimerFired,
     Trim,
 )
 from logdb.log.contract import LogRecord, Record
@@ -233,7 +233,7 @@ class Cluster:
         if self.now < node.paused_until:
             self.later(node.paused_until - self.now, lambda: self.feed(node, life, event))
             return
-        if isinstance(event, Timer) and node.timers.get(event.name, 0) > self.now:
+        if isinstance(event, TimerFired) and node.timers.get(event.name, 0) > self.now:
             return
         out = node.replica.handle(event, self.now)
         self._perform(node, out)
@@ -372,7 +372,7 @@ class Cluster:
 
     def _run_out(self, node: Node, life: int, name: str, at: int) -> None:
         if node.life == life and node.timers.get(name) == at:
-            self.feed(node, life, Timer(name))
+            self.feed(node, life, TimerFired(name))
 
     def _sync(self, node: Node) -> None:
         if not node.syncing:

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from logdb.cores.effects import MILLISECOND, Journal, Persist, Persisted, Received, Send, SetTimer, Timer
+from logdb.cores.effects import MILLISECOND, Journal, Persist, Persisted, Received, Send, SetTimer, TimerFired
 from logdb.log.contract import LogRecord
 from logdb.log.paxos import Chosen, Config, Replica
 from logdb.log.paxos.messages import MemberEnvelope, Prepare, Promise
@@ -83,15 +83,15 @@ class Story:
     def ring(self, name: str, timer: str) -> None:
         """A timer runs out."""
         self.now = max(self.now, self.timers[name][timer])
-        self._perform(name, self.replicas[name].handle(Timer(timer), self.now))
+        self._perform(name, self.replicas[name].handle(TimerFired(timer), self.now))
 
     def elect(self, name: str, among: str) -> None:
         """It hears no leader any more, nor do the others of these, and they make it the leader."""
-        self.canvass(name, among)
+        self.pre_vote(name, among)
         self.talk(among)
         assert self.replicas[name].is_leader
 
-    def canvass(self, name: str, among: str) -> None:
+    def pre_vote(self, name: str, among: str) -> None:
         """It has a quorum of these behind it, and prepares. Who led until now has not noticed yet."""
         before = self.timers[name]["paxos.election"]
         self.ring(name, "paxos.election")
@@ -110,7 +110,7 @@ class Story:
         self.ring(name, "paxos.heartbeat")
         self.talk(among)
 
-    def knock(self, name: str, among: str) -> None:
+    def join_request(self, name: str, among: str) -> None:
         """Who is no member tries again."""
         for _ in range(3):
             if not self.replicas[name].has_joined:
@@ -147,7 +147,7 @@ class Story:
 def one_comes_late() -> Story:
     """c starts when a and b have talked for a while, and then all three do."""
     story = Story("abc", begun=False)
-    story.knock("a", "ab")
+    story.join_request("a", "ab")
     assert not any(replica.has_joined for replica in story.replicas.values()), "PAX-14: founded by two of three"
     story.talk("abc")
     story.elect("b", "abc")
@@ -174,16 +174,16 @@ def a_promise_outlives_its_disk(promise_comes_first: bool) -> Story:
     """e prepares a ballot. c promises and loses its disk; its promise is under way. a, b and d let c in again, of whom
     nobody has heard of that ballot, and c votes for what a proposes. Then d promises as well."""
     story = Story("abcde")
-    story.canvass("e", "cde")
+    story.pre_vote("e", "cde")
     story.heartbeat("a", "abd")
     story.said(Prepare, "e", "c")
     story.wipe("c")
     prepared = [message for message in story.waiting if isinstance(message[2], MemberEnvelope)]
     story.waiting = [message for message in story.waiting if message not in prepared]
-    story.knock("c", "abcd")
+    story.join_request("c", "abcd")
     story.heartbeat("a", "abc")
     story.propose("a", b"second", "abc")
-    story.knock("c", "abc")
+    story.join_request("c", "abc")
     assert story.replicas["c"].has_joined
     assert story.values[2] == b"second"
     story.waiting = prepared
@@ -206,7 +206,7 @@ def an_old_leader_lets_in() -> Story:
     story.propose("b", b"second", "bc")
     story.lose()
     story.wipe("c")
-    story.knock("c", "ac")
+    story.join_request("c", "ac")
     story.propose("a", b"other", "ac")
     story.lose()
     assert not story.replicas["c"].has_joined

@@ -30,9 +30,9 @@ EMPTY = (0, 0, 0)
 def fresh() -> tuple[Driven, int]:
     """A replica that knows nothing and has said so, and its nonce."""
     driven = Driven(None)
-    (_, knock), _ = driven.sync()
-    assert isinstance(knock, JoinRequest)
-    return driven, knock.nonces[0]
+    (_, join_request), _ = driven.sync()
+    assert isinstance(join_request, JoinRequest)
+    return driven, join_request.nonces[0]
 
 
 def let_in() -> tuple[Driven, int]:
@@ -55,9 +55,9 @@ def let_in() -> tuple[Driven, int]:
 def test_a_nonce_is_told_when_it_is_durable() -> None:
     driven = Driven(None)
     assert driven.sent_at_start == []
-    (nonce,) = {knock.nonces[0] for _, knock in driven.sync()}
+    (nonce,) = {join_request.nonces[0] for _, join_request in driven.sync()}
     again = driven.crash()
-    assert {knock for _, knock in again.sent_at_start} == {JoinRequest((nonce, 0, 0), 0, 0)}
+    assert {join_request for _, join_request in again.sent_at_start} == {JoinRequest((nonce, 0, 0), 0, 0)}
 
 
 def test_who_is_fresh_answers_no_member() -> None:

@@ -17,7 +17,7 @@ from logdb.cores.effects import (
     Received,
     Send,
     SetTimer,
-    Timer,
+    TimerFired,
     Trim,
 )
 from logdb.log.contract import LogRecord
@@ -108,7 +108,7 @@ class Driven:
     def wait(self, name: str) -> list[tuple[str, Any]]:
         """What it sends when a timer has run out."""
         self.now = max(self.now, self.timers[name])
-        return self._perform(self.replica.handle(Timer(name), self.now))
+        return self._perform(self.replica.handle(TimerFired(name), self.now))
 
     def propose(self, value: bytes) -> list[tuple[str, Any]]:
         return self._perform(self.replica.propose(value, self.now))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from logdb.cores.effects import SECOND, Answer, Call, Effect, Lost, Received, Send, SetTimer, Timer
+from logdb.cores.effects import SECOND, Answer, Call, Effect, Lost, Received, Send, SetTimer, TimerFired
 from logdb.log.contract import LogRecord, Record
 from logdb.log.requests import ClientConfig, ShardState
 from logdb.log.scalog.client.log_client import LogClient
@@ -103,7 +103,7 @@ class Stage:
         end = self.now + time
         while self._timer is not None and self._timer <= end:
             self.now, self._timer = max(self.now, self._timer), None
-            self._perform(self.client.handle(Timer("agenda"), self.now))
+            self._perform(self.client.handle(TimerFired("agenda"), self.now))
         self.now = end
 
     def take(self, kind: type[Message]) -> list[tuple[str, Message]]:

@@ -23,7 +23,7 @@ from logdb.cores.effects import (
     Send,
     SetTimer,
     Stop,
-    Timer,
+    TimerFired,
 )
 from logdb.log.requests import AddShard
 from logdb.log.scalog.aggregator.aggregator import Aggregator, AggregatorConfig
@@ -92,7 +92,7 @@ class Layer:
             self.now = max(self.now, due)
             for address, name in [key for key, at in self.timers.items() if at <= self.now]:
                 del self.timers[address, name]
-                self._events.append((address, Timer(name)))
+                self._events.append((address, TimerFired(name)))
             self._settle()
         self.now = until
 

@@ -21,7 +21,7 @@ from logdb.cores.effects import (
     SendStretches,
     SetTimer,
     Stop,
-    Timer,
+    TimerFired,
     Trim,
 )
 from logdb.log.contract import LogRecord
@@ -145,7 +145,7 @@ class Host:
         while self.timers and min(self.timers.values()) <= until and self.stopped is None:
             name = min(self.timers, key=lambda one: self.timers[one])
             self.now = max(self.now, self.timers.pop(name))
-            self.handle(Timer(name))
+            self.handle(TimerFired(name))
         self.now = until
 
     def take(self, kind: type[M], to: Address | None = None) -> list[M]:

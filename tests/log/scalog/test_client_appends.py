@@ -201,10 +201,10 @@ def test_nothing_new_goes_where_nothing_moves(why: str) -> None:
 
 def test_nothing_new_waits_behind_what_does_not_move() -> None:
     stage = Stage(view(1, shard(1)), window_bytes=1)
-    lanes = stage.client._appends.lanes
-    while not any(lane.waiting for lane in lanes.values()):
+    appenders = stage.client._appends.appenders
+    while not any(appender.waiting for appender in appenders.values()):
         stage.call(calls.Append(records(1)))
-    (stalled,) = [f"s{segment}" for segment, lane in lanes.items() if lane.waiting]
+    (stalled,) = [f"s{segment}" for segment, appender in appenders.items() if appender.waiting]
     for to, append in stage.take(Append):
         if to != stalled:
             stage.acknowledge(to, append, 1)

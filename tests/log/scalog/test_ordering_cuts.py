@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from logdb.cores.effects import MILLISECOND, SECOND, Timer
+from logdb.cores.effects import MILLISECOND, SECOND, TimerFired
 from logdb.log.record_clock import LONGEST_PAUSE_NS, UNSET_NS
 from logdb.log.requests import FinalizeShard, ShardState
 from logdb.log.scalog.messages import (
@@ -320,5 +320,5 @@ def test_the_state_is_saved_so_that_the_log_of_commands_stays_short() -> None:
 def test_timers_of_a_leader_do_nothing_after_it() -> None:
     layer = Layer(replicas=3)
     follower = next(core for core in layer.ordering if core.leader is None)
-    assert follower.handle(Timer("ordering.heartbeat"), layer.now) == []
-    assert follower.handle(Timer("ordering.cut"), layer.now) == []
+    assert follower.handle(TimerFired("ordering.heartbeat"), layer.now) == []
+    assert follower.handle(TimerFired("ordering.cut"), layer.now) == []

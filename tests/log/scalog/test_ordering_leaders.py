@@ -211,7 +211,7 @@ def test_the_log_has_the_policy_of_its_leader() -> None:
 
 
 def test_a_replica_restarts_where_it_was() -> None:
-    from logdb.cores.effects import Journal, Persist, Persisted, Timer
+    from logdb.cores.effects import Journal, Persist, Persisted, TimerFired
     from logdb.log.contract import LogRecord
 
     config = OrderingConfig("o", ("o",), snapshot_bytes=1_000)
@@ -226,7 +226,7 @@ def test_a_replica_restarts_where_it_was() -> None:
 
     perform(core.start(now))
     now *= 5
-    perform(core.handle(Timer("paxos.election"), now))
+    perform(core.handle(TimerFired("paxos.election"), now))
     before = core.state.to_bytes()
     found = [LogRecord(number, 0, *record) for number, record in records]
     core = OrderingReplica(config, {"paxos": Journal(1, len(found) + 1, found)}, random.Random(2))

@@ -89,8 +89,8 @@ def evaluate_conditions_on_arrival(
 @planted(MappingServer, "_delivered")
 def decide_by_the_clock(right: Any, server: MappingServer, result: Any) -> None:
     """Transactions that come late are not applied."""
-    if isinstance(result, Batch) and any(server._desk.now - record.time > 50_000_000 for record in result.records):
-        late = [record for record in result.records if server._desk.now - record.time > 50_000_000]
+    if isinstance(result, Batch) and any(server._context.now - record.time > 50_000_000 for record in result.records):
+        late = [record for record in result.records if server._context.now - record.time > 50_000_000]
         result = result._replace(records=[record for record in result.records if record not in late])
     right(server, result)
 
@@ -131,9 +131,9 @@ def take_a_deletion_for_no_change_of_a_range(right: Any, key_map: KeyMap, start:
 
 
 @planted(SpeculatedWrites, "conditions", seed=25)
-def commit_upon_a_belief_without_testing_it(right: Any, belief: SpeculatedWrites, keys: Any) -> Any:
+def commit_upon_a_belief_without_testing_it(right: Any, speculated: SpeculatedWrites, keys: Any) -> Any:
     """What this process has written is what there is."""
-    right(belief, keys)
+    right(speculated, keys)
     return []
 
 
@@ -148,10 +148,12 @@ async def let_a_belief_have_consequences(right: Any, commit_client: Any, kind: A
 
 
 @planted(LazySnapshotReader, "_verify", seed=25)
-async def read_on_without_verifying_a_belief(right: Any, reader: LazySnapshotReader, belief: SpeculatedWrites) -> None:
+async def read_on_without_verifying_a_belief(
+    right: Any, reader: LazySnapshotReader, speculated: SpeculatedWrites
+) -> None:
     """A snapshot is taken, and what was believed need not be in it."""
     await reader._host.begin(reader._work, None)
-    reader._work.belief = None
+    reader._work.speculated = None
 
 
 # ---- reading
@@ -171,7 +173,7 @@ def read_before_the_tail(right: Any, server: MappingServer, message: Any, sender
 def remember_the_tail_for_a_while(right: Any, server: MappingServer) -> None:
     """Reads that come soon after others are answered with what is there: the tail was asked for just now."""
     known: Any = vars(server)
-    now = server._desk.now
+    now = server._context.now
     if server._unasked and not server._asked:
         if now - known.get("asked_at", 0) < 30_000_000:
             waiting, server._unasked = server._unasked, []
@@ -197,7 +199,7 @@ def forget_the_session(right: Any, asking: QueryClient, version: int) -> None:
 def read_a_snapshot_before_it_is_whole(right: Any, server: MappingServer, message: Any, sender: str) -> None:
     for read in message.reads:
         if read.consistency == Consistency.SNAPSHOT and read.version > server.replica.applied:
-            server._answer(ParkedRead(sender, read, server._desk.now))
+            server._answer(ParkedRead(sender, read, server._context.now))
         else:
             right(server, messages.Reads((read,)), sender)
 
@@ -206,7 +208,7 @@ def read_a_snapshot_before_it_is_whole(right: Any, server: MappingServer, messag
 def answer_an_outcome_before_the_tail(right: Any, server: MappingServer, message: Any, sender: str) -> None:
     for read in message.reads:
         if type(read.question) is messages.Outcome and server._joined is None:
-            server._answer(ParkedRead(sender, read, server._desk.now))
+            server._answer(ParkedRead(sender, read, server._context.now))
         else:
             right(server, messages.Reads((read,)), sender)
 
@@ -236,7 +238,7 @@ def refuse_a_read_ahead_too_early(right: Any, server: MappingServer, message: An
     for read in message.reads:
         ahead = read.consistency == Consistency.SNAPSHOT and read.version > server.replica.applied
         if ahead and server._joined is None:
-            server._send(ParkedRead(sender, read, server._desk.now), 0, FutureVersionReply(server.replica.applied))
+            server._send(ParkedRead(sender, read, server._context.now), 0, FutureVersionReply(server.replica.applied))
         else:
             right(server, messages.Reads((read,)), sender)
 
@@ -299,7 +301,7 @@ def answer_for_another_incarnation(right: Any, server: MappingServer, message: A
         right(server, message, sender)
         return
     for read in message.reads:
-        server._answer(ParkedRead(sender, read, server._desk.now))
+        server._answer(ParkedRead(sender, read, server._context.now))
 
 
 @planted(Replica, "unsaved", seed=6)
@@ -346,7 +348,7 @@ async def prune_before_covering(right: Any, one: Checkpoints, replica: Replica) 
     """The tables lose what only reads before the floor see, and do not know of that floor yet."""
     if one._checkpoint.pruned < replica.cleaned and one._under_way is None:
         one._cleaned = replica.cleaned
-        await one._aside(one._prune)
+        await one._background(one._prune)
     await right(one, replica)
 
 

@@ -60,7 +60,7 @@ class Host(ClusterBackend):
 
     async def commit(self, work: Workspace) -> int:
         op = self._now = self.ops[work]
-        op.snapshot, op.believes = work.snapshot, work.belief is not None
+        op.snapshot, op.believes = work.snapshot, work.speculated is not None
         version = await super().commit(work)
         if op.status == "open":
             op.version, op.is_linearizable = version, True
@@ -152,7 +152,7 @@ class Programs:
         self._host.ops[txn] = op
         for key in keys:
             op.seen[key] = await txn.get(key)
-            op.snapshot, op.believes = txn.snapshot, txn.belief is not None
+            op.snapshot, op.believes = txn.snapshot, txn.speculated is not None
         if ends == "append":
             txn.put(keys[0], b",".join([*elements_of(op.seen[keys[0]]), application.name()]))
         elif ends == "delete":

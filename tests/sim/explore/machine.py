@@ -27,7 +27,7 @@ from logdb.cores.effects import (
     SendStretches,
     SetTimer,
     Stop,
-    Timer,
+    TimerFired,
     Trim,
 )
 from logdb.log.contract import LogRecord, Record
@@ -305,7 +305,7 @@ class Explored:
 
         def ring(step: Step) -> None:
             del step.node.timers[timer]
-            step.take(Timer(timer), now)
+            step.take(TimerFired(timer), now)
 
         return self.moved(state, name, (timer, at), ring, now=now)
 

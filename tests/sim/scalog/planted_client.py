@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from logdb.cores.context import Desk
+from logdb.cores.context import ClientContext
 from logdb.log import requests as calls
 from logdb.log.contract import Batch, NotOfThisShard
 from logdb.log.scalog.client.appends import AppendClient, OutcomeSearch, PendingAppend, ShardPortion
@@ -24,17 +24,17 @@ PLANTED: planting.Plants = {}
 planted = partial(planting.planted, among=PLANTED, kind="client: ")
 
 
-def elsewhere(lane: SegmentAppender) -> None:
+def elsewhere(appender: SegmentAppender) -> None:
     """Have everything that is under way go to another segment, perhaps."""
-    for batch in list(lane.flight.values()):
+    for batch in list(appender.flight.values()):
         for first, count in batch.open_runs():
-            lane._decide(first, first + count, NEVER)
+            appender._decide(first, first + count, NEVER)
 
 
-@planted(AppendClient, "_tell_outcome")
+@planted(AppendClient, "_finish")
 def call_never_what_is_not_known_yet(right: Callable[..., None], appends: AppendClient, append: PendingAppend) -> None:
     for call, _ in append.asked:
-        appends._desk.answer(call, [gsn if gsn > 0 else None for gsn in append.gsns])
+        appends._context.answer(call, [gsn if gsn > 0 else None for gsn in append.gsns])
     append.asked = ()
 
 
@@ -51,38 +51,38 @@ def believe_that_gsns_follow_numbers(
 
 
 @planted(SegmentAppender, "_retransmit")
-def send_elsewhere_after_a_timeout(right: Callable[..., Any], lane: SegmentAppender) -> None:
-    now, patience = lane._desk.now, lane._desk.config.answer_timeout_ns
-    if not lane.sealed and any(now - batch.sent_at >= patience for batch in lane.flight.values()):
-        elsewhere(lane)
-    right(lane)
+def send_elsewhere_after_a_timeout(right: Callable[..., Any], appender: SegmentAppender) -> None:
+    now, patience = appender._context.now, appender._context.config.answer_timeout_ns
+    if not appender.sealed and any(now - batch.sent_at >= patience for batch in appender.flight.values()):
+        elsewhere(appender)
+    right(appender)
 
 
 @planted(SegmentAppender, "refused")
-def take_busy_for_never(right: Callable[..., Any], lane: SegmentAppender, answer: Rejected, sender: str) -> None:
+def take_busy_for_never(right: Callable[..., Any], appender: SegmentAppender, answer: Rejected, sender: str) -> None:
     """Of the whole segment."""
-    right(lane, answer, sender)
+    right(appender, answer, sender)
     if answer.why is RejectReason.BUSY:
-        elsewhere(lane)
+        elsewhere(appender)
 
 
 @planted(SegmentAppender, "seal")
-def take_sealed_for_never(right: Callable[..., Any], lane: SegmentAppender) -> None:
-    if not lane.sealed:
-        right(lane)
-        elsewhere(lane)
+def take_sealed_for_never(right: Callable[..., Any], appender: SegmentAppender) -> None:
+    if not appender.sealed:
+        right(appender)
+        elsewhere(appender)
 
 
 @planted(SegmentAppender, "_send")
-def number_anew_what_is_sent_again(right: Callable[..., Any], lane: SegmentAppender, batch: Sent) -> None:
+def number_anew_what_is_sent_again(right: Callable[..., Any], appender: SegmentAppender, batch: Sent) -> None:
     if batch.attempts:
-        del lane.flight[batch.sequence]
-        number = batch.sequence = lane._numbers.take(batch.count)
-        for piece in batch.pieces:
-            piece.sequence = number
-            number += len(piece.records)
-        lane.flight[batch.sequence] = batch
-    right(lane, batch)
+        del appender.flight[batch.sequence]
+        number = batch.sequence = appender._numbers.take(batch.count)
+        for chunk in batch.chunks:
+            chunk.sequence = number
+            number += len(chunk.records)
+        appender.flight[batch.sequence] = batch
+    right(appender, batch)
 
 
 @planted(SequenceNumbers, "settled")
@@ -98,9 +98,9 @@ def place_all_parts_at_once(right: Callable[..., Any], appends: AppendClient, sh
 
 @planted(AppendClient, "ordered")
 def credit_a_part_to_the_beginning(
-    right: Callable[..., Any], appends: AppendClient, piece: Chunk, start: int, gsns: Sequence[int], shard: int
+    right: Callable[..., Any], appends: AppendClient, chunk: Chunk, start: int, gsns: Sequence[int], shard: int
 ) -> None:
-    right(appends, piece, 0, gsns, shard)
+    right(appends, chunk, 0, gsns, shard)
 
 
 @planted(AppendClient, "_expired")
@@ -129,7 +129,7 @@ def skip_what_was_trimmed(right: Callable[..., Any], following: ActiveSubscripti
 def take_one_replica_for_all(
     right: Callable[..., Any], reads: ReadClient, call: int, request: calls.Read, damaged: dict[str, str]
 ) -> None:
-    reads._desk.answer(call, NotOfThisShard(request.gsn, request.shard))
+    reads._context.answer(call, NotOfThisShard(request.gsn, request.shard))
 
 
 @planted(LogClient, "_tail")
@@ -137,16 +137,16 @@ def remember_the_tail(right: Callable[..., None], client: LogClient, call: int, 
     """Who has asked for the tail once is told the same again, as long as nothing else was learned."""
     known: list[TailResponse] = vars(client).setdefault("known", [])
     if known:
-        client._desk.open(call, None, lambda: None)
-        client._desk.answer(call, known[0].last)
+        client._context.open(call, None, lambda: None)
+        client._context.answer(call, known[0].last)
         return
-    council = client._council
+    ordering_client = client._ordering_client
 
     def learn(tail: TailResponse) -> None:
         known.append(tail)
-        client._desk.answer(call, tail.last)
+        client._context.answer(call, tail.last)
 
-    client._ask(call, request.deadline, lambda: council.tail(learn), TimeoutError())
+    client._ask(call, request.deadline, lambda: ordering_client.tail(learn), TimeoutError())
 
 
 @planted(Directory, "adopt")
@@ -155,12 +155,14 @@ def go_back_to_an_older_view(right: Callable[..., bool], directory: Directory, v
     return right(directory, view)
 
 
-@planted(Desk, "__init__")
-def begin_again_with_the_same_numbers(right: Callable[..., None], desk: Desk, config: Any, rng: Any) -> None:
+@planted(ClientContext, "__init__")
+def begin_again_with_the_same_numbers(
+    right: Callable[..., None], context: ClientContext, config: Any, rng: Any
+) -> None:
     """A client that restarts takes answers to its earlier life for its own, and is taken for it."""
-    right(desk, config, rng)
-    desk._serial = 0
-    desk.client = 1 + sum(config.address.encode())
+    right(context, config, rng)
+    context._serial = 0
+    context.client = 1 + sum(config.address.encode())
 
 
 @planted(SequenceNumbers, "hold")

@@ -70,7 +70,7 @@ def say_caught_up_without_the_records(right: Callable[..., bool], self: Membersh
     return config is not None and self._shard.server in config.joining
 
 
-@planted(Membership, "on_you")
+@planted(Membership, "on_registration_reply")
 def become_whoever_is_meant(
     right: Callable[..., None], self: Membership, message: RegistrationReply, sender: str
 ) -> None:
@@ -145,7 +145,7 @@ def link_without_asking_what_was_before(
             right(self, (link._replace(ranges=tuple(ranges)),))
 
 
-@planted(Primary, "on_ask_fate")
+@planted(Primary, "on_append_status_request")
 def say_never_of_an_open_segment(
     right: Callable[..., None], self: Primary, message: AppendStatusRequest, sender: str
 ) -> None:
@@ -158,7 +158,7 @@ def say_never_of_an_open_segment(
     return None
 
 
-@planted(Primary, "on_ask_fate", among=RARE)
+@planted(Primary, "on_append_status_request", among=RARE)
 def say_never_with_half_a_copy(
     right: Callable[..., None], self: Primary, message: AppendStatusRequest, sender: str
 ) -> None:

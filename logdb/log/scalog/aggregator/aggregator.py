@@ -12,7 +12,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from logdb.cores.effects import MILLISECOND, SECOND, Address, Effect, Event, Journal, Received, Send, SetTimer, Timer
+from logdb.cores.effects import (
+    MILLISECOND,
+    SECOND,
+    Address,
+    Effect,
+    Event,
+    Journal,
+    Received,
+    Send,
+    SetTimer,
+    TimerFired,
+)
 from logdb.log.requests import ShardState
 from logdb.log.scalog.aggregator_topology import ROOT
 from logdb.log.scalog.messages import (
@@ -105,11 +116,11 @@ class Aggregator:
             answer = _ANSWER.get(type(event.message))
             if answer is not None:
                 answer(self, event.message, event.sender, now)
-        elif isinstance(event, Timer) and event.name == HEARTBEAT:
+        elif isinstance(event, TimerFired) and event.name == HEARTBEAT:
             self._heartbeat(now)
-        elif isinstance(event, Timer) and event.name == VIEW:
+        elif isinstance(event, TimerFired) and event.name == VIEW:
             self._ask_view(now)
-        elif isinstance(event, Timer) and event.name == RETRY:
+        elif isinstance(event, TimerFired) and event.name == RETRY:
             self._outstanding = False
             again, self.sent = self.sent, set()
             self._send_up(again)

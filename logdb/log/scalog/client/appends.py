@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import pairwise
 
-from logdb.cores.context import Alarm, Desk
+from logdb.cores.context import ClientContext, Timer
 from logdb.cores.effects import Address, ProtocolViolation
 from logdb.errors import Unavailable
 from logdb.log import requests as calls
@@ -89,13 +89,13 @@ class PendingAppend:
 class OutcomeSearch:
     """A call that looks for what another client has appended. `missing`: numbers that were not found yet."""
 
-    __slots__ = ("alarm", "call", "found", "id", "missing", "turn")
+    __slots__ = ("call", "found", "id", "missing", "timer", "turn")
 
     def __init__(self, call: int, append_id: AppendId, turn: int) -> None:
         self.call, self.id, self.turn = call, append_id, turn
         self.found: dict[int, int] = {}
         self.missing = {number for first, count in append_id.numbers if first for number in range(first, first + count)}
-        self.alarm: Alarm
+        self.timer: Timer
 
     def take(self, first: int, count: int, gsn: int) -> None:
         """These numbers have the GSNs from `gsn` on."""
@@ -127,11 +127,11 @@ class ShardPortion:
 class AppendClient:
     """All appends of a client. `buffered`: bytes of those that were let in; the others wait at the door."""
 
-    def __init__(self, desk: Desk, directory: Directory, council: OrderingClient) -> None:
-        self._desk, self._directory, self._council = desk, directory, council
-        self.policy = desk.config.policy
+    def __init__(self, context: ClientContext, directory: Directory, ordering_client: OrderingClient) -> None:
+        self._context, self._directory, self._ordering_client = context, directory, ordering_client
+        self.policy = context.config.policy
         self.numbers = SequenceNumbers()
-        self.lanes: dict[int, SegmentAppender] = {}
+        self.appenders: dict[int, SegmentAppender] = {}
         self.buffered = 0
         self._door: deque[PendingAppend] = deque()
         self._homeless: list[Chunk] = []
@@ -139,28 +139,28 @@ class AppendClient:
         self._open: dict[int, PendingAppend] = {}
         self._unknown: dict[AppendId, PendingAppend] = {}
         self._searches: list[OutcomeSearch] = []
-        self._look = Alarm(self._look_for_homes)
+        self._look = Timer(self._look_for_homes)
 
     # ---- calls
 
     def append(self, call: int, request: calls.Append) -> None:
         """The application appends."""
-        desk = self._desk
+        context = self._context
         append = PendingAppend(call, tuple(request.records), request.shard)
-        desk.open(call, request.deadline, lambda: self._expired(append))
+        context.open(call, request.deadline, lambda: self._expired(append))
         if not append.records:
-            desk.answer(call, append.result(desk.client))
+            context.answer(call, append.result(context.client))
             return
         self._open[call] = append
-        if desk.now - self._council.looked_at > desk.config.view_age_ns:
-            self._council.refresh()
+        if context.now - self._ordering_client.looked_at > context.config.view_age_ns:
+            self._ordering_client.refresh()
         self._door.append(append)
         self._let_in()
 
     def _let_in(self) -> None:
         while self._door:
             append = self._door[0]
-            if self.buffered and self.buffered + append.size > self._desk.config.buffer_bytes:
+            if self.buffered and self.buffered + append.size > self._context.config.buffer_bytes:
                 return
             self._door.popleft()
             self.buffered += append.size
@@ -181,7 +181,7 @@ class AppendClient:
 
     def _parts(self, share: ShardPortion, places: Places) -> list[Chunk]:
         """Pieces of about a batch at most."""
-        append, most = share.append, self._desk.config.batch_bytes
+        append, most = share.append, self._context.config.batch_bytes
         records = append.records if len(places) == len(append.records) else [append.records[at] for at in places]
         if append.size <= most:
             size = append.size * len(places) // len(append.records)
@@ -197,16 +197,16 @@ class AppendClient:
 
     def _next_part(self, share: ShardPortion) -> None:
         if share.parts:
-            piece = share.parts.pop(0)
-            share.open += len(piece.records)
-            self._place(piece)
+            chunk = share.parts.pop(0)
+            share.open += len(chunk.records)
+            self._place(chunk)
 
     def _expired(self, append: PendingAppend) -> None:
         """The deadline has passed. What was sent is not given up: its numbers must be settled, here or there."""
         if append in self._door:
             self._door.remove(append)
         if append.sent:
-            error = AppendUnknown("no answer came before the deadline", append.id(self._desk.client))
+            error = AppendUnknown("no answer came before the deadline", append.id(self._context.client))
             self._remember(error.append_id, append)
             self._answer(append, error)
         else:
@@ -214,13 +214,13 @@ class AppendClient:
 
     def _answer(self, append: PendingAppend, result: object) -> None:
         self._open.pop(append.call, None)
-        self._desk.answer(append.call, result)
+        self._context.answer(append.call, result)
 
     # ---- outcomes of appends that were told to be unknown
 
     def id_of(self, call: int) -> AppendId | None:
         append = self._open.get(call)
-        return append.id(self._desk.client) if append is not None and append.sent else None
+        return append.id(self._context.client) if append is not None and append.sent else None
 
     def _remember(self, append_id: AppendId, append: PendingAppend) -> None:
         """Others may ask for it when this client has ended, so it does not have servers forget it."""
@@ -231,22 +231,22 @@ class AppendClient:
 
     def outcome(self, call: int, request: calls.Outcome) -> None:
         """The application asks what became of an append."""
-        desk, append = self._desk, self._unknown.get(request.id)
+        context, append = self._context, self._unknown.get(request.id)
         if append is not None:
-            desk.open(call, request.deadline, lambda: desk.answer(call, AppendUnknown(STILL_OPEN, request.id)))
+            context.open(call, request.deadline, lambda: context.answer(call, AppendUnknown(STILL_OPEN, request.id)))
             append.asked += ((call, request.id),)
-            self._tell_outcome(append)
+            self._finish(append)
             return
-        search = OutcomeSearch(call, request.id, desk.rng.randrange(8))
-        search.alarm = Alarm(lambda: self._search(search))
-        desk.open(call, request.deadline, lambda: self._not_found(search))
+        search = OutcomeSearch(call, request.id, context.rng.randrange(8))
+        search.timer = Timer(lambda: self._search(search))
+        context.open(call, request.deadline, lambda: self._not_found(search))
         self._searches.append(search)
-        self._council.confirm(lambda tail: self._search(search))
+        self._ordering_client.confirm(lambda tail: self._search(search))
 
-    def _tell_outcome(self, append: PendingAppend) -> None:
+    def _finish(self, append: PendingAppend) -> None:
         if not append.left:
             for call, append_id in append.asked:
-                self._desk.answer(call, append.outcome(append_id))
+                self._context.answer(call, append.outcome(append_id))
             append.asked = ()
 
     def _search(self, search: OutcomeSearch) -> None:
@@ -255,19 +255,19 @@ class AppendClient:
             return
         if not search.missing:
             self._searches.remove(search)
-            self._desk.dismiss(search.alarm)
-            self._desk.answer(search.call, search.gsns())
+            self._context.dismiss(search.timer)
+            self._context.answer(search.call, search.gsns())
             return
         if search.turn % 4 == 0:
-            self._council.refresh()
+            self._ordering_client.refresh()
         runs = tuple(merged([(number, 1) for number in search.missing]))
         for config in self._directory.shards.values():
             member = self._directory.member(config.shard, search.turn)
             for segment in config.segments:
                 if member is not None:
-                    self._desk.send(member, AppendStatusRequest(search.id.client, segment.id, runs))
+                    self._context.send(member, AppendStatusRequest(search.id.client, segment.id, runs))
         search.turn += 1
-        self._desk.set(search.alarm, self._desk.now + self._desk.config.answer_timeout_ns)
+        self._context.set(search.timer, self._context.now + self._context.config.answer_timeout_ns)
 
     def found(self, answer: AppendStatus) -> None:
         """A member tells where the records of a client are. What is in no segment by now may yet come."""
@@ -280,63 +280,63 @@ class AppendClient:
 
     def _not_found(self, search: OutcomeSearch) -> None:
         self._searches.remove(search)
-        self._desk.dismiss(search.alarm)
+        self._context.dismiss(search.timer)
         why = f"{len(search.missing)} of its records were not found; only its client knows if they may yet come"
-        self._desk.answer(search.call, AppendUnknown(why, search.id))
+        self._context.answer(search.call, AppendUnknown(why, search.id))
 
     # ---- places
 
-    def _place(self, piece: Chunk) -> None:
+    def _place(self, chunk: Chunk) -> None:
         """Give a piece, which is nowhere, to a lane."""
-        share = piece.owner
+        share = chunk.owner
         assert isinstance(share, ShardPortion)
-        if not self.wanted(piece):
-            self.numbers.close(piece.sequence)
-            self.dropped(piece)
+        if not self.wanted(chunk):
+            self.numbers.close(chunk.sequence)
+            self.dropped(chunk)
             return
         append = share.append
         if append.shard is not None:
             segments: Sequence[int] = self._directory.of(append.shard)
-            if not segments and self._is_closed(append.shard, piece):
+            if not segments and self._is_closed(append.shard, chunk):
                 return
         elif share.shard is not None:
             segments = self._directory.instead_of(share.shard)
         else:
             segments = self._directory.everywhere()
         if segments:
-            self._lane(self._pick(share.shard, segments)).push(piece)
+            self._appender(self._pick(share.shard, segments)).push(chunk)
         else:
-            self._homeless.append(piece)
+            self._homeless.append(chunk)
             if self._look.at is None:
-                self._desk.set(self._look, self._desk.now + self._desk.backoff(3))
+                self._context.set(self._look, self._context.now + self._context.backoff(3))
 
-    def _is_closed(self, shard: int, piece: Chunk) -> bool:
+    def _is_closed(self, shard: int, chunk: Chunk) -> bool:
         """Whether a shard that the application named has ended, or must be asked for: then the piece is seen to."""
         directory = self._directory
         config = directory.shards.get(shard)
         if directory.view is None or (config is not None and config.state is not ShardState.FINALIZED):
             return False
         if config is not None or directory.has_existed(shard):
-            self._refuse(piece, Unavailable(f"shard {shard} is finalized"))
+            self._refuse(chunk, Unavailable(f"shard {shard} is finalized"))
             return True
 
         def told(tail: TailResponse) -> None:
             if directory.has_existed(shard):
-                self._place(piece)
+                self._place(chunk)
             else:
-                self._refuse(piece, NotOfThisShard(0, shard))
+                self._refuse(chunk, NotOfThisShard(0, shard))
 
-        self._council.confirm(told)
+        self._ordering_client.confirm(told)
         return True
 
     def _pick(self, key: int | None, segments: Sequence[int]) -> int:
         """The segment where a batch is being collected, else one by the policy; not where nothing moves, if it does
         elsewhere."""
         drawn = self._drawn.get(key, 0)
-        lane = self.lanes.get(drawn)
-        if lane is not None and lane.waiting and drawn in segments and not self._stalls(drawn):
+        appender = self.appenders.get(drawn)
+        if appender is not None and appender.waiting and drawn in segments and not self._stalls(drawn):
             return drawn
-        round_trip, rng = self._directory.round_trip, self._desk.rng
+        round_trip, rng = self._directory.round_trip, self._context.rng
         segment = self.policy.pick(segments, round_trip, rng)
         if self._stalls(segment) and (moving := [other for other in segments if not self._stalls(other)]):
             segment = self.policy.pick(moving, round_trip, rng)
@@ -344,80 +344,80 @@ class AppendClient:
         return segment
 
     def _stalls(self, segment: int) -> bool:
-        lane = self.lanes.get(segment)
-        return lane is not None and lane.stalls
+        appender = self.appenders.get(segment)
+        return appender is not None and appender.stalls
 
-    def _lane(self, segment: int) -> SegmentAppender:
-        lane = self.lanes.get(segment)
-        if lane is None:
+    def _appender(self, segment: int) -> SegmentAppender:
+        appender = self.appenders.get(segment)
+        if appender is None:
             config = self._directory.shard_of(segment)
             assert config is not None
-            lane = SegmentAppender(
-                segment, config.shard, self._desk, self._directory, self._council, self.numbers, sink=self
+            appender = SegmentAppender(
+                segment, config.shard, self._context, self._directory, self._ordering_client, self.numbers, sink=self
             )
-            self.lanes[segment] = lane
-        return lane
+            self.appenders[segment] = appender
+        return appender
 
     def _look_for_homes(self) -> None:
         """Ask for a newer view, again and again while there are pieces that have no place in this one."""
         if self._homeless:
-            self._council.refresh()
-            self._desk.set(self._look, self._desk.now + self._desk.backoff(5))
+            self._ordering_client.refresh()
+            self._context.set(self._look, self._context.now + self._context.backoff(5))
 
     def view_changed(self) -> None:
         """A newer view has come: lanes may have ended, what had no place may have one."""
-        for segment, lane in list(self.lanes.items()):
+        for segment, appender in list(self.appenders.items()):
             if not self._directory.takes_appends(segment):
-                lane.seal()
-                if not lane.flight:
-                    del self.lanes[segment]
+                appender.seal()
+                if not appender.flight:
+                    del self.appenders[segment]
         on_unassigned, self._homeless = self._homeless, []
         self._look.at = None
-        for piece in on_unassigned:
-            self._place(piece)
+        for chunk in on_unassigned:
+            self._place(chunk)
 
     # ---- answers
 
     def appended(self, answer: Appended, sender: Address) -> None:
-        lane = self.lanes.get(answer.segment)
-        if lane is None:
+        appender = self.appenders.get(answer.segment)
+        if appender is None:
             return
         for first, count, _ in answer.ranges:
             if first + count > self.numbers.next:
                 raise ProtocolViolation(f"SCA-13: {first} to {first + count - 1} were appended, but never sent")
-        lane.appended(answer, sender)
-        if answer.leaving and self._directory.leaves(lane.shard):
-            self._council.refresh()
-            lane.desert()
+        appender.appended(answer, sender)
+        if answer.leaving and self._directory.leaves(appender.shard):
+            self._ordering_client.refresh()
+            appender.reroute_pending()
 
     def refused(self, answer: Rejected, sender: Address) -> None:
-        lane = self.lanes.get(answer.segment)
-        if lane is not None:
-            lane.refused(answer, sender)
-            if lane.sealed:
-                self._council.refresh()
+        appender = self.appenders.get(answer.segment)
+        if appender is not None:
+            appender.refused(answer, sender)
+            if appender.sealed:
+                self._ordering_client.refresh()
 
     def fate(self, answer: AppendStatus, sender: Address) -> None:
         self.found(answer)
-        lane = self.lanes.get(answer.segment)
-        if lane is not None:
-            lane.fate(answer, sender)
+        appender = self.appenders.get(answer.segment)
+        if appender is not None:
+            appender.fate(answer, sender)
 
-    # ---- what lanes tell of pieces (`lanes.AppendObserver`)
+    # ---- what lanes tell of pieces (`appenders.AppendObserver`)
 
-    def wanted(self, piece: Chunk) -> bool:
-        assert isinstance(piece.owner, ShardPortion)
-        return self._desk.is_open(piece.owner.append.call)
+    def wanted(self, chunk: Chunk) -> bool:
+        assert isinstance(chunk.owner, ShardPortion)
+        return self._context.is_open(chunk.owner.append.call)
 
-    def sent(self, piece: Chunk) -> None:
-        assert isinstance(piece.owner, ShardPortion)
-        piece.owner.append.sent += ((piece.places, piece.sequence),)
+    def sent(self, chunk: Chunk) -> None:
+        assert isinstance(chunk.owner, ShardPortion)
+        chunk.owner.append.sent += ((chunk.places, chunk.sequence),)
 
-    def ordered(self, piece: Chunk, start: int, gsns: Sequence[int], shard: int) -> None:
-        share = piece.owner
+    def ordered(self, chunk: Chunk, start: int, gsns: Sequence[int], shard: int) -> None:
+        share = chunk.owner
         assert isinstance(share, ShardPortion)
         append, count = share.append, len(gsns)
-        places = piece.places[start : start + count]
+        places = chunk.places[start : start + count]
         if isinstance(places, range):
             append.gsns[places.start : places.stop] = gsns
             append.shards[places.start : places.stop] = (shard,) * count
@@ -426,37 +426,37 @@ class AppendClient:
                 append.gsns[place], append.shards[place] = gsn, shard
         self._settled(share, count)
 
-    def lost(self, piece: Chunk, start: int, end: int, why: str) -> None:
-        share = piece.owner
+    def lost(self, chunk: Chunk, start: int, end: int, why: str) -> None:
+        share = chunk.owner
         assert isinstance(share, ShardPortion)
         share.append.doubtful += end - start
         share.append.why = LogFailed(why)
         self._settled(share, end - start)
 
-    def dropped(self, piece: Chunk) -> None:
-        self._refuse(piece, Unavailable("nobody waits for it"))
+    def dropped(self, chunk: Chunk) -> None:
+        self._refuse(chunk, Unavailable("nobody waits for it"))
 
-    def on_unassigned(self, piece: Chunk) -> None:
+    def on_unassigned(self, chunk: Chunk) -> None:
         """It comes before the parts that are not placed yet, and waits with them for what was placed before it."""
-        share = piece.owner
+        share = chunk.owner
         assert isinstance(share, ShardPortion)
-        share.open -= len(piece.records)
-        insort(share.parts, piece, key=lambda part: part.places[0])
+        share.open -= len(chunk.records)
+        insort(share.parts, chunk, key=lambda part: part.places[0])
         if not share.open:
             self._next_part(share)
 
-    def _refuse(self, piece: Chunk, why: Exception) -> None:
+    def _refuse(self, chunk: Chunk, why: Exception) -> None:
         """The piece is nowhere and goes nowhere, and what was to follow it neither."""
-        share = piece.owner
+        share = chunk.owner
         assert isinstance(share, ShardPortion)
-        for part in (piece, *share.parts):
+        for part in (chunk, *share.parts):
             self.numbers.close(part.sequence)
         share.append.why = why
         following = sum([len(part.records) for part in share.parts])
         share.parts.clear()
         share.open += following
-        share.append.refused += len(piece.records) + following
-        self._settled(share, len(piece.records) + following)
+        share.append.refused += len(chunk.records) + following
+        self._settled(share, len(chunk.records) + following)
 
     def _settled(self, share: ShardPortion, count: int) -> None:
         share.open -= count
@@ -472,7 +472,7 @@ class AppendClient:
 
     def _end(self, append: PendingAppend) -> None:
         if append.call in self._open:
-            result = append.result(self._desk.client)
+            result = append.result(self._context.client)
             if isinstance(result, AppendUnknown):
                 self._remember(result.append_id, append)
             elif append.sent:
@@ -480,20 +480,20 @@ class AppendClient:
             self._answer(append, result)
         append.records = ()
         if append.asked:
-            self._tell_outcome(append)
+            self._finish(append)
         self.buffered -= append.size
         self._let_in()
 
     def check_invariants(self) -> None:
-        lanes = self.lanes.values()
-        runs = [run for lane in lanes for batch in lane.flight.values() for run in batch.open_runs()]
-        pieces = [*self._homeless, *(piece for lane in lanes for piece in lane.waiting)]
-        runs += [(piece.sequence, len(piece.records)) for piece in pieces if piece.sequence]
+        appenders = self.appenders.values()
+        runs = [run for appender in appenders for batch in appender.flight.values() for run in batch.open_runs()]
+        chunks = [*self._homeless, *(chunk for appender in appenders for chunk in appender.waiting)]
+        runs += [(chunk.sequence, len(chunk.records)) for chunk in chunks if chunk.sequence]
         runs.sort()
         assert not runs or self.numbers.settled() <= runs[0][0], "SCA-13: settled is above a number that is not"
         for (first, count), (following, _) in pairwise(runs):
             assert first + count <= following, f"SCA-13: number {following} is on its way to two segments"
         assert self.buffered >= 0, "bytes are let out that were never let in"
-        for lane in lanes:
-            assert lane.flight_bytes == sum([batch.size for batch in lane.flight.values()])
-            assert not (lane.sealed and lane.waiting), "records wait for a segment that has ended"
+        for appender in appenders:
+            assert appender.flight_bytes == sum([batch.size for batch in appender.flight.values()])
+            assert not (appender.sealed and appender.waiting), "records wait for a segment that has ended"

@@ -113,12 +113,12 @@ class Batch:
     """Records under way in one message; `left`: of so many of them nothing is known yet. `marks`: what it keeps open in
     `SequenceNumbers`."""
 
-    __slots__ = ("attempts", "count", "left", "marks", "pieces", "records", "resend_at", "sent_at", "sequence", "size")
+    __slots__ = ("attempts", "chunks", "count", "left", "marks", "records", "resend_at", "sent_at", "sequence", "size")
 
-    def __init__(self, pieces: list[Chunk], marks: set[int]) -> None:
-        self.sequence, self.pieces, self.marks = pieces[0].sequence, pieces, marks
-        self.records = pieces[0].records if len(pieces) == 1 else [r for piece in pieces for r in piece.records]
-        self.size = sum([piece.size for piece in pieces])
+    def __init__(self, chunks: list[Chunk], marks: set[int]) -> None:
+        self.sequence, self.chunks, self.marks = chunks[0].sequence, chunks, marks
+        self.records = chunks[0].records if len(chunks) == 1 else [r for chunk in chunks for r in chunk.records]
+        self.size = sum([chunk.size for chunk in chunks])
         self.count = self.left = len(self.records)
         self.attempts = self.sent_at = self.resend_at = 0
 
@@ -129,8 +129,8 @@ class Batch:
         return merged(
             [
                 (number, 1)
-                for piece in self.pieces
-                for number, gsn in enumerate(piece.gsns or (0,) * len(piece.records), piece.sequence)
+                for chunk in self.chunks
+                for number, gsn in enumerate(chunk.gsns or (0,) * len(chunk.records), chunk.sequence)
                 if not gsn
             ]
         )

@@ -1,7 +1,7 @@
 """The client of a Scalog log: the core in the application's process (§3.2, client library).
 
 `AppendClient` takes records to segments, `ReadClient` and `Subscriber` get them back, `OrderingClient` talks to the
-ordering layer, `Directory` is the log's configuration as it is known here, `Desk` what they all share.
+ordering layer, `Directory` is the log's configuration as it is known here, `ClientContext` what they all share.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
 
-from logdb.cores.context import Desk, Questions, unknown
-from logdb.cores.effects import Address, Call, Effect, Event, Journal, Lost, Received, Timer
+from logdb.cores.context import ClientContext, Questions, unknown
+from logdb.cores.effects import Address, Call, Effect, Event, Journal, Lost, Received, TimerFired
 from logdb.errors import Unavailable
 from logdb.log import requests as calls
 from logdb.log.contract import AppendId
@@ -32,13 +32,13 @@ class LogClient:
     """
 
     def __init__(self, config: ClientConfig, journals: Mapping[str, Journal], rng: Random) -> None:
-        self._desk = desk = Desk(config, rng)
+        self._context = context = ClientContext(config, rng)
         self._directory = Directory()
-        self._questions = Questions(desk)
-        self._council = OrderingClient(desk, self._questions, self._directory, self._view_changed)
-        self._appends = AppendClient(desk, self._directory, self._council)
-        self._reads = ReadClient(desk, self._directory, self._questions, self._council)
-        self._subscriber = Subscriber(desk, self._directory, self._questions, self._council)
+        self._questions = Questions(context)
+        self._ordering_client = OrderingClient(context, self._questions, self._directory, self._view_changed)
+        self._appends = AppendClient(context, self._directory, self._ordering_client)
+        self._reads = ReadClient(context, self._directory, self._questions, self._ordering_client)
+        self._subscriber = Subscriber(context, self._directory, self._questions, self._ordering_client)
         self._calls: dict[type, Callable[[int, Any], None]] = {
             calls.Append: self._appends.append,
             calls.Outcome: self._appends.outcome,
@@ -74,27 +74,27 @@ class LogClient:
 
     def start(self, now: int) -> list[Effect]:
         """Asks for the view."""
-        self._desk.now = now
-        self._council.refresh()
-        return self._desk.effects()
+        self._context.now = now
+        self._ordering_client.refresh()
+        return self._context.effects()
 
     def handle(self, event: Event, now: int) -> list[Effect]:
         """What to do about an event. Raises ProtocolViolation."""
-        self._desk.now = now
+        self._context.now = now
         if type(event) is Received:
             self._received(event.message, event.sender)
         elif type(event) is Call:
             self._calls[type(event.request)](event.call, event.request)
-        elif type(event) is Timer:
-            self._desk.ring()
+        elif type(event) is TimerFired:
+            self._context.ring()
         elif type(event) is Lost:
             self._questions.lost(event.peer)
-        return self._desk.effects()
+        return self._context.effects()
 
     def _received(self, message: Any, sender: Address) -> None:
         kind = type(message)
         if kind in self._messages:
-            if message.client == self._desk.client:
+            if message.client == self._context.client:
                 self._messages[kind](message, sender)
             elif kind is messages.AppendStatus:
                 self._appends.found(message)
@@ -114,7 +114,7 @@ class LogClient:
     @property
     def number(self) -> int:
         """What names this client in the ids of its appends."""
-        return self._desk.client
+        return self._context.client
 
     def check_invariants(self) -> None:
         """SCA-11 and SCA-13, as far as they are this core's, and that bytes are counted right."""
@@ -129,28 +129,28 @@ class LogClient:
 
         def expired() -> None:
             self._questions.drop(number)
-            self._desk.answer(call, late)
+            self._context.answer(call, late)
 
-        self._desk.open(call, deadline, expired)
+        self._context.open(call, deadline, expired)
         number = ask()
 
     def _tail(self, call: int, request: calls.Tail) -> None:
         def told(tail: messages.TailResponse) -> None:
-            self._desk.answer(call, tail.last)
+            self._context.answer(call, tail.last)
 
-        self._ask(call, request.deadline, lambda: self._council.tail(told), _late())
+        self._ask(call, request.deadline, lambda: self._ordering_client.tail(told), _late())
 
     def _oldest(self, call: int, request: calls.Oldest) -> None:
         def told(tail: messages.TailResponse) -> None:
-            self._desk.answer(call, tail.oldest)
+            self._context.answer(call, tail.oldest)
 
-        self._ask(call, request.deadline, lambda: self._council.tail(told), _late())
+        self._ask(call, request.deadline, lambda: self._ordering_client.tail(told), _late())
 
     def _view(self, call: int, request: calls.View) -> None:
         def told(tail: messages.TailResponse) -> None:
-            self._desk.answer(call, self._directory.view)
+            self._context.answer(call, self._directory.view)
 
-        self._ask(call, request.deadline, lambda: self._council.confirm(told), _late())
+        self._ask(call, request.deadline, lambda: self._ordering_client.confirm(told), _late())
 
     def _trim(self, call: int, request: calls.Trim) -> None:
         """The tail only grows, so a GSN that it has reached can be trimmed to whenever the change is carried out."""
@@ -158,29 +158,29 @@ class LogClient:
 
         def changed(answer: messages.ChangeResponse) -> None:
             if answer.error:
-                self._desk.answer(call, ValueError(answer.error))
+                self._context.answer(call, ValueError(answer.error))
             else:
                 self._directory.trimmed(answer.result)
-                self._desk.answer(call, answer.result)
+                self._context.answer(call, answer.result)
 
         late = unknown("the ordering layer did not answer before the deadline")
-        self._ask(call, request.deadline, lambda: self._council.change(change, changed), late)
+        self._ask(call, request.deadline, lambda: self._ordering_client.change(change, changed), late)
 
     def _reconfigure(self, call: int, request: calls.Reconfigure) -> None:
         def changed(answer: messages.ChangeResponse) -> None:
             if answer.error:
-                self._desk.answer(call, Unavailable(answer.error))
+                self._context.answer(call, Unavailable(answer.error))
             else:
-                self._council.refresh()
-                self._desk.answer(call, answer.result)
+                self._ordering_client.refresh()
+                self._context.answer(call, answer.result)
 
         late = unknown("the ordering layer did not answer before the deadline")
-        self._ask(call, request.deadline, lambda: self._council.change(request.change, changed), late)
+        self._ask(call, request.deadline, lambda: self._ordering_client.change(request.change, changed), late)
 
     def _set_policy(self, call: int, request: calls.SetPolicy) -> None:
-        self._desk.open(call, None, lambda: None)
+        self._context.open(call, None, lambda: None)
         self._appends.policy = request.policy
-        self._desk.answer(call, None)
+        self._context.answer(call, None)
 
 
 def _late() -> TimeoutError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from logdb.cores.context import Desk, Questions
+from logdb.cores.context import ClientContext, Questions
 from logdb.cores.effects import Address
 from logdb.log.scalog.client.directory import Directory
 from logdb.log.scalog.messages import (
@@ -27,10 +27,12 @@ class OrderingClient:
     `adopted` is called when a newer view has come.
     """
 
-    def __init__(self, desk: Desk, questions: Questions, directory: Directory, adopted: Callable[[], None]) -> None:
-        self._desk, self._questions, self._directory, self._adopted = desk, questions, directory, adopted
-        self._replicas = desk.config.ordering
-        self._leader = desk.rng.choice(self._replicas)
+    def __init__(
+        self, context: ClientContext, questions: Questions, directory: Directory, adopted: Callable[[], None]
+    ) -> None:
+        self._context, self._questions, self._directory, self._adopted = context, questions, directory, adopted
+        self._replicas = context.config.ordering
+        self._leader = context.rng.choice(self._replicas)
         self._silent: Address | None = None
         self._looking = 0
         self._awaited: list[tuple[int, Callable[[], None]]] = []
@@ -41,8 +43,8 @@ class OrderingClient:
     def refresh(self) -> None:
         """Ask for the view, unless that is being done."""
         if not self._questions.is_open(self._looking):
-            self._looking = self._desk.number()
-            self.looked_at = self._desk.now
+            self._looking = self._context.number()
+            self.looked_at = self._context.now
             self._questions.ask(self._looking, ViewRequest(self._looking), self._whom(), self._viewed)
 
     def _viewed(self, answer: ViewResponse, sender: Address) -> int | None:
@@ -52,13 +54,13 @@ class OrderingClient:
         self._awaited = [entry for entry in self._awaited if entry[0] > self._directory.version]
         for then in reached:
             then()
-        return self._desk.backoff(0) if self._awaited else None
+        return self._context.backoff(0) if self._awaited else None
 
     # ---- what the leader is asked
 
     def tail(self, then: Callable[[TailResponse], None]) -> int:
         """Learn the tail as it is now, or later. Returns the number of the question, by which it can be dropped."""
-        number = self._desk.number()
+        number = self._context.number()
 
         def answered(answer: TailResponse | NotLeader, sender: Address) -> int | None:
             if isinstance(answer, NotLeader):
@@ -85,7 +87,7 @@ class OrderingClient:
 
     def change(self, change: Reconfiguration, then: Callable[[ChangeResponse], None]) -> int:
         """Have a change carried out, once however often it is sent. Returns the number of the question."""
-        number = self._desk.rng.getrandbits(63)
+        number = self._context.rng.getrandbits(63)
 
         def answered(answer: ChangeResponse | NotLeader, sender: Address) -> int | None:
             if isinstance(answer, NotLeader):
@@ -99,7 +101,7 @@ class OrderingClient:
 
     def suspect(self, server: int) -> None:
         """Tell that a server does not answer."""
-        self._desk.send(self._leader, Unreachable(server))
+        self._context.send(self._leader, Unreachable(server))
 
     # ---- who leads
 
@@ -124,7 +126,7 @@ class OrderingClient:
             self._leader = answer.leader
         elif self._leader == sender:
             self._leader = self._after(sender)
-        return 0 if known else self._desk.backoff(2)
+        return 0 if known else self._context.backoff(2)
 
     def _found(self, leader: Address) -> None:
         self._leader, self._silent = leader, None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from logdb.cores.context import Desk, Questions
+from logdb.cores.context import ClientContext, Questions
 from logdb.cores.effects import Address
 from logdb.errors import Corruption
 from logdb.log import requests as calls
@@ -26,53 +26,60 @@ from logdb.log.scalog.records import transfer_ns, unwrap
 class ReadClient:
     """Asks one member of a shard after another, from a random one on, until one has the answer."""
 
-    def __init__(self, desk: Desk, directory: Directory, questions: Questions, council: OrderingClient) -> None:
-        self._desk, self._directory, self._questions, self._council = desk, directory, questions, council
+    def __init__(
+        self, context: ClientContext, directory: Directory, questions: Questions, ordering_client: OrderingClient
+    ) -> None:
+        self._context, self._directory, self._questions, self._ordering_client = (
+            context,
+            directory,
+            questions,
+            ordering_client,
+        )
 
     # ---- records
 
     def read(self, call: int, request: calls.Read) -> None:
         """The application wants a record."""
-        desk, number = self._desk, self._desk.number()
+        context, number = self._context, self._context.number()
         gsn, shard = request.gsn, request.shard
 
         def expired() -> None:
             self._questions.drop(number)
-            desk.answer(call, TimeoutError(f"record {gsn} did not come before the deadline"))
+            context.answer(call, TimeoutError(f"record {gsn} did not come before the deadline"))
 
-        desk.open(call, request.deadline, expired)
+        context.open(call, request.deadline, expired)
         if gsn < 1 or shard < 1:
-            desk.answer(call, NotOfThisShard(gsn, shard))
+            context.answer(call, NotOfThisShard(gsn, shard))
         elif gsn < self._directory.oldest:
-            desk.answer(call, Trimmed(gsn, self._directory.oldest))
+            context.answer(call, Trimmed(gsn, self._directory.oldest))
         elif shard in self._directory.shards:
             self._ask(call, request, number)
         else:
-            self._council.confirm(lambda tail: self._look_for_shard(call, request, number))
+            self._ordering_client.confirm(lambda tail: self._look_for_shard(call, request, number))
 
     def _look_for_shard(self, call: int, request: calls.Read, number: int) -> None:
         """The view is fresh: a shard that is not in it was trimmed away, or has not existed when this was asked."""
         directory = self._directory
-        if not self._desk.is_open(call):
+        if not self._context.is_open(call):
             return
         if request.gsn < directory.oldest:
-            self._desk.answer(call, Trimmed(request.gsn, directory.oldest))
+            self._context.answer(call, Trimmed(request.gsn, directory.oldest))
         elif request.shard in directory.shards:
             self._ask(call, request, number)
         else:
-            self._desk.answer(call, NotOfThisShard(request.gsn, request.shard))
+            self._context.answer(call, NotOfThisShard(request.gsn, request.shard))
 
     def _ask(self, call: int, request: calls.Read, number: int) -> None:
-        turn = self._desk.rng.randrange(8)
+        turn = self._context.rng.randrange(8)
         damaged: dict[Address, str] = {}
 
         def where(attempt: int) -> Address | None:
             if request.shard not in self._directory.shards:
                 self._questions.drop(number)
-                self._council.confirm(lambda tail: self._look_for_shard(call, request, number))
+                self._ordering_client.confirm(lambda tail: self._look_for_shard(call, request, number))
                 return None
             if attempt % 8 == 3:
-                self._council.refresh()
+                self._ordering_client.refresh()
             return self._directory.member(request.shard, turn + attempt)
 
         def answered(answer: ReadResponse | ReadFailed, sender: Address) -> int | None:
@@ -80,13 +87,13 @@ class ReadClient:
                 if answer.gsn != request.gsn:
                     return 0
                 tag, payload = answer.records[0]
-                self._desk.answer(call, LogRecord(answer.gsn, answer.time, tag, unwrap(payload)))
+                self._context.answer(call, LogRecord(answer.gsn, answer.time, tag, unwrap(payload)))
                 return None
             self._directory.trimmed(answer.oldest)
             if answer.why is ReadError.TRIMMED:
-                self._desk.answer(call, Trimmed(request.gsn, answer.oldest))
+                self._context.answer(call, Trimmed(request.gsn, answer.oldest))
             elif answer.why is ReadError.SHARD:
-                self._desk.answer(call, NotOfThisShard(request.gsn, request.shard))
+                self._context.answer(call, NotOfThisShard(request.gsn, request.shard))
             else:
                 if answer.why is ReadError.READABLE:
                     damaged[sender] = answer.explanation
@@ -102,9 +109,9 @@ class ReadClient:
         members = {member.address for member in config.holders} if config is not None else set()
         if members and members <= damaged.keys():
             where = f"record {request.gsn} of shard {request.shard}"
-            self._desk.answer(call, Corruption(where, None, "; ".join(sorted(set(damaged.values())))))
+            self._context.answer(call, Corruption(where, None, "; ".join(sorted(set(damaged.values())))))
             return None
-        return self._desk.backoff(1)
+        return self._context.backoff(1)
 
     # ---- times
 
@@ -115,13 +122,13 @@ class ReadClient:
         def expired() -> None:
             for number in asked.numbers:
                 self._questions.drop(number)
-            self._desk.answer(call, TimeoutError("the shards did not answer before the deadline"))
+            self._context.answer(call, TimeoutError("the shards did not answer before the deadline"))
 
-        self._desk.open(call, request.deadline, expired)
-        asked.numbers.append(self._council.confirm(lambda tail: self._ask_shards(asked, tail)))
+        self._context.open(call, request.deadline, expired)
+        asked.numbers.append(self._ordering_client.confirm(lambda tail: self._ask_shards(asked, tail)))
 
     def _ask_shards(self, asked: _AtTime, tail: TailResponse) -> None:
-        if not self._desk.is_open(asked.call):
+        if not self._context.is_open(asked.call):
             return
         asked.tail = tail.last
         asked.waiting = set(self._directory.shards)
@@ -130,7 +137,7 @@ class ReadClient:
         self._told(asked)
 
     def _ask_shard(self, asked: _AtTime, shard: int) -> None:
-        number, turn = self._desk.number(), self._desk.rng.randrange(8)
+        number, turn = self._context.number(), self._context.rng.randrange(8)
         asked.numbers.append(number)
 
         def where(attempt: int) -> Address | None:
@@ -140,12 +147,12 @@ class ReadClient:
                 self._told(asked)
                 return None
             if attempt % 8 == 3:
-                self._council.refresh()
+                self._ordering_client.refresh()
             return self._directory.member(shard, turn + attempt)
 
         def answered(answer: TimeResponse | ReadFailed, sender: Address) -> int | None:
             if isinstance(answer, ReadFailed) or answer.known < asked.tail:
-                return self._desk.backoff(2)
+                return self._context.backoff(2)
             asked.newest = max(asked.newest, answer.gsn)
             asked.waiting.discard(shard)
             self._told(asked)
@@ -156,7 +163,7 @@ class ReadClient:
     def _told(self, asked: _AtTime) -> None:
         """A shard trimmed away had nothing that can still be read, so the newest may be the one before the oldest."""
         if not asked.waiting:
-            self._desk.answer(asked.call, max(asked.newest, self._directory.oldest - 1))
+            self._context.answer(asked.call, max(asked.newest, self._directory.oldest - 1))
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Protocol
 
-from logdb.cores.context import Alarm, Desk
+from logdb.cores.context import ClientContext, Timer
 from logdb.cores.effects import Address
 from logdb.log.scalog.client.batches import FORGOTTEN, NEVER, Batch, Chunk, SequenceNumbers, merged
 from logdb.log.scalog.client.directory import Directory
@@ -23,22 +23,22 @@ from logdb.log.scalog.records import transfer_ns
 class AppendObserver(Protocol):
     """What a lane tells of its pieces."""
 
-    def wanted(self, piece: Chunk) -> bool:
+    def wanted(self, chunk: Chunk) -> bool:
         """Whether anybody waits for it; what nobody waits for, and is nowhere yet, is not sent."""
 
-    def sent(self, piece: Chunk) -> None:
+    def sent(self, chunk: Chunk) -> None:
         """It has left this client."""
 
-    def ordered(self, piece: Chunk, start: int, gsns: Sequence[int], shard: int) -> None:
+    def ordered(self, chunk: Chunk, start: int, gsns: Sequence[int], shard: int) -> None:
         """Its records from `start` on have these GSNs."""
 
-    def lost(self, piece: Chunk, start: int, end: int, why: str) -> None:
+    def lost(self, chunk: Chunk, start: int, end: int, why: str) -> None:
         """Its records `start` to `end` - 1 may be in the log or not: nobody can tell any more."""
 
-    def dropped(self, piece: Chunk) -> None:
+    def dropped(self, chunk: Chunk) -> None:
         """It was not sent, as nobody waits for it, and is nowhere."""
 
-    def on_unassigned(self, piece: Chunk) -> None:
+    def on_unassigned(self, chunk: Chunk) -> None:
         """It is nowhere, and must go to another segment; with its number, if it has one."""
 
 
@@ -55,14 +55,14 @@ class SegmentAppender:
         self,
         segment: int,
         shard: int,
-        desk: Desk,
+        context: ClientContext,
         directory: Directory,
-        council: OrderingClient,
+        ordering_client: OrderingClient,
         numbers: SequenceNumbers,
         sink: AppendObserver,
     ) -> None:
         self.segment, self.shard = segment, shard
-        self._desk, self._directory, self._council = desk, directory, council
+        self._context, self._directory, self._ordering_client = context, directory, ordering_client
         self._numbers, self._sink = numbers, sink
         self.waiting: deque[Chunk] = deque()
         self.waiting_bytes = 0
@@ -71,100 +71,102 @@ class SegmentAppender:
         self.sealed = False
         self._busy = False
         self._heard_at = 0
-        self._turn = desk.rng.randrange(8)
+        self._turn = context.rng.randrange(8)
         self._forgotten: int | None = None
-        self._linger = Alarm(lambda: self.flush(lingered=True))
-        self._again = Alarm(self._retransmit)
+        self._linger = Timer(lambda: self.flush(lingered=True))
+        self._again = Timer(self._retransmit)
 
     @property
     def stalls(self) -> bool:
         """Whether its server takes nothing new for now, or should long have acknowledged something."""
         oldest = next(iter(self.flight.values()), None)
-        return self._busy or (oldest is not None and self._desk.now - oldest.sent_at >= self._patience_ns)
+        return self._busy or (oldest is not None and self._context.now - oldest.sent_at >= self._request_ttl_ns)
 
     @property
-    def _patience_ns(self) -> int:
+    def _request_ttl_ns(self) -> int:
         """After so long without an answer a batch is sent again."""
-        return self._desk.config.answer_timeout_ns + transfer_ns(self.flight_bytes)
+        return self._context.config.answer_timeout_ns + transfer_ns(self.flight_bytes)
 
     # ---- sending
 
-    def push(self, piece: Chunk) -> None:
+    def push(self, chunk: Chunk) -> None:
         """Append this when its turn comes."""
-        self.waiting.append(piece)
-        self.waiting_bytes += piece.size
+        self.waiting.append(chunk)
+        self.waiting_bytes += chunk.size
         self.flush()
 
     def flush(self, *, lingered: bool = False) -> None:
         """Send what may be sent now."""
-        config = self._desk.config
+        config = self._context.config
         while self.waiting and not self._busy and not self.sealed:
             if self.flight:
                 if self.flight_bytes + min(self.waiting_bytes, config.batch_bytes) > config.window_bytes:
                     return
                 if not lingered and self.waiting_bytes < config.batch_bytes:
                     if self._linger.at is None:
-                        self._desk.set(self._linger, self._desk.now + config.linger_ns)
+                        self._context.set(self._linger, self._context.now + config.linger_ns)
                     return
             elif config.gathers and not lingered and self.waiting_bytes < config.batch_bytes:
                 if self._linger.at is None:
-                    self._desk.set(self._linger, self._desk.now)
+                    self._context.set(self._linger, self._context.now)
                 return
-            pieces = self._collect()
-            if pieces:
-                self._launch(pieces)
+            chunks = self._collect()
+            if chunks:
+                self._launch(chunks)
         self._linger.at = None
 
     def _collect(self) -> list[Chunk]:
         """The next pieces that fit into one batch. Numbered ones must follow each other."""
-        pieces: list[Chunk] = []
+        chunks: list[Chunk] = []
         size = follows = 0
         while self.waiting:
-            piece = self.waiting[0]
-            if pieces and (size + piece.size > self._desk.config.batch_bytes or piece.sequence != follows):
+            chunk = self.waiting[0]
+            if chunks and (size + chunk.size > self._context.config.batch_bytes or chunk.sequence != follows):
                 break
             self.waiting.popleft()
-            self.waiting_bytes -= piece.size
-            if not self._sink.wanted(piece):
-                self._numbers.close(piece.sequence)
-                self._sink.dropped(piece)
+            self.waiting_bytes -= chunk.size
+            if not self._sink.wanted(chunk):
+                self._numbers.close(chunk.sequence)
+                self._sink.dropped(chunk)
                 continue
-            pieces.append(piece)
-            size += piece.size
-            follows = piece.sequence + len(piece.records) if piece.sequence else 0
-        return pieces
+            chunks.append(chunk)
+            size += chunk.size
+            follows = chunk.sequence + len(chunk.records) if chunk.sequence else 0
+        return chunks
 
-    def _launch(self, pieces: list[Chunk]) -> None:
-        marks = {piece.sequence for piece in pieces}
+    def _launch(self, chunks: list[Chunk]) -> None:
+        marks = {chunk.sequence for chunk in chunks}
         if 0 in marks:
-            number = self._numbers.take(sum([len(piece.records) for piece in pieces]))
+            number = self._numbers.take(sum([len(chunk.records) for chunk in chunks]))
             marks = {number}
-            for piece in pieces:
-                piece.sequence = number
-                number += len(piece.records)
-        batch = Batch(pieces, marks)
-        for piece in pieces:
-            self._sink.sent(piece)
-        batch.sent_at = self._desk.now
+            for chunk in chunks:
+                chunk.sequence = number
+                number += len(chunk.records)
+        batch = Batch(chunks, marks)
+        for chunk in chunks:
+            self._sink.sent(chunk)
+        batch.sent_at = self._context.now
         self.flight[batch.sequence] = batch
         self.flight_bytes += batch.size
         self._send(batch)
         if self._again.at is None:
-            self._desk.set(self._again, batch.resend_at)
+            self._context.set(self._again, batch.resend_at)
 
     def _send(self, batch: Batch) -> None:
         batch.attempts += 1
-        batch.resend_at = self._desk.now + self._patience_ns
+        batch.resend_at = self._context.now + self._request_ttl_ns
         primary = self._directory.primary(self.segment)
         if primary is not None:
             settled = self._numbers.settled()
-            self._desk.send(primary[1], Append(self._desk.client, batch.sequence, settled, self.segment, batch.records))
+            self._context.send(
+                primary[1], Append(self._context.client, batch.sequence, settled, self.segment, batch.records)
+            )
 
     # ---- answers
 
     def appended(self, answer: Appended, sender: Address) -> None:
         """The primary has acknowledged records."""
-        self._heard_at = self._desk.now
+        self._heard_at = self._context.now
         for first, count, gsn in answer.ranges:
             self._decide(first, first + count, gsn)
         self._busy = False
@@ -172,7 +174,7 @@ class SegmentAppender:
 
     def refused(self, answer: Rejected, sender: Address) -> None:
         """A batch was not taken. That is no fate."""
-        self._heard_at = self._desk.now
+        self._heard_at = self._context.now
         if answer.why is RejectReason.SEALED:
             self.seal()
             return
@@ -181,17 +183,17 @@ class SegmentAppender:
         if batch is None:
             return
         self._busy = True
-        batch.resend_at = self._desk.now + self._desk.backoff(batch.attempts)
+        batch.resend_at = self._context.now + self._context.backoff(batch.attempts)
         if self._again.at is None or batch.resend_at < self._again.at:
-            self._desk.set(self._again, batch.resend_at)
+            self._context.set(self._again, batch.resend_at)
         if answer.why is RejectReason.NOT_PRIMARY:
-            self._council.refresh()
+            self._ordering_client.refresh()
 
     def fate(self, answer: AppendStatus, sender: Address) -> None:
         """A member tells what became of numbers."""
         primary = self._directory.primary(self.segment)
         if primary is not None and sender == primary[1]:
-            self._heard_at = self._desk.now
+            self._heard_at = self._context.now
         forgotten = self._forget(any(not gsn for _, _, gsn in answer.ordered))
         for first, count, gsn in answer.ordered:
             if gsn or forgotten:
@@ -203,7 +205,7 @@ class SegmentAppender:
         if not self.sealed:
             self.flush(lingered=True)
         elif self.flight:
-            self._desk.set(self._again, self._desk.now + self._desk.backoff(2))
+            self._context.set(self._again, self._context.now + self._context.backoff(2))
 
     def _forget(self, said: bool) -> bool:
         """Whether to believe that nobody knows where records are: all members had the time to say otherwise."""
@@ -220,34 +222,34 @@ class SegmentAppender:
         whole = self.flight.get(start)
         moved: list[Chunk] = []
         for batch in [whole] if whole is not None and whole.count == end - start else list(self.flight.values()):
-            for piece in batch.pieces:
-                low = max(start, piece.sequence)
-                high = min(end, piece.sequence + len(piece.records))
+            for chunk in batch.chunks:
+                low = max(start, chunk.sequence)
+                high = min(end, chunk.sequence + len(chunk.records))
                 if low < high:
                     found = range(gsn + low - start, gsn + high - start) if gsn > 0 else (gsn,) * (high - low)
-                    self._decide_piece(batch, piece, low - piece.sequence, found, moved)
+                    self._decide_chunk(batch, chunk, low - chunk.sequence, found, moved)
             if batch.left:
                 self._mark(batch)
             elif self.flight.get(batch.sequence) is batch:
                 self._finish(batch)
-        for piece in moved:
-            self._sink.on_unassigned(piece)
+        for chunk in moved:
+            self._sink.on_unassigned(chunk)
 
-    def _decide_piece(self, batch: Batch, piece: Chunk, start: int, found: Sequence[int], moved: list[Chunk]) -> None:
-        news = piece.decide(start, found)
+    def _decide_chunk(self, batch: Batch, chunk: Chunk, start: int, found: Sequence[int], moved: list[Chunk]) -> None:
+        news = chunk.decide(start, found)
         batch.left -= sum([high - low for low, high in news])
         if found[0] == FORGOTTEN:
             for low, high in news:
-                self._sink.lost(piece, low, high, "it is in the log, and was trimmed before anybody could tell where")
+                self._sink.lost(chunk, low, high, "it is in the log, and was trimmed before anybody could tell where")
             return
         if found[0] != NEVER:
             for low, high in news:
-                self._sink.ordered(piece, low, found[low - start : high - start], self.shard)
+                self._sink.ordered(chunk, low, found[low - start : high - start], self.shard)
             return
         for low, high in news:
-            size = piece.size * (high - low) // len(piece.records)
-            left = Chunk(piece.owner, piece.places[low:high], piece.records[low:high], size)
-            left.sequence = piece.sequence + low
+            size = chunk.size * (high - low) // len(chunk.records)
+            left = Chunk(chunk.owner, chunk.places[low:high], chunk.records[low:high], size)
+            left.sequence = chunk.sequence + low
             moved.append(left)
             self._numbers.open(left.sequence)
             batch.marks.discard(left.sequence)
@@ -267,7 +269,7 @@ class SegmentAppender:
         self._busy = self._busy and bool(self.flight)
         primary = self._directory.primary(self.segment)
         if batch.attempts == 1 and primary is not None:
-            self._directory.measured(primary[0], self._desk.now - batch.sent_at)
+            self._directory.measured(primary[0], self._context.now - batch.sent_at)
 
     def _remove(self, batch: Batch) -> None:
         del self.flight[batch.sequence]
@@ -284,72 +286,72 @@ class SegmentAppender:
         self.sealed = True
         self._directory.ends(self.segment)
         self._linger.at = None
-        self.desert()
-        self._desk.set(self._again, self._desk.now)
+        self.reroute_pending()
+        self._context.set(self._again, self._context.now)
 
-    def desert(self) -> None:
+    def reroute_pending(self) -> None:
         """Send what was not sent elsewhere."""
         waiting = list(self.waiting)
         self.waiting.clear()
         self.waiting_bytes = 0
-        for piece in waiting:
-            self._sink.on_unassigned(piece)
+        for chunk in waiting:
+            self._sink.on_unassigned(chunk)
 
     def _retransmit(self) -> None:
         """Send again what is due, ask for fates, and report a primary that is silent for long."""
         if not self.flight:
             return
-        desk, config = self._desk, self._directory.shard_of(self.segment)
+        context, config = self._context, self._directory.shard_of(self.segment)
         if config is None:
             self._give_up()
             return
         if not self._directory.takes_appends(self.segment):
             self.seal()
         if self.sealed:
-            self._ask_fates(self._directory.member(self.shard, self._turn))
+            self._request_statuses(self._directory.member(self.shard, self._turn))
             self._turn += 1
             if self._turn % 4 == 0:  # the members may be others by now, or the segment trimmed away
-                self._council.refresh()
-            desk.set(self._again, desk.now + desk.config.answer_timeout_ns)
+                self._ordering_client.refresh()
+            context.set(self._again, context.now + context.config.answer_timeout_ns)
             return
-        due = [batch for batch in self.flight.values() if batch.resend_at <= desk.now]
-        silent = [batch for batch in due if desk.now - batch.sent_at >= self._patience_ns]
+        due = [batch for batch in self.flight.values() if batch.resend_at <= context.now]
+        silent = [batch for batch in due if context.now - batch.sent_at >= self._request_ttl_ns]
         for batch in due:
             self._send(batch)
         if silent:
             self._doubt(silent[0])
-        desk.set(self._again, min(batch.resend_at for batch in self.flight.values()))
+        context.set(self._again, min(batch.resend_at for batch in self.flight.values()))
 
     def _doubt(self, batch: Batch) -> None:
         """A batch has been under way for long: ask the primary and another one, and perhaps tell."""
-        desk, config = self._desk, self._directory.shard_of(self.segment)
+        context, config = self._context, self._directory.shard_of(self.segment)
         primary = self._directory.primary(self.segment)
         if config is None or primary is None:
             return
-        self._directory.measured(primary[0], desk.config.answer_timeout_ns)
-        self._ask_fates(primary[1])
+        self._directory.measured(primary[0], context.config.answer_timeout_ns)
+        self._request_statuses(primary[1])
         other = self._directory.member(self.shard, self._turn)
         self._turn += 1
         if other != primary[1]:
-            self._ask_fates(other)
-        silent_ns = desk.now - max(self._heard_at, batch.sent_at) - transfer_ns(self.flight_bytes)
-        if silent_ns >= desk.config.suspect_after_ns:
-            self._council.suspect(primary[0])
-            self._council.refresh()
+            self._request_statuses(other)
+        silent_ns = context.now - max(self._heard_at, batch.sent_at) - transfer_ns(self.flight_bytes)
+        if silent_ns >= context.config.suspect_after_ns:
+            self._ordering_client.suspect(primary[0])
+            self._ordering_client.refresh()
 
-    def _ask_fates(self, member: Address | None) -> None:
+    def _request_statuses(self, member: Address | None) -> None:
         if member is not None:
             runs = merged([run for batch in self.flight.values() for run in batch.open_runs()])
-            self._desk.send(member, AppendStatusRequest(self._desk.client, self.segment, tuple(runs)))
+            self._context.send(member, AppendStatusRequest(self._context.client, self.segment, tuple(runs)))
 
     def _give_up(self) -> None:
         """The segment was trimmed away: nobody can tell any more what became of the rest."""
         self.seal()
         for batch in list(self.flight.values()):
             for first, count in batch.open_runs():
-                for piece in batch.pieces:
-                    low = max(first, piece.sequence) - piece.sequence
-                    high = min(first + count, piece.sequence + len(piece.records)) - piece.sequence
+                for chunk in batch.chunks:
+                    low = max(first, chunk.sequence) - chunk.sequence
+                    high = min(first + count, chunk.sequence + len(chunk.records)) - chunk.sequence
                     if low < high:
-                        self._sink.lost(piece, low, high, "the segment was trimmed away before anybody could tell")
+                        self._sink.lost(chunk, low, high, "the segment was trimmed away before anybody could tell")
             self._remove(batch)

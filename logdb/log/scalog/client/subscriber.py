@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from heapq import heappop, heappush
 
-from logdb.cores.context import Alarm, Desk, Questions
+from logdb.cores.context import ClientContext, Questions, Timer
 from logdb.cores.effects import Address, ProtocolViolation
 from logdb.errors import Corruption
 from logdb.log import requests as calls
@@ -54,19 +54,24 @@ class ActiveSubscription:
         self,
         number: int,
         request: calls.Subscribe,
-        desk: Desk,
+        context: ClientContext,
         directory: Directory,
         questions: Questions,
-        council: OrderingClient,
+        ordering_client: OrderingClient,
     ) -> None:
         self.number, self.position = number, request.gsn
         self._shard = request.shard
-        self._tags, self._fetch_bytes = request.tags, request.fetch_bytes or desk.config.fetch_bytes
-        self._desk, self._directory, self._questions, self._council = desk, directory, questions, council
+        self._tags, self._fetch_bytes = request.tags, request.fetch_bytes or context.config.fetch_bytes
+        self._context, self._directory, self._questions, self._ordering_client = (
+            context,
+            directory,
+            questions,
+            ordering_client,
+        )
         self._feeds: dict[int, ShardFeed] = {}
         self._ready: list[tuple[int, int, int, Sequence[LogRecord], int]] = []
         self._waiting: deque[int] = deque()
-        self._puzzled = Alarm(self._look_again)
+        self._puzzled = Timer(self._look_again)
         self._puzzles = 0
 
     # ---- the application
@@ -77,9 +82,9 @@ class ActiveSubscription:
         def expired() -> None:
             if call in self._waiting:
                 self._waiting.remove(call)
-            self._desk.answer(call, None)
+            self._context.answer(call, None)
 
-        self._desk.open(call, deadline, expired)
+        self._context.open(call, deadline, expired)
         self._waiting.append(call)
         self.view_changed()
 
@@ -87,7 +92,7 @@ class ActiveSubscription:
         for feed in self._feeds.values():
             self._questions.drop(feed.question)
         for call in self._waiting:
-            self._desk.answer(call, StopIteration())
+            self._context.answer(call, StopIteration())
         self._puzzled.at = None
 
     def view_changed(self) -> None:
@@ -97,7 +102,7 @@ class ActiveSubscription:
         shards = self._directory.shards
         for shard in shards:
             if shard not in self._feeds and self._shard in (None, shard):
-                self._feeds[shard] = ShardFeed(shard, self.position, self._desk.rng.randrange(8))
+                self._feeds[shard] = ShardFeed(shard, self.position, self._context.rng.randrange(8))
         for feed in self._feeds.values():
             if feed.shard not in shards and not feed.final:
                 feed.final = True
@@ -113,17 +118,17 @@ class ActiveSubscription:
 
     def _fetch(self) -> None:
         share = max(self._fetch_bytes // (2 * max(1, len(self._feeds))), LEAST_BYTES)
-        share = min(share, self._desk.config.batch_bytes)
+        share = min(share, self._context.config.batch_bytes)
         for feed in self._feeds.values():
             if not feed.final and feed.held < share and not self._questions.is_open(feed.question):
                 feed.at = max(feed.at, self.position)
-                feed.question = self._desk.number()
+                feed.question = self._context.number()
                 self._pull(feed, share)
 
     def _pull(self, feed: ShardFeed, share: int) -> None:
         def where(attempt: int) -> Address | None:
             if attempt % 8 == 3:
-                self._council.refresh()
+                self._ordering_client.refresh()
             if attempt:
                 feed.turn += 1
             return self._directory.member(feed.shard, feed.turn)
@@ -180,7 +185,7 @@ class ActiveSubscription:
                 explanation = "; ".join(sorted(set(feed.damaged.values())))
                 feed.damage = Corruption(f"shard {feed.shard} from record {feed.at} on", None, explanation)
                 self._go_on()
-        return self._desk.backoff(1)
+        return self._context.backoff(1)
 
     # ---- merging
 
@@ -189,7 +194,7 @@ class ActiveSubscription:
             batch = self._merged()
             if batch is None:
                 return
-            self._desk.answer(self._waiting.popleft(), batch)
+            self._context.answer(self._waiting.popleft(), batch)
 
     def _merged(self) -> Batch | Exception | None:
         """What comes next in the log, as much as is there, about a batch at most; None if it is not there yet."""
@@ -200,7 +205,7 @@ class ActiveSubscription:
         first, size = self.position, 0
         found: list[LogRecord] = []
         ready = self._ready
-        while ready and ready[0][0] <= self.position and size < self._desk.config.batch_bytes:
+        while ready and ready[0][0] <= self.position and size < self._context.config.batch_bytes:
             start, end, shard, records, bytes_ = heappop(ready)
             if start < self.position:
                 raise ProtocolViolation(f"SCA-4: {start} is of shard {shard}, and another one had it")
@@ -220,7 +225,7 @@ class ActiveSubscription:
             return None
         first, size, ready = self.position, 0, self._ready
         found: list[LogRecord] = []
-        while ready and size < self._desk.config.batch_bytes:
+        while ready and size < self._context.config.batch_bytes:
             _, self.position, _, records, bytes_ = heappop(ready)
             found += records
             self._feeds[shard].held -= bytes_
@@ -237,13 +242,13 @@ class ActiveSubscription:
             if feed.at <= self.position and not feed.final:
                 return feed.damage
         if self._puzzled.at is None:
-            self._desk.set(self._puzzled, self._desk.now + self._desk.backoff(self._puzzles))
+            self._context.set(self._puzzled, self._context.now + self._context.backoff(self._puzzles))
             self._puzzles += 1
         return None
 
     def _look_again(self) -> None:
         """Ask for a newer view, until one has the shard: who was asked may lag, or there may be no shard at all yet."""
-        self._council.refresh()
+        self._ordering_client.refresh()
         self._deliver()
 
     def check_invariants(self) -> None:
@@ -255,33 +260,42 @@ class ActiveSubscription:
 class Subscriber:
     """All subscriptions of a client, by the number of the call that began them."""
 
-    def __init__(self, desk: Desk, directory: Directory, questions: Questions, council: OrderingClient) -> None:
-        self._desk, self._directory, self._questions, self._council = desk, directory, questions, council
+    def __init__(
+        self, context: ClientContext, directory: Directory, questions: Questions, ordering_client: OrderingClient
+    ) -> None:
+        self._context, self._directory, self._questions, self._ordering_client = (
+            context,
+            directory,
+            questions,
+            ordering_client,
+        )
         self._following: dict[int, ActiveSubscription] = {}
 
     def subscribe(self, call: int, request: calls.Subscribe) -> None:
-        desk, oldest = self._desk, self._directory.oldest
-        desk.open(call, None, lambda: None)
+        context, oldest = self._context, self._directory.oldest
+        context.open(call, None, lambda: None)
         if request.gsn < oldest:
-            desk.answer(call, Trimmed(request.gsn, oldest))
+            context.answer(call, Trimmed(request.gsn, oldest))
             return
-        self._following[call] = ActiveSubscription(call, request, desk, self._directory, self._questions, self._council)
-        desk.answer(call, call)
+        self._following[call] = ActiveSubscription(
+            call, request, context, self._directory, self._questions, self._ordering_client
+        )
+        context.answer(call, call)
 
     def next(self, call: int, request: calls.Next) -> None:
         following = self._following.get(request.subscription)
         if following is not None:
             following.next(call, request.deadline)
         else:
-            self._desk.open(call, None, lambda: None)
-            self._desk.answer(call, StopIteration())
+            self._context.open(call, None, lambda: None)
+            self._context.answer(call, StopIteration())
 
     def close(self, call: int, request: calls.Close) -> None:
-        self._desk.open(call, None, lambda: None)
+        self._context.open(call, None, lambda: None)
         following = self._following.pop(request.subscription, None)
         if following is not None:
             following.close()
-        self._desk.answer(call, None)
+        self._context.answer(call, None)
 
     def view_changed(self) -> None:
         for following in list(self._following.values()):

@@ -134,7 +134,7 @@ class Leader:
         if (self.state.policy, self.state.f) != (self.config.policy, self.config.f):
             self.wanted.append(SetPolicy(self.config.policy, self.config.f))
         self._told_version = self.state.version
-        self._tell_all()
+        self._notify_all()
         self.out.append(SetTimer(HEARTBEAT, now + self.config.heartbeat_ns))
 
     def stop(self) -> None:
@@ -325,7 +325,7 @@ class Leader:
     def _heartbeat(self, now: int) -> None:
         if now - self._told_all_at >= self.config.heartbeat_ns // 2:
             self._told_all_at = now
-            self._tell_all()
+            self._notify_all()
         since = now - HINT_PERIODS * self.config.suspect_after_ns
         self.unreachable = {one: at for one, at in self.unreachable.items() if at > since and one in self.state.servers}
         if now - self.watch.looked >= self.config.suspect_after_ns // LOOKS:
@@ -365,19 +365,19 @@ class Leader:
         for shard_id in fresh.configs:
             shard = state.shards.get(shard_id)
             if shard is not None:
-                self._tell_config(shard, told)
+                self._send_config(shard, told)
         if self._routed_version != state.version:
             self._route()
         if fresh.cut:
             everybody = now - self._told_all_at >= self.config.quiet_ns
             if everybody:
                 self._told_all_at = now
-            self._tell_cut(told, fresh.configs, everybody=everybody)
+            self._send_cut(told, fresh.configs, everybody=everybody)
         else:
             out += [Send(child, Updates(state.version, ())) for child, _ in self._children]
         self._told_version = state.version
 
-    def _tell_config(self, shard: OrderedShard, told: int) -> None:
+    def _send_config(self, shard: OrderedShard, told: int) -> None:
         """Every member hears of a new configuration at once, whatever aggregators there are."""
         state = self.state
         update = shard.update(told, state.last, state.oldest)
@@ -385,7 +385,7 @@ class Leader:
             message = RegistrationReply(state.servers[server].token, server, False, update)
             self.out.append(Send(address, message))
 
-    def _tell_cut(self, told: int, but: set[int], *, everybody: bool) -> None:
+    def _send_cut(self, told: int, but: set[int], *, everybody: bool) -> None:
         state, out = self.state, self.out
         version, last, oldest = state.version, state.last, state.oldest
         for shard, addresses in self._direct:
@@ -403,12 +403,12 @@ class Leader:
             ]
             out.append(Send(child, Updates(version, tuple(below))))
 
-    def _tell_all(self) -> None:
+    def _notify_all(self) -> None:
         """A heartbeat: where the log ends, to everybody who follows it or lacks a link."""
         state = self.state
         if self._routed_version != state.version:
             self._route()
-        self._tell_cut(state.cut, set(), everybody=True)
+        self._send_cut(state.cut, set(), everybody=True)
         for shard in state.shards.values():
             if shard.state is ShardState.FINALIZED and shard.links:
                 update = Update(shard.id, shard.epoch, None, (), shard.head, state.last, state.oldest)

@@ -11,7 +11,7 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from logdb.cores.effects import Address, Effect, Event, Journal, Received, Send, Timer
+from logdb.cores.effects import Address, Effect, Event, Journal, Received, Send, TimerFired
 from logdb.log import paxos
 from logdb.log.scalog.messages import (
     CaughtUp,
@@ -72,7 +72,7 @@ class OrderingReplica:
         if isinstance(event, Received) and (answer := _ANSWER.get(type(event.message))) is not None:
             if event.sender in self.config.replicas or self._believes(event.message, event.sender):
                 answer(self, event.message, event.sender, now)
-        elif isinstance(event, Timer) and not event.name.startswith(paxos.TIMERS):
+        elif isinstance(event, TimerFired) and not event.name.startswith(paxos.TIMERS):
             if self.leader is not None:
                 self.leader.timer(event.name, now)
         else:

@@ -96,7 +96,7 @@ class Membership:
 
     # ---- what the ordering layer says
 
-    def on_you(self, message: RegistrationReply, sender: Address) -> None:
+    def on_registration_reply(self, message: RegistrationReply, sender: Address) -> None:
         """Learn who this server is."""
         shard = self._shard
         if message.token != shard.token:

@@ -177,7 +177,7 @@ class Primary:
 
     # ---- fates
 
-    def on_ask_fate(self, message: AppendStatusRequest, sender: Address) -> None:
+    def on_append_status_request(self, message: AppendStatusRequest, sender: Address) -> None:
         """Say what is ordered, and what never will be: only of a sealed segment that this copy has to its end."""
         shard = self._shard
         copy = shard.copies.get(message.segment)

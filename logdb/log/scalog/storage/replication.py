@@ -163,7 +163,7 @@ class Replication:
         while fresh and fresh[0][0] + len(fresh[0][1]) <= sent:
             self._fresh_bytes -= fresh.popleft()[2]
 
-    def on_held(self, message: ReplicateAck, sender: Address) -> None:
+    def on_replicate_ack(self, message: ReplicateAck, sender: Address) -> None:
         """A member says how far its copy goes: open its window, or serve it what it asks for."""
         shard = self._shard
         copy = shard.copies.get(message.segment)

@@ -15,7 +15,7 @@ from logdb.cores.effects import (
     Persisted,
     ProtocolViolation,
     Received,
-    Timer,
+    TimerFired,
     Unreadable,
 )
 from logdb.log.scalog.config import StorageConfig
@@ -68,15 +68,15 @@ class StorageServer:
         member = self._membership
         self._on: dict[type, Callable[[Any, Address], None]] = {
             Append: self._primary.on_append,
-            AppendStatusRequest: self._primary.on_ask_fate,
+            AppendStatusRequest: self._primary.on_append_status_request,
             ReadRequest: self._reading.on_read,
             Pull: self._reading.on_pull,
             TimeRequest: self._reading.on_ask_time,
             Replicate: self._replication.on_replicate,
-            ReplicateAck: self._replication.on_held,
+            ReplicateAck: self._replication.on_replicate_ack,
             SessionsRequest: self._replication.on_ask_sessions,
             SessionsResponse: member.on_sessions,
-            RegistrationReply: member.on_you,
+            RegistrationReply: member.on_registration_reply,
             Update: member.on_update,
             Updates: member.on_updates,
             PlacementsRequest: member.on_ask_placements,
@@ -99,7 +99,7 @@ class StorageServer:
             return self._do(now, act, event.message, event.sender)
         if type(event) is Persisted:
             return self._do(now, self._membership.on_persisted, event.journal, event.end)
-        if type(event) is Timer:
+        if type(event) is TimerFired:
             return self._do(now, self._meta.flush if event.name == META else self._membership.on_tick)
         if type(event) is Lost:
             return self._do(now, self._reading.forget, event.peer)

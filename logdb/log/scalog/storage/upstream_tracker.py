@@ -18,11 +18,11 @@ class UpstreamTracker:
     def __init__(self, shard: MemberState) -> None:
         self._shard = shard
         self._leader: Address = ""
-        self._leader_heard = self._parent_heard = self._suspected = 0
+        self._leader_heard_at = self._parent_heard = self._suspected = 0
 
     def begin(self) -> None:
         """Everybody gets the time that answers take."""
-        self._leader_heard = self._parent_heard = self._shard.now
+        self._leader_heard_at = self._parent_heard = self._shard.now
 
     def new_parent(self) -> None:
         """Reports go to another aggregator from now on."""
@@ -34,12 +34,12 @@ class UpstreamTracker:
         if shard.config is not None and sender == shard.config.reports_to:
             self._parent_heard = shard.now
         if sender in shard.settings.ordering:
-            self._leader, self._leader_heard = sender, shard.now
+            self._leader, self._leader_heard_at = sender, shard.now
 
     def heard(self) -> int:
         """When whoever sends this server its news was heard."""
         config = self._shard.config
-        return self._parent_heard if config and config.reports_to else self._leader_heard
+        return self._parent_heard if config and config.reports_to else self._leader_heard_at
 
     def is_parent_silent(self) -> bool:
         """Whether the aggregator has said nothing for long."""
@@ -48,7 +48,7 @@ class UpstreamTracker:
     def tell(self, *messages: object) -> None:
         """Send messages to the leader, or to all replicas of the ordering layer if it has not been heard of late."""
         shard = self._shard
-        known = self._leader and shard.now < self._leader_heard + shard.settings.suspect_after_ns // 2
+        known = self._leader and shard.now < self._leader_heard_at + shard.settings.suspect_after_ns // 2
         for address in (self._leader,) if known else shard.settings.ordering:
             for message in messages:
                 shard.out.append(Send(address, message))

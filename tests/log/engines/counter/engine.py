@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 
 from logdb.log.counter import messages as m
 
-from logdb.cores.context import Desk, Questions
+from logdb.cores.context import ClientContext, Questions
 from logdb.cores.effects import Call as Asked
-from logdb.cores.effects import Create, Effect, Event, Journal, Persist, Persisted, Received, Send, Timer
+from logdb.cores.effects import Create, Effect, Event, Journal, Persist, Persisted, Received, Send, TimerFired
 from logdb.log import requests
 from logdb.log.contract import AppendId
 from logdb.log.engine import (
@@ -76,34 +76,34 @@ class Client:
     """Appends and asks for the tail."""
 
     def __init__(self, config: ClientConfig, journals: Mapping[str, Journal], rng: Random) -> None:
-        self._desk = Desk(config, rng)
-        self._questions = Questions(self._desk)
+        self._context = ClientContext(config, rng)
+        self._questions = Questions(self._context)
 
     def start(self, now: int) -> list[Effect]:
         return []
 
     def handle(self, event: Event, now: int) -> list[Effect]:
-        desk = self._desk
-        desk.now = now
+        context = self._context
+        context.now = now
         if isinstance(event, Asked):
-            desk.open(event.call, event.request.deadline, lambda: desk.answer(event.call, TimeoutError()))
+            context.open(event.call, event.request.deadline, lambda: context.answer(event.call, TimeoutError()))
             self._ask(event.call, event.request)
         elif isinstance(event, Received):
             self._questions.answer(event.message.request, event.message, event.sender)
-        elif isinstance(event, Timer):
-            desk.ring()
-        return desk.effects()
+        elif isinstance(event, TimerFired):
+            context.ring()
+        return context.effects()
 
     def _ask(self, call: int, request: Any) -> None:
-        desk, number = self._desk, self._desk.number()
+        context, number = self._context, self._context.number()
         is_append = isinstance(request, requests.Append)
 
         def answered(answer: Any, sender: str) -> None:
             gsns = range(answer.first, answer.first + len(request.records)) if is_append else ()
-            desk.answer(call, requests.Done(list(gsns), [0] * len(gsns)) if is_append else answer.last)
+            context.answer(call, requests.Done(list(gsns), [0] * len(gsns)) if is_append else answer.last)
 
         message = m.Put(number, request.records) if is_append else m.AskEnd(number)
-        self._questions.ask(number, message, lambda attempt: desk.config.ordering[0], answered)
+        self._questions.ask(number, message, lambda attempt: context.config.ordering[0], answered)
 
     def append_id(self, call: int) -> AppendId | None:
         return None

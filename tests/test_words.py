@@ -1,0 +1,61 @@
+"""Names are made of the field's words: stems that once stood for many things do not come back."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = ("logdb", "cli", "spark_export")
+
+BANNED = {
+    "accuse", "alarm", "beware", "canvass", "canvassed", "council", "desert", "desk", "fed", "foresee", "homeless",
+    "insist", "knock", "lane", "lanes", "loops", "mail", "nag", "patience", "piece", "pieces", "quarrelled", "relieve",
+    "silently", "somebody", "upward", "utils", "helper", "helpers", "manager",
+}  # fmt: skip
+"""ARCHITECTURE.md, "Names are those of the field"."""
+
+
+def words_of(name: str) -> set[str]:
+    """The words of a name in snake case or camel case, in small letters."""
+    return {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
+
+
+def names_in(path: Path) -> Iterator[tuple[int, str]]:
+    """(line, name) of the file, its classes, functions and parameters."""
+    yield 1, path.stem
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.lineno, node.name
+        if isinstance(node, ast.arg):
+            yield node.lineno, node.arg
+
+
+def banned_names(path: Path) -> list[str]:
+    return [f"{path.name}:{line}: {name}" for line, name in names_in(path) if words_of(name) & BANNED]
+
+
+def source_files() -> list[Path]:
+    return sorted(
+        path
+        for folder in FOLDERS
+        for path in (ROOT / folder).rglob("*.py")
+        if not path.stem.endswith(("_pb2", "_pb2_grpc"))
+    )
+
+
+def test_no_name_has_a_banned_stem() -> None:
+    assert [found for path in source_files() for found in banned_names(path)] == []
+
+
+@pytest.mark.parametrize(
+    "line", ["class Desk: ...", "def _insist() -> None: ...", "def f(patience_s: int) -> None: ..."]
+)
+def test_a_banned_stem_is_seen(line: str, tmp_path: Path) -> None:
+    path = tmp_path / "planted.py"
+    path.write_text(line)
+    assert len(banned_names(path)) == 1
