@@ -81,7 +81,8 @@ class Simulation:
             for application in applications.values():
                 application.stopping = True
             self._recover(list(applications.values()))
-            if not plan.trouble.operations and set(plan.trouble.faults) <= set(self.own.AT_OTHERS):
+            untroubled = not plan.trouble.operations and set(plan.trouble.faults) <= set(self.own.AT_OTHERS)
+            if untroubled and not plan.shape.small_buffers:  # batches of two records that overtake each other make lag
                 self._check_unchanged(before)
         except NotAnswered as error:
             raise Failure("liveness: calls are answered", str(error)) from None

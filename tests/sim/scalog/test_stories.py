@@ -14,6 +14,7 @@ from logdb.log.scalog.ordering.commands import FailurePolicy
 from logdb.security.permissions import BRINGS
 from tests.sim.checks import check_all, truth_of
 from tests.sim.history import History
+from tests.sim.run import simulate
 from tests.sim.scalog.cluster import Cluster, Shape
 from tests.sim.scalog.faults import forged
 from tests.sim.scalog.prober import Prober
@@ -133,3 +134,8 @@ def test_a_paused_server_and_a_lost_disk_lose_nothing() -> None:
     assert not {one, other} & {member.server for member in config.members}
     story.append(5)
     assert story.check() >= 55
+
+
+def test_a_backup_that_lags_because_messages_overtake_each_other_may_be_replaced() -> None:
+    """No fault, but batches of two records and a network without order: one member fell behind, and was replaced."""
+    assert simulate(364138674685, "scalog").failure == ""
