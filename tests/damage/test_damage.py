@@ -23,7 +23,7 @@ def test_every_file_of_an_embedded_database(tmp_path: Path) -> None:
         *("LOGDB", "LOCK", "durable", "RUNS", "SUM"),
         *(file.name for file in sound.glob("map/run-*.mdb")),
     }
-    assert len(list(sound.glob("map/run-*.mdb"))) == 3
+    assert len(list(sound.glob("map/run-*.mdb"))) > 2
     assert {"map/RUNS removed", "map/RUNS and map/SUM swapped"} <= set(cases)
 
 
