@@ -59,7 +59,7 @@ def test_a_conversation() -> None:
     reads = Parcel(
         sender="client-5",
         receiver="127.0.0.1:7400",
-        messages=[{"read": {"request": 1, "shard": 1, "gsn": gsn}} for gsn in (16, 5 << 20)],
+        messages=[{"read_request": {"request": 1, "shard": 1, "gsn": gsn}} for gsn in (16, 5 << 20)],
     )
     welcome, small, large = asyncio.run(answers_to(hello(VERSION), reads))
     assert welcome.hello.cluster == "orders"

@@ -405,10 +405,10 @@ def drop_versions_above_the_floor(right: Any, *merge: Any) -> None:
         right(*merge)
 
 
-@planted(merging, "_merged_state", seed=6)
-def lose_rows_of_state_in_a_merge(right: Any, readers: Any, is_oldest: bool) -> Any:
+@planted(merging, "kept_state", seed=6)
+def lose_rows_of_state_in_a_merge(right: Any, readers: Any, *, is_oldest: bool) -> Any:
     """Only those of the newest run are there."""
-    return right(readers[:1], is_oldest)
+    return right(readers[:1], is_oldest=is_oldest)
 
 
 @planted(Snapshot, "reader", seed=4)
