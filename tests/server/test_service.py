@@ -65,7 +65,7 @@ def test_a_conversation() -> None:
     assert welcome.hello.cluster == "orders"
     assert welcome.hello.role == peers_pb2.STORAGE
     assert (small.sender, small.receiver) == ("127.0.0.1:7400", "client-5")
-    assert small.messages[0].found.gsn == 16
+    assert small.messages[0].read_response.gsn == 16
     assert len(large.batches[0]) == (5 << 20) + 9
 
 
