@@ -324,7 +324,7 @@ class ClusterBackend:
 
     def hold(self, holder: object, version: int) -> None:
         """Ask the servers to keep a version readable until `end`. It is a courtesy, and they hear of it in a while."""
-        self.put(calls.Hold(holder, max(version, 1)), None)
+        self.put(calls.Hold(holder, version), None)
 
     def check_held(self, holder: object) -> None:
         """No server takes a version along: what was read is ordered, and every server has it."""
@@ -332,7 +332,7 @@ class ClusterBackend:
     def end(self, holder: object) -> None:
         """Let go of a snapshot."""
         if not self.closed:
-            self.put(calls.Hold(holder, 0), None)
+            self.put(calls.Hold(holder, None), None)
 
     async def commit(self, work: Workspace) -> int:
         """Commit what a transaction has read and written."""

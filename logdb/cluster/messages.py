@@ -272,10 +272,10 @@ class Verdicts(NamedTuple):
 
 
 class Hold(NamedTuple):
-    """Client to all servers: please let nothing be compacted away that a read at `version` or later needs; 0: no more.
-    It is forgotten after a while, so who goes on reading says it again."""
+    """Client to all servers: please let nothing be compacted away that a read at `version` or later needs; None: no
+    more. It is forgotten after a while, so who goes on reading says it again."""
 
-    version: int
+    version: int | None
 
 
 class Compact(NamedTuple):

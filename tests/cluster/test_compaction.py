@@ -245,11 +245,29 @@ def test_pins_and_what_clients_hold_are_kept() -> None:
     server.give("reader", Hold(4))
     server.wait(2 * SECOND)
     assert compacted(log, server, before=9).floor == 4, "who is silent is forgotten"
-    server.give("reader", Hold(0))
+    server.give("reader", Hold(None))
     assert compacted(log, server, before=9, number=2).floor == 6
     log.add((PIN, encode_pin("kept", 0)))
     assert compacted(log, server, before=9, number=3).floor == 9
     assert log.oldest == 9
+
+
+def test_who_holds_the_beginning_of_the_log_keeps_all_of_it() -> None:
+    """A Hold of version 0 was none, so who read from the first record on was overtaken."""
+    log = Log(*[commit(number, {b"k": b"%d" % number}) for number in range(1, 9)])
+    server = Server(on=log)
+    server.give("reader", Hold(0))
+    assert compacted(log, server, before=8).floor == 0
+    assert log.oldest == 1
+    server.give("reader", Hold(None))
+    assert compacted(log, server, before=8, number=2).floor == 8
+
+
+def test_a_client_holds_the_beginning_of_the_log() -> None:
+    client = Client()
+    client.call(calls.Hold("one", 0))
+    client.wait(SECOND // 5)
+    assert {hold.version for _, hold in client.take(Hold)} == {0}
 
 
 def test_a_pin_that_comes_before_the_beginning_is_kept_and_a_later_one_is_refused() -> None:
@@ -546,7 +564,7 @@ def test_a_compaction_that_moves_large_values_slowly_is_not_taken_over() -> None
         log.run(second)
         for server in (first, second):
             server.wait(SECOND // 10)
-            server.give("client", Hold(0))  # it hears what time it is
+            server.give("client", Hold(None))  # it hears what time it is
     assert kinds(log).count(BEGINNING) == kinds(log).count(ENDING) == 1
 
 
@@ -649,7 +667,7 @@ def test_what_is_held_for_long_is_told_to_all_servers_and_what_is_not_costs_noth
     client = Client()
     for _ in range(5):
         assert client.answers[client.call(calls.Hold("short", 9))] is None
-        client.call(calls.Hold("short", 0))
+        client.call(calls.Hold("short", None))
         client.wait(SECOND // 100)
     client.wait(SECOND)
     assert not client.take(Hold)
@@ -657,12 +675,12 @@ def test_what_is_held_for_long_is_told_to_all_servers_and_what_is_not_costs_noth
     client.call(calls.Hold("two", 7))
     client.wait(SECOND // 5)
     assert {(to, hold.version) for to, hold in client.take(Hold)} == {("m1", 7), ("m2", 7)}
-    client.call(calls.Hold("two", 0))
+    client.call(calls.Hold("two", None))
     client.wait(SECOND // 5)
     assert {hold.version for _, hold in client.take(Hold)} == {9}
-    client.call(calls.Hold("one", 0))
+    client.call(calls.Hold("one", None))
     client.wait(SECOND // 5)
-    assert {hold.version for _, hold in client.take(Hold)} == {0}
+    assert {hold.version for _, hold in client.take(Hold)} == {None}
     client.wait(SECOND)
     assert not client.take(Hold)
 

@@ -285,7 +285,7 @@ class CommitClient:
 
     def _end(self, committing: PendingCommit, result: Any) -> None:
         committing.is_over = True
-        self._holds.hold(committing.txn, 0)
+        self._holds.hold(committing.txn, None)
         self._context.dismiss(committing.nag)
         self._context.dismiss(committing.hedge)
         waiting = self.open[committing.txn]

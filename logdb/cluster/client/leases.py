@@ -31,12 +31,12 @@ class Leases:
     def __init__(self, context: ClientContext, servers: tuple[Address, ...], hold_ns: int) -> None:
         self._context, self._servers, self._hold_ns = context, servers, hold_ns
         self._held: dict[Hashable, int] = {}
-        self._told = 0
+        self._told: int | None = None
         self._tell = Timer(self._notify_all)
 
-    def hold(self, holder: Hashable, version: int) -> None:
-        """Version 0: no more."""
-        if version:
+    def hold(self, holder: Hashable, version: int | None) -> None:
+        """None: no more."""
+        if version is not None:
             self._held[holder] = version
             if self._tell.at is None:
                 self._context.set(self._tell, self._context.now + self._hold_ns)
@@ -48,8 +48,8 @@ class Leases:
         self._servers = servers
 
     def _notify_all(self) -> None:
-        oldest = min(self._held.values(), default=0)
-        if oldest or self._told:
+        oldest = min(self._held.values(), default=None)
+        if oldest is not None or self._told is not None:
             for server in self._servers:
                 self._context.send(server, Hold(oldest))
             self._context.set(self._tell, self._context.now + self._hold_ns)

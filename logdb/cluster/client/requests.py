@@ -196,10 +196,10 @@ class Settle(NamedTuple):
 
 class Hold(NamedTuple):
     """Ask that `version` stay readable while something is read at it; `holder` is whatever the application knows that
-    by, and version 0 ends it. -> None, at once. It is a courtesy: who was late is told VersionTrimmed when it reads."""
+    by, and None ends it. -> None, at once. It is a courtesy: who was late is told VersionTrimmed when it reads."""
 
     holder: Hashable
-    version: int
+    version: int | None
 
 
 class Compact(NamedTuple):

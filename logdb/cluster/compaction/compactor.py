@@ -90,7 +90,7 @@ class Compactor:
     # ---- what clients say
 
     def hold(self, message: Hold, sender: Address) -> None:
-        if message.version:
+        if message.version is not None:
             self._holds[sender] = message.version, self._context.now
         else:
             self._holds.pop(sender, None)

@@ -447,9 +447,9 @@ class Application:
             for span in ((b"", None), (b"cell ", b"list 2")):
                 yield from self._pages(op, span, SNAPSHOT, op.version, 40 * MILLISECOND)
         except Overtaken:
-            yield requests.Hold(holder, 0)
+            yield requests.Hold(holder, None)
             raise
-        yield requests.Hold(holder, 0)
+        yield requests.Hold(holder, None)
         self.end(op, "ok")
 
     def _pin(self, op: Op) -> Steps:
