@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import io
 import re
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,6 +41,14 @@ def banned_names(path: Path) -> list[str]:
     return [f"{path.name}:{line}: {name}" for line, name in names_in(path) if words_of(name) & BANNED]
 
 
+def files_named(source: str) -> Iterator[tuple[int, str]]:
+    """(line, name) of each Python file that a comment or a docstring mentions in backticks."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT or (token.type == tokenize.STRING and token.string.startswith('"""')):
+            for found in re.finditer(r"`([\w/]+\.py)`", token.string):
+                yield token.start[0] + token.string.count("\n", 0, found.start()), found[1]
+
+
 def source_files() -> list[Path]:
     return sorted(
         path
@@ -59,3 +69,20 @@ def test_a_banned_stem_is_seen(line: str, tmp_path: Path) -> None:
     path = tmp_path / "planted.py"
     path.write_text(line)
     assert len(banned_names(path)) == 1
+
+
+def test_a_file_that_is_mentioned_exists() -> None:
+    existing = {
+        f"/{path.relative_to(ROOT)}" for folder in (*FOLDERS, "tests") for path in (ROOT / folder).rglob("*.py")
+    }
+    missing = [
+        f"{path.relative_to(ROOT)}:{line}: {name}"
+        for path in [*source_files(), *sorted((ROOT / "tests").rglob("*.py"))]
+        for line, name in files_named(path.read_text())
+        if not any(known.endswith(f"/{name}") for known in existing)
+    ]
+    assert missing == []
+
+
+def test_a_file_that_is_gone_is_seen() -> None:
+    assert list(files_named('"""What `gone.py` says.\n\nSee `a/b.py`."""\n')) == [(1, "gone.py"), (3, "a/b.py")]

@@ -1,7 +1,7 @@
 """The database of a cluster, for the coroutines of one event loop: an AsyncBackend over the core `DatabaseClient`.
 
 The core finds a server that answers, asks another one when that is silent, and tells for certain, or not at all, how a
-commit has ended; all that is left here is to put calls, and to say it in the words of `hosts.py`.
+commit has ended; all that is left here is to put calls, and to say it in the words of `backend.py`.
 """
 
 from __future__ import annotations

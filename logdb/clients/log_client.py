@@ -1,7 +1,7 @@
 """The shared log of a cluster, for programs: `connect` for threads, `connect_async` for asyncio.
 
 Beneath both is the client core of the log's engine, hosted in an event loop: the program's own, or the one of
-`loops.py`. A call is put to the core, and its answer taken to whoever waits for it.
+`background_loop.py`. A call is put to the core, and its answer taken to whoever waits for it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The time of a process: wall-clock ns that never go back (`cores.py`) and follow no jump ahead."""
+"""The time of a process: wall-clock ns that never go back (`cores/effects.py`) and follow no jump ahead."""
 
 from __future__ import annotations
 

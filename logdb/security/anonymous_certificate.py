@@ -1,9 +1,9 @@
-"""The certificate of whoever has none, so that a token alone is enough for a client of a cluster.
+"""The certificate that clients without one present, so that a token alone is enough to use a cluster.
 
-gRPC's Python library can ask everybody for a certificate or nobody, and the servers of a cluster, which share their
-port with clients, must see each other's. So a client without one shows this one, whose key is the number 1: everybody
-has it. A server that has a tokens file trusts this very certificate beside its CA. It says nothing about who comes: it
-gives no right, and as it is no authority, nothing that is signed with its key is believed (`test_nobody.py`).
+gRPC's Python library requires a client certificate on all connections of a port or on none. Servers of a cluster share
+their port with clients and must verify each other's certificates, so a client that has none presents this one. Its key
+is public (the number 1). A server with a tokens file trusts this certificate beside its CA. The certificate grants no
+right, and it is not a CA: certificates signed with its key are rejected (`test_anonymous_certificate.py`).
 """
 
 from __future__ import annotations

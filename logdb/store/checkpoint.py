@@ -695,7 +695,7 @@ def _newest_rows(
 
 
 def check_tables(path: Path, *, all_of_it: bool = False) -> None:
-    """Look at the runs in `path`, if there are any, as an opening does (`checking.py`).
+    """Look at the runs in `path`, if there are any, as an opening does (`map_verifier.py`).
 
     `all_of_it`: trust no note. Raises Corruption: they must be rebuilt; Unavailable: they cannot be read.
     """

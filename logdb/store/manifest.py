@@ -21,9 +21,9 @@ class RunInfo(NamedTuple):
 
     It holds what the versions (`after`, `through`] of the log have changed; if a checkpoint has written several, the
     others are named behind the first with ranges that are empty. `rows`: keys; `long_keys`: those longer
-    than LMDB takes. `bytes`, `crc`: of its file (`checking.py`). `live_bytes`: of its rows but for older versions, and
-    of the large values whose places they hold. `fences`: of a large run, keys in order that divide it into parts of
-    about the same size, in hexadecimal digits.
+    than LMDB takes. `bytes`, `crc`: of its file (`map_verifier.py`). `live_bytes`: of its rows but for older versions,
+    and of the large values whose places they hold. `fences`: of a large run, keys in order that divide it into parts
+    of about the same size, in hexadecimal digits.
     """
 
     number: int
@@ -51,7 +51,7 @@ class Manifest(NamedTuple):
 
     @property
     def files(self) -> dict[str, Written]:
-        """What `checking.py` compares: the runs by the names of their files."""
+        """What `map_verifier.py` compares: the runs by the names of their files."""
         return {run_name(run.number): Written(run.bytes, run.crc) for run in self.runs}
 
     def encode(self) -> bytes:

@@ -28,7 +28,7 @@ PIN: Final = 6
 BEGINNING: Final = 7
 PART: Final = 8
 ENDING: Final = 9
-"""The last three are of a compaction in a cluster (`cluster/cleaning.py`)."""
+"""The last three are of a compaction in a cluster (`cluster/compaction/records.py`)."""
 PLACEMENT: Final = 10
 """On which shards objects of a cluster live (`cluster/placement.py`)."""
 SUMMARY: Final = 11

@@ -1,7 +1,7 @@
 """Rows of LMDB that end with a CRC32C of their key and themselves.
 
 LMDB has no checksums. A row that was damaged, or that stands where it does not belong, raises Corruption when it is
-read; rows and pages that are missing are found by `checking.py`, before LMDB maps the file.
+read; rows and pages that are missing are found by `map_verifier.py`, before LMDB maps the file.
 
 The CRC begins with the residue that every sealed row leaves behind, so one CRC over many rows checks all of them.
 """

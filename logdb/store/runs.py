@@ -8,9 +8,9 @@ Tables:
           (`inline`), where fetching one would take a journey.
 `state`   what else the range of the log has changed.
 
-A row is a value, a trailer and a seal (`sealed.py`), so that the value of a plain one is cut out without decoding. The
-trailer from its end: kind and flags, version, then as the flags say: where the older versions stand, the rest of a long
-key, the place.
+A row is a value, a trailer and a checksum (`row_checksums.py`), so that the value of a plain one is cut out without
+decoding. The trailer from its end: kind and flags, version, then as the flags say: where the older versions stand, the
+rest of a long key, the place.
 
 Runs that follow one another and whose key ranges do not overlap are read as one (`Group`).
 

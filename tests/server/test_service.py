@@ -1,4 +1,4 @@
-"""The bytes of `parcels.py` are what the schema's service says: a stranger with generated code understands them."""
+"""The bytes of `envelopes.py` are what the schema's service says: a stranger with generated code understands them."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Damaged(Exception):
 
 
 class BrokenContract(Exception):
-    """A core asked its host for what `cores.py` does not allow."""
+    """A core asked its host for what `cores/effects.py` does not allow."""
 
 
 class StoredJournal:

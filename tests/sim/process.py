@@ -1,7 +1,7 @@
 """A process of the simulation: it hosts one core, performs its effects, and can be killed, paused and started again.
 
-It also is the policeman of `cores.py`: a core that asks for what the contract does not allow, raises anything, or
-breaks one of its invariants ends the seed with a `Failure`.
+It also enforces the contract of `cores/effects.py`: a core that asks for what the contract does not allow, raises
+anything, or breaks one of its invariants ends the seed with a `Failure`.
 """
 
 from __future__ import annotations

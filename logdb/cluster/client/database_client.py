@@ -50,7 +50,7 @@ class DatabaseConfig:
 
 
 class DatabaseClient:
-    """A core that turns calls (`calls.py`) into records and messages. It needs no journal.
+    """A core that turns calls (`requests.py`) into records and messages. It needs no journal.
 
     Its number, the first part of its transaction ids, is drawn from `rng`: a host gives each incarnation a generator of
     its own, or one that goes on.
