@@ -12,11 +12,10 @@
 a value `MAX_VALUE_BYTES` (64 MiB), and a transaction writes at most `MAX_TRANSACTION_BYTES` (256 MiB).
 """
 
-from logdb.api.database import Database, Found, HistoryEntry, ShardHistory, Snapshot, Tested
+from logdb.api.database import Database, Snapshot
 from logdb.api.opening import connect, open, rebuild, shard_history
+from logdb.api.results import Change, Compacted, Found, HistoryEntry, ShardHistory, Tested
 from logdb.cluster.placement import ByHash, ByPrefix
-from logdb.embedded.compaction import Compacted
-from logdb.embedded.feed import Change
 from logdb.errors import (
     AccessDenied,
     Advice,

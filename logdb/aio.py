@@ -22,13 +22,11 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 from logdb.api import database as sync
 from logdb.api import opening
 from logdb.api.backend import AsyncBackend, AsyncChangeFeed, AsyncReader
-from logdb.api.database import Found, HistoryEntry, ShardHistory, Tested
+from logdb.api.results import Change, Compacted, Found, HistoryEntry, ShardHistory, Tested
 from logdb.api.timestamps import moment, nanoseconds
 from logdb.cluster.placement import Placement
 from logdb.embedded import EmbeddedBackend
 from logdb.embedded.async_backend import CoroutineBackend
-from logdb.embedded.compaction import Compacted
-from logdb.embedded.feed import Change
 from logdb.errors import ConflictError, DatabaseClosed
 from logdb.store.arguments import (
     check_body,

@@ -14,8 +14,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from logdb.embedded.compaction import Compacted
-from logdb.embedded.feed import Change
+from logdb.api.results import Change, Compacted
 from logdb.store.key_map import Rows
 from logdb.store.ranges import ScanRange
 from logdb.store.records import Condition, TxnId

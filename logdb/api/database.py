@@ -5,12 +5,11 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
-from typing import Concatenate, NamedTuple, ParamSpec, TypeVar, overload
+from typing import Concatenate, ParamSpec, TypeVar, overload
 
 from logdb.api.backend import Backend
+from logdb.api.results import Change, Compacted, Found, HistoryEntry, Tested
 from logdb.api.timestamps import moment, nanoseconds
-from logdb.embedded.compaction import Compacted
-from logdb.embedded.feed import Change
 from logdb.errors import DatabaseClosed
 from logdb.store.arguments import (
     check_flag,
@@ -34,45 +33,6 @@ from logdb.txn.validation import Verdict
 D = TypeVar("D")
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-class Found(dict[bytes, bytes]):
-    """The keys of a multi-get that exist, with their values: a dict of one snapshot, whose version is `version`."""
-
-    version: int
-
-    def __init__(self, found: Iterable[tuple[bytes, bytes]], version: int) -> None:
-        super().__init__(found)
-        self.version = version
-
-
-class Tested(NamedTuple):
-    """How a test-and-multi-put ended.
-
-    `committed`: whether the items were written. `version`: of its record in the log. `failed`: the conditions that did
-    not hold.
-    """
-
-    committed: bool
-    version: int
-    failed: tuple[Condition, ...]
-
-
-class HistoryEntry(NamedTuple):
-    """A version of a key: `version`, and its `value`, None where it was deleted."""
-
-    version: int
-    value: bytes | None
-
-
-class ShardHistory(NamedTuple):
-    """The history of a key as its shard has it.
-
-    `through`: the version up to which it is complete. `entries`: every version of the key up to that one, newest first.
-    """
-
-    through: int
-    entries: list[HistoryEntry]
 
 
 class Snapshot:

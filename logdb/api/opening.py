@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from os import PathLike
 from pathlib import Path
 
-from logdb.api.database import Database, HistoryEntry, ShardHistory
+from logdb.api.database import Database
+from logdb.api.results import HistoryEntry, ShardHistory
 from logdb.cluster.placement import Placement
 from logdb.embedded import EmbeddedBackend
 from logdb.embedded.directory import Directory

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coro
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from logdb.api.backend import AsyncBackend, AsyncChangeFeed, AsyncReader
+from logdb.api.results import Change
 from logdb.clients.background_loop import begin_in_shared_loop, in_shared_loop, shared_loop
-from logdb.embedded.feed import Change
 from logdb.errors import DatabaseClosed
 from logdb.store.key_map import Rows
 from logdb.store.ranges import ScanRange

@@ -13,6 +13,7 @@ from random import Random
 from typing import Any, Final, NamedTuple
 
 from logdb.api.backend import Progress
+from logdb.api.results import Compacted
 from logdb.clients.cluster_feed import ClusterFeed
 from logdb.clients.core_client import HostedClient, given, settle
 from logdb.clients.lazy_snapshot import LazySnapshotReader
@@ -23,7 +24,6 @@ from logdb.cluster.client.database_client import DatabaseClient, DatabaseConfig
 from logdb.cluster.messages import MAX_RANGES, Floor
 from logdb.cluster.placement import Placement
 from logdb.cores.effects import Address, Journal
-from logdb.embedded.compaction import Compacted
 from logdb.errors import (
     ConflictError,
     DatabaseClosed,

@@ -13,9 +13,9 @@ from collections import deque
 from collections.abc import Callable, Collection, Coroutine
 from typing import Any, Protocol
 
+from logdb.api.results import Change
 from logdb.clients.core_client import given
 from logdb.cluster.client import requests as calls
-from logdb.embedded.feed import Change
 from logdb.errors import Corruption, DatabaseClosed, Unavailable, VersionTrimmed
 from logdb.log import requests as log
 from logdb.log.contract import Batch, LogFailed, LogRecord, Trimmed

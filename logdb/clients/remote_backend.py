@@ -10,11 +10,10 @@ from itertools import accumulate
 from typing import Final
 
 from logdb.api.backend import Progress
+from logdb.api.results import Change, Compacted
 from logdb.clients.connection import Connection
 from logdb.clients.lazy_snapshot import LazySnapshotReader
 from logdb.clients.range_pages import RangePages
-from logdb.embedded.compaction import Compacted
-from logdb.embedded.feed import Change
 from logdb.errors import ConflictError, DatabaseClosed, FutureVersion, LimitExceeded, VersionTrimmed
 from logdb.security.credentials import NONE, Credentials
 from logdb.store.key_map import Rows

@@ -17,8 +17,9 @@ from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar
 
+from logdb.api.results import Change
 from logdb.embedded.backend import EmbeddedBackend
-from logdb.embedded.feed import Change, Feed
+from logdb.embedded.feed import Feed
 from logdb.errors import OutcomeUnknown, Unavailable
 from logdb.log.contract import LogFailed
 from logdb.store.key_map import Rows

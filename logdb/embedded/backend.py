@@ -27,14 +27,13 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from logdb.api.results import Compacted
 from logdb.embedded.checkpointer import Checkpointer
-from logdb.embedded.compaction import Compacted
 from logdb.embedded.compactor import Compactor
 from logdb.embedded.directory import Directory
 from logdb.embedded.feed import Feed
 from logdb.embedded.follower import follow
 from logdb.embedded.incoming import PART_BYTES, IncomingValue, OutgoingValue
-from logdb.embedded.pacing import Pacer
 from logdb.embedded.replay import begin_at_oldest
 from logdb.errors import (
     ConflictError,
@@ -55,6 +54,7 @@ from logdb.store.checkpoint import Checkpoint
 from logdb.store.key_map import KeyMap, Rows
 from logdb.store.limits import INLINE_VALUE_BYTES, MAX_TRANSACTION_BYTES, check_label
 from logdb.store.overlay import ENTRY_BYTES
+from logdb.store.pacing import Pacer
 from logdb.store.ranges import ScanRange
 from logdb.store.records import (
     COMMIT,

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import Final, Protocol
 
-from logdb.embedded.pacing import Pacer
 from logdb.log.contract import OrderedLog
 from logdb.store.checkpoint import Checkpoint
 from logdb.store.overlay import Overlay
+from logdb.store.paced_checkpoints import merge_steps, write_paced
+from logdb.store.pacing import Pacer
 from logdb.txn.coordinator import Coordinator
 from logdb.txn.ledger import StateRow
 
@@ -23,40 +24,6 @@ RETRY_S: Final = 1.0
 
 
 logger = logging.getLogger("logdb")
-
-
-def merges(checkpoint: Checkpoint) -> Generator[int, None, None]:
-    """The steps of all merges that are due."""
-    found = True
-    while found:
-        found = False
-        for keys in checkpoint.merge():
-            found = True
-            yield keys
-
-
-def write_paced(
-    checkpoint: Checkpoint,
-    pacer: Pacer,
-    frozen: Overlay,
-    covers: int,
-    state: list[StateRow],
-    progress: Callable[[int], None],
-) -> None:
-    """Write a checkpoint of an overlay that covers the log up to `covers` from then on, while `pacer` slows writers.
-
-    `progress` hears of keys written, and may raise to end it.
-    """
-    keys = max(len(frozen.newest), 1)
-    pacer.begin(frozen.size)
-    try:
-        checkpoint.begin(max(covers, frozen.last))
-        for count in checkpoint.write(frozen):
-            pacer.took(frozen.size * count / keys)
-            progress(count)
-        checkpoint.finish(covers, state)
-    finally:
-        pacer.end()
 
 
 class Ordering(Protocol):
@@ -158,7 +125,7 @@ class Checkpointer:
                 self._thread.start()
 
     def _run_in_background(self) -> None:
-        merge = merges(self._checkpoint)
+        merge = merge_steps(self._checkpoint)
         try:
             while not self._stopping.is_set():
                 if self.is_due():  # first, since writers wait for it
@@ -168,7 +135,7 @@ class Checkpointer:
                 if next(merge, None) is None:
                     if not self.is_due():
                         break
-                    merge = merges(self._checkpoint)
+                    merge = merge_steps(self._checkpoint)
                 backlog = self._checkpoint.backlog
                 self.pacer.merged(backlog)
                 self._stopping.wait((time.monotonic() - begun) * max(1 - backlog, 0))

@@ -13,8 +13,9 @@ import heapq
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
+from logdb.api.results import Compacted
 from logdb.log.contract import OrderedLog, Record
 from logdb.store.checkpoint import Checkpoint
 from logdb.store.records import (
@@ -36,23 +37,6 @@ SYNC_BYTES: Final = 1 << 20
 
 Progress = Callable[[int], None]
 """Hears of versions copied, now and then also that it were none: whoever paces a compaction waits in it."""
-
-
-class Compacted(NamedTuple):
-    """What a compaction did.
-
-    `floor`: the oldest version left. `relocated`: how many versions were copied. `oldest_before`, `oldest_after`: the
-    oldest record in the log before and after. `read_bytes`: of the map and of large values. `written_bytes`: of copies,
-    and of the map that was written anew. `freed_bytes`: of the files that were removed.
-    """
-
-    floor: int
-    relocated: int
-    oldest_before: int
-    oldest_after: int
-    read_bytes: int = 0
-    written_bytes: int = 0
-    freed_bytes: int = 0
 
 
 class Compacting(Protocol):

@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
-from logdb.embedded.compaction import Compacted, Compacting, begin_anew, compact
+from logdb.api.results import Compacted
+from logdb.embedded.compaction import Compacting, begin_anew, compact
 from logdb.embedded.directory import Directory
 from logdb.embedded.external_leases import held
 from logdb.errors import DatabaseClosed

@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
+from logdb.api.results import Change
 from logdb.errors import DatabaseClosed, Unavailable, VersionTrimmed
 from logdb.log.contract import Batch, LogFailed, OrderedLog, Trimmed
 from logdb.store.records import COMMIT, Value, decode_commit
 from logdb.txn.coordinator import Coordinator
-
-
-class Change(NamedTuple):
-    """One committed transaction: an item of `Database.watch`.
-
-    `version`: of the commit, and the cursor to resume from. `time`: nanoseconds since the epoch. `label`: of the
-    transaction. `changes`: key -> value, or None where the key was deleted; only the keys that are watched.
-    """
-
-    version: int
-    time: int
-    label: str
-    changes: dict[bytes, bytes | None]
 
 
 class FeedHost(Protocol):

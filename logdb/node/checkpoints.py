@@ -23,12 +23,12 @@ import lmdb
 from logdb.cluster.mapping_server.replica import Replica, UnresolvedValues
 from logdb.cluster.mapping_server.server import MappingServer
 from logdb.cores.effects import SECOND
-from logdb.embedded.checkpointer import merges, write_paced
-from logdb.embedded.pacing import Pacer
 from logdb.errors import Corruption, Unavailable
 from logdb.store.checkpoint import Checkpoint, check_tables
 from logdb.store.key_map import KeyMap
 from logdb.store.overlay import Overlay
+from logdb.store.paced_checkpoints import merge_steps, write_paced
+from logdb.store.pacing import Pacer
 from logdb.store.row_checksums import ADVICE
 from logdb.store.values import MisplacedValue
 from logdb.txn.ledger import StateRow
@@ -77,7 +77,7 @@ class Checkpoints:
         self._stopping = threading.Event()
         self._task: asyncio.Task[None] | None = None
         self._pacer: Pacer | None = None
-        self._merge = merges(self._checkpoint)
+        self._merge = merge_steps(self._checkpoint)
         self._size = 0
 
     @property
@@ -166,7 +166,7 @@ class Checkpoints:
         for _ in range(MERGE_STEPS):
             self._check_stopping()
             if next(self._merge, None) is None:
-                self._merge = merges(self._checkpoint)
+                self._merge = merge_steps(self._checkpoint)
                 self._pacer.merged(0.0)
                 return False
         self._pacer.merged(self._checkpoint.backlog)

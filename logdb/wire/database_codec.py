@@ -11,7 +11,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError
 
 from logdb import errors
-from logdb.embedded.feed import Change
+from logdb.api.results import Change
 from logdb.embedded.incoming import IncomingValue, OutgoingValue
 from logdb.errors import LogDBError, TransactionTooLarge, ValueTooLarge, shown
 from logdb.store.conditions import check as check_condition

@@ -11,9 +11,9 @@ import pytest
 
 import logdb
 from logdb.embedded import EmbeddedBackend, checkpointer
-from logdb.embedded.pacing import MAX_SYNCS, ROOM, Pacer
 from logdb.store.checkpoint import Checkpoint
 from logdb.store.overlay import Overlay
+from logdb.store.pacing import MAX_SYNCS, ROOM, Pacer
 from tests.harness.opening import checkpointed, host_of, on_coroutines, open_database
 from tests.harness.served import Served
 

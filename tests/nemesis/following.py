@@ -9,7 +9,7 @@ import threading
 import time
 
 import logdb
-from logdb.embedded.feed import Change
+from logdb.api.results import Change
 from logdb.errors import Unavailable
 
 LISTENS_S = 0.5

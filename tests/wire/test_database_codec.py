@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import logdb
 from logdb import errors
-from logdb.embedded.feed import Change
+from logdb.api.results import Change
 from logdb.txn.transaction import TransactionOver
 from logdb.wire import database_codec
 from logdb.wire.database_codec import METHOD, PROTOCOL, RELEASE

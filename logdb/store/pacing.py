@@ -1,5 +1,5 @@
-"""How fast writers may go while checkpoints are behind: slowed early and in proportion to what they write, never
-stopped."""
+"""How fast writers may write while checkpoints or merges are behind: slowed early and in proportion to what they write,
+never stopped."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from collections.abc import Callable
 from typing import Final
 
 ROOM: Final = 1.5
-"""So many times `overlay_bytes` may be in memory beside the overlay that a checkpoint is taking in."""
+"""The overlay beside the one that a checkpoint is writing may grow to this multiple of `overlay_bytes`."""
 MAX_SYNCS: Final = 10
-"""No call waits longer for the checkpoint than so many syncs of the log take."""
+"""Longest wait of a call for the checkpoint, as a multiple of the duration of a log sync."""
 FIRST_SECONDS: Final = 4
-"""Until it is measured, a checkpoint is expected to take so long for `overlay_bytes`."""
+"""Assumed duration of a checkpoint of `overlay_bytes` until the rate has been measured."""
 MEASURED_S: Final = 0.1
-"""A rate that was measured for less says nothing."""
+"""Shortest time over which a measured rate is used."""
 EARLY_BACKLOG: Final = 0.5
-"""Of the merges: from here on writers are slowed for them, too."""
+"""Backlog of merges above which writers are slowed for them, too."""
 
 
 class Pacer:
-    """What each commit has to wait for the checkpoint.
+    """How long each commit waits for the checkpoint and the merges.
 
-    While a checkpoint still has to take in some bytes, which takes a time that follows from the rate measured, the
-    overlay beside it may grow by what room it has left: so much may be written in that time, and a commit that brings
-    more is acknowledged later. What has been written in advance is paid off by all, but a small commit does not wait
-    for a large one: it waits at most for its share.
+    While a checkpoint has bytes left to write, which takes a time that follows from the measured rate, the overlay
+    beside it may grow by the room it has left: that many bytes may be written in that time, and a commit that brings
+    more is acknowledged later. The delay of bytes written in advance is shared by all commits, but a small commit
+    waits for its own share only, not for that of a large one.
 
-    Where memory would run out nevertheless, as the disk takes less than `MAX_SYNCS` allow to be written, that limit
-    doubles with each eighth of `overlay_bytes` beyond `ROOM`.
+    If the disk writes less than `MAX_SYNCS` lets commits bring, memory would run out: that limit doubles with each
+    eighth of `overlay_bytes` beyond `ROOM`.
     """
 
     def __init__(self, overlay_bytes: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -43,17 +43,17 @@ class Pacer:
         self._owed: dict[int, tuple[float, float, float]] = {}
         self._waiting: set[int] = set()
 
-    # ---- said by who writes checkpoints
+    # ---- called by the writer of checkpoints
 
     def begin(self, size: int) -> None:
-        """A checkpoint begins to take in an overlay of `size` bytes."""
+        """A checkpoint begins to write an overlay of `size` bytes."""
         now = self._clock()
-        self._owed = {gsn: owed for gsn, owed in self._owed.copy().items() if owed[2] > now}  # else given up
+        self._owed = {gsn: owed for gsn, owed in self._owed.copy().items() if owed[2] > now}  # drops abandoned waits
         self._left, self._taken, self._began = size, 0.0, now
         self.is_pressed = True
 
     def took(self, size: float) -> None:
-        """It has taken in so many bytes more."""
+        """The checkpoint has written `size` bytes more."""
         self._taken += size
         self._left = max(self._left - size, 0.0)
         elapsed = self._clock() - self._began
@@ -61,19 +61,19 @@ class Pacer:
             self._rate = max(self._taken / elapsed, 1.0)
 
     def end(self) -> None:
-        """It has ended, or failed."""
+        """The checkpoint has ended or failed."""
         self._left = 0.0
         self.is_pressed = self._backlog > EARLY_BACKLOG
 
     def merged(self, backlog: float) -> None:
-        """How far merging is behind: from 1 on it is too far."""
+        """Set how far merges are behind, as a share of the backlog at which they must not fall further behind."""
         self._backlog = backlog
         self.is_pressed = self._left > 0 or backlog > EARLY_BACKLOG
 
-    # ---- asked for each commit
+    # ---- called for each commit
 
     def charge(self, gsn: int, size: int, active: int, sync_s: float) -> None:
-        """A commit at `gsn` has brought `size` bytes; the overlay has `active` now, and a sync takes `sync_s`.
+        """Charge the commit at `gsn` for `size` bytes; the overlay has `active` bytes now, a sync takes `sync_s`.
 
         Called in the order of the log, while `is_pressed`.
         """
@@ -82,13 +82,13 @@ class Pacer:
             return
         now = self._clock()
         excess = active / self.overlay_bytes - ROOM
-        most = MAX_SYNCS * sync_s * (2 ** min(8 * excess, 16) if excess > 0 else 1)
+        max_wait_s = MAX_SYNCS * sync_s * (2 ** min(8 * excess, 16) if excess > 0 else 1)
         cost = size / allowed
-        self._paid_at = min(max(self._paid_at, now) + cost, now + most)
+        self._paid_at = min(max(self._paid_at, now) + cost, now + max_wait_s)
         self._owed[gsn] = now, cost, self._paid_at
 
     def _allowed(self, active: int) -> float:
-        """Bytes that may be written in a second."""
+        """Bytes that may be written per second."""
         allowed = math.inf
         if left := self._left:
             room = max(ROOM * self.overlay_bytes - active, self.overlay_bytes / 8)
@@ -98,7 +98,7 @@ class Pacer:
         return allowed
 
     def owed(self, first: int, last: int) -> float:
-        """How many seconds the commits `first` to `last` of one caller still have to wait. If any, `paid` follows."""
+        """Seconds that the commits `first` to `last` of one caller still have to wait; unless 0, `paid` must follow."""
         if not self._owed:
             return 0.0
         due = begun = share = 0.0
@@ -120,7 +120,7 @@ class Pacer:
         self._waiting.discard(last)
 
     def wait(self, gsn: int) -> None:
-        """Have the thread that has committed `gsn` wait."""
+        """Block the calling thread, which has committed `gsn`, for as long as that commit has to wait."""
         if left := self.owed(gsn, gsn):
             try:
                 time.sleep(left)
