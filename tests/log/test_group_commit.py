@@ -17,6 +17,9 @@ import pytest
 
 from logdb.log import LocalLog
 from logdb.log.contract import LogFailed
+from logdb.log.local import local_log
+from logdb.log.segments import segment, store, watermark
+from tests.harness import faulty_disk
 from tests.harness.faulty_disk import Fault, FaultyDisk, contents, materialize
 from tests.log.small_logs import LOG_ID, TAG, append, assert_prefix, opened, records
 
@@ -222,7 +225,8 @@ class Interrupted(BaseException):
 
 CHECKED = frozenset({"CALL", "CALL_KW", "CALL_FUNCTION_EX", "JUMP_BACKWARD", "RESUME"})
 """The instructions after which the interpreter runs signal handlers."""
-WATCHED = frozenset({"local.py", "store.py", "segment.py", "watermark.py", "faulty_disk.py"})
+WATCHED = frozenset(str(module.__file__) for module in (local_log, store, segment, watermark, faulty_disk))
+"""The files whose code an append runs."""
 
 
 def interrupted_at(point: int, call: Callable[[], object]) -> bool:
@@ -236,7 +240,7 @@ def interrupted_at(point: int, call: Callable[[], object]) -> bool:
     def trace(frame: FrameType, event: str, _: object) -> object:
         if event == "call" and frame.f_back is not None:
             before[frame.f_back] = "a call of a Python function, whose return runs no handler"
-        if frame.f_code.co_filename.rsplit("/", 1)[-1] not in WATCHED:
+        if frame.f_code.co_filename not in WATCHED:
             return None
         frame.f_trace_opcodes = True
         if event == "call":
