@@ -1,11 +1,12 @@
-"""What must be true of a history and of what the servers hold when all is over. Each check raises `Failure`.
+"""What must be true of a history, and of the records that the servers hold when all is over. Checks raise `Failure`.
 
-`Truth` is what the storage servers themselves say at the end (`prober.py`). What was trimmed meanwhile is known from
-the clients: everything that anybody was ever told about a GSN must agree (`known`).
+`Truth` is read from the servers at the end (`Healing.copies` of the engine). Records that were trimmed before are known
+from the answers to clients: all answers about one GSN must agree (`known`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from logdb.errors import Unavailable
@@ -17,27 +18,32 @@ from tests.sim.world import Failure
 
 @dataclass(slots=True)
 class Copy:
-    """What one member says of its shard: which GSNs are the shard's, and their records."""
+    """The records of a shard from `first` on, as one of its servers holds them.
+
+    `owned`: the GSNs of the shard, as (first, count). `records`: without what the engine stores in front of a payload.
+    `authors`: by GSN, what identifies a record when an append is retried, such as (client, sequence number).
+    """
 
     member: str
     shard: int
     first: int
     owned: list[tuple[int, int]]
     records: list[LogRecord]
+    authors: dict[int, Hashable]
 
 
 @dataclass(slots=True)
 class Truth:
     """The log at the end: records `oldest` to `tail`, as all copies together have them.
 
-    `records`: (time, tag, payload), `owner`: the shard, `authors`: (client, sequence number), each by GSN.
+    `records`: (time, tag, payload), `owner`: the shard, `authors`: as in `Copy`, each by GSN.
     """
 
     oldest: int
     tail: int
     records: dict[int, tuple[int, int, bytes]] = field(default_factory=dict)
     owner: dict[int, int] = field(default_factory=dict)
-    authors: dict[int, bytes] = field(default_factory=dict)
+    authors: dict[int, Hashable] = field(default_factory=dict)
 
 
 def truth_of(copies: list[Copy], oldest: int, tail: int) -> Truth:
@@ -49,7 +55,7 @@ def truth_of(copies: list[Copy], oldest: int, tail: int) -> Truth:
             for gsn in range(max(first, oldest), min(first + count, tail + 1)):
                 owned.add(gsn)
                 if truth.owner.setdefault(gsn, copy.shard) != copy.shard:
-                    raise Failure("SCA-4: a GSN is one record's", f"{gsn} is of {truth.owner[gsn]} and {copy.shard}")
+                    raise Failure("a GSN is one record's", f"{gsn} is of {truth.owner[gsn]} and {copy.shard}")
         for record in copy.records:
             gsn = record.lsn
             if not oldest <= gsn <= tail:
@@ -57,32 +63,30 @@ def truth_of(copies: list[Copy], oldest: int, tail: int) -> Truth:
             if gsn not in owned:
                 raise Failure("a member gives what it owns", f"{copy.member} gives {gsn}")
             owned.discard(gsn)
-            found = (record.time, record.tag, record.payload[16:])
-            if (
-                truth.records.setdefault(gsn, found) != found
-                or truth.authors.setdefault(gsn, record.payload[:16]) != (record.payload[:16])
-            ):
+            found, author = (record.time, record.tag, record.payload), copy.authors[gsn]
+            if truth.records.setdefault(gsn, found) != found or truth.authors.setdefault(gsn, author) != author:
+                known = truth.records[gsn], truth.authors[gsn]
                 raise Failure(
-                    "the same record at the same GSN", f"{copy.member} has {found} at {gsn}, not {truth.records[gsn]}"
+                    "the same record at the same GSN", f"{copy.member} has {found} of {author} at {gsn}, not {known}"
                 )
         lacking = [gsn for gsn in owned if gsn >= max(copy.first, oldest)]
         if lacking:
             raise Failure("a member has every record of its shard", f"{copy.member} lacks {sorted(lacking)[:10]}")
     missing = [gsn for gsn in range(oldest, tail + 1) if gsn not in truth.owner]
     if missing:
-        raise Failure("SCA-4: GSNs are dense", f"nobody owns {missing[:10]} of {oldest} to {tail}")
+        raise Failure("GSNs are dense", f"nobody owns {missing[:10]} of {oldest} to {tail}")
     return truth
 
 
 def check_nothing_twice(truth: Truth) -> None:
-    """SCA-13, for what is left."""
-    seen: dict[bytes, int] = {}
-    payloads: dict[bytes, int] = {}
+    """No record is in the log twice, neither by its author nor by its payload."""
+    seen: dict[Hashable, int] = {}
+    payloads: dict[Hashable, int] = {}
     for gsn, author in truth.authors.items():
         payload = truth.records[gsn][2]
         for what, where in ((author, seen), (payload, payloads)):
             if where.setdefault(what, gsn) != gsn:
-                raise Failure("SCA-13: no record twice", f"{payload!r} is at {where[what]} and {gsn}")
+                raise Failure("no record twice", f"{payload!r} is at {where[what]} and {gsn}")
 
 
 def check_times(truth: Truth) -> None:
@@ -122,7 +126,7 @@ def known(history: History, truth: Truth) -> dict[int, Record]:
     places: dict[bytes, int] = {}
     for gsn, (_, payload) in records.items():
         if places.setdefault(payload, gsn) != gsn:
-            raise Failure("SCA-13: no record twice", f"{payload!r} is at {gsn}, and was at {places[payload]}")
+            raise Failure("no record twice", f"{payload!r} is at {gsn}, and was at {places[payload]}")
     return records
 
 
@@ -275,14 +279,14 @@ def check_reads(history: History, truth: Truth) -> None:
 def check_tails(history: History, truth: Truth) -> None:
     """A tail is no GSN that does not exist; what is oldest never goes back and follows the trims; views grow."""
     if truth.oldest > max(1, history.highest_trim):
-        raise Failure("SCA-12: only what was trimmed is gone", f"{truth.oldest} > {history.highest_trim}")
+        raise Failure("only trimmed records are gone", f"{truth.oldest} > {history.highest_trim}")
     for operation in history.operations:
         kind, result = type(operation.request), operation.result
         if kind is calls.Tail and type(result) is int and result > truth.tail:
             raise Failure("a tail exists", f"{operation}, but the log ends at {truth.tail}")
         if kind in (calls.Oldest, calls.Trim) and type(result) is int and result > max(1, history.highest_trim):
-            raise Failure("SCA-12: only what was trimmed is gone", f"{operation}")
-    for kind, name in ((calls.Oldest, "SCA-12: oldest"), (calls.View, "the version of the view")):
+            raise Failure("only trimmed records are gone", f"{operation}")
+    for kind, name in ((calls.Oldest, "the oldest GSN"), (calls.View, "the version of the view")):
         check_grows(history, kind, name)
 
 

@@ -1,4 +1,4 @@
-"""The engines that are simulated: each has a module of its own (`Engine.simulation`), found by its name."""
+"""The engines in the simulator. Each has a module of its own (`Engine.simulation`), found by the engine's name."""
 
 from __future__ import annotations
 
@@ -21,28 +21,30 @@ __all__ = ["ENGINES", "Healing", "Simulated", "module_of", "simulation_of"]
 
 
 class Healing(Protocol):
-    """What a cluster needs to be well again after its faults, and what its servers then have."""
+    """Brings a cluster back to normal after its faults, and reads what its servers then hold."""
 
     def configured(self) -> Any:
-        """What only a reconfiguration changes."""
+        """The part of the configuration that only a reconfiguration changes."""
 
     def make_writable(self, limit: int) -> None:
         """Do what an operator does so that appends succeed again. Raises Failure at the limit."""
 
     def settle(self, limit: int) -> None:
-        """Wait until the servers have what they should. Raises Failure at the limit."""
+        """Wait until every server holds the records that it should. Raises Failure at the limit."""
 
     def copies(self, tail: int, limit: int) -> tuple[int, list[Copy]]:
-        """The oldest record, and all that every server has from there to `tail`. Raises Failure where they differ."""
+        """The oldest record, and the copy of every server from there to `tail`. Raises Failure where they differ."""
 
 
 class Simulated(Protocol):
-    """What the module of an engine has.
+    """The contents of an engine's module (`Engine.simulation`).
 
-    `shape_of`, `trouble_of`: the cluster and the trouble of a seed. `Cluster`, `Faults`, `Healing`: made for that.
-    `HARMLESS`: faults that keep no client and no mapping server from reaching the log for long; `AT_OTHERS`: faults for
-    which no server is to be replaced. `SHAPES`: clusters for the conformance suites, by what is said after the engine's
-    name; with servers to spare for two more shards. `PLANTED`: bugs, and `CAUGHT_BY`, the seed that caught each.
+    `shape_of`, `trouble_of`: draw the cluster and the trouble of a seed. `Cluster`, `Faults`, `Healing`: build the
+    cluster, its faults, and the way back to normal. `HARMLESS`: faults that never keep clients and mapping servers from
+    the log for long; `AT_OTHERS`: faults after which no server may be replaced. `CHANGES`: the changes of
+    `logdb.log.requests` that the engine carries out; it refuses others with Unavailable. `SHAPES`: clusters for the
+    conformance suites, by a suffix of the engine's name; with spare servers for two more shards if it can add shards.
+    `PLANTED`: bugs, and `CAUGHT_BY`, the seed that caught each.
     """
 
     shape_of: Callable[[random.Random], Shape]
@@ -52,16 +54,17 @@ class Simulated(Protocol):
     Healing: Callable[[Any, Any], Healing]
     HARMLESS: Collection[str]
     AT_OTHERS: Collection[str]
+    CHANGES: Collection[type]
     SHAPES: Mapping[str, Shape]
     PLANTED: Plants
     CAUGHT_BY: Mapping[str, int]
 
 
 def module_of(engine: str, name: str = "") -> ModuleType:
-    """The engine's own module, or one inside it."""
+    """The engine's module for the simulator, or the module `name` inside it."""
     return import_module(".".join(part for part in (engine_of(engine).simulation, name) if part))
 
 
 def simulation_of(engine: str) -> Simulated:
-    """What is the engine's own in a simulation."""
+    """The simulated engine of that name."""
     return cast("Simulated", module_of(engine))

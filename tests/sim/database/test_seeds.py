@@ -6,24 +6,28 @@ import pytest
 
 from tests.sim.database.planted import PLANTED, catch
 from tests.sim.database.run import simulate
+from tests.sim.engines import ENGINES
 
 FOUND = (11, 14, 51754, 217133, 27513, 29539, 33542, 95334474)
-"""Seeds that have found something (README.md)."""
+"""Seeds that have found something on the first engine (README.md)."""
 
 FIRST, LAST = 1_000, 1_024
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("seed", [*FOUND, *range(FIRST, LAST + 1)])
-def test_a_seed(seed: int) -> None:
-    outcome = simulate(seed)
+def test_a_seed(seed: int, engine: str) -> None:
+    outcome = simulate(seed, engine)
     assert not outcome.failure, f"{outcome.story}\n{outcome.failure}: {outcome.detail}"
 
 
-def test_a_seed_is_one_run() -> None:
-    assert simulate(3, exact=True).digest == simulate(3, exact=True).digest
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_seed_is_one_run(engine: str) -> None:
+    assert simulate(3, engine, exact=True).digest == simulate(3, engine, exact=True).digest
 
 
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_bug_is_caught(name: str) -> None:
+    """On the first engine: the bugs are in the database."""
     _, outcome, _ = catch(name)
     assert outcome is not None

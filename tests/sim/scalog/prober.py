@@ -10,6 +10,7 @@ from typing import Any
 
 from logdb.cores.effects import Received
 from logdb.log.scalog import messages
+from logdb.log.scalog.records import HEADER_BYTES
 from tests.sim.checks import Copy
 from tests.sim.scalog.cluster import Cluster
 from tests.sim.world import Failure
@@ -72,7 +73,7 @@ class Prober:
     def copies(self, view: messages.View, oldest: int, tail: int, limit: int) -> list[Copy]:
         """Everything that every member has of `oldest` to `tail`, except those that have still to join."""
         copies = [
-            (member.address, Copy(member.address, config.shard, oldest, [], []))
+            (member.address, Copy(member.address, config.shard, oldest, [], [], {}))
             for config in view.shards
             for member in config.members
             if member.server not in config.joining
@@ -89,7 +90,9 @@ class Prober:
                     if answer.first != gsn or answer.end < gsn:
                         raise Failure("a pull is answered from its GSN on", f"{address}: {gsn}, {answer}")
                     copy.owned += answer.owned
-                    copy.records += answer.records
+                    for record in answer.records:
+                        copy.authors[record.lsn] = record.payload[:HEADER_BYTES]
+                        copy.records.append(record._replace(payload=record.payload[HEADER_BYTES:]))
                     if answer.end <= tail and not answer.final:
                         again.append((address, copy, answer.end))
                 elif answer.why is messages.ReadError.TRIMMED and answer.oldest > gsn:
