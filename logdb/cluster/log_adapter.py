@@ -1,4 +1,4 @@
-"""The log client inside another core: its calls end in functions, its timers and messages go out with the others."""
+"""The log client inside another core: its calls end in callbacks, its timers and messages leave with the core's own."""
 
 from __future__ import annotations
 
@@ -13,50 +13,45 @@ from logdb.log.engine import BuildLogClient
 from logdb.log.requests import ClientConfig, Request
 
 TIMER = "log"
-"""The log client's one timer, by the name that the host knows it by."""
+"""The log client's one timer, by the name that the host uses for it."""
 
 
-def nobody(_: Any) -> None:
-    """Who waits for an answer that nobody waits for any more."""
+def ignore_result(_: Any) -> None:
+    """The callback of a request whose result is not needed."""
 
 
 class LogAdapter:
-    """A log client that works at the desk of the core around it."""
+    """A log client that shares the context of the core around it."""
 
     def __init__(self, build: BuildLogClient, config: ClientConfig, rng: Random, context: ClientContext) -> None:
         self.client = build(config, {}, Random(rng.getrandbits(64)))
         self._context = context
-        self._then: dict[int, Callable[[Any], None]] = {}
+        self._callbacks: dict[int, Callable[[Any], None]] = {}
         self._inbox: deque[Event] = deque()
         self._calls = 0
         self._is_busy = False
 
     def start(self) -> None:
+        """Start the log client."""
         self._perform(self.client.start(self._context.now))
 
-    def call(self, request: Request, then: Callable[[Any], None]) -> int:
-        """Ask the log; `then` is given the result, which may be an exception, perhaps before this returns."""
+    def call(self, request: Request, on_result: Callable[[Any], None]) -> None:
+        """Send a request to the log. `on_result` takes the result, which may be an exception, maybe before this
+        returns."""
         self._calls += 1
-        number = self._calls
-        self._then[number] = then
-        self._feed(Call(number, request))
-        return number
-
-    def forget(self, number: int) -> None:
-        """Nobody waits for this answer any more."""
-        if number in self._then:
-            self._then[number] = nobody
+        self._callbacks[self._calls] = on_result
+        self._feed(Call(self._calls, request))
 
     def received(self, event: Received | Lost) -> None:
-        """A message that may be for the log client, or that one of those whom it asks is lost."""
+        """Pass on a message that may be for the log client, or the loss of a server that it may have asked."""
         self._feed(event)
 
     def ring(self) -> None:
-        """The timer has run out."""
+        """The log client's timer has fired."""
         self._feed(TimerFired(TIMER))
 
     def _feed(self, event: Event) -> None:
-        """One event at a time: what asks for more while an answer is given gets its turn after that."""
+        """Handle one event at a time: a call made by a callback is handled after the event that led to it."""
         self._inbox.append(event)
         if self._is_busy:
             return
@@ -71,11 +66,12 @@ class LogAdapter:
         out = self._context.out
         for effect in effects:
             if type(effect) is Answer:
-                self._then.pop(effect.call)(effect.result)
+                self._callbacks.pop(effect.call)(effect.result)
             elif type(effect) is SetTimer:
                 out.append(SetTimer(TIMER, effect.at))
             else:
                 out.append(effect)
 
     def check_invariants(self) -> None:
+        """Those of the log client."""
         self.client.check_invariants()

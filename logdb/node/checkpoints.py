@@ -90,7 +90,7 @@ class Checkpoints:
         loop = asyncio.get_running_loop()
         self._cleaned, self._last = core.replica.cleaned, loop.time()
         self._pacer = Pacer(self._overlay_bytes, loop.time)
-        core.pause_ns = self._pause_ns
+        core.follower.pause_ns = self._pause_ns
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="logdb-checkpoint")
         self._task = loop.create_task(self._look_after(core))
         self._task.add_done_callback(self._over)
@@ -116,10 +116,10 @@ class Checkpoints:
         replica, loop = core.replica, asyncio.get_running_loop()
         told = loop.time()
         while True:
-            if core.is_joining and loop.time() > told + TELL_S:
+            if core.bootstrap.is_active and loop.time() > told + TELL_S:
                 told = loop.time()
-                source = "another server" if core.rebuilding is None else "the log"
-                logger.info("it has no state yet", extra={"source": source, "versions": core.taken})
+                source = "another server" if core.bootstrap.recovery is None else "the log"
+                logger.info("it has no state yet", extra={"source": source, "versions": core.bootstrap.rows})
             await asyncio.sleep(LOOK_S)
             try:
                 await self.look(replica)

@@ -93,22 +93,22 @@ class ServerMetrics(Collector):
                 family = CounterMetricFamily if measure.counts else GaugeMetricFamily
                 yield family(measure.name, measure.what, measure.value)
         if isinstance(core, MappingServer):
-            applied = core.applied
+            applied = core.replica.applied
             yield GaugeMetricFamily("logdb_applied_gsn", "The newest record of the log that was applied.", applied)
-            lag = max(core.tail - applied, 0)
+            lag = max(core.reads.tail - applied, 0)
             yield GaugeMetricFamily("logdb_lag_records", "Records that it knows of and has not applied.", lag)
             if server.checkpoints is not None:
                 covers = server.checkpoints.covers
                 yield GaugeMetricFamily("logdb_checkpoint_gsn", "The newest record of the checkpoint.", covers)
             what = "1 while it takes a checkpoint from another, or rebuilds one from a trimmed log."
-            yield GaugeMetricFamily("logdb_joining", what, core.is_joining)
-            yield CounterMetricFamily("logdb_taken_rows", "Versions that it has taken so.", core.taken)
+            yield GaugeMetricFamily("logdb_joining", what, core.bootstrap.is_active)
+            yield CounterMetricFamily("logdb_taken_rows", "Versions that it has taken so.", core.bootstrap.rows)
             what = "Records of the log that it was given since it started."
-            yield CounterMetricFamily("logdb_replayed_records", what, core.followed)
+            yield CounterMetricFamily("logdb_replayed_records", what, core.follower.records)
             what = "Comparisons with other mapping servers, of which at least one held the same."
-            yield CounterMetricFamily("logdb_comparisons", what, core.agreed)
-            yield CounterMetricFamily("logdb_reads", "Reads answered.", core.answered)
-            yield CounterMetricFamily("logdb_verdicts", "Verdicts told to those who wait for them.", core.told)
+            yield CounterMetricFamily("logdb_comparisons", what, core.comparison.agreed)
+            yield CounterMetricFamily("logdb_reads", "Reads answered.", core.answers.answered)
+            yield CounterMetricFamily("logdb_verdicts", "Verdicts pushed to clients.", core.verdicts.pushed)
 
 
 class MetricsPort:

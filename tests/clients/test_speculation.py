@@ -652,7 +652,7 @@ def test_an_unknown_outcome_is_told_and_not_tried_again(
         monkeypatch.setattr(Connection, "call", late)
         monkeypatch.setattr(ClusterBackend, "put", late_put)
         if isinstance(place, Cluster):
-            monkeypatch.setitem(db._host._core._messages, messages.Verdicts, lambda *_: None)
+            monkeypatch.setitem(db._host._core._handlers, messages.Verdicts, lambda *_: None)
         with pytest.raises(logdb.OutcomeUnknown):
             await db.run(counting)
         assert runs == 1

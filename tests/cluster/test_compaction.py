@@ -411,7 +411,7 @@ def test_a_trimmed_log_is_taken_in_bounded_steps_and_onto_the_disk(tmp_path: Pat
     while fresh.applied != server.applied:
         log.step(fresh)
         fresh.wait(1)
-        rebuilding = fresh.core.rebuilding
+        rebuilding = fresh.core.bootstrap.recovery
         rows = taken if rebuilding is None else rebuilding.rows
         idle = idle + 1 if rows == taken else 0
         assert rows <= taken + most

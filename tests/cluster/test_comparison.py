@@ -45,7 +45,7 @@ def go_on(log: Log, servers: Sequence[Server], seconds: int) -> dict[str, str]:
 
 
 def agreed(server: Server) -> int:
-    return server.core.agreed
+    return server.core.comparison.agreed
 
 
 def another_decision(server: Server) -> None:

@@ -21,8 +21,8 @@ def core_of(cluster: Cluster, name: str) -> MappingServer:
 
 def agree(cluster: Cluster, *names: str) -> None:
     """Return when each of these has compared once more."""
-    before = {name: core_of(cluster, name).agreed for name in names}
-    while any(core_of(cluster, name).agreed <= before[name] for name in names):
+    before = {name: core_of(cluster, name).comparison.agreed for name in names}
+    while any(core_of(cluster, name).comparison.agreed <= before[name] for name in names):
         cluster.check()
 
 

@@ -399,7 +399,7 @@ def test_a_checkpoint_and_the_log_after_it_are_the_log_to_the_last_bit(seed: int
     givers = [Server(*history[:80], answer_bytes=answer_bytes) for _ in range(2)]
     taker = Server(peers=("m2", "m3"))
     rounds = 0
-    while taker.core.is_joining:
+    while taker.core.bootstrap.is_active:
         rounds += serve(taker, *givers, most=1)
         if rounds == 3 and givers[0].applied == 80:
             givers[0].show(*history[80:95])  # a giver goes on meanwhile
@@ -511,12 +511,12 @@ def test_it_gives_no_slice_of_what_it_has_not_applied() -> None:
 def test_a_server_reads_on_in_the_log_when_its_host_lets_it() -> None:
     """Its checkpoint is behind: it pauses in the log, lest memory runs out, and answers meanwhile."""
     server = Server(commit(1, {b"k": b"1"}))
-    server.core.pause_ns = lambda: SECOND
+    server.core.follower.pause_ns = lambda: SECOND
     server.show(commit(2, {b"k": b"2"}))
     assert server.applied == 2
     assert not [request for request, _ in server.line.asked if isinstance(request, log.Next)]
     assert server.ask(Get(b"k"))
-    server.core.pause_ns = lambda: 0
+    server.core.follower.pause_ns = lambda: 0
     server.wait(SECOND)
     server.show(commit(3, {b"k": b"3"}))
     assert server.applied == 3

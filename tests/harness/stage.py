@@ -93,7 +93,7 @@ class Node:
 
     def __init__(self, core: MappingServer | DatabaseClient) -> None:
         self.core = core
-        self.line: Line = core._line  # type: ignore[assignment]
+        self.line: Line = core.log  # type: ignore[assignment]
         self.now = START
         self.sent: list[tuple[str, Any]] = []
         self.answers: dict[int, Any] = {}
@@ -162,7 +162,7 @@ class Node:
 
     def flush(self) -> None:
         """Perform what the core wants since the log has answered."""
-        effects = self.core._effects() if isinstance(self.core, MappingServer) else self.core._context.effects()
+        effects = self.core.effects() if isinstance(self.core, MappingServer) else self.core._context.effects()
         self._perform(effects)
 
     @property

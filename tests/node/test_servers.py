@@ -280,9 +280,9 @@ def test_each_role_takes_what_its_core_takes() -> None:
     client = LogClient(log, {}, random.Random(1))
     of_the_log = client._messages.keys() | client._answers | {messages.ChangeResponse}
     database = DatabaseClient(DatabaseConfig("client-1", ("m:1",), log, LogClient), {}, random.Random(1))
-    assert taken_by(CLIENT, engine_of("scalog")) == of_the_log | database._messages.keys()
+    assert taken_by(CLIENT, engine_of("scalog")) == of_the_log | database._handlers.keys()
     server = MappingServer(MappingConfig("m:1", log, LogClient), {}, random.Random(1))
-    assert taken_by(MAPPING, engine_of("scalog")) == of_the_log | server._messages.keys()
+    assert taken_by(MAPPING, engine_of("scalog")) == of_the_log | server._handlers.keys()
 
 
 def test_the_embedded_parts_load_without_grpc() -> None:

@@ -62,7 +62,7 @@ class CommitClient:
     def __init__(
         self,
         context: ClientContext,
-        line: LogAdapter,
+        log: LogAdapter,
         asking: QueryClient,
         placement: Placement | None,
         hedge_ns: int,
@@ -71,7 +71,7 @@ class CommitClient:
         holds: Leases,
         order: StickySegmentPolicy,
     ) -> None:
-        self._context, self._line, self._asking = context, line, asking
+        self._context, self._log, self._asking = context, log, asking
         self._placement, self._hedge_ns, self._copies = placement, hedge_ns, copies
         self._unstated = encode_placement(placement)
         self._max_bytes, self._holds, self._order = max_bytes, holds, order
@@ -138,7 +138,7 @@ class CommitClient:
                 if not isinstance(result, calls.Done):
                     self._unstated = payload
 
-            self._line.call(calls.Append(((PLACEMENT, payload),)), appended)
+            self._log.call(calls.Append(((PLACEMENT, payload),)), appended)
 
     def _shard(self, key: bytes) -> int | None:
         return None if self._placement is None else self._placement(key)
@@ -166,7 +166,7 @@ class CommitClient:
 
         def again() -> None:
             if not committing.is_over:
-                self._line.call(calls.Append(records, None, committing.deadline), appended)
+                self._log.call(calls.Append(records, None, committing.deadline), appended)
 
         again()
 
@@ -189,7 +189,7 @@ class CommitClient:
             return
         committing.under_way += 1
         self._order.appending()
-        self._line.call(
+        self._log.call(
             calls.Append((committing.record,), None, committing.deadline),
             lambda result: self._appended(committing, result),
         )

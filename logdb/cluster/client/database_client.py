@@ -60,14 +60,14 @@ class DatabaseClient:
         self.config = config
         self._context = context = ClientContext(config.log, rng)
         order = StickySegmentPolicy(rng)
-        self._line = LogAdapter(config.build_log, replace(config.log, policy=ByObject(order)), rng, context)
+        self.log = LogAdapter(config.build_log, replace(config.log, policy=ByObject(order)), rng, context)
         self._asking = asking = QueryClient(context, config.servers)
         asking.saw(config.session)
         holds = Leases(context, config.servers, config.hold_ns)
         self._compactions = compactions = CompactionClient(context, asking)
         self._commits = CommitClient(
             context,
-            self._line,
+            self.log,
             asking,
             config.placement,
             config.hedge_ns,
@@ -76,7 +76,7 @@ class DatabaseClient:
             holds,
             order,
         )
-        readings = ReadClient(context, self._line, asking, config.keys_per_read)
+        readings = ReadClient(context, self.log, asking, config.keys_per_read)
         self._calls: dict[type, Callable[[int, Any], None]] = {
             calls.Get: readings.get,
             calls.Scan: readings.scan,
@@ -105,7 +105,7 @@ class DatabaseClient:
             messages.Compacting: compactions.told,
             messages.Compacted: compactions.told,
         }
-        self._messages = own
+        self._handlers = own
         self._holds = holds
 
     @property
@@ -117,41 +117,41 @@ class DatabaseClient:
 
     def start(self, now: int) -> list[Effect]:
         self._context.now = now
-        self._line.start()
+        self.log.start()
         return self._context.effects()
 
     def handle(self, event: Event, now: int) -> list[Effect]:
         """What to do about an event. Raises ProtocolViolation."""
         self._context.now = now
         if type(event) is Received:
-            own = self._messages.get(type(event.message))
-            if own is None:
-                self._line.received(event)
+            handler = self._handlers.get(type(event.message))
+            if handler is None:
+                self.log.received(event)
             else:
-                own(event.message, event.sender)
+                handler(event.message, event.sender)
         elif type(event) is Call:
             self._calls[type(event.request)](event.call, event.request)
         elif type(event) is TimerFired:
             if event.name == TIMER:
-                self._line.ring()
+                self.log.ring()
             else:
                 self._context.ring()
         elif type(event) is Lost:
             self._asking.lost(event.peer)
             self._commits.lost(event.peer)
             self._compactions.lost(event.peer)
-            self._line.received(event)
+            self.log.received(event)
         return self._context.effects()
 
     def check_invariants(self) -> None:
         """Those of its parts."""
-        self._line.check_invariants()
+        self.log.check_invariants()
         self._asking.check_invariants()
         self._commits.check_invariants()
 
     def _of_the_log(self, call: int, request: Any) -> None:
         self._context.open(call, None, lambda: None)
-        self._line.call(request, lambda result: self._context.answer(call, result))
+        self.log.call(request, lambda result: self._context.answer(call, result))
 
     def _hold(self, call: int, request: calls.Hold) -> None:
         self._context.open(call, None, lambda: None)

@@ -9,7 +9,7 @@ from typing import Any
 from logdb.cluster import messages
 from logdb.cluster.client import requests as calls
 from logdb.cluster.client.query_client import QueryClient, Told
-from logdb.cluster.log_adapter import LogAdapter, nobody
+from logdb.cluster.log_adapter import LogAdapter, ignore_result
 from logdb.cluster.messages import Consistency, FutureVersionReply, Question, VersionTrimmedReply
 from logdb.cores.context import ClientContext
 from logdb.errors import Corruption, FutureVersion, Unavailable, VersionTrimmed
@@ -33,8 +33,8 @@ class PendingRead:
 class ReadClient:
     """All reads that an application has called for."""
 
-    def __init__(self, context: ClientContext, line: LogAdapter, asking: QueryClient, keys_per_read: int) -> None:
-        self._context, self._line, self._asking = context, line, asking
+    def __init__(self, context: ClientContext, log: LogAdapter, asking: QueryClient, keys_per_read: int) -> None:
+        self._context, self._log, self._asking = context, log, asking
         self._keys_per_read = keys_per_read
 
     def _open(self, call: int, deadline: int | None) -> PendingRead:
@@ -179,7 +179,7 @@ class ReadClient:
             elif isinstance(result, Trimmed):
                 reading.tries += 1
                 reading.trimmed.add(place.gsn)
-                self._line.call(log.Tail(reading.deadline), moved)
+                self._log.call(log.Tail(reading.deadline), moved)
             elif not isinstance(result, TimeoutError):
                 self._context.answer(reading.call, result)
 
@@ -190,7 +190,7 @@ class ReadClient:
 
         for index, place in places:
             read = log.Read(place.gsn, place.shard, reading.deadline, place.length)
-            self._line.call(read, partial(got, index, place))
+            self._log.call(read, partial(got, index, place))
 
     # ---- versions, pins, outcomes
 
@@ -244,7 +244,7 @@ class ReadClient:
 
         def append(*_: Any) -> None:
             record = (PIN, encode_pin(request.name, request.version))
-            self._line.call(log.Append((record,), None, request.deadline), appended)
+            self._log.call(log.Append((record,), None, request.deadline), appended)
 
         if request.version:
             self._ask(reading, messages.Version(), calls.SNAPSHOT, request.version, append)
@@ -259,15 +259,15 @@ class ReadClient:
 
         def subscribed(result: Any) -> None:
             if isinstance(result, int):
-                self._line.call(log.Next(result, request.deadline), partial(delivered, result))
+                self._log.call(log.Next(result, request.deadline), partial(delivered, result))
             else:
                 answer(result)
 
         def delivered(subscription: int, result: Any) -> None:
-            self._line.call(log.Close(subscription), nobody)
+            self._log.call(log.Close(subscription), ignore_result)
             answer(result.records[0] if isinstance(result, Batch) else result)
 
         def answer(result: Any) -> None:
             self._context.answer(reading.call, None if isinstance(result, Trimmed) else result)
 
-        self._line.call(log.Subscribe(request.version), subscribed)
+        self._log.call(log.Subscribe(request.version), subscribed)

@@ -13,6 +13,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final, cast
 
+from logdb.cluster.compaction.client_leases import ClientLeases
 from logdb.cluster.compaction.records import CompactionBeginning, encode_beginning, encode_ending, encode_part
 from logdb.cluster.log_adapter import LogAdapter
 from logdb.cluster.mapping_server.config import MappingConfig
@@ -22,7 +23,6 @@ from logdb.cluster.messages import (
     Compacted,
     Compacting,
     HeadRows,
-    Hold,
     LedgerRows,
     MapRow,
     MapRows,
@@ -69,12 +69,12 @@ class Compactor:
     """One compaction at a time. `copied`: versions of the one under way, or of the last. `trimmed`: how far the log
     was trimmed for this server."""
 
-    def __init__(self, config: MappingConfig, context: ClientContext, line: LogAdapter, replica: Replica) -> None:
-        self._config, self._context, self._line, self._replica = config, context, line, replica
+    def __init__(self, config: MappingConfig, context: ClientContext, log: LogAdapter, replica: Replica) -> None:
+        self._config, self._context, self._log, self._replica = config, context, log, replica
         self.phase = Phase.IDLE
         self.copied = self._read = self._written = 0
         self._wanted: dict[tuple[Address, int], int] = {}
-        self._holds: dict[Address, tuple[int, int]] = {}
+        self.leases = ClientLeases(context, config.lease_ns)
         self._target = self._oldest_before = self.trimmed = 0
         self._run = 0
         self._began = self._stands = 0
@@ -89,23 +89,11 @@ class Compactor:
 
     # ---- what clients say
 
-    def hold(self, message: Hold, sender: Address) -> None:
-        if message.version is not None:
-            self._holds[sender] = message.version, self._context.now
-        else:
-            self._holds.pop(sender, None)
-
     def compact(self, message: Compact, sender: Address) -> None:
         self._wanted[sender, message.request] = message.before
         self._context.send(sender, Compacting(message.request, self.copied))
         if self.phase is Phase.IDLE:
             self._gather()
-
-    def _held(self) -> list[int]:
-        """The versions that clients still hold."""
-        since = self._context.now - self._config.lease_ns
-        self._holds = {address: hold for address, hold in self._holds.items() if hold[1] >= since}
-        return [version for version, _ in self._holds.values()]
 
     # ---- phases
 
@@ -135,7 +123,7 @@ class Compactor:
             else:
                 then(result)
 
-        self._line.call(request, answered)
+        self._log.call(request, answered)
 
     def _call_all(self, requests: list[Any], then: Any) -> None:
         """As `_call`, side by side; `then` is given the results in order."""
@@ -162,7 +150,7 @@ class Compactor:
 
     def _begin(self) -> None:
         replica, config = self._replica, self._config
-        before = min([self._target, *self._held()])
+        before = min([self._target, *self.leases.versions()])
         if replica.applied < self._target:
             self._later(config.gather_ns, self._begin)
         elif replica.coordinator.oldest_needed(before) <= replica.cleaned:

@@ -1,9 +1,9 @@
-"""How a mapping server notices that it differs from the others (PROTOCOL.md, DBS-14).
+"""How a mapping server notices that its state differs from that of the others (PROTOCOL.md, DBS-14).
 
-What a server holds is a function of the log, so two servers at one version hold the same. Now and then each sends its
-peers a digest of what it has decided since the last comparison, and of a part of its map; after a restart that is all
-that it remembers. A server that differs from at least half of all stops, since its answers may be wrong. It does not
-wipe itself: only an operator can say which servers are right.
+The state is a function of the log, so two servers at one version have the same state. From time to time each server
+sends its peers a digest of its decisions since the last comparison (after a restart: of all that it remembers) and of a
+part of its map. A server that differs from at least half of all stops, since its answers may be wrong. It does not wipe
+itself: only an operator can say which servers are right.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from logdb.cluster.messages import Compare, Compared
 from logdb.cores.context import ClientContext, Timer
 from logdb.cores.effects import Address, ProtocolViolation
 
-ATTEMPTS: Final = 10
-"""So often a peer is asked whose answer counts, one time-out after another."""
+MAX_ATTEMPTS: Final = 10
+"""Maximum number of comparisons of one part while some peers differ and others have not replied."""
 
 
 class Comparison:
-    """The comparisons that a server begins, and its answers to those of others. Without peers there is nothing to do.
+    """Begins comparisons with `peers`, and replies to theirs. `agreed`: the comparisons in which a peer agreed.
 
-    A comparison is made at the version that the server had applied when the one before began, which the others have
-    applied by now. `agreed`: comparisons that ended well.
+    A comparison is made at the version that this server had applied when the comparison before began: the peers have
+    applied it by now.
     """
 
     def __init__(self, context: ClientContext, peers: tuple[Address, ...], replica: Replica) -> None:
@@ -36,30 +36,30 @@ class Comparison:
         self._same: set[Address] = set()
         self._different: set[Address] = set()
 
-    def begin(self, then: Callable[[int], None]) -> None:
-        """Compare with all peers. `then` takes the version up to which this server may say what it has decided: that of
-        the comparison, or all that it has applied where no peer answers. If it has to stop, the alarm by which answers
-        must have come raises ProtocolViolation."""
+    def begin(self, on_confirmed: Callable[[int], None]) -> None:
+        """Compare with all peers. `on_confirmed` takes the version up to which this server may write its decisions to
+        the log: that of the comparison, or all that it has applied if no peer replies. If the server has to stop, the
+        timer that ends the comparison raises ProtocolViolation."""
         floor = self._replica.coordinator.floor
         version, self._version = self._version, self._replica.applied
         after = max(self._through, floor - 1)
         if not self._peers:
-            then(self._version)
+            on_confirmed(self._version)
         if not self._peers or self._request or version < max(floor, 1):
             return
         end = self._replica.end_of_excerpt(self._key)
 
-        def ended(is_known: bool) -> None:
-            if is_known:
+        def on_end(is_confirmed: bool) -> None:
+            if is_confirmed:
                 self._through, self._key = version, end
                 self.agreed += 1
-            then(version if is_known else self._replica.applied)
+            on_confirmed(version if is_confirmed else self._replica.applied)
 
-        self._ask((after, version, self._key, end), ended)
+        self._compare((after, version, self._key, end), on_end)
 
-    def _ask(self, part: tuple[int, int, bytes, bytes], ended: Callable[[bool], None], attempt: int = 1) -> None:
-        """`ended` takes whether any peer holds the same. While one differs and others are silent, which may decide who
-        is wrong, all are asked again."""
+    def _compare(self, part: tuple[int, int, bytes, bytes], on_end: Callable[[bool], None], attempt: int = 1) -> None:
+        """Send a part of the state to all peers; `on_end` takes whether any peer has the same. While a peer differs and
+        others, whose replies may decide which server is wrong, have not replied, all are asked again."""
         context, version = self._context, part[1]
         floor, digest = self._replica.coordinator.floor, self._replica.excerpt(*part)
         self._request = context.number()
@@ -69,21 +69,21 @@ class Comparison:
 
         def judge() -> None:
             same, different, self._request = self._same, self._different, 0
-            if different and len(same) + len(different) < len(self._peers) and attempt < ATTEMPTS:
-                self._ask(part, ended, attempt + 1)
+            if different and len(same) + len(different) < len(self._peers) and attempt < MAX_ATTEMPTS:
+                self._compare(part, on_end, attempt + 1)
                 return
             if len(different) > len(same):
                 others = ", ".join(sorted(different))
                 what = f"{others} hold something else at version {version}, and {len(same)} peers hold the same"
                 advice = "remove the map of each server in the minority, or of all: the log has everything"
                 raise ProtocolViolation(f"DBS-14: {what}. Stop the servers and {advice}")
-            ended(bool(same))
+            on_end(bool(same))
 
         context.set(Timer(judge), context.now + context.config.answer_timeout_ns)
 
-    def asked(self, message: Compare, sender: Address) -> None:
-        """A peer compares. This server says nothing unless it has applied that version and has the same floor. If it
-        differs it asks the others, too: it may be the one that is wrong."""
+    def on_compare(self, message: Compare, sender: Address) -> None:
+        """Reply to a peer, if this server has applied the version and has the same floor. If the two differ this server
+        begins a comparison of the same part: it may be the one that is wrong."""
         request, floor, after, version, start, end, digest = message
         replica = self._replica
         if not 0 < version <= replica.applied or floor != replica.coordinator.floor or after < floor - 1:
@@ -91,9 +91,9 @@ class Comparison:
         is_same = replica.excerpt(after, version, start, end) == digest
         self._context.send(sender, Compared(request, is_same))
         if not is_same and not self._request:
-            self._ask((after, version, start, end), lambda _: None)
+            self._compare((after, version, start, end), lambda _: None)
 
-    def told(self, message: Compared, sender: Address) -> None:
-        """What a peer says."""
+    def on_compared(self, message: Compared, sender: Address) -> None:
+        """The reply of a peer."""
         if message.request == self._request:
             (self._same if message.is_same else self._different).add(sender)

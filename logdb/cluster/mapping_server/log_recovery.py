@@ -41,20 +41,23 @@ class LogRecovery:
 
     def __init__(
         self,
-        line: LogAdapter,
+        log: LogAdapter,
         context: ClientContext,
         replica: Replica,
         oldest: int,
         done: Done,
         failed: Callable[[Any], None],
     ) -> None:
-        self._line, self._context, self._replica, self._oldest = line, context, replica, oldest
+        self._log, self._context, self._replica, self._oldest = log, context, replica, oldest
         self._done, self._failed = done, failed
         self.began = self.rows = 0
         self._begun = self._ended = self._floor = 0
         self._parts: list[Part] = []
         self._aborted: set[int] = set()
         self._all = self._steps()
+
+    def start(self) -> None:
+        """Begin; `done` or `failed` may be called before this returns."""
         self._step(None)
 
     def _step(self, result: Any) -> None:
@@ -70,7 +73,7 @@ class LogRecovery:
         if request is None:
             self._rest()
         else:
-            self._line.call(request, self._step)
+            self._log.call(request, self._step)
 
     def _rest(self) -> None:
         """Until others had their turn, and for longer while the disk does not keep up."""

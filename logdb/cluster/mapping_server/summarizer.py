@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any, Final
 
-from logdb.cluster.log_adapter import LogAdapter, nobody
+from logdb.cluster.log_adapter import LogAdapter, ignore_result
 from logdb.cluster.mapping_server.replica import Replica
 from logdb.cluster.placement import Placement, decode_placement, named, placed
 from logdb.cluster.summaries import Summary, encode_summary
@@ -28,8 +28,8 @@ Steps = Generator[Any, Any, None]
 class Summarizer:
     """One run at a time. What it does not get done, because the log or the floor moved, the next one does."""
 
-    def __init__(self, line: LogAdapter, replica: Replica) -> None:
-        self._line, self._replica = line, replica
+    def __init__(self, log: LogAdapter, replica: Replica) -> None:
+        self._log, self._replica = log, replica
         self._steps: Steps | None = None
         self._subscription = 0
         # No commit record stands between these two.
@@ -53,11 +53,11 @@ class Summarizer:
         except StopIteration:
             request = None
         if request is not None:
-            self._line.call(request, self._step)
+            self._log.call(request, self._step)
             return
         self._steps = None
         if self._subscription:
-            self._line.call(calls.Close(self._subscription), nobody)
+            self._log.call(calls.Close(self._subscription), ignore_result)
             self._subscription = 0
 
     def _all(self, placement: bytes, through: int) -> Steps:

@@ -94,7 +94,7 @@ class DatabaseCluster(Cluster):
     def _look(self, process: Process) -> None:
         """Count the checkpoints that were taken from another server."""
         core: Any = process.core
-        if core.is_joining:
+        if core.bootstrap.is_active:
             self._joining.add(process.address)
         elif process.address in self._joining:
             self._joining.discard(process.address)
@@ -172,7 +172,7 @@ class DatabaseCluster(Cluster):
 
     def _listen(self, server: MappingServer, config: MappingConfig, process: Process) -> None:
         """Judge what a server asks of the log for compactions, by what it was told and has seen."""
-        line, hold, judged = server._line.call, server._messages[Hold], [()]
+        line, hold, judged = server.log.call, server._handlers[Hold], [()]
         held = self.held[config.address] = {}
 
         def holds(message: Hold, sender: Address) -> None:
@@ -181,9 +181,10 @@ class DatabaseCluster(Cluster):
 
         def call(request: Any, then: Any) -> int:
             if type(request) is log.Trim:
-                _, cleaned = self.floors.at(server.applied)
+                _, cleaned = self.floors.at(server.replica.applied)
                 if request.gsn > cleaned:
-                    what = f"{config.address} trims to {request.gsn} at {server.applied}, where {cleaned} is allowed"
+                    at = server.replica.applied
+                    what = f"{config.address} trims to {request.gsn} at {at}, where {cleaned} is allowed"
                     raise Failure("DBS-12: the log is trimmed after the ENDING", what)
             elif type(request) is log.Append and request.records[0][0] == BEGINNING and judged[0] is not request:
                 judged[0] = request
@@ -203,8 +204,8 @@ class DatabaseCluster(Cluster):
                 trap(process)
             return line(request, then)
 
-        server._messages[Hold] = holds
-        server._line.call = call  # type: ignore[method-assign]
+        server._handlers[Hold] = holds
+        server.log.call = call  # type: ignore[method-assign]
 
     def add_server_alone(self, address: Address) -> Process:
         """One more mapping server, not started, that knows no other one."""

@@ -21,11 +21,15 @@ from logdb.cluster.client.query_client import QueryClient
 from logdb.cluster.client.read_client import ReadClient
 from logdb.cluster.compaction.compactor import Compactor, Phase
 from logdb.cluster.compaction.records import encode_ending
-from logdb.cluster.mapping_server import query_executor, replica
-from logdb.cluster.mapping_server import server as mapping_server
+from logdb.cluster.mapping_server import decision_writer, query_executor, replica
+from logdb.cluster.mapping_server.answer_queue import ParkedRead
+from logdb.cluster.mapping_server.bootstrap import Bootstrap
+from logdb.cluster.mapping_server.log_follower import LogFollower
+from logdb.cluster.mapping_server.read_queue import ReadQueue
 from logdb.cluster.mapping_server.replica import Replica
-from logdb.cluster.mapping_server.server import MappingServer, ParkedRead
+from logdb.cluster.mapping_server.server import MappingServer
 from logdb.cluster.mapping_server.summarizer import Summarizer
+from logdb.cluster.mapping_server.verdict_subscriptions import VerdictSubscriptions
 from logdb.cluster.messages import Consistency, Decided, FutureVersionReply, LedgerRows, MapRows, Section
 from logdb.errors import Unavailable
 from logdb.log import requests as log
@@ -86,13 +90,13 @@ def evaluate_conditions_on_arrival(
     right(commits, one, request._replace(conditions=()), writes)
 
 
-@planted(MappingServer, "_delivered")
-def decide_by_the_clock(right: Any, server: MappingServer, result: Any) -> None:
+@planted(LogFollower, "_on_batch")
+def decide_by_the_clock(right: Any, follower: LogFollower, result: Any) -> None:
     """Transactions that come late are not applied."""
-    if isinstance(result, Batch) and any(server._context.now - record.time > 50_000_000 for record in result.records):
-        late = [record for record in result.records if server._context.now - record.time > 50_000_000]
-        result = result._replace(records=[record for record in result.records if record not in late])
-    right(server, result)
+    now = follower._context.now
+    if isinstance(result, Batch) and any(now - record.time > 50_000_000 for record in result.records):
+        result = result._replace(records=[record for record in result.records if now - record.time <= 50_000_000])
+    right(follower, result)
 
 
 @planted(Ledger, "is_new", seed=14)
@@ -159,35 +163,35 @@ async def read_on_without_verifying_a_belief(
 # ---- reading
 
 
-@planted(MappingServer, "_reads", seed=25)
-def read_before_the_tail(right: Any, server: MappingServer, message: Any, sender: str) -> None:
+@planted(ReadQueue, "on_reads", seed=25)
+def read_before_the_tail(right: Any, queue: ReadQueue, message: Any, client: str) -> None:
     """A linearizable read is answered with what there is."""
     reads = [
         read._replace(consistency=Consistency.SESSION) if read.consistency == Consistency.LINEARIZABLE else read
         for read in message.reads
     ]
-    right(server, messages.Reads(tuple(reads)), sender)
+    right(queue, messages.Reads(tuple(reads)), client)
 
 
-@planted(MappingServer, "_ask_tail", seed=3)
-def remember_the_tail_for_a_while(right: Any, server: MappingServer) -> None:
-    """Reads that come soon after others are answered with what is there: the tail was asked for just now."""
-    known: Any = vars(server)
-    now = server._context.now
-    if server._unasked and not server._asked:
-        if now - known.get("asked_at", 0) < 30_000_000:
-            waiting, server._unasked = server._unasked, []
-            for one in waiting:
-                server._when(known["seen_at"], one)
+@planted(ReadQueue, "_request_tail", seed=3)
+def remember_the_tail_for_a_while(right: Any, queue: ReadQueue) -> None:
+    """Reads that come soon after others are answered with the state of now: the tail was requested just before."""
+    memory: Any = vars(queue)
+    now = queue._context.now
+    if queue._needing_tail and not queue._requesting_tail:
+        if now - memory.get("requested_at", 0) < 30_000_000:
+            waiting, queue._needing_tail = queue._needing_tail, []
+            for parked in waiting:
+                queue._park(memory["applied_then"], parked)
             return
-        known["asked_at"], known["seen_at"] = now, server.replica.applied
-    right(server)
+        memory["requested_at"], memory["applied_then"] = now, queue._replica.applied
+    right(queue)
 
 
-@planted(MappingServer, "_tail_is", seed=16)
-def answer_when_the_tail_is_known(right: Any, server: MappingServer, tail: int) -> None:
+@planted(ReadQueue, "_on_tail", seed=16)
+def answer_when_the_tail_is_known(right: Any, queue: ReadQueue, tail: int) -> None:
     """It does not wait until it has applied that far."""
-    right(server, min(tail, server.replica.applied))
+    right(queue, min(tail, queue._replica.applied))
 
 
 @planted(QueryClient, "saw", seed=43)
@@ -195,22 +199,22 @@ def forget_the_session(right: Any, asking: QueryClient, version: int) -> None:
     """Who goes to another server begins with nothing."""
 
 
-@planted(MappingServer, "_reads", seed=3)
-def read_a_snapshot_before_it_is_whole(right: Any, server: MappingServer, message: Any, sender: str) -> None:
+@planted(ReadQueue, "on_reads", seed=3)
+def read_a_snapshot_before_it_is_whole(right: Any, queue: ReadQueue, message: Any, client: str) -> None:
     for read in message.reads:
-        if read.consistency == Consistency.SNAPSHOT and read.version > server.replica.applied:
-            server._answer(ParkedRead(sender, read, server._context.now))
+        if read.consistency == Consistency.SNAPSHOT and read.version > queue._replica.applied:
+            queue._answers.answer(ParkedRead(client, read, queue._context.now))
         else:
-            right(server, messages.Reads((read,)), sender)
+            right(queue, messages.Reads((read,)), client)
 
 
-@planted(MappingServer, "_reads", seed=45)
-def answer_an_outcome_before_the_tail(right: Any, server: MappingServer, message: Any, sender: str) -> None:
+@planted(ReadQueue, "on_reads", seed=45)
+def answer_an_outcome_before_the_tail(right: Any, queue: ReadQueue, message: Any, client: str) -> None:
     for read in message.reads:
-        if type(read.question) is messages.Outcome and server._joined is None:
-            server._answer(ParkedRead(sender, read, server._context.now))
+        if type(read.question) is messages.Outcome and not queue._answers.is_suspended:
+            queue._answers.answer(ParkedRead(client, read, queue._context.now))
         else:
-            right(server, messages.Reads((read,)), sender)
+            right(queue, messages.Reads((read,)), client)
 
 
 @planted(ReadClient, "_get", seed=3)
@@ -232,27 +236,32 @@ def read_the_parts_of_a_snapshot_at_different_versions(
         readings._ask = newest  # type: ignore[method-assign]
 
 
-@planted(MappingServer, "_reads", seed=14)
-def refuse_a_read_ahead_too_early(right: Any, server: MappingServer, message: Any, sender: str) -> None:
-    """What this server has not applied is said to lie in the future."""
+@planted(ReadQueue, "on_reads", seed=14)
+def refuse_a_read_ahead_too_early(right: Any, queue: ReadQueue, message: Any, client: str) -> None:
+    """A version that this server has not applied is called a future one."""
+    applied = queue._replica.applied
     for read in message.reads:
-        ahead = read.consistency == Consistency.SNAPSHOT and read.version > server.replica.applied
-        if ahead and server._joined is None:
-            server._send(ParkedRead(sender, read, server._context.now), 0, FutureVersionReply(server.replica.applied))
+        is_ahead = read.consistency == Consistency.SNAPSHOT and read.version > applied
+        if is_ahead and not queue._answers.is_suspended:
+            queue._answers.put(ParkedRead(client, read, queue._context.now), 0, FutureVersionReply(applied))
         else:
-            right(server, messages.Reads((read,)), sender)
+            right(queue, messages.Reads((read,)), client)
 
 
 # ---- verdicts
 
 
-@planted(MappingServer, "_await", seed=5)
-def push_the_verdict_of_another_transaction(right: Any, server: MappingServer, message: Any, sender: str) -> None:
+@planted(VerdictSubscriptions, "on_await", seed=5)
+def push_the_verdict_of_another_transaction(
+    right: Any, subscriptions: VerdictSubscriptions, message: Any, sender: str
+) -> None:
     """Of the client's newest, whichever it waits for."""
-    right(server, message, sender)
-    for address, verdicts in server._verdicts.items():
+    right(subscriptions, message, sender)
+    for client, verdicts in subscriptions._verdicts.items():
         newest = verdicts[-1]
-        server._verdicts[address] = [newest._replace(client=one.client, sequence=one.sequence) for one in verdicts]
+        subscriptions._verdicts[client] = [
+            newest._replace(client=decided.client, sequence=decided.sequence) for decided in verdicts
+        ]
 
 
 @planted(Replica, "decided", seed=3)
@@ -294,14 +303,20 @@ def send_again_as_a_new_transaction(right: Any, commits: CommitClient, one: Pend
 # ---- checkpoints and decision records
 
 
-@planted(MappingServer, "_reads", seed=15)
-def answer_for_another_incarnation(right: Any, server: MappingServer, message: Any, sender: str) -> None:
-    """A server that has restarted takes its checkpoint for all there is, whatever an earlier life of it has shown."""
-    if server.followed or not server.applied or server.is_joining:
-        right(server, message, sender)
-        return
-    for read in message.reads:
-        server._answer(ParkedRead(sender, read, server._context.now))
+@planted(MappingServer, "start", seed=15)
+def answer_for_another_incarnation(right: Any, server: MappingServer, now: int) -> Any:
+    """A server that has restarted takes its checkpoint for all there is, whatever an earlier incarnation has shown."""
+    on_reads = server._handlers[messages.Reads]
+
+    def answer_at_once(message: Any, client: str) -> None:
+        if server.follower.records or not server.replica.applied or server.bootstrap.is_active:
+            on_reads(message, client)
+            return
+        for read in message.reads:
+            server.answers.answer(ParkedRead(client, read, server._context.now))
+
+    server._handlers[messages.Reads] = answer_at_once
+    return right(server, now)
 
 
 @planted(Replica, "unsaved", seed=6)
@@ -317,12 +332,12 @@ def forget_what_is_on_its_way_to_the_disk(right: Any, key_map: KeyMap) -> None:
     key_map.active = Overlay()
 
 
-@planted(MappingServer, "_take", seed=2)
-def take_a_checkpoint_without_its_last_page(right: Any, server: MappingServer, part: Any, cursor: Any) -> None:
+@planted(Bootstrap, "_take", seed=2)
+def take_a_checkpoint_without_its_last_page(right: Any, bootstrap: Bootstrap, part: Any, cursor: Any) -> None:
     """Of the map."""
     if isinstance(part.part, MapRows) and part.next is not None and part.next.section != Section.MAP:
         part = part._replace(part=MapRows(()))
-    right(server, part, cursor)
+    right(bootstrap, part, cursor)
 
 
 @planted(Replica, "slice", seed=7)
@@ -337,7 +352,7 @@ def copy_the_map_and_not_the_ledger(right: Any, one: Replica, version: int, part
     right(one, version, [part for part in parts if not isinstance(part, LedgerRows)])
 
 
-@planted(mapping_server, "encode_decision", seed=9)
+@planted(decision_writer, "encode_decision", seed=9)
 def believe_a_decision_record_beyond_its_reach(right: Any, decision: Decision) -> Any:
     """It is taken to reach further than its writer had got."""
     return right(decision._replace(through=decision.through + 1))
@@ -486,7 +501,7 @@ def trim_when_another_one_has_begun(right: Any, compactor: Compactor) -> None:
     """Who is overtaken trims, as if its own compaction had ended."""
     overtaken = compactor.phase is Phase.COPYING and compactor._replica.begun != compactor._began
     if overtaken and compactor._replica.ended != compactor._began:
-        compactor._line.call(log.Trim(compactor._replica.coordinator.floor), lambda _: None)
+        compactor._log.call(log.Trim(compactor._replica.coordinator.floor), lambda _: None)
     right(compactor)
 
 
@@ -494,7 +509,7 @@ def trim_when_another_one_has_begun(right: Any, compactor: Compactor) -> None:
 def trim_before_the_copies_are_whole(right: Any, compactor: Compactor, began: int) -> None:
     """They will be there in a moment."""
     right(compactor, began)
-    compactor._line.call(log.Trim(compactor._replica.coordinator.floor), lambda _: None)
+    compactor._log.call(log.Trim(compactor._replica.coordinator.floor), lambda _: None)
 
 
 @planted(Compactor, "_part", seed=12)

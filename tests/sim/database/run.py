@@ -189,7 +189,7 @@ class Simulation(LogSimulation):
             cores: list[Any] = [process.core for process in cluster.mapping]
             return all(
                 core is not None
-                and core.applied >= tail
+                and core.replica.applied >= tail
                 and core.compactor.phase is Phase.IDLE
                 and not core.replica.begun
                 and core.compactor.trimmed >= core.replica.cleaned

@@ -1,0 +1,28 @@
+"""The versions that clients keep readable while they read at them, as one mapping server knows them."""
+
+from __future__ import annotations
+
+from logdb.cluster.messages import Hold
+from logdb.cores.context import ClientContext
+from logdb.cores.effects import Address
+
+
+class ClientLeases:
+    """The lease of each client, which ends `lease_ns` after it was last renewed."""
+
+    def __init__(self, context: ClientContext, lease_ns: int) -> None:
+        self._context, self._lease_ns = context, lease_ns
+        self._leases: dict[Address, tuple[int, int]] = {}
+
+    def on_hold(self, message: Hold, client: Address) -> None:
+        """Begin or renew the lease of a client, or end it."""
+        if message.version is not None:
+            self._leases[client] = message.version, self._context.now
+        else:
+            self._leases.pop(client, None)
+
+    def versions(self) -> list[int]:
+        """The leased versions."""
+        oldest = self._context.now - self._lease_ns
+        self._leases = {client: lease for client, lease in self._leases.items() if lease[1] >= oldest}
+        return [version for version, _ in self._leases.values()]

@@ -1,0 +1,133 @@
+"""Reads at a mapping server until the version that they need is applied (DBS-3, DBS-5)."""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from itertools import chain
+from typing import Final
+
+from logdb.cluster.log_adapter import LogAdapter
+from logdb.cluster.mapping_server.answer_queue import AnswerQueue, ParkedRead
+from logdb.cluster.mapping_server.replica import Replica
+from logdb.cluster.messages import AtTime, Busy, Consistency, FutureVersionReply, Outcome, Reads
+from logdb.cores.context import ClientContext, Timer
+from logdb.cores.effects import Address
+from logdb.log import requests as log_requests
+
+MAX_PARKED: Final = 10_000
+"""Maximum number of parked reads. Above it, a client that has more than a quarter of them is answered with Busy."""
+
+
+class ReadQueue:
+    """Parks each read until the replica has applied what it must see. `tail`: the newest GSN known to be in the log.
+
+    A read that needs the tail waits for the next tail request: one request serves all reads that came before it was
+    sent. A read that names a version waits in a heap. Reads older than `ttl_ns` are dropped: by then the client has
+    sent them again, perhaps to another server.
+    """
+
+    def __init__(
+        self, context: ClientContext, log: LogAdapter, replica: Replica, answers: AnswerQueue, ttl_ns: int
+    ) -> None:
+        self._context, self._log, self._replica, self._answers = context, log, replica, answers
+        self._ttl_ns = ttl_ns
+        self.tail = 0
+        # Reads that the tail request under way serves, those for the next one, and those that wait for a version.
+        self._requesting_tail: list[ParkedRead] = []
+        self._needing_tail: list[ParkedRead] = []
+        self._by_version: list[tuple[int, int, ParkedRead]] = []
+        self._expiry = Timer(self._expire)
+
+    def on_reads(self, message: Reads, client: Address) -> None:
+        """Answer or park the reads of a message; Busy rejects all of them."""
+        if self._answers.is_suspended or self._has_too_many(client):
+            self._context.send(client, Busy(tuple([read.number for read in message.reads])))
+            return
+        now, applied = self._context.now, self._replica.applied
+        for read in message.reads:
+            parked = ParkedRead(client, read, now)
+            kind = type(read.question)
+            if kind is AtTime:
+                self._resolve_time(parked)
+            elif read.consistency == Consistency.LINEARIZABLE or kind is Outcome:
+                self._needing_tail.append(parked)
+            elif read.version <= applied:
+                self._park(read.applied, parked)
+            elif read.consistency == Consistency.SESSION:
+                self._park(read.version, parked)
+            else:
+                self._needing_tail.append(parked)
+        self._request_tail()
+        self._set_expiry()
+
+    def on_applied(self) -> None:
+        """Answer the reads whose version the replica has applied now."""
+        heap, applied = self._by_version, self._replica.applied
+        while heap and heap[0][0] <= applied:
+            self._answers.answer(heappop(heap)[2])
+
+    def _has_too_many(self, client: Address) -> bool:
+        queued = self._answers.queued(client)
+        parked = len(self._needing_tail) + len(self._requesting_tail) + len(self._by_version)
+        if queued + parked < MAX_PARKED:
+            return False
+        reads = chain(self._needing_tail, self._requesting_tail, (entry[2] for entry in self._by_version))
+        return queued + sum([parked.client == client for parked in reads]) > MAX_PARKED // 4
+
+    def _request_tail(self) -> None:
+        """Send one tail request for all reads received before it (DBS-3)."""
+        if self._needing_tail and not self._requesting_tail:
+            self._requesting_tail, self._needing_tail = self._needing_tail, []
+            self._log.call(log_requests.Tail(), self._on_tail)
+
+    def _on_tail(self, tail: int) -> None:
+        self.tail = max(self.tail, tail)
+        served, self._requesting_tail = self._requesting_tail, []
+        for parked in served:
+            read = parked.read
+            if read.consistency == Consistency.SNAPSHOT and type(read.question) is not Outcome:
+                if read.version > tail:
+                    self._answers.put(parked, 0, FutureVersionReply(tail))
+                else:
+                    self._park(max(read.version, read.applied), parked)
+            else:
+                self._park(max(tail, read.version), parked)
+        self._request_tail()
+
+    def _park(self, version: int, parked: ParkedRead) -> None:
+        """Answer a read once `version` is applied."""
+        if version <= self._replica.applied:
+            self._answers.answer(parked)
+        else:
+            heappush(self._by_version, (version, self._context.number(), parked))
+
+    def _resolve_time(self, parked: ParkedRead) -> None:
+        """Request the version of a time from the log, and answer once that version is applied."""
+        question = parked.read.question
+        assert isinstance(question, AtTime)
+        if question.time > self._context.now:
+            self._answers.put(parked, 0, FutureVersionReply(self._replica.applied))
+            return
+
+        def on_version(gsn: int) -> None:
+            read = parked.read._replace(consistency=Consistency.SNAPSHOT, version=gsn)
+            self._park(gsn, parked._replace(read=read))
+
+        self._log.call(log_requests.AtTime(question.time), on_version)
+
+    def _set_expiry(self) -> None:
+        if self._expiry.at is None and (self._by_version or self._needing_tail):
+            self._context.set(self._expiry, self._context.now + self._ttl_ns)
+
+    def _expire(self) -> None:
+        oldest = self._context.now - self._ttl_ns
+        self._needing_tail = [parked for parked in self._needing_tail if parked.received_at > oldest]
+        self._by_version = [entry for entry in self._by_version if entry[2].received_at > oldest]
+        heapify(self._by_version)
+        self._set_expiry()
+
+    def check_invariants(self) -> None:
+        """Raises AssertionError."""
+        assert not self._needing_tail or self._requesting_tail, "DBS-3: reads need the tail, and it is not requested"
+        heap = self._by_version
+        assert not heap or heap[0][0] > self._replica.applied, "a read waits for a version that is applied"
