@@ -160,16 +160,20 @@ def _share(path: str) -> OpenRun:
         if run is None:
             for gone in [key for key, ref in _open_runs.items() if ref() is None]:
                 del _open_runs[gone]
-            env = lmdb.open(
-                path,
-                subdir=False,
-                readonly=True,
-                create=False,
-                lock=False,
-                max_dbs=len(TABLES),
-                map_size=status.st_size,
-                max_spare_txns=16,
-            )
+            try:
+                env = lmdb.open(
+                    path,
+                    subdir=False,
+                    readonly=True,
+                    create=False,
+                    lock=False,
+                    max_dbs=len(TABLES),
+                    map_size=status.st_size,
+                    max_spare_txns=16,
+                )
+            except lmdb.Error:
+                os.stat(path)  # raises FileNotFoundError where a merge has removed the run meanwhile
+                raise
             run = OpenRun(env)
             _open_runs[file] = weakref.ref(run)
         return run

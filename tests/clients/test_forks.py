@@ -79,7 +79,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 DATABASE = """
     db = logdb.connect(address)
     db.multi_put({b"k%d" % number: b"v" * 1000 for number in range(2_000)})
-    view, rows, feed = db.at(), db.scan(), db.watch(since=0)
+    view, rows, feed = db.at(), db.scan(prefix=b"k"), db.watch(since=0)
     next(rows), next(feed)
     context = db.transaction()
     txn = context.__enter__()
@@ -245,7 +245,7 @@ def test_a_client_whose_loop_was_closed_first(server: ServerProcess, tmp_path: P
 
     async def leave():
         db = await logdb.aio.connect(address)
-        await db.put(b"k", b"v")
+        await db.put(b"left", b"v")
         return db
 
     left = asyncio.run(leave())

@@ -125,7 +125,7 @@ def test_the_database(cluster: SecureCluster) -> None:
         writer.pin("p")
         assert reader[b"k"] == b"12"
         assert reader.at(version)[b"k"] == b"1"
-        assert dict(reader.scan()) == {b"k": b"12"}
+        assert dict(reader.scan(prefix=b"k")) == {b"k": b"12"}
         for call in (
             lambda: reader.put(b"k", b"3"),
             lambda: reader.pin("q"),

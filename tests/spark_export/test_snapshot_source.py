@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -34,25 +35,25 @@ class Sourced(NamedTuple):
             return histories.rows(plan)
 
 
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sourced]:
-    with logdb.open(tmp_path_factory.mktemp("directory") / "db") as db:
+@contextmanager
+def directory(folder: Path) -> Iterator[Sourced]:
+    with logdb.open(folder / "db") as db:
         yield Sourced(db, histories.write(db, Random(71), 60), source_of(Path(db.path)))
         close_sources()
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sourced]:
-    served = Served(tmp_path_factory.mktemp("served"))
+@contextmanager
+def server(folder: Path) -> Iterator[Sourced]:
+    served = Served(folder)
     with logdb.connect(served.address) as db:
         yield Sourced(db, histories.write(db, Random(72), 60), source_of(servers(served.address)))
     close_sources()
     served.close()
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sourced]:
-    cluster = Cluster(tmp_path_factory.mktemp("cluster"), storage=2, mapping=1, aggregators=0)
+@contextmanager
+def cluster(folder: Path) -> Iterator[Sourced]:
+    cluster = Cluster(folder, storage=2, mapping=1, aggregators=0)
     cluster.start(2)
     with logdb.connect(cluster.mapping[0]) as db:
         yield Sourced(db, histories.write(db, Random(73), 60), source_of(servers(cluster.ordering)))
@@ -60,11 +61,26 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sourced]:
     cluster.close()
 
 
-@pytest.fixture(params=["directory", "server", "cluster"])
-def sourced(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Sourced:
+WORLDS = {"directory": directory, "server": server, "cluster": cluster}
+
+
+@pytest.fixture(autouse=True)
+def short_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote_source, "PLANNER_HOLD_S", 0)
-    found: Sourced = request.getfixturevalue(request.param)
-    return found
+
+
+@pytest.fixture(scope="module", params=WORLDS)
+def sourced(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sourced]:
+    """For tests that only read, or add."""
+    with WORLDS[request.param](tmp_path_factory.mktemp(request.param)) as sourced:
+        yield sourced
+
+
+@pytest.fixture(params=WORLDS)
+def own(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Sourced]:
+    """For a test that compacts."""
+    with WORLDS[request.param](tmp_path) as sourced:
+        yield sourced
 
 
 def test_a_plan_is_of_the_newest_version_a_version_or_a_time(sourced: Sourced) -> None:
@@ -130,9 +146,9 @@ def test_values_at_a_version(sourced: Sourced) -> None:
     sourced.source.release("nothing")
 
 
-def test_a_hold_keeps_its_version_from_compaction_until_its_release(sourced: Sourced) -> None:
-    db, source = sourced.db, sourced.source
-    while db.compact(sourced.versions[1]).floor < sourced.versions[1]:  # until the holds of planners have ended
+def test_a_hold_keeps_its_version_from_compaction_until_its_release(own: Sourced) -> None:
+    db, source = own.db, own.source
+    while db.compact(own.versions[1]).floor < own.versions[1]:  # until the holds of planners have ended
         pass
     oldest = source.hold_oldest("first")
     assert oldest == db.oldest_version > 0

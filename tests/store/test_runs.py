@@ -9,7 +9,9 @@ import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import lmdb
 import pytest
 
 from logdb.errors import Corruption
@@ -17,6 +19,7 @@ from logdb.log.contract import LogRecord
 from logdb.store import checkpoint as checkpoints
 from logdb.store import merging, runs
 from logdb.store.checkpoint import Checkpoint
+from logdb.store.files import MapFiles
 from logdb.store.key_map import KeyMap
 from logdb.store.manifest import RunInfo, decode_manifest
 from logdb.store.merging import LEVEL_BYTES, MAX_GROUPS, MAX_RUNS, SMALL_BYTES, runs_due
@@ -458,6 +461,26 @@ def test_a_run_is_closed_when_its_last_reader_has_let_go(tmp_path: Path) -> None
     assert checkpoint.live_value(b"k1") == b"2"
     assert [file for file in open_files(tmp_path) if file.endswith("(deleted)")] == []
     checkpoint.close()
+
+
+def test_a_run_that_a_merge_removes_while_it_is_opened_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen once with a reader beside a writer: LMDB's error for it ended the opening instead of a second look."""
+    checkpoint = Checkpoint(tmp_path, LOG_ID)
+    overlay = Overlay()
+    overlay.apply(1, {b"k": b"v"})
+    write(checkpoint, overlay, 1)
+    checkpoint.close()
+    opened = lmdb.open
+
+    def removed_first(path: str, **options: Any) -> Any:
+        os.unlink(path)
+        return opened(path, **options)
+
+    monkeypatch.setattr(lmdb, "open", removed_first)
+    with pytest.raises(FileNotFoundError, match=r"run-1\.mdb"):
+        MapFiles(tmp_path).open(1)
 
 
 def write(checkpoint: Checkpoint, overlay: Overlay, version: int) -> None:
