@@ -188,7 +188,7 @@ def remember_the_tail_for_a_while(right: Any, queue: ReadQueue) -> None:
     right(queue)
 
 
-@planted(ReadQueue, "_on_tail", seed=16)
+@planted(ReadQueue, "_on_tail", seed=25)
 def answer_when_the_tail_is_known(right: Any, queue: ReadQueue, tail: int) -> None:
     """It does not wait until it has applied that far."""
     right(queue, min(tail, queue._replica.applied))
@@ -208,7 +208,7 @@ def read_a_snapshot_before_it_is_whole(right: Any, queue: ReadQueue, message: An
             right(queue, messages.Reads((read,)), client)
 
 
-@planted(ReadQueue, "on_reads", seed=45)
+@planted(ReadQueue, "on_reads", seed=13)
 def answer_an_outcome_before_the_tail(right: Any, queue: ReadQueue, message: Any, client: str) -> None:
     for read in message.reads:
         if type(read.question) is messages.Outcome and not queue._answers.is_suspended:
@@ -251,7 +251,7 @@ def refuse_a_read_ahead_too_early(right: Any, queue: ReadQueue, message: Any, cl
 # ---- verdicts
 
 
-@planted(VerdictSubscriptions, "on_await", seed=5)
+@planted(VerdictSubscriptions, "on_await", seed=23)
 def push_the_verdict_of_another_transaction(
     right: Any, subscriptions: VerdictSubscriptions, message: Any, sender: str
 ) -> None:
@@ -303,7 +303,7 @@ def send_again_as_a_new_transaction(right: Any, commits: CommitClient, one: Pend
 # ---- checkpoints and decision records
 
 
-@planted(MappingServer, "start", seed=15)
+@planted(MappingServer, "start", seed=27)
 def answer_for_another_incarnation(right: Any, server: MappingServer, now: int) -> Any:
     """A server that has restarted takes its checkpoint for all there is, whatever an earlier incarnation has shown."""
     on_reads = server._handlers[messages.Reads]
