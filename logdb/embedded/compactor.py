@@ -8,17 +8,14 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Final, Protocol
+from typing import Protocol
 
 from logdb.api.results import Compacted
 from logdb.embedded.compaction import Compacting, begin_anew, compact
 from logdb.embedded.directory import Directory
 from logdb.embedded.external_leases import held
 from logdb.errors import DatabaseClosed
-
-LEAST_COMPACTED: Final = 64 << 20
-"""A log of fewer bytes is not compacted by itself: there is little to be had."""
-LONGEST_PAUSE_S: Final = 0.1
+from logdb.store.garbage import MIN_LOG_BYTES, garbage_share, is_worth_compacting, pause_ns
 
 logger = logging.getLogger("logdb")
 
@@ -82,21 +79,18 @@ class Compactor:
 
     @property
     def garbage(self) -> float:
-        """The share of the log that a compaction would give back: what is not live, and has come since the last one.
-
-        Rather too low: superseded values count as live until the map's runs have been merged.
-        """
+        """The share of the log that a compaction would free."""
         log, coordinator, left = self._host.log, self._host.coordinator, self._log_bytes_left
         size = log.size()
         grown = size - left if left else log.size(coordinator.compacted_at)
-        return max(min(size - coordinator.map.live_bytes, grown), 0) / max(size, 1)
+        return garbage_share(size, coordinator.map.live_bytes, grown)
 
     def look(self) -> None:
         """Compact if the share of garbage is above what the user has set, in a thread of its own."""
         thread = self._thread
         if self.above is None or self._stopping.is_set() or (thread is not None and thread.is_alive()):
             return
-        if self._host.log.size() >= LEAST_COMPACTED and self.garbage > self.above:
+        if is_worth_compacting(self._host.log.size(), self.garbage, self.above, MIN_LOG_BYTES):
             self._thread = threading.Thread(target=self._run_in_background, name="logdb-compact", daemon=True)
             self._thread.start()
 
@@ -114,14 +108,13 @@ class Compactor:
         self._one_at_a_time = threading.Lock()
 
     def _run_in_background(self) -> None:
-        """A compaction that takes half the time, so that calls keep their latency."""
-        last = time.monotonic()
+        last = time.monotonic_ns()
 
         def pause(_: int) -> None:
             nonlocal last
-            if self._stopping.wait(min(time.monotonic() - last, LONGEST_PAUSE_S)):
+            if self._stopping.wait(pause_ns(time.monotonic_ns() - last) / 1e9):
                 raise DatabaseClosed(self._host.path)
-            last = time.monotonic()
+            last = time.monotonic_ns()
 
         try:
             done = self.run(None, pause)

@@ -13,7 +13,7 @@ TXN-4  `floor` and `decided_through` only grow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from struct import Struct
 from typing import NamedTuple
@@ -38,7 +38,7 @@ from logdb.store.records import (
     decode_pin,
     decode_relocation,
 )
-from logdb.txn.ledger import Ledger, StateRow
+from logdb.txn.ledger import Ledger, StateRow, Stretches
 from logdb.txn.validation import COMMITTED, Reason, Verdict, validate
 
 _U64 = Struct("<Q")
@@ -135,10 +135,9 @@ class Coordinator:
             self.map.relocate(gsn, decode_relocation(payload))
             self.relocated_from = self.relocated_from or gsn
         elif tag == COMPACTION:
-            floor, sessions, pins = decode_compaction(payload)
-            assert floor >= self.floor, f"TXN-4: floor {floor} after {self.floor}"
-            self.floor, self.pins, self.compacted_at, self.relocated_from = floor, dict(pins), gsn, 0
-            self.ledger.trim(floor, sessions)
+            floor, used, pins = decode_compaction(payload)
+            self.raise_floor(floor, used)
+            self.pins, self.compacted_at, self.relocated_from = dict(pins), gsn, 0
         elif tag == PIN:
             name, version = decode_pin(payload)
             if version and version >= self.floor:  # else a compaction has overtaken who pinned it
@@ -148,6 +147,13 @@ class Coordinator:
         elif tag != VALUE:
             raise UnknownRecord(f"record {gsn} is of kind {tag}, which this LogDB does not know")
         self.applied = gsn
+
+    def raise_floor(self, floor: int, used: Mapping[int, Stretches]) -> None:
+        """From here on no version before `floor` is read or committed upon. The ledger forgets the transactions before
+        it, except the sequence numbers `used` by each client."""
+        assert floor >= self.floor, f"TXN-4: floor {floor} after {self.floor}"
+        self.floor = floor
+        self.ledger.trim(floor, used)
 
     def deliver_copy(self, gsn: int, tag: int, payload: bytes) -> None:
         """Take in a record of a compaction that tells the map by itself where its copies stand."""

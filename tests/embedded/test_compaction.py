@@ -164,7 +164,7 @@ def test_copies_are_synced_as_they_come(db: logdb.Database, monkeypatch: pytest.
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Logs are small, and so is what is worth a compaction."""
-    monkeypatch.setattr(compactor, "LEAST_COMPACTED", 100_000)
+    monkeypatch.setattr(compactor, "MIN_LOG_BYTES", 100_000)
 
 
 def overwrite(db: logdb.Database, rounds: int) -> dict[bytes, bytes]:

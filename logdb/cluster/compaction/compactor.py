@@ -32,17 +32,16 @@ from logdb.cluster.messages import (
 from logdb.cluster.placement import decode_placement, named, placed
 from logdb.cluster.summaries import Summary, encode_summary
 from logdb.cores.context import ClientContext, Timer
-from logdb.cores.effects import MILLISECOND, Address, ProtocolViolation
+from logdb.cores.effects import Address, ProtocolViolation
 from logdb.errors import Corruption, shown
 from logdb.log import requests as calls
 from logdb.log.contract import Record
+from logdb.store.garbage import garbage_share, is_worth_compacting, pause_ns
 from logdb.store.records import BEGINNING, ENDING, PART, SUMMARY, VALUE, Place, Value
 
 PART_BYTES: Final = 64 << 10
 APPEND_BYTES: Final = 1 << 20
 """So many bytes of parts, or of large values, are appended together."""
-LONGEST_PAUSE_NS: Final = 100 * MILLISECOND
-"""A compaction for which nobody waits pauses after each append for as long as that took, and no longer than this."""
 ROWS_AT_ONCE: Final = 1_000
 """Of a part: about so many bytes, or rows of the ledger and of recent decisions."""
 
@@ -206,7 +205,7 @@ class Compactor:
 
         def answered(result: Any) -> None:
             if self._pauses:
-                self._later(min(self._context.now - asked, LONGEST_PAUSE_NS), self._step, result)
+                self._later(pause_ns(self._context.now - asked), self._step, result)
             else:
                 self._step(result)
 
@@ -263,17 +262,17 @@ class Compactor:
 
     @property
     def garbage(self) -> float:
-        """The share of the log that a compaction would give back: what is not live, and has come since the last one.
-        Of what lies between its floor and its BEGINNING it knows nothing, so this is rather too low."""
+        """The share of the log that a compaction would free. What the last one left between its floor and its BEGINNING
+        does not count."""
         replica = self._replica
-        logged = replica.logged
-        return max(min(logged - replica.map.live_bytes, logged - replica.logged_left), 0) / max(logged, 1)
+        return garbage_share(replica.logged, replica.map.live_bytes, replica.logged - replica.logged_left)
 
     def _is_due(self) -> bool:
         """Whether this server should begin a compaction for which nobody has asked. The servers come one after another,
         in the order of their addresses: the next only if those before it have not begun for a while."""
         config, replica = self._config, self._replica
-        if replica.begun or replica.logged < config.compact_least or self.garbage <= config.compact_above:
+        is_worth = is_worth_compacting(replica.logged, self.garbage, config.compact_above, config.compact_least)
+        if replica.begun or not is_worth:
             self._due_since = 0
             return False
         self._due_since = self._due_since or self._context.now

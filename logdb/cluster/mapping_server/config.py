@@ -8,6 +8,7 @@ from logdb.cluster.client.leases import HOLD_NS
 from logdb.cores.effects import SECOND, Address
 from logdb.log.engine import BuildLogClient
 from logdb.log.requests import ClientConfig
+from logdb.store.garbage import MIN_LOG_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,4 +38,4 @@ class MappingConfig:
     lease_ns: int = 5 * SECOND
     takeover_ns: int = 2 * SECOND
     compact_above: float = 1.0
-    compact_least: int = 64 << 20
+    compact_least: int = MIN_LOG_BYTES

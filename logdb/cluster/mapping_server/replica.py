@@ -244,8 +244,8 @@ class Replica:
         coordinator = self.coordinator
         floor = coordinator.oldest_needed(min(before, gsn - 1))
         if floor > coordinator.floor:
-            coordinator.floor = coordinator.reach = floor
-            coordinator.ledger.trim(floor, coordinator.ledger.used_before(floor))
+            coordinator.raise_floor(floor, coordinator.ledger.used_before(floor))
+            coordinator.reach = floor
         self.begun, self.begun_by, self.parts, self.logged_before = gsn, by, 0, self.logged
         coordinator.pass_to(gsn)
         self.begun_with = self.head(), [RecentRow(at, *what) for at, what in self.recent.items()]
