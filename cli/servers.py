@@ -13,6 +13,7 @@ from logdb.cores.effects import ProtocolViolation
 from logdb.errors import LogDBError
 from logdb.log.contract import LogFailed
 from logdb.system.disk import described
+from logdb.system.logging_setup import log_to_stderr
 
 from .failing import FAILED, BadInput, Failure
 
@@ -47,7 +48,6 @@ def _disk_failed(role: str, name: str, what: str) -> Failure:
 
 def _serve(path: Path, role: str, name: str) -> None:
     try:
-        from logdb.node.logging_setup import log_to_stderr
         from logdb.node.process import serve
         from logdb.node.server import DamagedJournals
         from logdb.transport.node_authenticator import Insecure

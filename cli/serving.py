@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-import logging
-import sys
 from pathlib import Path
 from typing import Final
 
 import click
+
+from logdb.system.logging_setup import log_to_stderr
 
 from .failing import FAILED, BadInput, Failure
 from .rendering import progress
@@ -60,21 +60,16 @@ def serve(
     session = ctx.ensure_object(Session)
     path = session.directory
     try:
-        from logdb.security.authenticator import Security
-        from logdb.server.process import checked_authenticator
+        from logdb.security.authenticator import Authenticator, Security
         from logdb.server.process import serve as serve_directory
     except ImportError as error:
         missing = f"a server needs more than is installed ({error.name}): pip install 'logdb[cluster]'"
         raise Failure(missing, FAILED) from error
     try:
-        authenticator = checked_authenticator(listen, Security(**files))
+        authenticator = Authenticator(Security(**files), listen)
     except ValueError as error:
         raise BadInput(str(error)) from error
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=log_level.upper(),
-        format="%(asctime)s %(levelname)s %(name)s %(message)s",
-    )
+    log_to_stderr(path.name, log_level.upper())
     with progress("replaying the log", "records") as tick:
         serve_directory(
             path,

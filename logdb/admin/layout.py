@@ -22,6 +22,7 @@ from typing import Any, Final
 from logdb.errors import DatabaseInUse, LogDBError, Unavailable
 from logdb.log.engine import Engine, ServerConfig, Shape, engine_of
 from logdb.node.config import ClusterFile, Misconfigured
+from logdb.system.addresses import cannot_listen, parsed
 from logdb.system.directories import LOCK, lock
 from logdb.wire.envelopes import MAPPING
 
@@ -136,7 +137,7 @@ class Layout:
         numbers = (f"{letter}{number}" for number in range(1, 1 << 30))
         names = [name for name, _ in zip((name for name in numbers if name not in there), range(count), strict=False)]
         addresses = [server.listen for server in self.file.servers.values()]
-        ports = free_ports(1 + max(int(address.rpartition(":")[2]) for address in addresses))
+        ports = free_ports(1 + max(parsed(address)[1] for address in addresses))
         tables = [TABLE.format(role=self.storage, name=name, address=f"127.0.0.1:{next(ports)}") for name in names]
         self._rewrite((self.path / FILE).read_text() + "".join(tables))
         return names
@@ -178,7 +179,7 @@ def free_ports(first: int) -> Iterator[int]:
             except OSError as error:
                 if error.errno == errno.EADDRINUSE:
                     continue
-                raise Unavailable(f"port {port} cannot be listened on: {error.strerror}") from error
+                raise cannot_listen(f"127.0.0.1:{port}", error) from error
         yield port
     raise Unavailable(f"there are not enough free ports from {first} on")
 

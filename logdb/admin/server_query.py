@@ -1,5 +1,4 @@
-"""One question to one server, on a stream of its own: what a client asks of the cluster as a whole, an operator has to
-ask of each server alone."""
+"""One question to one server, on a stream of its own: a client asks the cluster as a whole, an operator each server."""
 
 from __future__ import annotations
 
@@ -13,17 +12,19 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from logdb.cores.effects import Address
 from logdb.errors import LogDBError
 from logdb.security.credentials import NONE, Credentials
-from logdb.transport.peers import BROKEN, OPTIONS, aio, explain, shake_hands, tls_reason
-from logdb.wire.envelopes import CLIENT, EXCHANGE, VERSION, Envelope, Hello, pack, unpack
+from logdb.transport.dialling import OPTIONS, opened
+from logdb.transport.failures import BROKEN, aio, failure_of
+from logdb.wire.envelopes import CLIENT, VERSION, Envelope, Hello, pack, unpack
 from logdb.wire.limits import WireError
 
 TIMEOUT_S: Final = 2.0
-"""Who has not answered within so long does not."""
+"""Maximum time for all of a server's answers."""
+NOT_READY: Final = "it is not ready yet"
 
 
 class Answer(NamedTuple):
-    """What came of it. `hello`: who answered, None: nobody. `serving`: its health. `answer`: None if it gave none.
-    `why`: what was wrong, "" if nothing was."""
+    """What a server has answered. `hello`: None if none came. `serving`: what its health service reports. `answer`: to
+    the question, None if none came. `why`: the failure, "" if there was none."""
 
     hello: Hello | None
     serving: bool
@@ -32,41 +33,34 @@ class Answer(NamedTuple):
 
 
 Question = Callable[[Hello], Any]
-"""What to ask who has said Hello; None: nothing."""
+"""Returns the message to send to the server with this Hello, or None."""
 
 
 async def ask(
     address: Address, cluster: str, question: Question | None = None, *, credentials: Credentials = NONE
 ) -> Answer:
-    """Who is at that address, how it is, and what it answers. `cluster`: it must be of that one, if that is known."""
-    name = f"operator-{secrets.token_hex(8)}"
+    """Ask the server at an address for its Hello, its health and the answer to a question. `cluster`: its name, or
+    "" if it is not known."""
+    mine = Hello(VERSION, cluster, CLIENT, f"operator-{secrets.token_hex(8)}")
     hello, serving = None, False
     try:
-        async with asyncio.timeout(TIMEOUT_S), credentials.channel(address, OPTIONS) as channel:
-            call = channel.stream_stream(EXCHANGE)(metadata=credentials.metadata)
-            try:
-                hello = await shake_hands(Hello(VERSION, cluster, CLIENT, name), call)
-                serving = await _is_serving(channel)
-                asked = None if question is None else question(hello)
-                answer = None if asked is None else await _answer(call, name, hello.address, asked)
-            finally:
-                call.cancel()
+        async with asyncio.timeout(TIMEOUT_S), opened(address, mine, credentials) as stream:
+            hello = stream.theirs
+            serving = await _is_serving(stream.channel)
+            message = None if question is None else question(hello)
+            answer = None if message is None else await _answer(stream.call, mine.address, hello.address, message)
     except (LogDBError, *BROKEN, OSError, TimeoutError) as error:
-        return Answer(hello, serving, None, await _why(address, error, credentials))
-    return Answer(hello, serving, answer, "" if serving else "it is not ready yet")
+        return Answer(hello, serving, None, (await failure_of(address, error, credentials)).reason)
+    return Answer(hello, serving, answer, "" if serving else NOT_READY)
 
 
 async def health(address: Address, credentials: Credentials) -> str:
-    """Why the server there does not serve, "" if it does. Who it is, is not asked."""
+    """Why the server at an address does not serve, "" if it does, by its health service alone."""
     try:
         async with asyncio.timeout(TIMEOUT_S), credentials.channel(address, OPTIONS) as channel:
-            return "" if await _is_serving(channel) else "it is not ready yet"
+            return "" if await _is_serving(channel) else NOT_READY
     except (LogDBError, *BROKEN, OSError, TimeoutError) as error:
-        return await _why(address, error, credentials)
-
-
-async def _why(address: Address, error: Exception, credentials: Credentials) -> str:
-    return await tls_reason(address, error, credentials) or explain(error)
+        return (await failure_of(address, error, credentials)).reason
 
 
 async def _is_serving(channel: Any) -> bool:

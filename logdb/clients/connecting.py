@@ -15,8 +15,9 @@ from logdb.cluster.placement import Placement
 from logdb.cores.effects import Address
 from logdb.errors import Unavailable
 from logdb.security.credentials import NONE, Credentials
+from logdb.transport.dialling import Refused
 from logdb.transport.discovery import ask, client_hello, discover
-from logdb.transport.peers import BROKEN, Refused, is_another_service
+from logdb.transport.failures import BROKEN, is_another_service
 from logdb.wire.envelopes import Hello
 from logdb.wire.limits import WireError
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
@@ -25,9 +24,10 @@ from logdb.errors import (
     Unavailable,
 )
 from logdb.security.credentials import NONE, Credentials
-from logdb.security.tls_diagnostics import NO_GRPC, why_no_tls
 from logdb.store.records import TxnId
 from logdb.system.forking import keep_for_ever, own
+from logdb.transport.backoff import Backoff
+from logdb.transport.failures import failure_of, reason_of, reason_of_status
 from logdb.wire.database_codec import (
     BATCH_BYTES,
     BATCH_CALLS,
@@ -48,10 +48,11 @@ from logdb.wire.proto import database_pb2 as pb
 
 log = logging.getLogger(__name__)
 
-SHORTEST_PAUSE_S: Final = 0.02
-LONGEST_PAUSE_S: Final = 1.0
+FIRST_PAUSE_S: Final = 0.02
+MAX_PAUSE_S: Final = 1.0
+"""The first and the longest pause between two rounds of attempts to reach a server."""
 WHY_ATTEMPTS: Final = 5
-"""Between two rounds of attempts to reach a server: a random part of a bound that doubles from the one to the other."""
+"""Maximum number of handshakes that a server may end before its reason is received."""
 SMALL_BYTES: Final = 64 << 10
 CHANNEL_OPTIONS: Final = (
     *MESSAGE_OPTIONS,
@@ -123,6 +124,10 @@ class StreamLost(Exception):
 
 class EndedDuringHandshake(Exception):
     """The server has ended the stream while its first message was leaving."""
+
+
+def _unreachable(endpoint: str, reason: str) -> StreamLost:
+    return StreamLost(f"{endpoint} cannot be reached: {reason}")
 
 
 class Connection:
@@ -259,7 +264,7 @@ class Connection:
                 await stream.write(pb.Requests(hello=hello).SerializeToString())
                 raw = await stream.read()
             if not isinstance(raw, bytes):
-                raise StreamLost(f"{endpoint} {_reason(await stream.code(), await stream.details())}")
+                raise _unreachable(endpoint, reason_of_status(await stream.code(), await stream.details()))
             welcome = responses_of(raw).welcome
             self._check(endpoint, welcome)
             self.database = welcome.database
@@ -268,13 +273,12 @@ class Connection:
                 self.incarnation = welcome.incarnation
         except TimeoutError:
             await channel.close()
-            raise StreamLost(f"{endpoint} does not answer: nothing within {self.timeout_s:g} s") from None
+            raise StreamLost(f"{endpoint} does not answer within {self.timeout_s:g} s") from None
         except grpc.aio.AioRpcError as error:
             await channel.close()
             if error.code() is grpc.StatusCode.INTERNAL:
                 raise EndedDuringHandshake from None
-            why = await why_no_tls(endpoint, str(error.details()), self._credentials)
-            raise StreamLost(f"{endpoint} {why or _reason(error.code(), error.details())}") from None
+            raise _unreachable(endpoint, (await failure_of(endpoint, error, self._credentials)).reason) from None
         except (WireError, asyncio.InvalidStateError) as error:
             await channel.close()
             raise StreamLost(f"{endpoint} is no LogDB server: {error}") from None
@@ -293,7 +297,7 @@ class Connection:
 
     async def _run(self, endpoint: str, channel: Any, stream: Any) -> None:
         """Keep a stream, from the given one on, for as long as the connection is open."""
-        pause_s = SHORTEST_PAUSE_S
+        backoff = Backoff(FIRST_PAUSE_S, min(MAX_PAUSE_S, self.timeout_s / 4))
         turn = self.endpoints.index(endpoint)
         while True:
             try:
@@ -312,11 +316,10 @@ class Connection:
                 except (StreamLost, AccessDenied, ProtocolMismatch) as error:
                     self._why = str(error)
                 else:
-                    pause_s = SHORTEST_PAUSE_S
+                    backoff.reset()
                     break
                 if turn % len(self.endpoints) == 0 or len(self.endpoints) == 1:
-                    await asyncio.sleep(random.uniform(SHORTEST_PAUSE_S, pause_s))
-                    pause_s = min(2 * pause_s, LONGEST_PAUSE_S, self.timeout_s / 4)
+                    await asyncio.sleep(backoff.next_s())
 
     async def _pump(self, endpoint: str, stream: Any) -> None:
         """Send and receive until the stream is lost. Raises Lost."""
@@ -338,7 +341,7 @@ class Connection:
                 if task.done() and not task.cancelled():
                     task.result()
         except grpc.aio.AioRpcError as error:
-            raise StreamLost(f"{endpoint} {_reason(error.code(), error.details())}") from None
+            raise _unreachable(endpoint, reason_of(error)) from None
         except asyncio.InvalidStateError:
             pass
         except WireError as error:
@@ -500,18 +503,3 @@ def _certain(call: Call, error: Exception) -> Exception:
     if call.txn_id is not None and call.sent > 1 and isinstance(error, Unavailable | AccessDenied | ReadOnly):
         return OutcomeUnknown(str(call.txn_id), f"when it was sent again: {error}")
     return error
-
-
-def _reason(code: Any, details: str | None) -> str:
-    """What gRPC says, in one line for people."""
-    details = " ".join((details or "").split())
-    if code is grpc.StatusCode.UNIMPLEMENTED:
-        return "is a gRPC server, but none of LogDB"
-    for known in ("Connection refused", "Connection reset", "the server is stopping", "Name or service not known"):
-        if known.lower() in details.lower():
-            return f"cannot be reached: {known[0].lower()}{known[1:]}"
-    if NO_GRPC in details.lower():
-        return "does not speak gRPC: it is no LogDB server"
-    if code is grpc.StatusCode.UNAVAILABLE:
-        return f"cannot be reached, or is no LogDB server: {details.rpartition('last error: ')[2][:200]}"
-    return f"ended the stream: {code.name.lower() if code is not None else 'unknown'}, {details[:200]}"

@@ -35,9 +35,10 @@ from logdb.log.requests import ClientConfig, Configuration, ShardState
 from logdb.node.host import Build
 from logdb.security.credentials import NONE, AnyPath, Credentials, credentials
 from logdb.security.record_permissions import check_kinds
+from logdb.system.addresses import endpoints_of
 from logdb.system.forking import own
-from logdb.transport.discovery import addresses_of, client_hello, discover
-from logdb.transport.peers import Refused
+from logdb.transport.dialling import Refused
+from logdb.transport.discovery import client_hello, discover
 from logdb.wire.envelopes import Hello
 from logdb.wire.limits import check_record
 
@@ -72,7 +73,7 @@ class Connection(HostedClient):
     @classmethod
     async def open(cls, addresses: str | Sequence[str], timeout: float, credentials: Credentials = NONE) -> Connection:
         """Find the cluster. Raises Unavailable, AccessDenied, ValueError."""
-        theirs = await discover(addresses_of(addresses), client_hello(), timeout, credentials)
+        theirs = await discover(endpoints_of(addresses), client_hello(), timeout, credentials)
         if not theirs.ordering:
             raise Refused(f"the server at {theirs.address} belongs to no shared log")
         return cls(theirs, credentials)

@@ -17,10 +17,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from logdb.cluster.mapping_server.server import MappingServer
-from logdb.errors import Unavailable
 from logdb.node.disk_worker import SYNC_BOUNDS_S
 from logdb.node.server import Server
-from logdb.system.addresses import is_loopback
+from logdb.system.addresses import cannot_listen, is_loopback, joined, parsed
 
 AT_ONCE: Final = 8
 """So many requests are answered at once, each in a thread; others are hung up on."""
@@ -117,20 +116,20 @@ class MetricsPort:
 
     def __init__(self, server: Server, address: str) -> None:
         """Raises Unavailable."""
-        host, _, port = address.rpartition(":")
+        host, port = parsed(address)
         registry = CollectorRegistry()
         registry.register(ServerMetrics(server))
         try:
-            self._http, self._thread = start_http_server(int(port), host.strip("[]"), registry, **_tls(server, address))
+            self._http, self._thread = start_http_server(port, host, registry, **_tls(server, address))
             if isinstance(self._http.socket, ssl.SSLSocket):
                 self._http.socket.do_handshake_on_connect = False  # type: ignore[attr-defined]  # silence stops nobody
         except OSError as error:
-            raise Unavailable(f"{address} cannot be listened on: {error.strerror or error}") from error
+            raise cannot_listen(address, error) from error
         self._http.handle_error = _failed  # type: ignore[method-assign]  # it would print a traceback
         self._http.process_request = self._process  # type: ignore[method-assign]
         self._http.socket.listen(128)  # a queue of 5 makes others wait for seconds
         self._slots = threading.BoundedSemaphore(AT_ONCE)
-        self.address = f"{host}:{self._http.server_port}"
+        self.address = joined(host, self._http.server_port)
 
     def _process(self, request: Any, client_address: Any) -> None:
         """Begin to answer, in a thread, unless there are too many already."""

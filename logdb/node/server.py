@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, Final
-
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from logdb.cluster.mapping_server.server import MappingServer
 from logdb.cores.effects import Address, Core, Journal, Stop
@@ -26,21 +23,16 @@ from logdb.node.journals import Journals
 from logdb.security.record_permissions import check_messages
 from logdb.system.directories import Kind, identify, lock, make_identity, prepare
 from logdb.transport.accepted_messages import taken_by
-from logdb.transport.node_authenticator import guarded
+from logdb.transport.node_authenticator import guard
 from logdb.transport.peers import Peers
 from logdb.wire.envelopes import VERSION, Hello
 
 SERVER: Final = Kind("the directory of a LogDB server", "SERVER", 1)
 FOUNDING: Final = Kind("what a LogDB server knows of its cluster", "FOUNDING", 1)
-SERVICE: Final = "logdb.peers.Peers"
-"""What the health service is asked about, or about "", the server as a whole."""
 JOIN_POLL_S: Final = 0.05
 """So often it is looked whether a core is ready."""
-_SERVING: Final = health_pb2.HealthCheckResponse.SERVING
-_NOT_SERVING: Final = health_pb2.HealthCheckResponse.NOT_SERVING
 
 logger = logging.getLogger("logdb.server")
-health_aio: Any = health.aio  # type: ignore[attr-defined]  # its type stubs do not know it
 
 
 class DamagedJournals(LogDBError):
@@ -139,7 +131,6 @@ class Server:
         self._directory: ServerDirectory | None = None
         self._journals: Journals | None = None
         self.checkpoints: Checkpoints | None = None
-        self._health: Any = health_aio.HealthServicer()
         self._joining: asyncio.Task[None] | None = None
 
     # ---- the beginning
@@ -162,13 +153,12 @@ class Server:
             founding=self._directory.founding,
             engine=config.engine,
         )
-        authenticator, credentials = guarded(config.security, config.listen, config.names)
+        authenticator, credentials = guard(config.security, config.listen, config.names)
         inspect = check_messages if config.mapping else None
         takes = taken_by(config.role, self.engine)
         self.peers = Peers(hello, takes, credentials=credentials, authenticator=authenticator, inspect=inspect)
         self.peers.founded = self._directory.keep_founding
-        await self._report_health(_NOT_SERVING)
-        await self.peers.listen(config.listen, self._add_health)
+        await self.peers.listen(config.listen)
         self._start_core()
         assert self.host is not None
         core = self.host.core
@@ -200,7 +190,7 @@ class Server:
         if self.role is not None and self.role.group is not None:
             peers.found(self.role.group(core).cluster)
         peers.receive = self.host.receive
-        await self._report_health(_SERVING)
+        await peers.report_health(is_serving=True)
 
     def _open_journals(self) -> None:
         directory, config = self._directory, self.config
@@ -315,7 +305,8 @@ class Server:
         """End cleanly: what has been written is flushed. `run` returns."""
         if self._joining is not None:
             self._joining.cancel()
-        await self._report_health(_NOT_SERVING)
+        if self.peers is not None:
+            await self.peers.report_health(is_serving=False)
         if self.host is not None:
             await self.host.close()
 
@@ -337,13 +328,3 @@ class Server:
         finally:
             if self._directory is not None:
                 self._directory.close()
-
-    # ---- health
-
-    def _add_health(self, server: Any) -> None:
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-
-    async def _report_health(self, status: Any) -> None:
-        with contextlib.suppress(RuntimeError):
-            for service in ("", SERVICE):
-                await self._health.set(service, status)

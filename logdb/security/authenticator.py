@@ -14,12 +14,12 @@ from typing import Any, Final
 
 import grpc
 
-from logdb.errors import AccessDenied, Unavailable
+from logdb.errors import AccessDenied
 from logdb.log.engine import Right
 from logdb.security import anonymous_certificate
 from logdb.security.access import AccessFile, hashed
 from logdb.security.credentials import AUTHORIZATION, BEARER, ca_of, pair_of
-from logdb.system.addresses import is_loopback
+from logdb.system.addresses import DEFAULT_ADDRESS, cannot_listen, is_loopback
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +84,15 @@ _MAY: Final = {Right.READ: "only read", Right.WRITE: "read and write", Right.ADM
 
 
 class Authenticator:
-    """Of one server. `token_alone`: those who bring a token need no certificate of the CA."""
+    """Authenticates the streams of one server. `token_alone`: a client with a token needs no certificate of the CA."""
 
-    def __init__(self, security: Security | None = None, *, token_alone: bool = False) -> None:
-        """Reads the files. Raises ValueError."""
+    def __init__(
+        self, security: Security | None = None, listen: str = DEFAULT_ADDRESS, *, token_alone: bool = False
+    ) -> None:
+        """Read the files, for a server that listens at that address. Raises ValueError, also if they do not suffice for
+        that address."""
         security = security or Security()
+        security.check(listen)
         self.demands_certificates = security.ca is not None
         self._access = None if security.tokens is None else AccessFile(security.tokens)
         self._tls: Any = None
@@ -100,13 +104,13 @@ class Authenticator:
             self._tls = grpc.ssl_server_credentials([(key, pem)], ca, self.demands_certificates)
 
     def add_port(self, server: Any, address: str) -> int:
-        """Have the server of gRPC listen. Returns the port. Raises Unavailable."""
+        """Open a port of a gRPC server. Returns the port. Raises Unavailable."""
         try:
             if self._tls is None:
                 return int(server.add_insecure_port(address))
             return int(server.add_secure_port(address, self._tls))
         except RuntimeError as error:
-            raise Unavailable(f"cannot listen at {address}: {error}") from error
+            raise cannot_listen(address, error) from error
 
     def admit(self, context: Any) -> Grant:
         """Who opens this stream. Raises AccessDenied."""

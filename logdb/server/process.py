@@ -6,18 +6,18 @@ import asyncio
 import contextlib
 import functools
 import logging
-import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from logdb.embedded import EmbeddedBackend
 from logdb.embedded.async_backend import CoroutineBackend
 from logdb.errors import OutcomeUnknown, Unavailable
-from logdb.security.authenticator import Authenticator, Security
+from logdb.security.authenticator import Authenticator
 from logdb.server.server import Server
-from logdb.system.addresses import parsed
+from logdb.system.addresses import joined, parsed
+from logdb.system.signals import stop_requests
 from logdb.transport.connections import raise_open_files
 
 log = logging.getLogger(__name__)
@@ -25,12 +25,6 @@ log = logging.getLogger(__name__)
 SWITCH_S: Final = 0.0005
 """A thread that has synced waits so long for the interpreter, several times, while the loop has work. With Python's
 usual 5 ms the latest hundredth of the puts beside scans waited three times as long."""
-
-
-def checked_authenticator(listen: str, security: Security) -> Authenticator:
-    """Who is let in by a server that listens there. Raises ValueError: also if that is more than it should be."""
-    security.check(listen)
-    return Authenticator(security)
 
 
 def serve(
@@ -62,18 +56,18 @@ async def _serve(
 ) -> None:
     raise_open_files()
     sys.setswitchinterval(SWITCH_S)
-    with _told_to_stop() as told:
+    with stop_requests() as stop_request:
         database = await asyncio.to_thread(opening)
         host = CoroutineBackend(database, sync_in_loop=True)
-        database.on_stop = functools.partial(asyncio.get_running_loop().call_soon_threadsafe, told.set)
+        database.on_stop = functools.partial(asyncio.get_running_loop().call_soon_threadsafe, stop_request.set)
         try:
             server = Server(host, authenticator)
             port = await server.start(listen)
-            address = f"{listen.rpartition(':')[0]}:{port}" if not parsed(listen)[1] else listen
-            log.info("serving %s at %s", path, address)
+            address = joined(parsed(listen)[0], port)
+            log.info("serving", extra={"path": path, "address": address})
             ready(address)
-            await told.wait()
-            log.info("stopping: answering what was taken")
+            await stop_request.wait()
+            log.info("stopping")
             await server.stop()
         finally:
             with contextlib.suppress(*(() if database.why_stopped is None else (OutcomeUnknown,))):
@@ -84,23 +78,3 @@ async def _serve(
                 " is safe: start the server again, which rebuilds the rest, and see to the disk if it ends again"
             )
         log.info("stopped")
-
-
-@contextlib.contextmanager
-def _told_to_stop() -> Iterator[asyncio.Event]:
-    """Set by the first SIGTERM or SIGINT; a second one does what it always does."""
-    loop, told = asyncio.get_running_loop(), asyncio.Event()
-    signals = (signal.SIGTERM, signal.SIGINT)
-
-    def tell() -> None:
-        told.set()
-        for number in signals:
-            loop.remove_signal_handler(number)
-
-    for number in signals:
-        loop.add_signal_handler(number, tell)
-    try:
-        yield told
-    finally:
-        for number in signals:
-            loop.remove_signal_handler(number)

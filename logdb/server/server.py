@@ -5,21 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-import socket
 from typing import Any, Final, NamedTuple
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from logdb.embedded.async_backend import CoroutineBackend
-from logdb.errors import AccessDenied, Unavailable
+from logdb.errors import AccessDenied
 from logdb.security.authenticator import Authenticator, user_of
 from logdb.server.contention_queue import ContentionQueue
 from logdb.server.session import Session
 from logdb.server.uploads import Uploads
-from logdb.system.addresses import parsed
-from logdb.system.grpc_fork import claim_grpc
-from logdb.transport.connections import connection_options
+from logdb.transport.listener import Listener
+from logdb.transport.refusals import Refusals
 from logdb.transport.unread_answers import DurabilityNotifier, UnreadAnswers
 from logdb.wire.database_codec import MESSAGE_OPTIONS, METHOD, PROTOCOL, RELEASE, requests_of
 from logdb.wire.limits import WireError
@@ -30,20 +27,6 @@ log = logging.getLogger(__name__)
 DRAIN_S: Final = 10.0
 """A stop waits so long for clients to take their answers."""
 HANDSHAKE_S: Final = 10.0
-SERVICE: Final = METHOD.split("/")[1]
-
-
-def _try_to_bind(address: str) -> None:
-    """Raises Unavailable with the system's reason; gRPC writes an essay on stderr instead."""
-    host, port = parsed(address)
-    try:
-        family, kind, _, _, name = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(name)
-            probe.listen(1)
-    except OSError as error:
-        raise Unavailable(f"cannot listen at {address}: {error.strerror or error}") from error
 
 
 class Load(NamedTuple):
@@ -71,23 +54,14 @@ class Server:
         self._database = host.host.log_id or secrets.token_bytes(16)
         self._sessions: set[Session] = set()
         self._stopping = False
+        self._refusals = Refusals(log)
         pings = ("grpc.http2.min_ping_interval_without_data_ms", 5_000)
-        options = (*MESSAGE_OPTIONS, *connection_options(), ("grpc.so_reuseport", 0), pings)
-        claim_grpc()
-        self._server = grpc.aio.server(options=options)
-        self._health: Any = health.aio.HealthServicer()  # type: ignore[attr-defined]
-        _, _, name = METHOD.rpartition("/")
-        calls = grpc.stream_stream_rpc_method_handler(self._calls)  # messages as bytes: what cannot be parsed is seen
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {name: calls}),))
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        self._listener = Listener(METHOD, self._calls, (*MESSAGE_OPTIONS, pings))
 
     async def start(self, address: str) -> int:
         """Listen at `address` (HOST:PORT; port 0: any that is free). Returns the port. Raises Unavailable."""
-        _try_to_bind(address)
-        port = self._authenticator.add_port(self._server, address)
-        await self._server.start()
-        for name in ("", SERVICE):
-            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        port = await self._listener.listen(address, self._authenticator.add_port)
+        await self._listener.report_health(is_serving=True)
         return port
 
     def load(self) -> Load:
@@ -99,11 +73,11 @@ class Server:
     async def stop(self) -> None:
         """Take nothing more, answer what was taken, end all streams. The database stays open."""
         self._stopping = True
-        await self._health.enter_graceful_shutdown()
+        await self._listener.report_health(is_serving=False)
         for session in self._sessions:
             session.draining.set()
         self._advanced.tell()
-        await self._server.stop(DRAIN_S)
+        await self._listener.stop(DRAIN_S)
 
     async def _calls(self, _: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         try:
@@ -116,7 +90,7 @@ class Server:
             finally:
                 self._sessions.discard(session)
         except WireError as error:
-            log.warning("%s sent what means nothing: %s", context.peer(), error)
+            self._refusals.add("stream ended", context.peer(), error)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         if self._stopping:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "the server is stopping")
@@ -148,16 +122,16 @@ class Server:
         )
         await context.write(pb.Responses(welcome=welcome).SerializeToString())
         if refusal:
-            log.warning("%s was refused: its %s is another (LogDB %s)", context.peer(), refusal, hello.release)
+            self._refusals.add("client refused", context.peer(), f"its {refusal} differs (LogDB {hello.release})")
             return None
-        log.info("%s is here (LogDB %s) %s", context.peer(), hello.release, grant.who)
+        log.info("client connected", extra={"peer": context.peer(), "release": hello.release, "user": grant.who})
         shared = self._host, self._advanced, self._turns, self._answers, self._uploads
         return Session(*shared, context, hello.client, hello.timeout_ms / 1000, grant, user_of(grant, context.peer()))
 
     async def _turn_away(self, context: grpc.aio.ServicerContext[Any, Any], why: AccessDenied) -> None:
         """Tell why, and nothing else. Nothing is read of a stranger; and
         he hangs up, since gRPC forgets what was told if the server does."""
-        log.warning("%s was denied access: %s", context.peer(), why)
+        self._refusals.add("access denied", context.peer(), why)
         welcome = pb.Welcome(protocol=PROTOCOL, release=RELEASE, refusal="access", denied=str(why))
         await context.write(pb.Responses(welcome=welcome).SerializeToString())
         await asyncio.sleep(HANDSHAKE_S)

@@ -1,11 +1,14 @@
-"""Where servers listen: HOST:PORT, as people write it."""
+"""Network addresses: "HOST:PORT" as people write it, and listening there."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
+import socket
 from collections.abc import Iterable
 from typing import Final
+
+from logdb.errors import Unavailable
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:7400"
 
@@ -18,8 +21,13 @@ def parsed(address: str) -> tuple[str, int]:
     return parts[1] or parts[3], int(parts[2] or parts[4])
 
 
+def joined(host: str, port: int) -> str:
+    """The address of a host and a port."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def endpoints_of(endpoints: str | Iterable[str]) -> list[str]:
-    """The addresses of "HOST:PORT,HOST:PORT" or of a list, each once. Raises TypeError, ValueError."""
+    """The addresses of "HOST:PORT,HOST:PORT" or of a list, without repetitions. Raises TypeError, ValueError."""
     if isinstance(endpoints, str):
         endpoints = endpoints.split(",")
     found = list(dict.fromkeys(endpoint.strip() for endpoint in endpoints))
@@ -32,7 +40,7 @@ def endpoints_of(endpoints: str | Iterable[str]) -> list[str]:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether only this machine can reach what listens there. Raises ValueError."""
+    """Whether only this machine can connect to the address. Raises ValueError."""
     host, _ = parsed(address)
     if host == "localhost":
         return True
@@ -40,3 +48,22 @@ def is_loopback(address: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def check_free(address: str) -> None:
+    """Try to listen at the address, to report the system's own reason if it fails: gRPC prints a stack trace instead.
+    Raises Unavailable."""
+    host, port = parsed(address)
+    try:
+        family, kind, protocol, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(target)
+            probe.listen(1)
+    except OSError as error:
+        raise cannot_listen(address, error) from error
+
+
+def cannot_listen(address: str, error: OSError | RuntimeError) -> Unavailable:
+    """The error to raise when listening at the address has failed."""
+    return Unavailable(f"cannot listen at {address}: {getattr(error, 'strerror', None) or error}")

@@ -45,12 +45,11 @@ class Insecure(LogDBError, ValueError):
     """The certificates or tokens of a server are not in order. It must not start."""
 
 
-def guarded(security: Security | None, listen: str, names: Mapping[str, str]) -> tuple[NodeAuthenticator, Credentials]:
-    """Whom a server lets in that listens there, and what it shows to others. Raises Insecure."""
+def guard(security: Security | None, listen: str, names: Mapping[str, str]) -> tuple[NodeAuthenticator, Credentials]:
+    """The authenticator of a server that listens there, and its own credentials. Raises Insecure."""
     files = security or Security()
     try:
-        files.check(listen)
-        authenticator = NodeAuthenticator(Authenticator(files, token_alone=True), names)
+        authenticator = NodeAuthenticator(Authenticator(files, listen, token_alone=True), names)
         if security is None:
             return authenticator, NONE
         return authenticator, credentials(ca=files.ca, certificate=files.certificate, certificate_key=files.key)

@@ -16,12 +16,9 @@ import contextlib
 import logging
 import random
 import secrets
-import socket
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
-
-import grpc
 
 from logdb.cores.effects import Address
 from logdb.errors import AccessDenied, Unavailable
@@ -29,10 +26,11 @@ from logdb.log.engine import Right
 from logdb.security.authenticator import Authenticator, Grant, user_of
 from logdb.security.credentials import NONE, Credentials
 from logdb.security.permissions import BRINGS, NEEDS
-from logdb.security.tls_diagnostics import NO_GRPC, why_no_tls
-from logdb.system.grpc_fork import claim_grpc
 from logdb.transport.accepted_messages import is_of_others
-from logdb.transport.connections import connection_options
+from logdb.transport.backoff import Backoff
+from logdb.transport.dialling import OPTIONS, Refused, error_of, opened
+from logdb.transport.failures import BROKEN, aio, failure_of, reason_of
+from logdb.transport.listener import Listener
 from logdb.transport.node_authenticator import NodeAuthenticator
 from logdb.transport.refusals import Refusals
 from logdb.transport.request_slices import portions
@@ -67,31 +65,9 @@ GRACE_S: Final = 1.0
 FIRST_PAUSE_S: Final = 0.05
 MAX_PAUSE_S: Final = 1.0
 REFUSED_PAUSE_S: Final = 10.0
-"""Between two attempts to dial a peer: doubling from the first to the longest; and after it refused to talk."""
-
-OPTIONS: Final = [
-    ("grpc.max_send_message_length", MAX_PARCEL_BYTES),
-    ("grpc.max_receive_message_length", MAX_PARCEL_BYTES),
-    ("grpc.so_reuseport", 0),
-    ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.enable_retries", 0),
-    # A peer whose machine has gone, or the network between, is noticed within seconds.
-    ("grpc.keepalive_time_ms", 2_000),
-    ("grpc.keepalive_timeout_ms", 2_000),
-    ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.max_pings_without_data", 0),
-    ("grpc.http2.max_ping_strikes", 0),
-    ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
-]
+"""Pauses between attempts to dial a peer: the first, the longest, and the one after a refusal."""
 
 logger = logging.getLogger("logdb.transport")
-aio: Any = grpc.aio  # its type stubs are of another time
-BROKEN: Final = (grpc.RpcError, aio.UsageError, asyncio.InvalidStateError)
-"""What gRPC raises when a stream is no more, which depends on who notices when."""
-
-
-class Refused(Unavailable):
-    """A node will not talk to this one, and says why. Trying again is of no use before its reason is gone."""
 
 
 class Traffic:
@@ -201,7 +177,7 @@ class Peers:
         self.refusals = Refusals(logger)
         self._nonces: set[int] = set()
         self._peers: dict[Address, _Peer] = {}
-        self._server: Any = None
+        self._listener: Listener | None = None
         self._closed = False
 
     # ---- sending
@@ -283,7 +259,7 @@ class Peers:
             traffic.received_bytes += len(data)
             mail = unpack(data)
             if isinstance(mail, Refusal):
-                raise refused(mail)
+                raise error_of(mail)
             if not isinstance(mail, Envelope) or mail.sender != peer.address or mail.receiver != me:
                 raise WireError(f"{peer.address} sent a parcel that does not belong on its stream to {me}")
             for message in mail.messages:
@@ -384,23 +360,23 @@ class Peers:
 
     async def _dial(self, peer: _Peer) -> None:
         """Keep a stream to the peer as long as there is something to send."""
-        pause, time = FIRST_PAUSE_S, asyncio.get_running_loop().time
+        backoff, time = Backoff(FIRST_PAUSE_S, MAX_PAUSE_S), asyncio.get_running_loop().time
         while peer.queue and not peer.streams:
             begun = time()
             try:
                 await self._open(peer)
             except (Refused, AccessDenied) as error:
-                pause = REFUSED_PAUSE_S
                 self._not_reached(peer, str(error))
                 if isinstance(error, AccessDenied):
                     self.denied(error)
+                await asyncio.sleep(REFUSED_PAUSE_S * random.uniform(0.5, 1))
+                continue
             except (*BROKEN, WireError, OSError, TimeoutError, ValueError, Unavailable) as error:
-                why = "" if peer.failing else await tls_reason(peer.address, error, self._credentials)
-                self._not_reached(peer, why or explain(error))
+                reason = "" if peer.failing else (await failure_of(peer.address, error, self._credentials)).reason
+                self._not_reached(peer, reason)
             if time() - begun > HANDSHAKE_S:
-                pause = FIRST_PAUSE_S
-            await asyncio.sleep(pause * (0.5 + random.random() / 2))
-            pause = min(2 * pause, MAX_PAUSE_S)
+                backoff.reset()
+            await asyncio.sleep(backoff.next_s())
 
     def _not_reached(self, peer: _Peer, why: str) -> None:
         self.traffic.dropped_messages += peer.clear()
@@ -411,39 +387,31 @@ class Peers:
             self.lost(peer.address)
 
     async def _open(self, peer: _Peer) -> None:
-        """Open a stream, and talk until it ends."""
-        async with self._credentials.channel(peer.address, OPTIONS) as channel:
-            call = channel.stream_stream(EXCHANGE)(metadata=self._credentials.metadata)
-            nonce = 0 if self.hello.role == CLIENT else secrets.randbits(64)
-            self._nonces.add(nonce)
-            try:
-                mine = self.hello
-                async with asyncio.timeout(HANDSHAKE_S):
-                    theirs = await shake_hands(mine._replace(nonce=nonce), call)
+        """Open a stream, and use it until it ends."""
+        nonce = 0 if self.hello.role == CLIENT else secrets.randbits(64)
+        self._nonces.add(nonce)
+        mine = self.hello
+        try:
+            async with opened(peer.address, mine._replace(nonce=nonce), self._credentials, HANDSHAKE_S) as stream:
                 self._nonces.discard(nonce)
+                call, theirs = stream.call, stream.theirs
                 if theirs.address != peer.address:
                     raise Refused(f"the node at {peer.address} calls itself {theirs.address}: use that address")
                 await self._talk(peer, theirs, call.read, call.write, self._meet(mine, theirs), incoming=False)
-            finally:
-                self._nonces.discard(nonce)
-                call.cancel()
+        finally:
+            self._nonces.discard(nonce)
 
     # ---- streams that others open
 
-    async def listen(self, address: str, *others: Callable[[Any], None]) -> int:
-        """Listen, with the services that `others` add. Returns the port. Raises Unavailable."""
-        _check_free(address)
-        claim_grpc()
-        server = aio.server(options=[*OPTIONS, *connection_options()])
-        handler = grpc.stream_stream_rpc_method_handler(self._exchange)
-        service, method = EXCHANGE[1:].split("/")
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: handler}),))
-        for add in others:
-            add(server)
-        port = self._authenticator.add_port(server, address)
-        await server.start()
-        self._server = server
-        return port
+    async def listen(self, address: str) -> int:
+        """Listen at an address. Returns the port. Raises Unavailable."""
+        self._listener = Listener(EXCHANGE, self._exchange, OPTIONS)
+        return await self._listener.listen(address, self._authenticator.add_port)
+
+    async def report_health(self, *, is_serving: bool) -> None:
+        """What the health service of this node answers from now on."""
+        if self._listener is not None:
+            await self._listener.report_health(is_serving=is_serving)
 
     async def _exchange(self, requests: Any, context: Any) -> None:
         del requests  # `context.read` is the same
@@ -488,14 +456,12 @@ class Peers:
         try:
             if not theirs.nonce:
                 raise WireError("a server's stream without a nonce")
-            async with NONE.channel(theirs.address, OPTIONS) as channel:
-                call = channel.stream_stream(EXCHANGE)()
-                answer = await shake_hands(self.hello._replace(proof=theirs.nonce), call)
-                call.cancel()
+            async with opened(theirs.address, self.hello._replace(proof=theirs.nonce), NONE) as stream:
+                answer = stream.theirs
             if (answer.proof, answer.role) == (theirs.nonce, theirs.role):
                 return
         except (*BROKEN, WireError, OSError, ValueError, Unavailable, AccessDenied) as error:
-            why = explain(error)
+            why = reason_of(error)
         raise AccessDenied(f"the server at {theirs.address} has not opened this stream: {why}")
 
     def _check_name(self, theirs: Hello, grant: Grant) -> None:
@@ -541,30 +507,8 @@ class Peers:
         for task in [*diallers, *[writer for peer in peers for writer in peer.streams]]:
             task.cancel()
         await asyncio.gather(*diallers, return_exceptions=True)
-        if self._server is not None:
-            await self._server.stop(GRACE_S)
-
-
-async def shake_hands(mine: Hello, call: Any) -> Hello:
-    """Begin a stream that this node has opened. Returns who answers. Raises Refused, WireError, grpc.RpcError."""
-    await call.write(pack_hello(mine))
-    first = await call.read()
-    if first is aio.EOF:
-        raise WireError("the stream ended before a Hello came")
-    theirs = unpack(first)
-    if isinstance(theirs, Refusal):
-        raise refused(theirs)
-    if not isinstance(theirs, Hello):
-        raise WireError("a stream that does not begin with a Hello")
-    why = why_not(mine, theirs)
-    if why:
-        raise Refused(why)
-    return theirs
-
-
-def refused(refusal: Refusal) -> Refused | AccessDenied:
-    """What a refusal means to who gets it."""
-    return AccessDenied(refusal.why) if refusal.denied else Refused(refusal.why)
+        if self._listener is not None:
+            await self._listener.stop(GRACE_S)
 
 
 def _check_rights(address: Address, grant: Grant, messages: Sequence[Any]) -> None:
@@ -576,42 +520,3 @@ def _check_rights(address: Address, grant: Grant, messages: Sequence[Any]) -> No
             if needed is None:
                 raise WireError(f"{address} sent a {type(message).__name__}, as only servers do")
             grant.require(needed)
-
-
-def _check_free(address: str) -> None:
-    """gRPC says at length what the system says in three words. Raises Unavailable."""
-    host, _, port = address.rpartition(":")
-    try:
-        family, kind, protocol, _, where = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(where)
-    except OSError as error:
-        raise Unavailable(f"{address} cannot be listened on: {error.strerror or error}") from error
-
-
-async def tls_reason(address: Address, error: Exception, credentials: Credentials) -> str:
-    """What about TLS has made an attempt to reach somebody fail, "" if nothing has."""
-    if not isinstance(error, aio.AioRpcError) or error.code() is not grpc.StatusCode.UNAVAILABLE:
-        return ""
-    return await why_no_tls(address, str(error.details()), credentials)
-
-
-def is_another_service(error: Exception) -> bool:
-    """Whether somebody has answered who speaks gRPC, but does not know of shared logs."""
-    return isinstance(error, aio.AioRpcError) and error.code() is grpc.StatusCode.UNIMPLEMENTED
-
-
-def explain(error: Exception) -> str:
-    """A failed attempt to reach somebody, in a few words."""
-    if isinstance(error, TimeoutError):
-        return "no answer"
-    if not isinstance(error, aio.AioRpcError):
-        return str(error) or type(error).__name__
-    details = str(error.details())
-    if is_another_service(error):
-        return "it is no server of a shared log"
-    if NO_GRPC in details.lower():
-        return "it does not speak gRPC"
-    _, refused, why = details.rpartition("Failed to connect to remote host: ")
-    return why.lower() if refused else details

@@ -229,7 +229,7 @@ def test_a_port_that_somebody_else_has(path: Path) -> None:
         said = call("up", "--dir", path, code=3)
     log = path / "logs" / "s1.log"
     assert said == (
-        f"error: storage s1 did not start: {address} cannot be listened on: Address already in use (see {log})\n"
+        f"error: storage s1 did not start: cannot listen at {address}: Address already in use (see {log})\n"
     )
     assert processes(path) == {}
     call("up", "--dir", path)

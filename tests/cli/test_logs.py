@@ -142,10 +142,10 @@ def test_the_log_of_a_cluster_with_a_database_is_read_and_never_written(tmp_path
 
 def test_where_there_is_no_log_of_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "which log? give --dir DIR, --endpoints" in log("tail", code=2).stderr
-    assert 'addresses are written "host:port"' in log("tail", "--endpoints", "nonsense", code=2).stderr
+    assert "'nonsense' is not an address" in log("tail", "--endpoints", "nonsense", code=2).stderr
     served = Served(None)
     try:
-        assert "it is no server of a shared log" in log("tail", "--endpoints", served.address, code=3).stderr
+        assert "it is a gRPC server of another kind" in log("tail", "--endpoints", served.address, code=3).stderr
     finally:
         served.close()
     monkeypatch.setattr("logdb_cli.log_places.CONNECT_S", 0.2)

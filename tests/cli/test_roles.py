@@ -13,12 +13,12 @@ from logdb_cli.commands import cli
 from logdb.cores.effects import ProtocolViolation
 from logdb.errors import DatabaseInUse, Unavailable
 from logdb.log.contract import LogFailed
-from logdb.node.logging_setup import Pairs
 from logdb.node.server import DamagedJournals
+from logdb.system.logging_setup import Pairs
 
 CONFIG = '[cluster]\nname = "demo"\n[ordering.o1]\nlisten = "127.0.0.1:7401"\n'
 ENDS = {
-    "a taken address": (Unavailable("127.0.0.1:7401 cannot be listened on: Address already in use"), 3, "in use"),
+    "a taken address": (Unavailable("cannot listen at 127.0.0.1:7401: Address already in use"), 3, "in use"),
     "a taken directory": (DatabaseInUse("data/o1", "process 7"), 3, "data/o1 is open for writing by process 7"),
     "a failed disk": (LogFailed("d/x: Input/output error"), 3, "o1: its disk failed (d/x: Input/output error)"),
     "a disk that fails early": (OSError(5, "Input/output error", "d/x"), 3, "disk failed (d/x: Input/output error; "),
@@ -36,7 +36,7 @@ def test_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str) -> No
         raise error
 
     monkeypatch.setattr("logdb.node.process.serve", serve)
-    monkeypatch.setattr("logdb.node.logging_setup.log_to_stderr", lambda name: None)
+    monkeypatch.setattr("logdb_cli.servers.log_to_stderr", lambda name: None)
     (tmp_path / "c.toml").write_text(CONFIG)
     done = CliRunner().invoke(cli, ["serve", "ordering", "--config", str(tmp_path / "c.toml"), "--name", "o1"])
     assert done.exit_code == code

@@ -87,7 +87,7 @@ def refusal(*args: object, **options: object) -> str:
 
 def test_a_wrong_port_is_one_line(web: str) -> None:
     assert "127.0.0.1:1 cannot be reached: connection refused" in refusal("127.0.0.1:1,127.0.0.1:2")
-    assert f"{web} does not speak gRPC: it is no LogDB server" in refusal(web)
+    assert f"{web} cannot be reached: it does not speak gRPC" in refusal(web)
 
 
 def test_a_cluster_that_is_down_is_not_taken_for_one_server() -> None:

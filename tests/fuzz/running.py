@@ -19,7 +19,9 @@ from logdb.security.credentials import NONE, Credentials, credentials
 from logdb.security.node_identity import Identity
 from logdb.security.permissions import NEEDS
 from logdb.transport.accepted_messages import ONLY_FROM, taken_by
-from logdb.transport.peers import BROKEN, OPTIONS, Peers, aio, shake_hands
+from logdb.transport.dialling import OPTIONS, shake_hands
+from logdb.transport.failures import BROKEN, aio
+from logdb.transport.peers import Peers
 from logdb.wire import codec
 from logdb.wire.envelopes import CLIENT, EXCHANGE, MAPPING, VERSION, Hello, pack
 from logdb.wire.proto import database_pb2 as pb

@@ -17,7 +17,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 import logdb.log
 from logdb.clients.log_client import RemoteLog
-from logdb.node.server import SERVICE
+from logdb.wire.envelopes import EXCHANGE
 from tests.harness.cluster_processes import WAIT_S, Processes
 
 AT_LEAST = 30
@@ -132,7 +132,7 @@ def test_one_server_of_each_role_from_its_start_to_its_end(tmp_path: Path) -> No
         assert processes.metric("a1", "logdb_sent_bytes_total") > 0
         for name in processes.roles:
             with grpc.insecure_channel(processes.addresses[name]) as channel:
-                for service in ("", SERVICE):
+                for service in ("", EXCHANGE.split("/")[1]):
                     request = health_pb2.HealthCheckRequest(service=service)
                     answer = health_pb2_grpc.HealthStub(channel).Check(request, timeout=WAIT_S)
                     assert answer.status == health_pb2.HealthCheckResponse.SERVING

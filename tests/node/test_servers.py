@@ -38,7 +38,6 @@ from logdb.node.clock import Clock
 from logdb.node.server import DamagedJournals, Server
 from logdb.transport import peers
 from logdb.transport.accepted_messages import taken_by
-from logdb.transport.discovery import addresses_of
 from logdb.wire import envelopes
 from logdb.wire.envelopes import CLIENT, MAPPING, Hello
 from logdb.wire.limits import MAX_RECORD_BYTES, TooLargeToSend
@@ -298,12 +297,6 @@ def test_nobody_answers() -> None:
     address = next(free_addresses())
     with pytest.raises(Unavailable, match=f"no server answers within 0.2 seconds: {address} .connection refused"):
         connect(address, timeout=0.2)
-
-
-@pytest.mark.parametrize("text", ["", "127.0.0.1", "localhost:", ":7401", "a:b", "a:1,,b:2", "a:70000"])
-def test_addresses_that_are_none(text: str) -> None:
-    with pytest.raises(ValueError, match="addresses are written"):
-        addresses_of(text)
 
 
 def test_any_server_tells_where_the_cluster_is(clusters: Callable[..., Cluster]) -> None:

@@ -176,6 +176,16 @@ def test_who_has_no_part_in_it_learns_nothing(serve: Serve, tokens: Tokens, monk
     assert [(welcome.database, welcome.refusal) for welcome in told] == [(b"", "access")]
 
 
+def test_denied_clients_do_not_flood_the_log(serve: Serve, tokens: Tokens, caplog: pytest.LogCaptureFixture) -> None:
+    served = serve(Security(tokens=tokens.path))
+    for _ in range(40):
+        with pytest.raises(logdb.AccessDenied):
+            connect(served, token="wrong")
+    lines = [record for record in caplog.records if record.getMessage() == "access denied"]
+    assert 1 <= len(lines) < 40
+    assert "the token is not known here" in vars(lines[0])["why"]
+
+
 def test_nothing_is_read_of_a_stranger(serve: Serve, tokens: Tokens) -> None:
     """He hears that he is one before he has said anything."""
     served = serve(Security(tokens=tokens.path))

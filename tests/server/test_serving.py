@@ -222,7 +222,7 @@ def test_a_grpc_server_of_somebody_else() -> None:
     other = grpc.server(ThreadPoolExecutor(1))
     port = other.add_insecure_port("127.0.0.1:0")
     other.start()
-    with pytest.raises(logdb.Unavailable, match="is a gRPC server, but none of LogDB"):
+    with pytest.raises(logdb.Unavailable, match="cannot be reached: it is a gRPC server of another kind"):
         logdb.connect(f"127.0.0.1:{port}")
     other.stop(0)
 

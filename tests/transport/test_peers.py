@@ -16,7 +16,8 @@ from logdb.log.requests import AddShard, FinalizeShard
 from logdb.log.scalog.messages import ChangeRequest, Replicate, TailRequest, TrimLog, ViewRequest
 from logdb.transport import peers as peers_module
 from logdb.transport import unread_answers
-from logdb.transport.peers import Peers, Refused, shake_hands
+from logdb.transport.dialling import Refused, shake_hands
+from logdb.transport.peers import Peers
 from logdb.txn.ledger import Ledger
 from logdb.wire.envelopes import CLIENT, EXCHANGE, MAPPING, VERSION, Hello, Refusal, pack, pack_hello, unpack
 from logdb.wire.limits import WireError
@@ -413,7 +414,7 @@ def test_an_address_that_is_taken() -> None:
     async def test() -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             address = f"127.0.0.1:{taken.getsockname()[1]}"
-            with pytest.raises(Unavailable, match=f"{address} cannot be listened on: Address already in use"):
+            with pytest.raises(Unavailable, match=f"cannot listen at {address}: Address already in use"):
                 await Node(address).listen()
 
     run(test())

@@ -1,8 +1,8 @@
-"""What a server says about itself: one line for each thing that has changed, on stderr, as `key=value` pairs.
+"""The log of a server: one line on stderr for each event, as `key=value` pairs.
 
     time=2026-11-21T13:05:07.123Z level=warning server=s1 event="peer not reached" peer=127.0.0.1:7401 why="..."
 
-Quiet: a server that does its work says nothing.
+A healthy server under load logs nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _PLAIN: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0
 
 
 class Pairs(logging.Formatter):
-    """A record as one line; what was given as `extra` follows."""
+    """A record as one line, with the fields of its `extra` at the end."""
 
     def __init__(self, server: str) -> None:
         super().__init__()
@@ -38,8 +38,8 @@ def _quoted(value: str) -> str:
     return value if value and _PLAIN.issuperset(value) else json.dumps(value, ensure_ascii=False)
 
 
-def log_to_stderr(server: str, level: int = logging.INFO) -> None:
-    """Have this process log as the server of that name."""
+def log_to_stderr(server: str, level: int | str = logging.INFO) -> None:
+    """Log what this process does, under the name of its server."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(Pairs(server))
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
