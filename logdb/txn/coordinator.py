@@ -1,6 +1,6 @@
 """The transaction coordinator (dissertation section 4.3): applies the log in order and decides its commit records.
 
-A deterministic machine without I/O: its state is a function of the log prefix that it was given, so any number of
+A deterministic machine without I/O: its state is a function of the log prefix delivered to it, so any number of
 coordinators agree, a restart replays, and an auditor can decide everything again.
 
 Invariants:
@@ -51,7 +51,7 @@ class Status(Enum):
     COMMITTED = "committed"
     ABORTED = "aborted"
     NOT_FOUND = "not found"
-    """The log holds no commit record of it: it never committed, and will not unless its client sends it again."""
+    """The log has no commit record of it: it has not committed, and will not unless its client sends it again."""
     FORGOTTEN = "forgotten"
     """Its record was compacted away."""
 
@@ -69,7 +69,7 @@ class Outcome(NamedTuple):
 
 
 def floor_of(head: Iterable[tuple[bytes, bytes]]) -> int:
-    """The floor, as `Coordinator.head` tells it."""
+    """The floor in rows of `Coordinator.head`."""
     return next((int(_U64.unpack(raw)[0]) for row, raw in head if row == _FLOOR_ROW), 0)
 
 
@@ -82,9 +82,12 @@ class UnknownRecord(ValueError):
 
 
 class Coordinator:
-    """Decides over `key_map`. `applied` is the GSN of the last record delivered. `floor`: the oldest version that can
-    be read. `relocated_from`: the first copy of a compaction that has not ended, 0 if there is none. `reach`: a value
-    that stands before it may be gone, so nothing that refers to one commits any more (in a cluster)."""
+    """Decides over `key_map`.
+
+    `applied`: the GSN of the last record delivered. `floor`: the oldest version that can be read. `relocated_from`: the
+    first copy of a compaction that has not ended, 0 if there is none. `reach`: in a cluster, a compaction may trim the
+    records before this GSN, so a transaction that refers to a large value there aborts.
+    """
 
     def __init__(self, key_map: KeyMap) -> None:
         self.map = key_map
@@ -96,8 +99,8 @@ class Coordinator:
         self.decided_through = 0
         self.pins: dict[str, int] = {}
         self._saved_pins: set[str] = set()
-        self._told: frozenset[int] = frozenset()
-        self._told_through = 0
+        self._trusted_aborted: frozenset[int] = frozenset()
+        self._trusted_through = 0
 
     # ---- delivering
 
@@ -105,8 +108,8 @@ class Coordinator:
         """Decide the commit record at `gsn` and apply its writes if it committed."""
         assert gsn > self.applied, f"TXN-1: {gsn} after {self.applied}"
         client, sequence, writes, _, _, reads, ranges, conditions = commit
-        if gsn <= self._told_through:
-            verdict = self._told_verdict(gsn, commit)
+        if gsn <= self._trusted_through:
+            verdict = self._trusted_verdict(gsn, commit)
         elif not self.ledger.is_new(client, sequence, gsn):
             verdict = Verdict(Reason.DUPLICATE, first=self.ledger.find(client, sequence) or 0)
         elif reads or ranges or conditions:
@@ -127,7 +130,7 @@ class Coordinator:
         return verdict
 
     def deliver_other(self, gsn: int, tag: int, payload: bytes) -> None:
-        """Take in a record that is no commit. Raises UnknownRecord, MalformedRecord."""
+        """Apply a record of another kind. Raises UnknownRecord, MalformedRecord."""
         assert gsn > self.applied, f"TXN-1: {gsn} after {self.applied}"
         if tag == DECISION:
             self.decided_through = max(self.decided_through, decode_decision(payload).through)
@@ -140,7 +143,7 @@ class Coordinator:
             self.pins, self.compacted_at, self.relocated_from = dict(pins), gsn, 0
         elif tag == PIN:
             name, version = decode_pin(payload)
-            if version and version >= self.floor:  # else a compaction has overtaken who pinned it
+            if version and version >= self.floor:  # else a compaction was ordered before the pin
                 self.pins[name] = version
             else:
                 self.pins.pop(name, None)
@@ -156,19 +159,19 @@ class Coordinator:
         self.ledger.trim(floor, used)
 
     def deliver_copy(self, gsn: int, tag: int, payload: bytes) -> None:
-        """Take in a record of a compaction that tells the map by itself where its copies stand."""
+        """Pass over a record of a compaction under way, which writes the places of its copies to the map itself."""
         assert gsn > self.applied, f"TXN-1: {gsn} after {self.applied}"
         if tag == RELOCATION:
             self.relocated_from = self.relocated_from or gsn
         self.applied = gsn
 
     def pass_to(self, gsn: int) -> None:
-        """Everything up to `gsn` was delivered: what lies between is of kinds that nobody here needs (VALUE)."""
+        """Everything up to `gsn` was delivered: the records between are of kinds without effect here, as VALUE."""
         assert gsn >= self.applied, f"TXN-1: {gsn} after {self.applied}"
         self.applied = gsn
 
     def replay(self, records: Iterable[LogRecord]) -> None:
-        """Deliver records as the log has them."""
+        """Deliver records in the order of the log."""
         deliver = self.deliver
         for gsn, _, tag, payload in records:
             if tag == COMMIT:
@@ -177,19 +180,19 @@ class Coordinator:
                 self.deliver_other(gsn, tag, payload)
 
     def preload_decisions(self, decisions: Iterable[Decision]) -> None:
-        """Take the decisions on trust instead of deciding again: for a log whose prefix has been trimmed."""
-        told: set[int] = set()
+        """Trust these decisions instead of deciding again: for a log whose prefix was trimmed."""
+        aborted: set[int] = set()
         for decision in decisions:
-            told.update(decision.aborted)
-            self._told_through = max(self._told_through, decision.through)
-        self._told = frozenset(told)
+            aborted.update(decision.aborted)
+            self._trusted_through = max(self._trusted_through, decision.through)
+        self._trusted_aborted = frozenset(aborted)
 
     def undeclared(self) -> Decision:
-        """The decision record that would tell what has been decided since the last one."""
+        """The decision record for all that was decided since the last one."""
         aborted = self.ledger.aborted_between(self.decided_through, self.applied)
         return Decision(self.decided_through, self.applied, aborted)
 
-    # ---- asking
+    # ---- queries
 
     def outcome(self, txn_id: TxnId) -> Outcome:
         """How a transaction ended."""
@@ -202,13 +205,13 @@ class Coordinator:
         return Outcome(Status.NOT_FOUND, 0)
 
     def oldest_needed(self, floor: int) -> int:
-        """The oldest version that a compaction to `floor` may drop to: pins hold it back."""
+        """The floor that a compaction to `floor` may raise to: that of the oldest pin, if one is older."""
         return min([floor, *self.pins.values()])
 
     # ---- in a checkpoint
 
     def unsaved(self) -> list[StateRow]:
-        """What has changed since the last call, as rows for a checkpoint; None: remove."""
+        """The changes of the state outside the map since the last call, as rows for a checkpoint; None: remove."""
         rows: list[StateRow] = list(self.ledger.unsaved())
         saved_pins = self._saved_pins - self.pins.keys()
         rows += [(_PIN_ROWS + name.encode(), None) for name in saved_pins]
@@ -216,7 +219,7 @@ class Coordinator:
         return [*rows, *self.head(), (_RELOCATED_ROW, _U64.pack(self.relocated_from))]
 
     def head(self) -> list[tuple[bytes, bytes]]:
-        """All that is not the ledger's, as rows for a checkpoint."""
+        """The state outside the ledger and the map, as rows for a checkpoint."""
         return [
             *((_PIN_ROWS + name.encode(), _U64.pack(version)) for name, version in sorted(self.pins.items())),
             (_FLOOR_ROW, _U64.pack(self.floor)),
@@ -225,7 +228,7 @@ class Coordinator:
         ]
 
     def restore(self, covers: int, state: Callable[[bytes], list[tuple[bytes, bytes]]]) -> None:
-        """Begin from a checkpoint that covers the log up to `covers`; `state` gives its rows by prefix."""
+        """Begin from a checkpoint that covers the log up to `covers`; `state` returns its rows under a prefix."""
         self.ledger.restore(state)
         self.pins = {key.decode(): _U64.unpack(raw)[0] for key, raw in state(_PIN_ROWS)}
         self._saved_pins = set(self.pins)
@@ -241,10 +244,10 @@ class Coordinator:
         self.map.check_invariants()
 
     def check_marks(self) -> None:
-        """TXN-4, at next to no cost."""
+        """TXN-4, in constant time."""
         assert self.decided_through <= self.applied, "TXN-4"
         assert self.floor <= self.applied, "TXN-4"
 
-    def _told_verdict(self, gsn: int, commit: Commit) -> Verdict:
+    def _trusted_verdict(self, gsn: int, commit: Commit) -> Verdict:
         self.ledger.is_new(commit.client, commit.sequence, gsn)
-        return Verdict(Reason.CONFLICT) if gsn in self._told else COMMITTED
+        return Verdict(Reason.CONFLICT) if gsn in self._trusted_aborted else COMMITTED

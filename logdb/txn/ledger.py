@@ -1,7 +1,7 @@
-"""Who committed what: transaction id -> GSN of its first commit record, and the GSNs that aborted.
+"""The ledger: transaction id -> GSN of its first commit record, and the GSNs of commit records that were not applied.
 
-A client numbers its transactions one after another and a quiet log gives them consecutive GSNs, so the index is kept as
-runs: `count` transactions from `sequence` on stand at `gsn`, `gsn` + 1, ...
+A client numbers its transactions one after another, and without other writers they get consecutive GSNs, so the index
+consists of runs: the records of `count` transactions from `sequence` on have the GSNs `gsn`, `gsn` + 1, ...
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _BOUND = Struct("<Q")
 _LAST_BOUND = (1 << 64) - 1
 
 MAX_STRETCHES = 256
-"""Of the sequence numbers of a client that were compacted away. More are rare: numbers follow each other, and a stretch
-goes on where the one before it ends. Then the gaps between the lowest are closed, and what comes late with a number of
-such a gap is taken for used."""
+"""Maximum number of stretches of sequence numbers that a client had used before a compaction. More are rare, because
+consecutive numbers join. Above it the lowest gaps are closed: a late transaction with a number in such a gap is refused
+as a duplicate."""
 
 ABORTED_ROWS = b"a"
 RUN_ROWS = b"t"
@@ -30,16 +30,16 @@ FORGOTTEN_ROWS = b"s"
 ROW_KEY_BYTES = {ABORTED_ROWS: 1 + _GSN.size, RUN_ROWS: 1 + _RUN_KEY.size, FORGOTTEN_ROWS: 1 + _CLIENT.size}
 StateRow = tuple[bytes, bytes | None]
 Stretches = tuple[int, ...]
-"""Sequence numbers as bounds: first, end, first, end, ... in order. An end is the first number that is not used."""
+"""Sequence numbers as ordered bounds: first, end, first, end, ... An end is the first unused number."""
 
 
 def aborted_of(rows: Iterable[tuple[bytes, bytes]]) -> list[int]:
-    """The GSNs that were not applied, as `Ledger.rows` tells them."""
+    """The GSNs of commit records that were not applied, from rows of `Ledger.rows`."""
     return [_GSN.unpack(row[1:])[0] for row, _ in rows if row[:1] == ABORTED_ROWS]
 
 
 def joined(stretches: Iterable[tuple[int, int]]) -> Stretches:
-    """The bounds of (first, end) pairs in any order, none overlapping: joined where one ends and the next begins."""
+    """The bounds of disjoint (first, end) pairs in any order; adjacent pairs are joined."""
     bounds: list[int] = []
     for first, end in sorted(stretches):
         if bounds and bounds[-1] == first:
@@ -52,9 +52,9 @@ def joined(stretches: Iterable[tuple[int, int]]) -> Stretches:
 
 
 class ClientTransactions:
-    """The transactions of one client, by sequence number; those of the stretches `forgotten` were compacted away.
+    """The transactions of one client, by sequence number. Those in the stretches `forgotten` were compacted away.
 
-    The next one expected, which would lengthen the last run, is `next_sequence` at `next_gsn`.
+    A record of `next_sequence` at `next_gsn` would lengthen the last run.
     """
 
     __slots__ = ("counts", "forgotten", "gsns", "last", "next_gsn", "next_sequence", "saved", "sequences")
@@ -67,7 +67,7 @@ class ClientTransactions:
         self.saved = 0
 
     def close_run(self) -> None:
-        """Write the length of the run under way into `counts`."""
+        """Write the length of the last run into `counts`."""
         if self.next_sequence >= 0:
             self.counts[-1] = self.next_sequence - self.sequences[-1]
 
@@ -79,7 +79,7 @@ class ClientTransactions:
         self.gsns.insert(at, gsn)
         self.counts.insert(at, 1)
         self.saved = min(self.saved, max(at - 1, 0))
-        if sequence >= self.last:  # none that follows is used, not even by what was compacted away
+        if sequence >= self.last:  # no later number is used, not even by a record that was compacted away
             self.next_sequence, self.next_gsn = sequence + 1, gsn + 1
         else:
             self.next_sequence = self.next_gsn = -1
@@ -112,10 +112,8 @@ class Ledger:
         self._dropped: list[bytes] = []
 
     def is_new(self, client: int, sequence: int, gsn: int) -> bool:
-        """Note that the transaction's commit record stands at `gsn`;
-
-        False if it has one already, or may have had one.
-        """
+        """Note the commit record of a transaction at `gsn`. Returns False if the transaction has one already, or may
+        have had one before a compaction."""
         session = self.sessions.get(client)
         if session is None:
             session = self.sessions[client] = ClientTransactions()
@@ -130,7 +128,7 @@ class Ledger:
         return True
 
     def used_again(self, client: int, sequence: int, gsn: int, count: int) -> list[int]:
-        """As `is_new` of `count` transactions whose numbers and GSNs follow each other: the GSNs of the others."""
+        """As `is_new` for `count` transactions with consecutive numbers and GSNs; returns the GSNs of those not new."""
         again = []
         for ahead in range(count):
             session = self.sessions.get(client)
@@ -143,12 +141,12 @@ class Ledger:
         return again
 
     def find(self, client: int, sequence: int) -> int | None:
-        """The GSN of the transaction's commit record, None if the log retains none."""
+        """The GSN of the first commit record of a transaction, None if the log retains none."""
         session = self.sessions.get(client)
         return None if session is None else session.find(sequence)
 
     def id_at(self, gsn: int) -> tuple[int, int] | None:
-        """(client, sequence number) of the transaction whose commit record stands at `gsn`."""
+        """(client, sequence number) of the transaction whose commit record is at `gsn`."""
         for client, session in self.sessions.items():
             session.close_run()
             for sequence, first, count in zip(session.sequences, session.gsns, session.counts, strict=True):
@@ -157,7 +155,7 @@ class Ledger:
         return None
 
     def abort(self, gsn: int) -> None:
-        """The commit record at `gsn`, the newest of all, was not applied."""
+        """Note that the commit record at `gsn`, the newest one, was not applied."""
         self.aborted.append(gsn)
 
     def is_aborted(self, gsn: int) -> bool:
@@ -172,7 +170,7 @@ class Ledger:
         return aborted[bisect_right(aborted, after) : bisect_right(aborted, through)]
 
     def used_before(self, gsn: int) -> dict[int, Stretches]:
-        """The sequence numbers that each client has used before `gsn`: what `trim` to there must be told."""
+        """The sequence numbers that each client has used before `gsn`, for `trim`."""
         used = {}
         for client, session in self.sessions.items():
             session.close_run()
@@ -185,7 +183,7 @@ class Ledger:
         return used
 
     def trim(self, gsn: int, forgotten: Mapping[int, Stretches]) -> None:
-        """Forget transactions before `gsn`, and take those of `forgotten` of each client for used ever after."""
+        """Forget the transactions before `gsn`. The sequence numbers `forgotten` of each client stay used for ever."""
         for client, stretches in forgotten.items():
             session = self.sessions.setdefault(client, ClientTransactions())
             session.forgotten = stretches
@@ -201,7 +199,7 @@ class Ledger:
                     kept.sequences.append(sequence + gone)
                     kept.gsns.append(first + gone)
                     kept.counts.append(count - gone)
-            # The record that trims stands between: no run goes on after it.
+            # The record that trims takes the next GSN: no run continues after it.
             session.next_sequence = session.next_gsn = -1
             session.sequences, session.gsns, session.counts = kept.sequences, kept.gsns, kept.counts
             session.saved = 0
@@ -211,7 +209,7 @@ class Ledger:
         self._saved_aborted = max(self._saved_aborted - dead, 0)
 
     def equals(self, other: Ledger) -> bool:
-        """Whether both answer every question alike."""
+        """Whether both have the same content."""
         return self.aborted == other.aborted and self._runs() == other._runs()
 
     def _runs(self) -> dict[int, tuple[Stretches, list[tuple[int, int, int]]]]:
@@ -233,8 +231,8 @@ class Ledger:
     # ---- in a checkpoint
 
     def rows(self, after: bytes, through: int) -> Iterator[tuple[bytes, bytes]]:
-        """All that is known of records up to the GSN `through`, as rows for a checkpoint, in order, from those after
-        `after` on. The same for all ledgers that answer alike, however their runs came to be."""
+        """The content for records up to the GSN `through`, as ordered rows for a checkpoint, from the row after
+        `after`. Ledgers that are equal have the same rows, whatever their runs."""
         kind = after[:1]
         if kind <= ABORTED_ROWS:
             first = _GSN.unpack(after[1:])[0] if after[1:] else 0
@@ -253,7 +251,7 @@ class Ledger:
                     yield RUN_ROWS + _RUN_KEY.pack(client, sequence), _RUN.pack(gsn, min(count, through - gsn + 1))
 
     def unsaved(self) -> Iterator[StateRow]:
-        """What has changed since the last call, as rows for a checkpoint; None: remove."""
+        """The changes since the last call, as rows for a checkpoint; None: remove."""
         for row in self._dropped:
             yield row, None
         self._dropped = []
@@ -270,12 +268,12 @@ class Ledger:
                 yield _forgotten_row(client, session.forgotten)
 
     def restore(self, state: Callable[[bytes], list[tuple[bytes, bytes]]]) -> None:
-        """The inverse of `unsaved`; `state` gives the rows under a prefix, without it."""
+        """The inverse of `unsaved`; `state` returns the rows under a prefix, without the prefix."""
         self.aborted = array("Q", (_GSN.unpack(key)[0] for key, _ in state(ABORTED_ROWS)))
         self._saved_aborted = len(self.aborted)
         for key, raw in state(FORGOTTEN_ROWS):
             session = self.sessions.setdefault(_CLIENT.unpack(key)[0], ClientTransactions())
-            if len(raw) == _BOUND.size:  # as it was written when only the last number was kept
+            if len(raw) == _BOUND.size:  # the format of versions that kept the last number only
                 session.forgotten = 0, _BOUND.unpack(raw)[0] + 1
             else:
                 session.forgotten = tuple([bound for (bound,) in _BOUND.iter_unpack(raw)])

@@ -1,4 +1,4 @@
-"""Running a function as a transaction again and again until it commits: bounded attempts, backoff with jitter."""
+"""Running a function as a transaction, and again until it commits: bounded attempts, backoff with jitter."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ FIRST_PAUSE_S = 0.0005
 LONGEST_PAUSE_S = 0.1
 
 _running: ContextVar[tuple[Transactional, ...]] = ContextVar("running", default=())
-"""The databases of which this thread runs a transaction."""
+"""The databases on which this thread runs a transaction."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 class Transactional(Protocol):
-    """What begins transactions."""
+    """A database that begins transactions."""
 
     def transaction(
         self, *, read_only: bool = False, label: str = "", guard_writes: bool = False
@@ -36,10 +36,7 @@ class Transactional(Protocol):
 
 
 def pauses(attempts: int) -> Iterator[float]:
-    """The pauses between `attempts` attempts, in seconds:
-
-    none, then random ones under a bound that doubles (full jitter).
-    """
+    """The pauses between `attempts` attempts in seconds: 0, then random below a bound that doubles (full jitter)."""
     bound = FIRST_PAUSE_S
     for attempt in range(attempts - 1):
         yield 0.0 if attempt == 0 else random.uniform(0, bound)
@@ -47,7 +44,7 @@ def pauses(attempts: int) -> Iterator[float]:
 
 
 def nested() -> LogDBError:
-    """The error for `run` in a function that `run` has called."""
+    """The error of a `run` inside a function called by `run`."""
     return LogDBError(
         "run was called by a function that run has called, on the same database: the inner transaction would commit"
         " again with each retry of the outer one; pass the outer transaction on, or call run when it has ended"

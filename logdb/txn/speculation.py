@@ -1,81 +1,117 @@
-"""Speculation: a transaction begins with what its own process has written last, instead of asking a server first.
+"""Speculation: a transaction reads what its own process has written last, instead of asking a server first.
 
-Programs change the same few keys again and again, from many coroutines. What such a transaction reads first is, as a
-rule, what another one of the same process has just written. So it takes that for true, at once and also while the other
-one is still on its way (its write is released early), and its commit is a test-and-multi-put whose conditions are the
-values that it took for true: validation by value. n transactions on one key then cost one journey instead of 2n, and
-none of them aborts another.
+Programs change the same few keys again and again, from many coroutines. The value that such a transaction reads first
+is usually the one that another transaction of the same process has just written. So the transaction uses that value at
+once, also while the other commit is still under way (its writes are released early), and its own commit is a
+test-and-multi-put whose conditions are the values that it used: validation by value. n transactions on one key then
+cost one round trip instead of 2n, and none of them aborts another.
 
-Why no update is lost: the log decides the commit where it stands, and applies it only if every key that was read has
-the value that was read, so the transaction might have run there and then. It does not matter where a belief came from,
-whether the other one commits, or what has become of answers and streams. The rest follows from two rules.
-A transaction believes in what one other transaction wrote and in nothing else: before it reads more it is verified,
-that is, takes a snapshot, finds there what it has believed, and is an ordinary transaction from then on. And nothing
-but a commit comes of a belief: an exception, also SystemExit, or a result without writes, is thrown away and the
-transaction runs again, unless the program was interrupted or the task cancelled from outside.
+No update is lost: the log decides the commit at its position, and applies it only if every key that was read has the
+value that was read, so the transaction might have run there and then. Neither the source of a speculated value nor the
+fate of the other transaction matters. Two rules complete the argument. A transaction speculates on the writes of one
+other transaction: before it reads anything else it is verified, that is, it takes a snapshot, finds in it what it has
+used, and is an ordinary transaction from then on. And speculation leads to nothing but a commit: an exception, also
+SystemExit, or a result without writes, is discarded and the transaction runs again, unless the program was interrupted
+or the task was cancelled from outside.
 
-Where a belief was wrong, or a server tells that others have their turn at the key, nobody believes for a while.
+After a wrong speculation, or when a server replies that others contend for a key, the key is not speculated on for a
+while.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
+from logdb.errors import LimitExceeded
 from logdb.store.conditions import absent, equals
 from logdb.store.records import Condition
 
-FRESH_S: Final = 1.0
-"""What was written longer ago is not believed: nobody is in a hurry there, and others may have written since."""
-WARY_S: Final = 1.0
-"""Where belief was wrong, or is unwelcome, there is none for so long."""
+MAX_AGE_S: Final = 1.0
+"""Older writes are not speculated on: such a key is rarely written, and others may have written it since."""
+SUPPRESSED_S: Final = 1.0
+"""How long a key is not speculated on after a wrong speculation, or where others contend for it."""
 MAX_KEYS: Final = 1_000
 MAX_WRITES: Final = 16
 MAX_BYTES: Final = 4_096
-"""Of a transaction that is believed in: what was read goes into the log again, as conditions."""
+"""Maximum size of the writes of a transaction that others speculate on: the values read go into the log once more, as
+conditions."""
 
 
 class Misspeculated(Exception):
-    """What a transaction believed was wrong, or must not have consequences: it is run again, without belief."""
+    """A transaction used a wrong value, or its result must be discarded: it runs again without speculation."""
 
 
 class SpeculatedWrites(NamedTuple):
-    """What a transaction wrote whose commit was sent `at` some time: the value of each key, None if it was deleted."""
+    """The writes of a transaction whose commit was sent at the time `at`: the value of each key, None if deleted."""
 
     at: float
     values: Mapping[bytes, bytes | None]
 
     def conditions(self, keys: Iterable[bytes]) -> list[Condition]:
-        """That those of `keys` which it is about are as it says. Raises Misspeculated if it is known to be wrong."""
+        """The conditions that those of `keys` in these writes have these values. Raises Misspeculated for `WRONG`."""
         if self is WRONG:
             raise Misspeculated
-        told = [(key, self.values[key]) for key in sorted(keys) if key in self.values]
-        return [absent(key) if value is None else equals(key, value) for key, value in told]
+        read = [(key, self.values[key]) for key in sorted(keys) if key in self.values]
+        return [absent(key) if value is None else equals(key, value) for key, value in read]
 
 
 WRONG: Final = SpeculatedWrites(0.0, {})
-"""In the place of one that has turned out to be wrong."""
+"""Replaces the writes that a transaction speculated on once they have turned out to be wrong."""
+
+
+class ConditionalReply(NamedTuple):
+    """The reply to a commit with conditions. `version`: of its commit record. `is_applied`: all conditions held.
+    `is_contended`: another client has its turn at a key that was read."""
+
+    version: int
+    is_applied: bool
+    is_contended: bool = False
 
 
 class Speculation:
-    """The beliefs of one client. `clock` gives seconds, and never goes back."""
+    """The writes that one client speculates on. `clock` returns seconds, and never goes back."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock
-        self._beliefs: dict[bytes, SpeculatedWrites] = {}
-        self._wary: dict[bytes, float] = {}
+        self._writes: dict[bytes, SpeculatedWrites] = {}
+        self._suppressed_until: dict[bytes, float] = {}
 
     def speculated(self, key: bytes) -> SpeculatedWrites | None:
-        """What a transaction that reads `key` first may take for true."""
-        speculated, now = self._beliefs.get(key), self.clock()
-        if speculated is None or speculated.at < now - FRESH_S or self._wary.get(key, 0.0) > now:
+        """The writes that a transaction which reads `key` first may speculate on."""
+        speculated, now = self._writes.get(key), self.clock()
+        if speculated is None or speculated.at < now - MAX_AGE_S or self._suppressed_until.get(key, 0.0) > now:
             return None
         return speculated
 
+    async def commit(
+        self,
+        writes: Mapping[bytes, bytes | None],
+        reads: Iterable[bytes],
+        speculated: SpeculatedWrites,
+        send: Callable[[list[Condition]], Awaitable[ConditionalReply]],
+    ) -> int:
+        """Commit a transaction that has read `reads` from `speculated`. `send` sends its writes with the conditions.
+
+        Returns the version. Raises Misspeculated if a value that it read has changed, and what `send` raises.
+        """
+        reads = list(reads)
+        conditions = speculated.conditions(reads)
+        with self.committing(writes, reads, speculated.at):
+            try:
+                reply = await send(conditions)
+            except LimitExceeded as error:  # the writes may follow from a wrong value
+                raise Misspeculated from error
+            if reply.is_contended or not reply.is_applied:
+                self.suppress_speculation(reads)
+            if not reply.is_applied:
+                raise Misspeculated
+        return reply.version
+
     @contextmanager
     def committing(self, writes: Mapping[bytes, bytes | None], reads: Iterable[bytes], since: float) -> Iterator[None]:
-        """A commit is sent here, and its answer awaited: see `sent`, and where this raises `failed`."""
+        """Calls `sent`, and `failed` if the block, which sends a commit and awaits the answer, raises."""
         self.sent(writes, reads, since)
         try:
             yield
@@ -84,30 +120,31 @@ class Speculation:
             raise
 
     def sent(self, writes: Mapping[bytes, bytes | None], reads: Iterable[bytes], since: float) -> None:
-        """A commit is sent, of a transaction that has read `since`. If another one has been sent since then that wrote
-        what it read, it will commit only if that does not: so it is that one which is believed in."""
-        if any(key in self._beliefs and self._beliefs[key].at > since for key in reads):
+        """A commit is sent, of a transaction that has read `reads` at the time `since`. If another commit sent since
+        then writes one of these keys, at most one of the two is applied, and later transactions speculate on the
+        other one."""
+        if any(key in self._writes and self._writes[key].at > since for key in reads):
             return
         if len(writes) > MAX_WRITES or sum(len(value or b"") for value in writes.values()) > MAX_BYTES:
             self.forget(writes)
             return
-        if len(self._beliefs) >= MAX_KEYS:
-            self._beliefs.clear()
-        self._beliefs.update(dict.fromkeys(writes, SpeculatedWrites(self.clock(), writes)))
+        if len(self._writes) >= MAX_KEYS:
+            self._writes.clear()
+        self._writes.update(dict.fromkeys(writes, SpeculatedWrites(self.clock(), writes)))
 
     def failed(self, writes: Mapping[bytes, bytes | None]) -> None:
-        """A commit has not come to be, or nobody knows."""
+        """A commit was not applied, or its outcome is unknown."""
         for key in writes:
-            if key in self._beliefs and self._beliefs[key].values is writes:
-                del self._beliefs[key]
+            if key in self._writes and self._writes[key].values is writes:
+                del self._writes[key]
 
     def forget(self, keys: Iterable[bytes]) -> None:
-        """They are written in another way."""
+        """These keys are written by something else than a transaction that can be speculated on."""
         for key in keys:
-            self._beliefs.pop(key, None)
+            self._writes.pop(key, None)
 
     def suppress_speculation(self, keys: Iterable[bytes]) -> None:
-        """A belief was wrong, or others want to write these."""
-        if len(self._wary) >= MAX_KEYS:
-            self._wary.clear()
-        self._wary.update(dict.fromkeys(keys, self.clock() + WARY_S))
+        """Do not speculate on these keys for `SUPPRESSED_S`."""
+        if len(self._suppressed_until) >= MAX_KEYS:
+            self._suppressed_until.clear()
+        self._suppressed_until.update(dict.fromkeys(keys, self.clock() + SUPPRESSED_S))

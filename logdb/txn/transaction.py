@@ -1,6 +1,6 @@
 """An interactive transaction: one snapshot, a read set, a write set, and its own writes visible to itself.
 
-The bookkeeping (`Workspace`, `RangeRead`) is apart from the reading, which a coroutine awaits and a thread does not.
+The bookkeeping (`Workspace`, `RangeRead`) is separate from the reading, which a coroutine awaits and a thread does not.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from logdb.txn.speculation import SpeculatedWrites
 
 LEAST_MORE_ROWS = 8
 FIRST_WRITES, MAX_WRITES = 16, 4_096
-"""A scan takes so many own writes at a time, few at first: many scans end soon."""
+"""First and largest number of own writes that a scan merges at a time: many scans end early."""
 KEY_OF = itemgetter(0)
 
 
 class Namer(Protocol):
-    """Gives out ids that no transaction has."""
+    """Allocates transaction ids."""
 
     def new_txn_id(self) -> TxnId: ...
 
@@ -66,14 +66,14 @@ class ReadSet:
         self._spans: list[Span] = []
 
     def open_span(self, start: bytes, end: bytes | None) -> Span:
-        """[start, end), which its reader widens as it goes on."""
+        """A range [start, end), which its reader widens as it proceeds."""
         span = Span(start, end)
         self._spans.append(span)
         return span
 
     @property
     def ranges(self) -> list[Range]:
-        """The ranges read, in order, those that touch joined."""
+        """The ranges read, in order; adjacent ones are joined."""
         joined: list[Range] = []
         for start, high in sorted([span.range for span in self._spans], key=itemgetter(0)):
             if joined:
@@ -87,7 +87,7 @@ class ReadSet:
 
 
 class Span:
-    """A range that was read: [start, end), or with `through` from `start` through the key `end`."""
+    """A range that was read: [start, end), or if `through` is set from `start` to the key `end` inclusive."""
 
     __slots__ = ("end", "start", "through")
 
@@ -101,11 +101,11 @@ class Span:
 
 
 class Workspace:
-    """What a transaction has read and written so far.
+    """The read set and the write set of a transaction.
 
-    `snapshot`: the version that it reads; a server may take it with the first read, and it is 0 until then. `since`:
-    when it was asked for there, by the clock of `Speculation`. `may_speculate`: who runs it does so again where
-    that was in vain. `speculated`: what it takes for true meanwhile.
+    `snapshot`: the version that it reads; 0 until the first read if a server takes the snapshot. `since`: when that was
+    requested, by the clock of `Speculation`. `may_speculate`: the caller runs it again after `Misspeculated`.
+    `speculated`: the writes that it speculates on, None if it has a snapshot.
     """
 
     since = 0.0
@@ -132,7 +132,7 @@ class Workspace:
 
     @property
     def txn_id(self) -> TxnId:
-        """As `id`, in parts."""
+        """As `id`, as a client and a sequence number."""
         if self._id is None:
             self._check_open("ask for its id before it ends")
             self._id = self._namer.new_txn_id()
@@ -140,7 +140,7 @@ class Workspace:
 
     @property
     def known_id(self) -> TxnId | None:
-        """The id, if anybody has asked for it."""
+        """The id if `id` or `txn_id` was read, else None."""
         return self._id
 
     @property
@@ -152,7 +152,8 @@ class Workspace:
     # ---- reading
 
     def unread(self, keys: Iterable[bytes], found: dict[bytes, bytes]) -> list[bytes]:
-        """Those of `keys` to be read from the snapshot, now in the read set; the own writes to the others into `found`.
+        """Add the values of own writes to `found`. Returns the other keys, now in the read set, which the caller reads
+        from the snapshot.
 
         Raises TypeError, ValueError, KeyTooLarge.
         """
@@ -169,17 +170,17 @@ class Workspace:
         self.read_set.keys.update(left)
         return left
 
-    def written(self, low: bytes | None, high: bytes | None, reverse: bool, most: int) -> list[bytes]:
-        """Up to `most` of the own keys in [low, high), from the first, or from the last when `reverse`.
+    def written(self, low: bytes | None, high: bytes | None, reverse: bool, max_keys: int) -> list[bytes]:
+        """Up to `max_keys` of the own keys in [low, high), from the first, or from the last when `reverse`.
 
-        They are put in order when a scan asks: those that came since the last one are the last ones of `writes`.
+        The keys are sorted when a scan needs them: those written since the last scan are the last ones of `writes`.
         """
         ordered = self._ordered
         if ordered is None:
             ordered = self._ordered = SortedList()
         if new := len(self.writes) - len(ordered):
             ordered.update(islice(reversed(self.writes), new))
-        return list(islice(ordered.irange(low, high, inclusive=(True, False), reverse=reverse), most))
+        return list(islice(ordered.irange(low, high, inclusive=(True, False), reverse=reverse), max_keys))
 
     # ---- writing
 
@@ -226,7 +227,7 @@ class Workspace:
     # ---- the end
 
     def close(self) -> None:
-        """End the transaction; nothing is read or written in it any more. Called by whoever commits or aborts it."""
+        """End the transaction: every later read or write raises. Called by commit and abort."""
         self.is_over = True
 
     def _check_open(self, instead: str = "begin another one") -> None:
@@ -235,10 +236,10 @@ class Workspace:
 
 
 class RangeRead:
-    """One scan of a transaction: merges the snapshot's batches with the writes made by then, and notes what is read.
+    """One scan of a transaction: merges batches of the snapshot with the own writes, and notes what is read.
 
-    The snapshot is asked for no more rows than are left of `limit`. Where own deletions take some of those away it is
-    asked again, for more beyond the limit each time, until `is_over`: there are none left.
+    Each request to the snapshot is for the rest of `limit`. If own deletions remove rows the scan requests more, each
+    time further beyond the limit, until `is_over`: the snapshot has no more rows.
     """
 
     def __init__(
@@ -248,28 +249,28 @@ class RangeRead:
         self._start = self._left_start = start
         self._end = self._left_end = end
         self._span: Span | None = None
-        self._asked: int | None = None
+        self._requested: int | None = None
         self._got = self._passed = self._more = 0
         self.is_over = False
 
     def ask(self) -> tuple[bytes | None, bytes | None, int | None]:
-        """(start, end, limit) of what is to be read of the snapshot next."""
+        """(start, end, limit) of the next request to the snapshot."""
         if self._limit is not None:
-            self._asked = self._limit - self._passed + self._more
+            self._requested = self._limit - self._passed + self._more
             self._more = 2 * self._more or LEAST_MORE_ROWS
         self._got = 0
-        return self._left_start, self._left_end, self._asked
+        return self._left_start, self._left_end, self._requested
 
     @property
     def is_full(self) -> bool:
-        """Whether `limit` rows have been handed on."""
+        """Whether `limit` rows were returned."""
         return self._passed == self._limit
 
     def merged(self, batch: Rows | None) -> Iterator[list[tuple[bytes, bytes]]]:
-        """The rows to hand on for the snapshot's next batch, in parts; None: there is none after the last one asked
-        for."""
+        """The merged rows up to the end of the snapshot's next batch, in parts. `batch` None: the request has been
+        answered to its end."""
         if batch is None:
-            if self._asked is not None and self._got >= self._asked:
+            if self._requested is not None and self._got >= self._requested:
                 return iter(())
             self.is_over = True
             return self._overlaid([], self._left_start, self._left_end)
@@ -290,28 +291,27 @@ class RangeRead:
     def _overlaid(
         self, rows: list[tuple[bytes, bytes]], low: bytes | None, high: bytes | None
     ) -> Iterator[list[tuple[bytes, bytes]]]:
-        """The rows of [low, high) with the own writes over them, in order and in parts."""
-        work, reverse, most = self._work, self._reverse, FIRST_WRITES
+        """The rows of [low, high) overlaid with the own writes, in order and in parts."""
+        work, reverse, max_keys = self._work, self._reverse, FIRST_WRITES
         while work.writes:
-            keys = work.written(low, high, reverse, most)
+            keys = work.written(low, high, reverse, max_keys)
             if not keys:
                 break
             now = rows
-            if len(keys) == most:
+            if len(keys) == max_keys:
                 low, high, passed = _after(rows, keys[-1], low, high, reverse)
                 now, rows = rows[:passed], rows[passed:]
             merged: dict[bytes, bytes | None] = dict(now)
             for key in keys:
                 merged[key] = work.writes[key]
             yield [(key, value) for key, value in sorted(merged.items(), reverse=reverse) if value is not None]
-            if len(keys) < most:
+            if len(keys) < max_keys:
                 return
-            most = min(4 * most, MAX_WRITES)
+            max_keys = min(4 * max_keys, MAX_WRITES)
         yield rows
 
     def handed_on(self, rows: list[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
-        """The next rows, no more than are left of `limit`. What has been passed is read, also if the caller goes no
-        further."""
+        """The next rows, up to `limit` in all. A row counts as read once it is returned, even if the caller stops."""
         if self._limit is not None:
             rows = rows[: self._limit - self._passed]
         if not rows:
@@ -335,7 +335,7 @@ class RangeRead:
             yield row
 
     def rows_of(self, batch: Rows) -> list[tuple[bytes, bytes]]:
-        """The rows to hand on for all that the snapshot has of what was asked for last."""
+        """The merged rows for the whole answer to the last request."""
         rows: list[tuple[bytes, bytes]] = []
         for some in (batch, None):
             for part in self.merged(some):
@@ -347,21 +347,21 @@ class RangeRead:
         return rows
 
     def finish(self) -> None:
-        """All of the range was read."""
+        """Note that the whole range was read."""
         self._work.read_set.open_span(self._start or b"", self._end)
 
 
 def _after(
     rows: list[tuple[bytes, bytes]], stop: bytes, low: bytes | None, high: bytes | None, reverse: bool
 ) -> tuple[bytes | None, bytes | None, int]:
-    """(low, high) of what follows the key `stop`, and how many of the rows do not."""
+    """(low, high) of the range after the key `stop`, and the number of rows up to it."""
     if reverse:
         return low, stop, bisect_right(rows, False, key=lambda row: row[0] < stop)
     return stop + b"\0", high, bisect_right(rows, stop, key=KEY_OF)
 
 
 class RangeReads:
-    """One multi-scan of a transaction, in rounds: of each range what a scan of it would read. `rows`: of each."""
+    """One multi-scan of a transaction, in rounds; each range is read as by a scan. `rows`: those of each range."""
 
     def __init__(self, work: Workspace, ranges: Sequence[ScanRange], reverse: bool) -> None:
         work._check_open()
@@ -370,12 +370,12 @@ class RangeReads:
         self._left = list(zip(readings, self.rows, strict=True))
 
     def ask(self) -> list[ScanRange]:
-        """What is to be read of the snapshot next; nothing when all is read."""
+        """The next requests to the snapshot; none when all is read."""
         self._left = [(reading, rows) for reading, rows in self._left if not (reading.is_over or reading.is_full)]
         return [ScanRange(*reading.ask()) for reading, _ in self._left]
 
     def take(self, found: Iterable[Rows]) -> None:
-        """All that the snapshot has of what was asked for."""
+        """The answers to the last requests."""
         for (reading, rows), batch in zip(self._left, found, strict=True):
             rows += reading.rows_of(batch)
 

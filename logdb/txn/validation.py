@@ -22,7 +22,7 @@ class Reason(Enum):
     COMMITTED = "committed"
     CONFLICT = "something that it read had changed"
     CONDITION = "a condition did not hold"
-    DUPLICATE = "the same transaction stands in the log before"
+    DUPLICATE = "the log has an earlier record of the same transaction"
     TOO_OLD = "its snapshot was compacted away before it committed"
     DANGLING = "it refers to a record that is not before it in the log"
 
@@ -30,8 +30,8 @@ class Reason(Enum):
 class Verdict(NamedTuple):
     """How a commit record was decided.
 
-    `key`, `version`, `in_range`: what changed, for CONFLICT. `failed`: the positions of the conditions that did not
-    hold. `first`: for DUPLICATE the GSN of the record that counts.
+    `key`, `version`, `in_range`: for CONFLICT, the change that it conflicts with. `failed`: for CONDITION, the
+    positions of the conditions that did not hold. `first`: for DUPLICATE, the GSN of the transaction's first record.
     """
 
     reason: Reason
@@ -49,13 +49,13 @@ class Verdict(NamedTuple):
 
 COMMITTED = Verdict(Reason.COMMITTED)
 SETTLED = (
-    "nothing was committed: somebody had the transaction settled, as aborted, before it came, or a compaction was"
-    " faster than its large values; begin it again"
+    "nothing was committed: the transaction was settled as aborted before its commit record was ordered, or a"
+    " compaction was ordered before its large values; begin it again"
 )
 
 
 class MapBefore(Protocol):
-    """What the rule asks of the map: its answers as of version `at`."""
+    """The part of the map that the rule reads, at version `at`."""
 
     def version(self, key: bytes, at: int) -> int: ...
     def entry(self, key: bytes, at: int) -> Entry | None: ...
@@ -63,7 +63,7 @@ class MapBefore(Protocol):
 
 
 def validate(commit: Commit, gsn: int, floor: int, map_before: MapBefore) -> Verdict:
-    """Decide the commit record at `gsn`; `floor` is the oldest version that the log before it had left."""
+    """Decide the commit record at `gsn`; `floor` is the oldest version readable just before it."""
     for value in commit.writes.values():
         if isinstance(value, Place) and not 0 < value.gsn < gsn:
             return Verdict(Reason.DANGLING)

@@ -37,8 +37,8 @@ Transaction = logdb.aio.Transaction
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine may be busy."""
-    monkeypatch.setattr(speculation, "FRESH_S", 60.0)
-    monkeypatch.setattr(speculation, "WARY_S", 60.0)
+    monkeypatch.setattr(speculation, "MAX_AGE_S", 60.0)
+    monkeypatch.setattr(speculation, "SUPPRESSED_S", 60.0)
 
 
 @pytest.fixture(params=["server", "cluster"])
@@ -203,7 +203,7 @@ async def believing(one: Database, other: Database, values: dict[bytes, bytes]) 
     """`one` believes what it has written, and `other` has written since."""
     host = one._host
     assert isinstance(host, RemoteBackend | ClusterBackend)
-    host.speculation._wary.clear()
+    host.speculation._suppressed_until.clear()
     host.speculation.forget([b"n"])
     await one.run(add)
     assert host.speculation.speculated(b"n") is not None

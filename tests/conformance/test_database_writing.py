@@ -269,7 +269,7 @@ def test_what_was_settled_has_ended(world: World) -> None:
         first_id = first.id
     assert db.outcome(first_id, settle=True) == (logdb.Status.COMMITTED, first.version)
     late_id = ""
-    with pytest.raises(logdb.Unavailable, match="somebody had the transaction settled"), db.transaction() as late:
+    with pytest.raises(logdb.Unavailable, match="the transaction was settled as aborted"), db.transaction() as late:
         late_id = late.id
         late[b"k"] = late.get(b"k", b"") + b"2"
         ended = db.outcome(late_id, settle=True)
