@@ -101,7 +101,7 @@ def _subscription(batches: int, records: int, bytes: int) -> float:
 
 def _client() -> LogClient:
     """A client of a log with one server."""
-    client = LogClient(ClientConfig("client", ("o1",), gathers=False), {}, random.Random(1))
+    client = LogClient(ClientConfig("client", ("o1",), coalesce_calls=False), {}, random.Random(1))
     question = _sent(client.start(0), ViewRequest)
     shard = ShardConfig(1, 1, ShardState.LIVE, 1, (Member(1, "s1"),), (Segment(1, 1, 1, None),), "")
     client.handle(Received("o1", ViewResponse(question.request, View(1, (shard,), 2, 1, (), ()))), 0)

@@ -55,9 +55,7 @@ class Workload(NamedTuple):
     show_default=True,
     help="Puts and gets to do.",
 )
-@click.option(
-    "--threads", type=click.IntRange(1, 1000), default=1, show_default=True, help="Threads that do them."
-)
+@click.option("--threads", type=click.IntRange(1, 1000), default=1, show_default=True, help="Threads that do them.")
 @click.option(
     "--value-bytes",
     type=click.IntRange(0, logdb.MAX_VALUE_BYTES),
@@ -66,16 +64,14 @@ class Workload(NamedTuple):
     help="Size of a value.",
 )
 @click.option("--seed", type=int, default=1, show_default=True, help="Of the keys' order and the values.")
-@click.option(
-    "--force", is_flag=True, help="Also in a database that is not empty; the keys bench/... are overwritten."
-)
+@click.option("--force", is_flag=True, help="Also in a database that is not empty; the keys bench/... are overwritten.")
 @as_json
 @database
 @click.pass_obj
 def bench(
     session: Session, operations: int, threads: int, value_bytes: int, seed: int, force: bool, as_json: bool
 ) -> None:
-    """Measure durable puts, gets, multi-puts, multi-gets, transactions and a scan. The keys bench/... stay
+    """Metric durable puts, gets, multi-puts, multi-gets, transactions and a scan. The keys bench/... stay
     in the database.
     """
     with session.open(read_only=False, create=True) as db:

@@ -181,7 +181,7 @@ def _laid_out(ctx: click.Context, path: Path, asked: dict[str, Any]) -> Layout:
     given = click.core.ParameterSource.COMMANDLINE
     asked["ordering"] = int(asked["ordering"])
     explicit = {name for name in asked if ctx.get_parameter_source(name) is given}
-    usual = engine_of(asked["engine"]).operations.shape
+    usual = engine_of(asked["engine"]).operations.default_shape
     shape = replace(usual, **{name: asked[name] for name in explicit})
     if (path / FILE).exists():
         layout = _layout(path)

@@ -173,7 +173,7 @@ def trim(gsn: int, place: Place, as_json: bool) -> None:
     """
     with place.writing(create=False) as opened:
         opened.trim(gsn)
-        oldest = opened.left_by_trim(gsn) if isinstance(opened, OrderedLog) else opened.oldest()
+        oldest = opened.oldest_after_trim(gsn) if isinstance(opened, OrderedLog) else opened.oldest()
     rendering.answer(as_json, {"oldest": oldest}, f"the oldest record left is {oldest}")
 
 

@@ -50,7 +50,7 @@ class NotACluster(LogDBError):
 
 def servers_of(engine: Engine, shape: Shape) -> Iterator[tuple[str, str]]:
     """(role, name) of every server. Raises ValueError for a shape that the engine cannot have."""
-    counts = {**engine.operations.servers(shape), MAPPING: shape.mapping}
+    counts = {**engine.operations.server_counts(shape), MAPPING: shape.mapping}
     for role, count in counts.items():
         letter = "m" if role == MAPPING else engine.roles[role].letter
         yield from ((role, f"{letter}{number}") for number in range(1, count + 1))
@@ -101,16 +101,16 @@ class Layout:
     @property
     def storage(self) -> str:
         """The role of the servers that form shards."""
-        return self.file.engine.operations.storage
+        return self.file.engine.operations.storage_role
 
     @property
     def _founders(self) -> list[ServerConfig]:
-        return [one for (role, _), one in self.file.servers.items() if role == self.file.engine.founders]
+        return [one for (role, _), one in self.file.servers.items() if role == self.file.engine.founder_role]
 
     @property
     def members_per_shard(self) -> int:
         """How many servers a shard takes."""
-        return self.file.engine.operations.members(self._founders[0])
+        return self.file.engine.operations.shard_size(self._founders[0])
 
     def differs(self, shape: Shape, asked: set[str]) -> str:
         """What of it that was `asked` for (names of Shape's fields) is not so here, "" if all is."""
@@ -120,7 +120,7 @@ class Layout:
             "shards": self.file.shards,
             "replicas": self.members_per_shard,
             "mapping": count[MAPPING],
-            **{field: count[role] for field, role in engine.operations.counts.items()},
+            **{field: count[role] for field, role in engine.operations.shape_fields.items()},
             "engine": engine.name,
             "policy": engine.operations.policy_of(self._founders[0]),
         }

@@ -130,7 +130,7 @@ async def observe(known: Iterable[KnownServer], cluster: str = "", credentials: 
     engine = engine_of(next((hello.engine for hello in hellos if hello.role not in (None, CLIENT)), ENGINES[0]))
     founders = [one for one, it in heard.items() if it.hello is not None and it.hello.is_founder]
     view = await _view(asking, engine, founders)
-    more = [KnownServer(*server) for server in engine.operations.servers_in(view) if server[0] not in servers]
+    more = [KnownServer(*server) for server in engine.operations.servers_of(view) if server[0] not in servers]
     heard |= await _ask_all(asking, more, cluster)
     servers |= {server.address: server for server in more}
     return made_of(cluster, engine, servers, heard, view)
@@ -145,14 +145,14 @@ async def _ask_all(asking: Asking, servers: Iterable[KnownServer], cluster: str)
 def _question(server: Hello) -> Any:
     """What a server is asked, by its role."""
     if server.is_founder:
-        return engine_of(server.engine).operations.ask_tail(secrets.randbits(62))
+        return engine_of(server.engine).operations.tail_request(secrets.randbits(62))
     if server.role == MAPPING:
         return Reads((Read(secrets.randbits(62), Consistency.SESSION, 0, Version()),))
     return None
 
 
 def _ask_view(server: Hello) -> Any:
-    return engine_of(server.engine).operations.ask_view(secrets.randbits(62))
+    return engine_of(server.engine).operations.view_request(secrets.randbits(62))
 
 
 def _found(heard: Mapping[Address, Answer], servers: Mapping[Address, KnownServer]) -> list[KnownServer]:
@@ -161,7 +161,7 @@ def _found(heard: Mapping[Address, Answer], servers: Mapping[Address, KnownServe
     for address, answer in heard.items():
         if answer.hello is None:
             continue
-        found |= dict.fromkeys(answer.hello.ordering, engine_of(answer.hello.engine).founders)
+        found |= dict.fromkeys(answer.hello.ordering, engine_of(answer.hello.engine).founder_role)
         found |= dict.fromkeys(answer.hello.mapping, MAPPING)
         if not servers[address].role and answer.hello.role is not None:
             found[address] = answer.hello.role
@@ -175,8 +175,8 @@ def _found(heard: Mapping[Address, Answer], servers: Mapping[Address, KnownServe
 async def _view(asking: Asking, engine: Engine, founders: Iterable[Address]) -> Configuration:
     """The newest view of those that the founders have."""
     heard = await asyncio.gather(*[asking(address, "", _ask_view) for address in founders])
-    views = [view for it in heard if (view := engine.operations.view_in(it.answer)) is not None]
-    return max(views, key=lambda view: view.version, default=engine.operations.unknown)
+    views = [view for it in heard if (view := engine.operations.configuration_of(it.answer)) is not None]
+    return max(views, key=lambda view: view.version, default=engine.operations.empty_configuration)
 
 
 def made_of(
@@ -187,13 +187,13 @@ def made_of(
     view: Configuration,
 ) -> ClusterStatus:
     """What that comes to."""
-    told = {one: engine.operations.tail_in(it.answer) for one, it in heard.items()}
+    told = {one: engine.operations.frontier_of(it.answer) for one, it in heard.items()}
     tails: dict[Address, Frontier] = {one: tail for one, tail in told.items() if tail is not None}
     leader, tail = max(tails.items(), key=lambda item: item[1].last, default=("", None))
     placed = [(member.server, one.shard, member.address) for one in view.shards for member in one.holders]
     placed += [(member.server, 0, member.address) for member in view.spares]
     places = {address: (server, shard) for server, shard, address in sorted(placed)}  # the newest one is there
-    in_view = {address for address, _ in engine.operations.servers_in(view)}
+    in_view = {address for address, _ in engine.operations.servers_of(view)}
     last = None if tail is None else tail.last
     notes = {} if tail is None else dict.fromkeys(tail.unreachable, ", but a client does not reach it")
     notes |= {member.server: " until its successor has caught up" for one in view.shards for member in one.replaced}

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from logdb.cores.context import ClientContext
-from logdb.cores.effects import Answer, Call, Effect, Event, Lost, Received, SetTimer, TimerFired
+from logdb.cores.effects import Answer, Call, Disconnected, Effect, Event, Received, SetTimer, TimerFired
 from logdb.log.engine import BuildLogClient
 from logdb.log.requests import ClientConfig, Request
 
@@ -42,7 +42,7 @@ class LogAdapter:
         self._callbacks[self._calls] = on_result
         self._feed(Call(self._calls, request))
 
-    def received(self, event: Received | Lost) -> None:
+    def received(self, event: Received | Disconnected) -> None:
         """Pass on a message that may be for the log client, or the loss of a server that it may have asked."""
         self._feed(event)
 

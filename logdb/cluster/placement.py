@@ -17,7 +17,7 @@ from struct import Struct, error
 from typing import Final
 
 from logdb.log.contract import Record
-from logdb.log.policies import ANYWHERE, Anywhere, Places, Policy
+from logdb.log.policies import ANYWHERE, Anywhere, Policy, RecordIndexes
 from logdb.store.records import MalformedRecord
 
 _FORMAT: Final = 1
@@ -55,7 +55,7 @@ class StickySegmentPolicy:
         self._rng = rng
         self._lot = self._bytes = self.under_way = 0
 
-    def split(self, records: Sequence[Record]) -> Iterable[tuple[int | None, Places]]:
+    def split(self, records: Sequence[Record]) -> Iterable[tuple[int | None, RecordIndexes]]:
         self._bytes += sum([len(payload) for _, payload in records])
         return ANYWHERE.split(records)
 
@@ -79,7 +79,7 @@ class ByObject(Anywhere):
 
     otherwise: Policy | StickySegmentPolicy = ANYWHERE
 
-    def split(self, records: Sequence[Record]) -> Iterable[tuple[int | None, Places]]:
+    def split(self, records: Sequence[Record]) -> Iterable[tuple[int | None, RecordIndexes]]:
         wanted: dict[int | None, list[int]] = {}
         for index, record in enumerate(records):
             wanted.setdefault(record.shard if type(record) is PlacedRecord else None, []).append(index)

@@ -1,1 +1,1 @@
-"""What cores are built from, whatever engine or database part they belong to: the context of a client core."""
+"""The building blocks of all cores: effects and events, and the context of client cores."""

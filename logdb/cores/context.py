@@ -1,4 +1,4 @@
-"""What the parts of a client share: the time, what goes out, alarms, open calls, and questions put until answered."""
+"""The state shared by the parts of a client core: time, effects, timers, open calls and pending requests."""
 
 from __future__ import annotations
 
@@ -11,34 +11,36 @@ from logdb.cores.effects import Address, Answer, Effect, Send, SetTimer
 from logdb.log.contract import LogFailed
 from logdb.log.requests import ClientConfig
 
-AGENDA = "agenda"
-"""The one timer of a client."""
-FEW_ALARMS = 1_000
-"""A heap that is no longer is not worth being swept."""
+CLIENT_TIMER = "agenda"
+"""The name of the host timer that serves all timers of a client."""
+MIN_SWEEP_TIMERS = 1_000
+"""The minimum size of the heap of timers at which discarded ones are removed."""
 
 
-def _nothing() -> None:
-    """What an alarm does that was dismissed."""
+def _do_nothing() -> None:
+    """The callback of a discarded timer."""
 
 
 class Timer:
-    """Rings once, at the time it was last set to."""
+    """Calls `callback` once, at the time to which it was last set (`at`, ns; None: not set). `queued_at`: the time of
+    its entry in the heap of the context."""
 
-    __slots__ = ("at", "queued", "ring")
+    __slots__ = ("at", "callback", "queued_at")
 
-    def __init__(self, ring: Callable[[], None]) -> None:
-        self.ring = ring
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self.callback = callback
         self.at: int | None = None
-        self.queued: int | None = None
+        self.queued_at: int | None = None
 
 
 class ClientContext:
-    """The state that all parts of one client work at. `now` and `out` belong to the event that is being handled.
-    Numbers of questions begin anywhere, so that an answer to an earlier client at this address answers nothing.
+    """The state shared by all parts of one client. `now` and `out` are the time and the effects of the event that is
+    being handled. Request numbers start at a random number, so that a response to an earlier client at the same address
+    matches no request.
 
-    Alarms lie in a heap, each at most once but for those that were set earlier than before: one that was set later or
-    cancelled is looked at when its old time comes, or when the heap has doubled, since deadlines are far and what they
-    are for mostly ends long before. The host has one timer for all of them.
+    Timers are kept in a heap. A timer that is set to a later time or discarded keeps its old entry, which is checked
+    when its time comes or when the heap has doubled: most calls end long before their deadlines. Only a timer that is
+    set to an earlier time gets a second entry. The host has one timer for all of them.
     """
 
     def __init__(self, config: ClientConfig, rng: Random) -> None:
@@ -47,7 +49,7 @@ class ClientContext:
         self.now = 0
         self.out: list[Effect] = []
         self._heap: list[tuple[int, int, Timer]] = []
-        self._swept_at = FEW_ALARMS
+        self._swept_at = MIN_SWEEP_TIMERS
         self._serial = rng.getrandbits(62)
         self._timer: int | None = None
         self._calls: dict[int, Timer | None] = {}
@@ -57,178 +59,186 @@ class ClientContext:
     def send(self, to: Address, message: Any) -> None:
         self.out.append(Send(to, message))
 
-    def number(self) -> int:
-        """A number that this client has not used."""
+    def next_number(self) -> int:
+        """A request number that this client has not used."""
         self._serial += 1
         return self._serial
 
     def backoff(self, attempts: int) -> int:
-        """How long to wait after so many attempts: doubling, half of it drawn."""
+        """The delay in ns after that many attempts: exponential, the upper half random."""
         config = self.config
         bound = min(config.backoff_ns << min(attempts, 20), config.max_backoff_ns)
         return bound // 2 + self.rng.randrange(bound // 2 + 1)
 
-    def set(self, timer: Timer, at: int) -> None:
+    def set_timer(self, timer: Timer, at: int) -> None:
+        """Set `timer` to `at` (ns), instead of the time it was set to before."""
         timer.at = at
-        if timer.queued is None or at < timer.queued:
-            timer.queued = at
+        if timer.queued_at is None or at < timer.queued_at:
+            timer.queued_at = at
             self._serial += 1
             if len(self._heap) >= self._swept_at:
                 self._sweep()
             heappush(self._heap, (at, self._serial, timer))
 
-    def dismiss(self, timer: Timer) -> None:
-        """It never rings again, and what it would have done is forgotten: what waits for its time is little, and in
-        no cycle for the collector."""
-        timer.at, timer.ring = None, _nothing
+    def discard_timer(self, timer: Timer) -> None:
+        """Cancel `timer` for good. Releases its callback at once: the entry left in the heap is small and part of no
+        reference cycle."""
+        timer.at, timer.callback = None, _do_nothing
 
     def _sweep(self) -> None:
-        """Drop all that would be passed over."""
+        """Remove the entries that `fire_timers` would skip."""
         heap = self._heap
         for _, _, timer in heap:
             if timer.at is None:
-                timer.queued = None
-        heap[:] = [entry for entry in heap if entry[2].queued == entry[0]]
+                timer.queued_at = None
+        heap[:] = [entry for entry in heap if entry[2].queued_at == entry[0]]
         heapify(heap)
-        self._swept_at = max(FEW_ALARMS, 2 * len(heap))
+        self._swept_at = max(MIN_SWEEP_TIMERS, 2 * len(heap))
 
-    def ring(self) -> None:
-        """The timer has run out."""
+    def fire_timers(self) -> None:
+        """Handle the expiry of the host's timer: call every timer that is due."""
         self._timer = None
         heap, now = self._heap, self.now
         while heap and heap[0][0] <= now:
             at, _, timer = heappop(heap)
-            if timer.queued != at:
+            if timer.queued_at != at:
                 continue
-            timer.queued = None
+            timer.queued_at = None
             if timer.at is None:
                 continue
             if timer.at > now:
-                self.set(timer, timer.at)
+                self.set_timer(timer, timer.at)
             else:
                 timer.at = None
-                timer.ring()
+                timer.callback()
 
     def effects(self) -> list[Effect]:
-        """All that has to be done about the event; the timer is set if it must ring earlier."""
+        """Return the effects of the event and clear `out`; includes `SetTimer` if the host's timer must expire
+        earlier."""
         heap = self._heap
-        while heap and (heap[0][2].queued != heap[0][0] or heap[0][2].at is None):
+        while heap and (heap[0][2].queued_at != heap[0][0] or heap[0][2].at is None):
             timer = heappop(heap)[2]
             if timer.at is None:
-                timer.queued = None
+                timer.queued_at = None
         if heap and (self._timer is None or heap[0][0] < self._timer):
             self._timer = heap[0][0]
-            self.out.append(SetTimer(AGENDA, self._timer))
+            self.out.append(SetTimer(CLIENT_TIMER, self._timer))
         out, self.out = self.out, []
         return out
 
     # ---- calls
 
     def open(self, call: int, deadline: int | None, expired: Callable[[], None]) -> None:
-        """A call of the application, to be ended by `answer`. At its deadline, `expired` does that."""
+        """Register a call of the application, which `answer` ends. `expired` is called at its deadline (ns) and must
+        end it."""
         timer = None
         if deadline is not None:
             timer = Timer(expired)
-            self.set(timer, max(deadline, self.now))
+            self.set_timer(timer, max(deadline, self.now))
         self._calls[call] = timer
 
-    def prolong(self, call: int, deadline: int) -> None:
-        """A call that was opened with a deadline has another one."""
+    def extend_deadline(self, call: int, deadline: int) -> None:
+        """Change the deadline of a call; no effect on a call that was opened without one."""
         timer = self._calls.get(call)
         if timer is not None:
-            self.set(timer, deadline)
+            self.set_timer(timer, deadline)
 
     def answer(self, call: int, result: Any) -> None:
-        """End a call, unless it has ended."""
+        """End a call; no effect if it has ended."""
         if call in self._calls:
             timer = self._calls.pop(call)
             if timer is not None:
-                self.dismiss(timer)
+                self.discard_timer(timer)
             self.out.append(Answer(call, result))
 
     def is_open(self, call: int) -> bool:
         return call in self._calls
 
 
-class Question:
-    """A message that is sent again, here and there, until it is answered or dropped."""
+class PendingRequest:
+    """A request that is sent again until it is answered or cancelled. `sent_to`: the server that has not answered the
+    last attempt, None if there is none."""
 
-    __slots__ = ("answered", "asked", "attempts", "message", "more_ns", "timer", "where")
+    __slots__ = ("attempts", "choose_server", "extra_timeout_ns", "message", "on_reply", "sent_to", "timer")
 
-    def __init__(self, message: Any, where: Where, answered: Answered, more_ns: int) -> None:
-        self.message, self.where, self.answered, self.more_ns = message, where, answered, more_ns
+    def __init__(self, message: Any, choose_server: ChooseServer, on_reply: OnReply, extra_timeout_ns: int) -> None:
+        self.message, self.choose_server, self.on_reply = message, choose_server, on_reply
+        self.extra_timeout_ns = extra_timeout_ns
         self.attempts = 0
-        self.asked: Address | None = None
+        self.sent_to: Address | None = None
         self.timer: Timer
 
 
-Where = Callable[[int], Address | None]
-"""Whom to ask at the n-th attempt, from 0; None: nobody now, ask me again later."""
+ChooseServer = Callable[[int], Address | None]
+"""The server for the n-th attempt, from 0; None: no server is available now, try again after a delay."""
 
-Answered = Callable[[Any, Address], int | None]
-"""Takes an answer: None if the question is settled, else how long to wait before it is put again (ns)."""
+OnReply = Callable[[Any, Address], int | None]
+"""Handles a reply: returns None if the request is done, else the delay in ns before it is sent again."""
 
 
-class Questions:
-    """The open questions, by their numbers, which the answers carry."""
+class PendingRequests:
+    """The pending requests of a client by their numbers, which the replies carry."""
 
     def __init__(self, context: ClientContext) -> None:
         self._context = context
-        self._open: dict[int, Question] = {}
+        self._pending: dict[int, PendingRequest] = {}
 
-    def ask(self, number: int, message: Any, where: Where, answered: Answered, more_ns: int = 0) -> None:
-        """`more_ns`: so much longer than usual the answer may take."""
-        question = Question(message, where, answered, more_ns)
-        question.timer = Timer(lambda: self._put(number))
-        self._open[number] = question
-        self._put(number)
+    def send(
+        self, number: int, message: Any, choose_server: ChooseServer, on_reply: OnReply, extra_timeout_ns: int = 0
+    ) -> None:
+        """Send `message`, and again after each timeout. `extra_timeout_ns`: added to the timeout of the
+        configuration."""
+        request = PendingRequest(message, choose_server, on_reply, extra_timeout_ns)
+        request.timer = Timer(lambda: self._attempt(number))
+        self._pending[number] = request
+        self._attempt(number)
 
     def is_open(self, number: int) -> bool:
-        return number in self._open
+        return number in self._pending
 
-    def drop(self, number: int) -> None:
-        """The answer is needed no more. Harmless if there is no such question."""
-        question = self._open.pop(number, None)
-        if question is not None:
-            question.timer.at = None
+    def cancel(self, number: int) -> None:
+        """Stop sending the request. No effect if it is not pending."""
+        request = self._pending.pop(number, None)
+        if request is not None:
+            request.timer.at = None
 
-    def answer(self, number: int, message: Any, sender: Address) -> None:
-        """An answer has come, perhaps to a question that is long forgotten."""
-        question = self._open.get(number)
-        if question is None:
+    def on_reply(self, number: int, message: Any, sender: Address) -> None:
+        """Handle a reply; a late one, to a request that is not pending, is ignored."""
+        request = self._pending.get(number)
+        if request is None:
             return
-        question.asked = None
-        wait = question.answered(message, sender)
-        if number not in self._open:
+        request.sent_to = None
+        delay = request.on_reply(message, sender)
+        if number not in self._pending:
             return
-        if wait is None:
-            self.drop(number)
-        elif wait == 0:
-            self._put(number)
+        if delay is None:
+            self.cancel(number)
+        elif delay == 0:
+            self._attempt(number)
         else:
-            self._context.set(question.timer, self._context.now + wait)
+            self._context.set_timer(request.timer, self._context.now + delay)
 
-    def lost(self, peer: Address) -> None:
-        """What this peer was asked and has not answered is put again."""
-        for number, question in list(self._open.items()):
-            if question.asked == peer and number in self._open:
-                self._put(number)
+    def on_disconnected(self, peer: Address) -> None:
+        """Send again every request that this peer has not answered."""
+        for number, request in list(self._pending.items()):
+            if request.sent_to == peer and number in self._pending:
+                self._attempt(number)
 
-    def _put(self, number: int) -> None:
-        question = self._open[number]
-        address = question.where(question.attempts)
-        if number not in self._open:
+    def _attempt(self, number: int) -> None:
+        request = self._pending[number]
+        address = request.choose_server(request.attempts)
+        if number not in self._pending:
             return
-        question.asked = address
+        request.sent_to = address
         if address is not None:
-            self._context.send(address, question.message)
-        question.attempts += 1
+            self._context.send(address, request.message)
+        request.attempts += 1
         context = self._context
-        timeout = context.config.answer_timeout_ns + question.more_ns
-        wait = timeout if address is not None else context.backoff(question.attempts)
-        context.set(question.timer, context.now + wait)
+        timeout = context.config.answer_timeout_ns + request.extra_timeout_ns
+        delay = timeout if address is not None else context.backoff(request.attempts)
+        context.set_timer(request.timer, context.now + delay)
 
 
-def unknown(what: str) -> LogFailed:
-    """The error of what may or may not have been done."""
-    return LogFailed(f"the outcome is unknown: {what}")
+def outcome_unknown(reason: str) -> LogFailed:
+    """The error of a call that may or may not have been carried out."""
+    return LogFailed(f"the outcome is unknown: {reason}")

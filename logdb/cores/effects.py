@@ -1,13 +1,13 @@
-"""What a protocol core and its host say to each other.
+"""The interface between a protocol core and its host: effects and events.
 
-A core is a class with `start(now)` and `handle(event, now)`, both of which return effects. It does no I/O, reads no
-clock, starts no thread and draws no random number but from the generator it was given. A host (the cluster's event
-loop, the simulator) performs the effects in their order and feeds the core events. `now` is in ns and never goes back.
+A core is a class with `start(now)` and `handle(event, now)`, which return effects. A core does no I/O, reads no clock,
+starts no thread, and uses no randomness but the generator passed to it. A host (the cluster's event loop, the
+simulator) performs the effects in order and passes events to the core. `now` is in ns and never decreases.
 
-Durability is said with journals: sequences of records, numbered from 1, one file set of log segments each. A core
-writes with `Persist`, goes on, and hears `Persisted` when the records are on the medium; what must not leave before
-that, the core keeps until then. A host that dies keeps every record that it has reported as persisted, and of the
-others any prefix.
+Durability uses journals: sequences of records numbered from 1, each kept in one set of segment files. A core writes
+with `Persist` and continues; the host sends it `Persisted` once the records are on the medium. A core holds back any
+message that depends on a record until then. A host that crashes keeps every record that it has reported as persisted,
+and any prefix of the others.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ from typing import Any, NamedTuple, Protocol
 from logdb.log.contract import LogRecord, Record
 
 Address = str
-"""Where a core is to be found; "host:port" in a cluster. What it means is the host's business."""
+"""The address of a core; "host:port" in a cluster. Only the host interprets it."""
 
 SECOND = 1_000_000_000
 MILLISECOND = 1_000_000
 
 
 class ProtocolViolation(Exception):
-    """A core met a state that it cannot explain. Its host must stop it: nothing it says from now on counts."""
+    """A core has detected a state that the protocol does not allow. Its host must stop it and perform no more of its
+    effects."""
 
 
 class Send(NamedTuple):
-    """Send `message`, which may be lost, doubled, delayed or overtaken."""
+    """Send `message`, which may be lost, duplicated, delayed or reordered."""
 
     to: Address
     message: Any
@@ -38,7 +39,7 @@ class Send(NamedTuple):
 class SendStored(NamedTuple):
     """Send `message._replace(records=...)` with the durable records `first` to `end` - 1 of a journal: (tag, payload).
 
-    A host that cannot read them gives the core `Unreadable`.
+    If the host cannot read them, it sends the core `Unreadable`.
     """
 
     to: Address
@@ -48,9 +49,8 @@ class SendStored(NamedTuple):
     end: int
 
 
-class Stretch(NamedTuple):
-    """The durable records `first` to `end` - 1 of a journal, to be handed on as numbers `number` and following, of
-    `time`."""
+class JournalRange(NamedTuple):
+    """The durable records `first` to `end` - 1 of a journal, sent with numbers from `number` on and with `time`."""
 
     journal: str
     first: int
@@ -59,29 +59,29 @@ class Stretch(NamedTuple):
     time: int
 
 
-class SendStretches(NamedTuple):
-    """Send `message._replace(records=...)` with all records of `stretches`, one after another: LogRecords, with the
-    number and time that their stretch gives them. `tags`: only records of these; None: all.
+class SendRanges(NamedTuple):
+    """Send `message._replace(records=...)` with all records of `ranges` in order: LogRecords, with the number and time
+    from their range. `tags`: only records with these tags; None: all.
 
-    A host that cannot read them gives the core `Unreadable`. Choosing by tag happens where the bytes are read anyway:
-    a core that kept the tags of all its records would pay a byte for each for ever.
+    If the host cannot read them, it sends the core `Unreadable`. The host filters by tag because it reads the bytes
+    anyway; a core would need a byte of memory for each record.
     """
 
     to: Address
     message: Any
-    stretches: Sequence[Stretch]
+    ranges: Sequence[JournalRange]
     tags: frozenset[int] | None
 
 
 class Create(NamedTuple):
-    """A new, empty journal whose first record will be `first`. It must not exist."""
+    """Create an empty journal whose first record will have the number `first`. It must not exist."""
 
     journal: str
     first: int
 
 
 class Persist(NamedTuple):
-    """Append `records` to a journal. The first will have the number `first`, which the core knows."""
+    """Append `records` to a journal. `first`: the number of the first, which is the journal's end."""
 
     journal: str
     first: int
@@ -89,50 +89,50 @@ class Persist(NamedTuple):
 
 
 class Trim(NamedTuple):
-    """Records before `before` are needed no more."""
+    """Allow the host to delete the records before `before`."""
 
     journal: str
     before: int
 
 
 class Drop(NamedTuple):
-    """The journal is needed no more."""
+    """Delete the journal."""
 
     journal: str
 
 
 class SetTimer(NamedTuple):
-    """Give the core `TimerFired(name)` at `at` (ns). A timer of that name set before is forgotten."""
+    """Send the core `TimerFired(name)` at `at` (ns). Replaces the timer of that name, if one is set."""
 
     name: str
     at: int
 
 
 class CancelTimer(NamedTuple):
-    """Forget a timer, if it is set."""
+    """Cancel a timer, if it is set."""
 
     name: str
 
 
 class Answer(NamedTuple):
-    """What a call of this node's application has come to: a value or, to be raised, an exception."""
+    """The result of a call of this node's application: a value, or an exception that the host raises."""
 
     call: int
     result: Any
 
 
 class Stop(NamedTuple):
-    """This core has nothing more to do: its host may end it and, if `wipe`, remove its journals."""
+    """Stop this core; with `wipe`, remove its journals. `reason`: for people."""
 
-    why: str
+    reason: str
     wipe: bool
 
 
-Effect = Send | SendStored | SendStretches | Create | Persist | Trim | Drop | SetTimer | CancelTimer | Answer | Stop
+Effect = Send | SendStored | SendRanges | Create | Persist | Trim | Drop | SetTimer | CancelTimer | Answer | Stop
 
 
 class Received(NamedTuple):
-    """A message has arrived."""
+    """A message was received."""
 
     sender: Address
     message: Any
@@ -146,38 +146,38 @@ class Persisted(NamedTuple):
 
 
 class TimerFired(NamedTuple):
-    """A timer has run out."""
+    """A timer has expired."""
 
     name: str
 
 
 class Call(NamedTuple):
-    """This node's application asks for something; `Answer` says what came of it."""
+    """A request of this node's application; the core responds with `Answer`."""
 
     call: int
     request: Any
 
 
 class Unreadable(NamedTuple):
-    """The records for a `SendStored` or `SendStretches` could not be read: they are damaged."""
+    """The records for a `SendStored` or `SendRanges` could not be read: they are damaged. `reason`: for people."""
 
-    effect: SendStored | SendStretches
-    why: str
+    effect: SendStored | SendRanges
+    reason: str
 
 
-class Lost(NamedTuple):
-    """A stream to this peer has broken, or none can be opened: what was said to it may never be answered. Hosts of
-    clients tell this as a courtesy, so that nobody waits for a time-out in vain; nothing may depend on it."""
+class Disconnected(NamedTuple):
+    """The connection to this peer has broken or cannot be opened: pending requests to it may never be answered. Hosts
+    of clients report this so that a client need not wait for a timeout; correctness must not depend on it."""
 
     peer: Address
 
 
-Event = Received | Persisted | TimerFired | Call | Unreadable | Lost
+Event = Received | Persisted | TimerFired | Call | Unreadable | Disconnected
 
 
 class Journal(NamedTuple):
-    """A journal as it was found when its node started: records `first` to `end` - 1. `records[n - first]` is number n;
-    a host may read them only when they are asked for, and a slice without what is before it."""
+    """A journal at the start of its node: records `first` to `end` - 1. `records[n - first]` is number n. A host may
+    read records lazily, and only the requested slice."""
 
     first: int
     end: int
@@ -185,13 +185,13 @@ class Journal(NamedTuple):
 
 
 class Core(Protocol):
-    """A protocol role."""
+    """A protocol core: the implementation of one role."""
 
     def start(self, now: int) -> list[Effect]:
-        """What to do when the node starts. Called once, before anything else."""
+        """Start the core; returns its first effects. Called once, before `handle`."""
 
     def handle(self, event: Event, now: int) -> list[Effect]:
-        """What to do about an event. Raises ProtocolViolation."""
+        """Handle an event; returns the resulting effects. Raises ProtocolViolation."""
 
     def check_invariants(self) -> None:
-        """Raises AssertionError, naming the invariant that does not hold."""
+        """Check the invariants. Raises AssertionError with the number of a violated one."""

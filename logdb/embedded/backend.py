@@ -236,7 +236,7 @@ class EmbeddedBackend:
                 self.path, None, f"the checkpoint covers record {checkpoint.covers}, the log ends at {log.durable}"
             )
         coordinator.restore(checkpoint.covers, checkpoint.state)
-        oldest = log.left_by_trim(log.oldest())
+        oldest = log.oldest_after_trim(log.oldest())
         if 0 < checkpoint.covers < oldest - 1:
             raise checkpoint.damaged(f"it covers record {checkpoint.covers}, the log begins at {oldest}")
         if coordinator.floor < oldest:  # the checkpoint, if there is one, is that of a rebuild that was killed

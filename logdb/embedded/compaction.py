@@ -71,7 +71,7 @@ def compact(host: Compacting, floor: int, progress: Progress) -> Compacted:
     What a compaction that was interrupted has copied already stays where it is.
     """
     log, coordinator = host.log, host.coordinator
-    before = log.left_by_trim(log.oldest())
+    before = log.oldest_after_trim(log.oldest())
     host.checkpoint(merge=False)
     reach = _reach(log, min(floor, coordinator.relocated_from or floor))
     checkpoint = coordinator.map.checkpoint
@@ -85,7 +85,7 @@ def compact(host: Compacting, floor: int, progress: Progress) -> Compacted:
     was = log.size()
     log.trim(reach)
     freed = done.freed_bytes + max(was - log.size(), 0)
-    return done._replace(oldest_before=before, oldest_after=log.left_by_trim(reach), freed_bytes=freed)
+    return done._replace(oldest_before=before, oldest_after=log.oldest_after_trim(reach), freed_bytes=freed)
 
 
 def _reach(log: OrderedLog, floor: int) -> int:
@@ -93,11 +93,11 @@ def _reach(log: OrderedLog, floor: int) -> int:
 
     Never between the large values of one transaction, whose commit record may come after the floor.
     """
-    reach = log.left_by_trim(floor)
-    oldest = log.left_by_trim(log.oldest())
+    reach = log.oldest_after_trim(floor)
+    oldest = log.oldest_after_trim(log.oldest())
     while reach > oldest and all(log.read_record(gsn, 0).tag == VALUE for gsn in (reach - 1, reach)):
         reach -= 1
-    return log.left_by_trim(reach)
+    return log.oldest_after_trim(reach)
 
 
 def _raise_floor(host: Compacting, floor: int) -> int:

@@ -63,7 +63,7 @@ class Compactor:
             with host.order_lock:  # who pins a version now sees how far this may go
                 self.floor = floor = min(self._needed(cut, others))
             if floor <= host.coordinator.floor or floor <= self._whole:
-                left = host.log.left_by_trim(host.log.oldest())
+                left = host.log.oldest_after_trim(host.log.oldest())
                 return Compacted(host.coordinator.floor, 0, left, left)
             done = compact(host, floor, progress)
             if is_whole and floor == cut:

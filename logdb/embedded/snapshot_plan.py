@@ -212,7 +212,7 @@ def span(host: EmbeddedBackend, version: int) -> tuple[int, int]:
     log = host.log
     assert isinstance(log, LocalLog)
     # A finished compaction may have trimmed versions that only its copies, written later, still hold.
-    return log.left_by_trim(log.oldest()), max(version, host.coordinator.compacted_at) + 1
+    return log.oldest_after_trim(log.oldest()), max(version, host.coordinator.compacted_at) + 1
 
 
 def aborted_in(host: EmbeddedBackend, first: int, end: int) -> list[int]:

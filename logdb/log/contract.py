@@ -1,14 +1,16 @@
-"""The contract of a shared log (Scalog, dissertation section 3.1), which every engine keeps.
+"""The contract of a shared log (Scalog, dissertation section 3.1), which every engine implements.
 
-A log is a sequence of records in one total order. The place of a record is its global sequence number (GSN): an integer
-that grows along the order, of which a consumer must not assume that every one is used. A record lives on one shard; an
-engine with one shard calls it 0.
+A log is a sequence of records in one total order. The position of a record is its global sequence number (GSN): an
+integer that grows along the order. GSNs need not be consecutive. Each record is stored on one shard; an engine with
+one shard numbers it 0.
 
-An append ends in one of three ways: done (it returned), refused (`Unavailable`: nothing was or will be appended) or
-unknown (`LogFailed`). Where servers keep the log, an unknown append has an id (`AppendUnknown.append_id`) by which it
-can be asked for (`TraceableLog.outcome`); a log of this process fails as a whole, and whoever opens it again reads what
-is there. A read ends in one of five: the record, not yet (it waits; `TimeoutError` when told to wait no longer),
-`Trimmed`, `NotOfThisShard`, `Corruption`.
+An append has one of three outcomes: done (it returned), refused (`Unavailable`: nothing was or will be appended) or
+unknown (`LogFailed`). If servers store the log, an unknown append has an id (`AppendUnknown.append_id`), and
+`TraceableLog.outcome` finds out what became of it. A log of this process fails as a whole; opening it again shows which
+records are durable.
+
+A read has one of five results: the record, not yet (it waits, then raises `TimeoutError`), `Trimmed`,
+`NotOfThisShard`, `Corruption`.
 
 The conformance suite in `tests/conformance/` runs on every engine.
 """
@@ -40,20 +42,20 @@ __all__ = [
 ]
 
 Record = tuple[int, bytes]
-"""(tag, payload): the tag, 1 to 255, is the record's kind, by which a subscriber may choose."""
+"""(tag, payload): the tag, 1 to 255, is the record's kind; a subscriber can select records by their tags."""
 
 ShardPolicy = Callable[[Record], int]
-"""Which shard a record goes to."""
+"""Chooses the shard of a record."""
 
 
-def never() -> bool:
-    """No."""
+def always_false() -> bool:
+    """The default of `OrderedLog.wait_past`: the wait is never stopped."""
     return False
 
 
 class LogRecord(NamedTuple):
-    """One record as the log returns it: `lsn` its GSN (in a segment, its sequence number there), `time` ns since the
-    epoch, `tag` its kind."""
+    """A record read from a log or a journal. `lsn`: its GSN, or its sequence number if it was read from a journal;
+    `time`: when it was ordered, ns since the epoch; `tag`: its kind."""
 
     lsn: int
     time: int
@@ -62,12 +64,12 @@ class LogRecord(NamedTuple):
 
 
 class LogFailed(Exception):
-    """An append failed and its outcome is unknown: a write or sync failed, and nothing more can be made durable until
-    the log is opened again, or the servers of the log did not answer in time."""
+    """An append failed and its outcome is unknown: a write or sync failed, and the log rejects appends until it is
+    opened again; or the servers of the log did not answer in time."""
 
 
 class Trimmed(LogDBError):
-    """The record was trimmed. `oldest` is the oldest GSN that can be read."""
+    """The record was trimmed. `oldest`: the oldest GSN that can be read."""
 
     def __init__(self, gsn: int, oldest: int) -> None:
         self.gsn, self.oldest = gsn, oldest
@@ -75,13 +77,13 @@ class Trimmed(LogDBError):
 
 
 def check_after(after: int | None, newest: int) -> None:
-    """For an engine that knows its newest record: whether records can be ordered after `after`. Raises ValueError."""
+    """Raise ValueError if `after` is later than the `newest` GSN."""
     if after is not None and after > newest:
         raise ValueError(f"there is no record {after} yet; the newest is {newest}")
 
 
 class NotOfThisShard(LogDBError):
-    """The shard does not exist, or the record with that GSN lives on another one."""
+    """The shard does not exist, or the record with that GSN is stored on another one."""
 
     def __init__(self, gsn: int, shard: int) -> None:
         self.gsn, self.shard = gsn, shard
@@ -89,10 +91,11 @@ class NotOfThisShard(LogDBError):
 
 
 class AppendId(NamedTuple):
-    """The id of an append, for `outcome`, also in other processes: `str(id)` and `AppendId.parse`.
+    """The id of an append, for `TraceableLog.outcome`. `str` and `AppendId.parse` convert it, so that other processes
+    can use it.
 
-    `client`: the random number of the client. `numbers`: the sequence numbers of the records, in their order, as runs
-    (first number, count); a first number of 0 means that these records were never sent.
+    `client`: the random number of the client. `numbers`: the sequence numbers of the records, in order, as runs (first
+    number, count); a first number of 0 means that the records were never sent.
     """
 
     client: int
@@ -103,7 +106,7 @@ class AppendId(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> AppendId:
-        """The id that `str` made the `text` of. Raises ValueError."""
+        """Parse the result of `str`. Raises ValueError."""
         client, dash, runs = text.partition("-")
         try:
             numbers = [run.partition("+") for run in runs.split(",")]
@@ -116,7 +119,8 @@ class AppendId(NamedTuple):
 
 
 class AppendUnknown(LogFailed):
-    """The records of an append may be in the log or not. `append_id`: for `TraceableLog.outcome`. `why`: the cause."""
+    """The records of an append may be in the log or not. `append_id`: its id, for `TraceableLog.outcome`. `why`: the
+    cause."""
 
     def __init__(self, why: str, append_id: AppendId) -> None:
         self.why, self.append_id = why, append_id
@@ -127,10 +131,8 @@ class AppendUnknown(LogFailed):
 
 
 class Batch(NamedTuple):
-    """Consecutive `records` of the subscribed tags: those with `first` <= GSN < `end`.
-
-    The next batch begins at `end`, so a gap would show.
-    """
+    """The `records` of the subscribed tags with `first` <= GSN < `end`, in order. The next batch begins at `end`, so a
+    missing batch would be noticed."""
 
     first: int
     end: int
@@ -138,7 +140,7 @@ class Batch(NamedTuple):
 
 
 class View(NamedTuple):
-    """The numbers of the shards that take appends (`active`), and of those that are read-only (`finalized`)."""
+    """The numbers of the shards that accept appends (`active`) and of those that are read-only (`finalized`)."""
 
     active: frozenset[int]
     finalized: frozenset[int]
@@ -152,28 +154,30 @@ class Subscription(Protocol):
     def __next__(self) -> Batch: ...
 
     def poll(self, timeout: float | None) -> Batch | None:
-        """The next batch, or None if there was none within `timeout` seconds (None: wait for it).
+        """The next batch, or None if there is none within `timeout` seconds (None: no limit).
 
-        Raises Trimmed when the log was trimmed past the position, Corruption, and StopIteration after close.
+        Raises Trimmed if the log was trimmed past the subscription's position, Corruption, and StopIteration after
+        `close`.
         """
 
     def close(self) -> None:
-        """End the subscription; a `poll` that waits ends with StopIteration."""
+        """End the subscription; a waiting `poll` raises StopIteration."""
 
 
 class IncomingPayload(Protocol):
-    """The payload of a large record, `length` bytes, which comes in parts."""
+    """The payload of a large record, `length` bytes, which is received in parts."""
 
     length: int
 
     def write(self, data: bytes) -> None:
-        """Add the next bytes; the last ones are on the medium when it returns. One thread at a time.
+        """Append `data` to the payload; once the payload is complete, it is on the medium when this returns. For one
+        thread at a time.
 
-        Raises Unavailable when the disk has no room, OSError.
+        Raises Unavailable if the disk is full, OSError.
         """
 
     def discard(self) -> None:
-        """Give up the record, unless it was ordered. Twice is harmless."""
+        """Discard the payload, unless its record was ordered. Can be called repeatedly."""
 
 
 @runtime_checkable
@@ -183,165 +187,167 @@ class Log(Protocol):
     def append(self, records: Sequence[Record], after: int | None = None) -> Sequence[int]:
         """Append `records`, pairs (tag, payload), in this order. Returns their GSNs once they are durable and ordered.
 
-        In an engine with one shard no other record comes between them. A policy that scatters them over several shards
-        keeps their order in each. `after` None: the records are ordered after every append that had returned when this
-        was called. Otherwise they are ordered after record `after`, whose GSN the caller has been given, and no other
-        order is promised (dissertation 4.2.2, InsertAfter): an engine that can do that faster does.
+        In an engine with one shard, they are consecutive. A policy that distributes them over several shards keeps
+        their order on each shard. With `after=None`, the records are ordered after every append that had returned when
+        this was called. Otherwise they are ordered after the record with the GSN `after`, which the caller has obtained
+        from the log, and no other order is guaranteed (dissertation 4.2.2, InsertAfter); some engines do this faster.
 
-        Raises Unavailable (nothing was appended), LogFailed (unknown); ValueError if the engine sees that no record
-        `after` exists.
+        Raises Unavailable (nothing was appended), LogFailed (outcome unknown); ValueError if the engine detects that
+        there is no record `after`.
         """
 
     def append_to_shard(
         self, records: Sequence[Record], shard: int, after: int | None = None
     ) -> tuple[Sequence[int], int]:
-        """Append `records` to a `shard` that the caller chooses. Returns (GSNs, shard). `after`: as `append`.
+        """Append `records` to `shard`. Returns (GSNs, shard). `after`: see `append`.
 
-        Raises as `append`, NotOfThisShard, and Unavailable for a shard that is finalized.
+        Raises the errors of `append`, NotOfThisShard, and Unavailable for a finalized shard.
         """
 
     def read_record(self, gsn: int, shard: int, timeout: float | None = None) -> LogRecord:
-        """The record at `gsn` on `shard`. Linearizable: waits until the log has reached `gsn`, never says "absent".
+        """Read the record at `gsn` on `shard`. Linearizable: waits until the log has reached `gsn`, and never reports a
+        record as absent.
 
         Raises Trimmed, NotOfThisShard, Corruption, TimeoutError after `timeout` seconds.
         """
 
     def subscribe(self, gsn: int, tags: Collection[int] | None = None) -> Subscription:
-        """Every record from `gsn` on, in order; with `tags`, only those kinds. Raises Trimmed."""
+        """Subscribe to every record from `gsn` on, in order; with `tags`, only to records with these. Raises
+        Trimmed."""
 
     def trim(self, gsn: int) -> None:
-        """Let records before `gsn` go. Raises ValueError past the tail, LogFailed."""
+        """Allow the log to delete records before `gsn`. Raises ValueError past the tail, LogFailed."""
 
     def tail(self) -> int:
-        """A GSN at or after that of every append that had returned when this was called; 0 for an empty log."""
+        """A GSN not less than that of any append that had returned when this was called; 0 for an empty log."""
 
     def oldest(self) -> int:
-        """The oldest GSN that can be read, or would be if it had been appended."""
+        """The oldest GSN that is not trimmed, whether or not a record has it yet."""
 
     def set_shard_policy(self, policy: ShardPolicy) -> None:
-        """Choose the shard of each record of `append` by a `policy`, a function of the record.
-
-        A shard that takes no appends is replaced by another one.
-        """
+        """Set the function that chooses the shard of each record of `append`. If that shard accepts no appends, the
+        engine uses another one."""
 
     def view(self) -> View:
-        """The shards, with every change that had returned when this was called."""
+        """The shards, including every change that had returned when this was called."""
 
     def close(self) -> None:
-        """Release what the log holds. Waiting calls end."""
+        """Close the log and release its resources. Waiting calls end."""
 
 
 @runtime_checkable
 class TraceableLog(Log, Protocol):
-    """A log whose appends can be asked for after they have ended as unknown (`AppendUnknown`)."""
+    """A log that can report the outcome of an append that ended with `AppendUnknown`."""
 
     def outcome(self, append_id: AppendId, timeout: float | None = None) -> Sequence[int | None]:
-        """What became of an append: for each of its records its GSN, or None if it is certain that the record is not in
-        the log and never will be.
+        """The outcome of an append: for each of its records the GSN, or None if the record is not in the log and never
+        will be.
 
-        The client that appended goes on by itself until that is certain, and tells it of its last unknown appends.
-        Once it has ended, any other client can be asked: it finds what is in the log. Raises AppendUnknown when it is
-        not known after `timeout` seconds (None: that of the log).
+        The client that appended continues until the outcome is certain, and returns it for its latest unknown appends.
+        After that client has ended, any other client can find out which of the records are in the log. Raises
+        AppendUnknown if the outcome is not certain after `timeout` seconds (None: the timeout of the log).
         """
 
 
 @runtime_checkable
 class Reconfigurable(Log, Protocol):
-    """A log whose shards and servers can be changed while appends go on (§3.3.4).
+    """A log whose shards and servers can be changed during appends (§3.3.4).
 
-    A change that was refused (there is no spare server, say) raises Unavailable, and nothing was done; one that may or
-    may not have been done LogFailed. Neither it nor a failure of a server reaches those who append without naming a
-    shard, as long as there is one that takes appends.
+    A change raises Unavailable if it is rejected (for example, because there is no spare server) and LogFailed if its
+    outcome is unknown. Neither a change nor the failure of a server makes an append without a given shard fail, as long
+    as some shard accepts appends.
     """
 
     def add_shard(self) -> int:
-        """A new shard of spare servers. Returns its number. Appends may go there from now on."""
+        """Add a shard of spare servers; returns its number. The shard accepts appends from now on."""
 
     def finalize_shard(self, shard: int, grace: int = 0) -> None:
-        """Have a shard take no appends any more, after `grace` more cuts of the log (0: at once). It stays readable.
+        """Make a shard read-only after `grace` more cuts of the log (0: immediately).
 
-        Returns when that is decided; with a grace, the shard takes appends for a little while after.
+        Returns once the change is decided; with `grace`, the shard still accepts appends for a short time after that.
         """
 
     def replace_server(self, server: int) -> int:
-        """Put a spare server in the place of this one, which serves until that has caught up and then is wiped.
-        Returns the new one's number."""
+        """Replace a server by a spare one; returns the number of the new server. The old server serves until the new
+        one has caught up, and is then wiped."""
 
     def add_replica(self, shard: int) -> int:
-        """One more server for a finalized shard, which answers its readers as soon as it has copied the shard. Returns
-        its number."""
+        """Add a server to a finalized shard; returns its number. It serves reads as soon as it has copied the shard."""
 
     def set_cut_interval(self, seconds: float) -> None:
-        """Order new records only every so many seconds (0: at once): fewer and larger cuts, for a longer wait."""
+        """Set the minimum interval in seconds between two ordering decisions (0: none). A longer interval means fewer,
+        larger cuts and a higher append latency."""
 
     def members(self, shard: int) -> tuple[int, ...]:
-        """The servers of a shard, by number. Raises NotOfThisShard."""
+        """The numbers of the servers of a shard. Raises NotOfThisShard."""
 
 
 @runtime_checkable
 class OrderedLog(Log, Protocol):
-    """A log of this process: `append` taken apart, so that decisions follow the order and acknowledgements the disk.
+    """A log of this process, which splits `append` into `order` and `wait_durable`: a caller can decide as soon as the
+    order is known, and acknowledge once the record is durable.
 
-    Invariants: `order` numbers records without waiting for the disk, in the order of the calls; `durable` grows, and
-    only over records that are on the medium; after a failed write or sync it never grows again.
+    Invariants: `order` numbers records in the order of the calls, without waiting for the disk; `durable` never
+    decreases and only covers records that are on the medium; after a failed write or sync it stays the same.
     """
 
     durable: int
-    """The last GSN that is durable, with all before it."""
+    """The last GSN up to which all records are durable."""
 
     sync_s: float
-    """How long a sync takes: a running median, in seconds."""
+    """The running median of the duration of a sync, in seconds."""
 
     def order(self, records: Sequence[Record]) -> int:
-        """Give `records` consecutive GSNs and return the first. Raises Unavailable, LogFailed."""
+        """Assign consecutive GSNs to `records`; returns the first. Raises Unavailable, LogFailed."""
 
     def receive(self, length: int) -> IncomingPayload:
-        """The payload, of `length` bytes, of a record that comes in parts. Raises Unavailable, LogFailed, OSError."""
+        """Begin to receive a payload of `length` bytes in parts. Raises Unavailable, LogFailed, OSError."""
 
     def order_incoming(self, tag: int, incoming: IncomingPayload) -> int:
-        """As `order`, of one record with this `tag`, whose payload `incoming` comes from `receive` and is complete."""
+        """Like `order`, for one record with `tag` and the complete payload `incoming`, which `receive` returned."""
 
     def payload(self, gsn: int, part_bytes: int) -> tuple[int, int, Iterator[bytes]]:
         """(tag, length, the payload in parts of `part_bytes`) of the durable record `gsn`.
 
-        The parts stay readable when the log is trimmed. Raises Trimmed, Corruption, which may come with the last part.
+        The parts stay readable if the log is trimmed meanwhile. Raises Trimmed, and Corruption, possibly only with the
+        last part.
         """
 
     def wait_durable(self, gsn: int) -> None:
-        """Return when `gsn` is durable. Callers share one sync. Raises LogFailed."""
+        """Wait until `gsn` is durable. Concurrent callers share one sync. Raises LogFailed."""
 
-    def wait_past(self, gsn: int, timeout: float | None, stopped: Callable[[], bool] = never) -> bool:
-        """Wait until `durable` > `gsn`; False after `timeout` seconds, or once `stopped()`. Asks nobody to sync.
+    def wait_past(self, gsn: int, timeout: float | None, stopped: Callable[[], bool] = always_false) -> bool:
+        """Wait until `durable` > `gsn`; False after `timeout` seconds, or once `stopped()`. Does not cause a sync.
 
-        Raises LogFailed once the log has failed or is closed.
+        Raises LogFailed if the log has failed or is closed.
         """
 
     def wake(self) -> None:
-        """Have those who wait in `wait_past` ask `stopped` again."""
+        """Make all waiting calls of `wait_past` check `stopped` again."""
 
     def end(self) -> int:
         """The GSN that the next record will get."""
 
     def size(self, first: int = 0) -> int:
-        """The bytes of the log's files, from the one that holds record `first` on."""
+        """The size in bytes of the log's files from the one that contains record `first` on."""
 
     def begin_file(self) -> int:
-        """Let the next record begin a file, so that `trim` can remove all before it; returns its GSN.
+        """Start a new file with the next record, so that `trim` can delete all records before it; returns its GSN.
 
         Raises Unavailable, LogFailed.
         """
 
-    def left_by_trim(self, gsn: int) -> int:
-        """The oldest GSN that `trim(gsn)` would leave on the medium: it removes whole files."""
+    def oldest_after_trim(self, gsn: int) -> int:
+        """The oldest GSN that would remain on the medium after `trim(gsn)`, which deletes only whole files."""
 
     def scan(self, first: int, end: int) -> Iterator[LogRecord]:
         """Durable records `first` to `end` - 1, without waiting. Raises Trimmed, Corruption."""
 
     def refresh(self) -> int:
-        """Learn what another process has made durable; returns `durable`."""
+        """Update `durable` with what another process has made durable; returns it."""
 
     def last_at_time(self, time: int) -> int:
-        """The last durable GSN not younger than `time` (ns since the epoch); `oldest()` - 1 if all are younger."""
+        """The last durable GSN ordered at or before `time` (ns since the epoch); `oldest()` - 1 if all are newer."""
 
     def time_of(self, gsn: int) -> int:
-        """When the durable record `gsn` was ordered, ns since the epoch. Grows along the log. Raises Trimmed."""
+        """When the durable record `gsn` was ordered, ns since the epoch; strictly increasing. Raises Trimmed."""

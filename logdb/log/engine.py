@@ -1,12 +1,13 @@
-"""What an engine of the shared log is: all that the rest of LogDB has to know of it, declared in one place.
+"""The declaration of a log engine: everything that the rest of LogDB needs to run it.
 
-An engine is a folder `logdb/log/NAME/` whose module `engine` has an `ENGINE: Engine`; its name stands in `ENGINES`
-below, and nowhere else outside the folder. The cluster's cores, the network, the command line, the simulator and the
-conformance suites get the engine of a cluster from `engine_of`, and name none (`tests/test_house.py`). How one is
-added: `docs/engines.md`.
+An engine is a folder `logdb/log/NAME/` whose module `engine` defines `ENGINE: Engine`. Outside the folder, only the
+tuple `ENGINES` below contains its name. The cluster's cores, the network, the command line, the simulator and the
+conformance suites get the engine of a cluster from `engine_of` (checked by `tests/test_house.py`). `docs/engines.md`
+describes how to add an engine.
 
-What all engines share: one role, the founders, is a group of replicas on `logdb.log.paxos`. The configuration names all
-of them, they decide which servers belong to the cluster, and every server and client knows their addresses.
+All engines have founders: one role whose servers are replicas of a `logdb.log.paxos` group. Every configuration lists
+all founders, the founders decide which servers belong to the cluster, and every server and client knows their
+addresses.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ if TYPE_CHECKING:
     from logdb.log import paxos
 
 ENGINES: Final = ("scalog",)
-"""Every engine that servers run, by the name of its folder. The first is that of a `cluster.toml` that names none."""
+"""The folder names of all engines. The first is the default of a `cluster.toml` without the key `engine`."""
 
 MAX_HEADER_BYTES: Final = 16
-"""So much an engine may store in front of a record's payload: a client and a sequence number."""
+"""Maximum size of what an engine stores in front of a record's payload: a client id and a sequence number."""
 
 
 class Right(IntEnum):
-    """What a client may do; each includes those before it."""
+    """The permission of a client; each right includes those before it."""
 
     NONE = 0
     READ = 1
@@ -44,8 +45,8 @@ class Right(IntEnum):
     ADMIN = 3
 
     @property
-    def shown(self) -> str:
-        """For people."""
+    def label(self) -> str:
+        """The name of the right in messages and in the tokens file."""
         return self.name.lower()
 
 
@@ -53,29 +54,29 @@ class Right(IntEnum):
 
 
 class Setting(NamedTuple):
-    """A key of `cluster.toml`. `check` returns the value to use, or raises ValueError with what is allowed. `where`:
-    the tables in which it may stand; in [cluster] it is for all servers whose configuration has a field of that
-    name."""
+    """A key of `cluster.toml`. `check` returns the value to use, or raises ValueError with the allowed values.
+    `tables`: the tables that may contain the key; in [cluster] it sets the field of that name for all servers whose
+    configuration has one."""
 
     kind: type
     check: Callable[[Any], Any]
-    where: tuple[str, ...]
+    tables: tuple[str, ...]
 
 
 class WrongSetting(ValueError):
-    """Settings that contradict each other. `key`: the one of [cluster] to change."""
+    """Settings that contradict each other. `key`: the key of [cluster] to change."""
 
-    def __init__(self, key: str, what: str) -> None:
+    def __init__(self, key: str, message: str) -> None:
         self.key = key
-        super().__init__(what)
+        super().__init__(message)
 
 
-def between(least: int, most: int) -> Callable[[int], int]:
-    """The check of a whole number."""
+def between(minimum: int, maximum: int) -> Callable[[int], int]:
+    """The check of an integer setting: both limits are allowed."""
 
     def check(value: int) -> int:
-        if not least <= value <= most:
-            raise ValueError(f"a number from {least} to {most:,}")
+        if not minimum <= value <= maximum:
+            raise ValueError(f"a number from {minimum} to {maximum:,}")
         return value
 
     return check
@@ -83,11 +84,12 @@ def between(least: int, most: int) -> Callable[[int], int]:
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
-    """What every server is told; a role's own is a subclass, whose further fields are keys of `cluster.toml`.
+    """The configuration of a server. Each role has a subclass, whose additional fields are keys of `cluster.toml`.
 
-    `address`: where others find it, `listen`: where it listens. `data`: its directory. `metrics`: where Prometheus may
-    ask, "" nowhere. `ordering`, `mapping`: the addresses of all founders, and of all mapping servers. `security`: None
-    on loopback only. `names`: of servers, by the addresses in the file.
+    `address`: the address that others connect to; `listen`: the address to listen on. `data`: the server's directory.
+    `metrics`: the address of the Prometheus endpoint, "" for none. `ordering`, `mapping`: the addresses of all founders
+    and of all mapping servers. `security`: None only on loopback. `names`: the servers' names by their addresses in the
+    file.
     """
 
     role: ClassVar[str]
@@ -108,38 +110,42 @@ class ServerConfig:
 # ---- roles
 
 
-class Measure(NamedTuple):
-    """A number that a role tells Prometheus. `counts`: it only grows."""
+class Metric(NamedTuple):
+    """A number that a role exports to Prometheus. `is_counter`: it only grows."""
 
     name: str
-    what: str
+    help: str
     value: float
-    counts: bool = False
+    is_counter: bool = False
 
 
-def _always(core: Any) -> bool:
+def _always_ready(core: Any) -> bool:
     return True
 
 
-def _nothing(core: Any) -> Iterable[Measure]:
+def _no_metrics(core: Any) -> Iterable[Metric]:
     return ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Role:
-    """A kind of server. `name`: of its tables in `cluster.toml`; `number`: in `Hello`, the same for every engine that
-    has a role of that name; `letter`: servers that are laid out are called that and a number. `title`: with its
-    article, for people.
+    """A kind of server.
 
-    `config`: what `cluster.toml` says of such a server, by field. `build` makes the core from it. `accepts`: messages
-    that the core takes, `sends`: messages that no other role's servers send.
+    `name`: the name of its tables in `cluster.toml`. `number`: its number in `Hello`, the same for every engine that
+    has a role of this name. `letter`: `cluster up` names its servers by this letter and a number. `title`: the name of
+    such a server in messages to people, with its article.
 
-    `is_ready`: whether the core, once started, serves. `group`: of the founders, the replica inside their core; until
-    they are ready, they get messages from each other only. `measures`: what the core tells Prometheus.
+    `config`: the class of its configuration. `build` makes the core of a server. `accepts`: the messages that the core
+    handles. `sends`: the messages that only servers of this role send, or of other roles that declare them too.
 
-    `has_journals`: what it keeps is in journals, which are wiped when its core says so; `segment_bytes`: of their
-    files. `may_begin_anew`: whether a server whose journals are gone may start with empty ones. `after_damage`: what to
-    do about damaged ones. `hears_losses`: whether the core is told which clients are gone.
+    `is_ready`: whether a started core serves requests. `paxos_replica`: for the founders, the Paxos replica inside the
+    core; until the founders are ready, the server delivers only messages of other founders to them. `metrics`: the
+    numbers that the core exports.
+
+    `has_journals`: whether the core keeps journals, which its server wipes when the core asks for it. `segment_bytes`:
+    the size of their files. `can_start_empty`: whether a server that has lost its journals may start with empty ones.
+    `damage_advice`: what an operator should do about damaged journals. `receives_disconnects`: whether the core gets
+    `Disconnected` for clients.
     """
 
     name: str
@@ -150,24 +156,24 @@ class Role:
     build: Callable[[Any, Mapping[str, Journal], Random], Core]
     accepts: frozenset[type]
     sends: frozenset[type] = frozenset()
-    is_ready: Callable[[Any], bool] = _always
-    group: Callable[[Any], paxos.Replica] | None = None
-    measures: Callable[[Any], Iterable[Measure]] = _nothing
+    is_ready: Callable[[Any], bool] = _always_ready
+    paxos_replica: Callable[[Any], paxos.Replica] | None = None
+    metrics: Callable[[Any], Iterable[Metric]] = _no_metrics
     has_journals: bool = True
     segment_bytes: Callable[[Any], int] | None = None
-    may_begin_anew: bool = True
-    after_damage: Callable[[Any], str] = lambda config: ""
-    hears_losses: bool = False
+    can_start_empty: bool = True
+    damage_advice: Callable[[Any], str] = lambda config: ""
+    receives_disconnects: bool = False
 
 
 # ---- the client
 
 
 class LogClientCore(Core, Protocol):
-    """The core of a client: requests of `logdb.log.requests` in, their results out."""
+    """The core of a client: it gets requests of `logdb.log.requests` and returns their results."""
 
     def append_id(self, call: int) -> AppendId | None:
-        """By what an append that is under way can be asked for; None if nothing of it has been sent."""
+        """The id of a pending append; None if no record of it has been sent."""
 
 
 BuildLogClient = Callable[[ClientConfig, Mapping[str, Journal], Random], LogClientCore]
@@ -177,8 +183,11 @@ BuildLogClient = Callable[[ClientConfig, Mapping[str, Journal], Random], LogClie
 
 
 class Batch(Enum):
-    """How the records that go with a message are packed, beside protobuf: (tag, payload) as an application gives them;
-    the same as they are stored, with `Wire.header_bytes` before each payload; stored ones with their GSNs and times."""
+    """The format of a message's records, which travel beside its protobuf fields.
+
+    RECORDS: (tag, payload), as the application passed them. STORED: the same as they are stored, with
+    `Wire.header_bytes` before each payload. NUMBERED: stored records with their GSNs and times.
+    """
 
     RECORDS = 1
     STORED = 2
@@ -186,27 +195,27 @@ class Batch(Enum):
 
 
 Parts = Callable[[Any], list[Any]]
-"""Smaller messages that together say the same, or one that says less but enough."""
+"""Splits a message: returns smaller messages that together mean the same, or one that carries less and suffices."""
 Convert = Callable[[Any], Any]
-
-
-def _no(message: Any) -> bool:
-    return False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wire:
-    """The engine's messages: the classes of the module `messages` whose names, with `prefix`, are fields of the message
-    `Kinds` of its schema. `schema`: the module that protoc has made of that. Numbers of kinds are the engine's alone.
+    """The engine's messages.
 
-    `batches`: messages whose last field is records. `fields`: what is done to a field, (before it is sent, when it has
-    come); ValueError: it makes no sense. `splits`: of a message that is too large to travel, the field that makes it so
-    and its parts. `portions`: of a client's message, the field with its items, so that clients take turns.
+    `messages`: the module of the message classes. `schema`: the module that protoc generated; its message `Kinds` has a
+    field for each class, named `prefix` and the class name in snake case. The numbers of these fields belong to this
+    engine alone.
 
-    `client_accepts`: messages that a client's core takes. `client_sends`: of servers, only those with a client inside
-    send them. `rights`: what a client must be allowed to send which message; others are only for servers. `appends`:
-    messages with records that a client wants in the log (their field is `records`). `is_operators`: messages that no
-    server sends, by kind.
+    `batches`: messages whose last field holds records. `field_converters`: for a field, the functions applied before it
+    is sent and after it was received; they raise ValueError for an invalid value. `splits`: for a message that can be
+    too large to send, the field that makes it large and the function that splits it. `sliced_fields`: for a client's
+    message, the field with its items; a server handles such a message in slices, so that clients take turns.
+
+    `client_accepts`: messages that a client's core handles. `client_sends`: messages that only clients send; of the
+    servers, only mapping servers send them, which contain a client. `rights`: the right that a client needs for a
+    message; servers reject all other messages of clients. `appends`: messages whose field `records` holds records to be
+    appended. `operator_requests`: by message class, whether only operators send this message, and no server.
     """
 
     messages: ModuleType
@@ -218,10 +227,10 @@ class Wire:
     client_sends: frozenset[type]
     rights: Mapping[type, Right]
     appends: frozenset[type]
-    fields: Mapping[tuple[type, str], tuple[Convert, Convert]] = field(default_factory=dict)
+    field_converters: Mapping[tuple[type, str], tuple[Convert, Convert]] = field(default_factory=dict)
     splits: Mapping[type, tuple[str, Parts]] = field(default_factory=dict)
-    portions: Mapping[type, str] = field(default_factory=dict)
-    is_operators: Mapping[type, Callable[[Any], bool]] = field(default_factory=dict)
+    sliced_fields: Mapping[type, str] = field(default_factory=dict)
+    operator_requests: Mapping[type, Callable[[Any], bool]] = field(default_factory=dict)
 
 
 # ---- running a cluster
@@ -229,8 +238,9 @@ class Wire:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What `logdb cluster up` lays out. `replicas`: servers of a shard; `ordering`: founders; `spares`: servers that
-    wait for a shard. `policy`: what is done about a failed server, "" the engine's first."""
+    """The size of a cluster that `logdb cluster up` creates. `replicas`: servers for each shard; `ordering`: founders;
+    `spares`: servers without a shard. `policy`: how the cluster handles a failed server, "" for the engine's
+    default."""
 
     shards: int = 2
     replicas: int = 2
@@ -243,8 +253,9 @@ class Shape:
 
 
 class Frontier(Protocol):
-    """The end of the log as a founder tells it that is sure to lead. `cut`: how often records were ordered, at least
-    `interval_ns` apart. `unreachable`: numbers of servers that clients did not reach lately."""
+    """The end of the log, returned by a founder that is certain to be the leader. `cut`: the number of ordering
+    decisions, which are at least `interval_ns` apart. `unreachable`: numbers of servers that clients recently failed to
+    reach."""
 
     @property
     def last(self) -> int: ...
@@ -264,32 +275,33 @@ class Frontier(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Operations:
-    """What an operator does with a cluster. Shards are added and finalized, servers replaced, with the changes of
-    `logdb.log.requests`; an engine refuses those that it does not offer.
+    """How operators create and inspect a cluster. They change it with the changes of `logdb.log.requests`; an engine
+    rejects those that it does not offer.
 
-    `shape`: what is laid out where nothing else is asked for. `servers`: how many of each role a shape has; `counts`:
-    fields of the shape that are numbers of a role's servers. `settings`: what [cluster] says of it. `servers` and
-    `settings` raise ValueError for a shape that cannot be. `members`: of a shard, as the configuration of a founder
-    says; `policy_of`: the shape's policy there. `storage`: the role whose servers form shards.
+    `default_shape`: the shape for options that are not given. `server_counts`: the number of servers of each role in a
+    shape. `shape_fields`: for each field of the shape that is the number of a role's servers, the role. `settings`: the
+    keys of [cluster] for a shape. `server_counts` and `settings` raise ValueError for an impossible shape.
+    `shard_size`: the number of servers in a shard, by the configuration of a founder; `policy_of`: the shape's `policy`
+    by that configuration. `storage_role`: the role whose servers form shards.
 
-    `ask_tail`, `ask_view`: questions to a founder, given the number that the answer will have; `tail_in`, `view_in`:
-    what is in an answer, None if it is another one. `servers_in`: (address, role) of all servers of a configuration.
-    `unknown`: the configuration where no founder answers.
+    `tail_request`, `view_request`: make a request to a founder, from the number that its response must carry.
+    `frontier_of`, `configuration_of`: the content of the response, None for any other message. `servers_of`: (address,
+    role) of all servers in a configuration. `empty_configuration`: used if no founder responds.
     """
 
-    shape: Shape
-    servers: Callable[[Shape], Mapping[str, int]]
-    counts: Mapping[str, str]
+    default_shape: Shape
+    server_counts: Callable[[Shape], Mapping[str, int]]
+    shape_fields: Mapping[str, str]
     settings: Callable[[Shape], Mapping[str, Any]]
-    members: Callable[[Any], int]
+    shard_size: Callable[[Any], int]
     policy_of: Callable[[Any], str]
-    storage: str
-    ask_tail: Callable[[int], Any]
-    ask_view: Callable[[int], Any]
-    tail_in: Callable[[Any], Frontier | None]
-    view_in: Callable[[Any], Configuration | None]
-    servers_in: Callable[[Any], Iterable[tuple[Address, str]]]
-    unknown: Configuration
+    storage_role: str
+    tail_request: Callable[[int], Any]
+    view_request: Callable[[int], Any]
+    frontier_of: Callable[[Any], Frontier | None]
+    configuration_of: Callable[[Any], Configuration | None]
+    servers_of: Callable[[Any], Iterable[tuple[Address, str]]]
+    empty_configuration: Configuration
 
 
 # ---- the engine
@@ -301,14 +313,14 @@ def _consistent(settings: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Engine:
-    """All of it. `founders`: the name of their role. `settings`: keys of `cluster.toml` beside those of every cluster;
-    `check`: of [cluster] as a whole, raises WrongSetting. `client`: makes a client's core.
+    """An engine. `founder_role`: the role of the founders. `settings`: its keys of `cluster.toml`, beside those of
+    every cluster; `check` validates [cluster] as a whole and raises WrongSetting. `client` builds the core of a client.
 
     `simulation`: the module of `tests` with its faults and invariants for the simulator; only tests import it.
     """
 
     name: str
-    founders: str
+    founder_role: str
     roles: Mapping[str, Role]
     client: BuildLogClient
     wire: Wire
@@ -320,13 +332,13 @@ class Engine:
 
 @cache
 def engine_of(name: str) -> Engine:
-    """The engine of that name, loaded when it is first asked for. Raises ValueError for one that there is not."""
+    """The engine of that name, imported on first use. Raises ValueError if there is none."""
     if name not in ENGINES:
-        raise ValueError(f"{name!r} is no engine; there are {', '.join(ENGINES)}")
+        raise ValueError(f"there is no engine {name!r}; the engines are {', '.join(ENGINES)}")
     engine: Engine = import_module(f"logdb.log.{name}.engine").ENGINE
     return engine
 
 
 def all_engines() -> Sequence[Engine]:
-    """Every engine, for what is common to all: the wire, and what it allows."""
+    """Every engine: the wire's schema and its permissions are the union of all."""
     return [engine_of(name) for name in ENGINES]

@@ -13,7 +13,7 @@ from random import Random
 
 from logdb.log.contract import Record, ShardPolicy
 
-Places = range | list[int]
+RecordIndexes = range | list[int]
 """Which of an append's records: their indexes."""
 
 
@@ -21,7 +21,7 @@ Places = range | list[int]
 class Anywhere:
     """A random live segment, drawn anew for each batch."""
 
-    def split(self, records: Sequence[Record]) -> Iterable[tuple[int | None, Places]]:
+    def split(self, records: Sequence[Record]) -> Iterable[tuple[int | None, RecordIndexes]]:
         return ((None, range(len(records))),)
 
     def pick(self, segments: Sequence[int], round_trip: Callable[[int], int], rng: Random) -> int:
@@ -42,7 +42,7 @@ class Fixed(Anywhere):
 
     shard: int
 
-    def split(self, records: Sequence[Record]) -> Iterable[tuple[int | None, Places]]:
+    def split(self, records: Sequence[Record]) -> Iterable[tuple[int | None, RecordIndexes]]:
         return ((self.shard, range(len(records))),)
 
 
@@ -53,7 +53,7 @@ class ByRecord(Anywhere):
 
     shard_of: ShardPolicy
 
-    def split(self, records: Sequence[Record]) -> Iterable[tuple[int | None, Places]]:
+    def split(self, records: Sequence[Record]) -> Iterable[tuple[int | None, RecordIndexes]]:
         places: dict[int, list[int]] = {}
         for index, record in enumerate(records):
             places.setdefault(self.shard_of(record), []).append(index)

@@ -1,9 +1,9 @@
-"""What an application tells and asks the client of a log that servers keep, on any engine: its configuration, the
-requests of `cores.Call`, and their results.
+"""The interface of a log client's core, the same for every engine: its configuration, its requests and their results.
 
-Each call ends in one `Answer`, whose result is the value named here or an exception of `logdb.log.contract` or
-`logdb.errors`. A deadline is a time in ns; None waits for ever. What passes it ends with TimeoutError, but an append or
-a reconfiguration that has left the client with LogFailed: whether it was done is not known.
+A request is the `request` of a `Call` event. Each call ends with one `Answer`, whose result is the value after the
+arrow or an exception of `logdb.log.contract` or `logdb.errors`. A deadline is a time in ns; None: no deadline. A call
+that passes its deadline ends with TimeoutError, except for an append or a reconfiguration that the client has already
+sent: its outcome is unknown, and it ends with LogFailed.
 """
 
 from __future__ import annotations
@@ -18,38 +18,40 @@ from logdb.log.contract import AppendId, Record
 from logdb.log.policies import ANYWHERE, Policy
 
 END: Final = (1 << 63) - 1
-"""A GSN after all others."""
+"""A GSN greater than that of any record."""
 
-RECORD_BYTES: Final = 32
-"""What a record counts for beside its payload where bytes are bounded."""
-
-
-def bytes_of(records: Sequence[Record]) -> int:
-    """What records count for where bytes are bounded."""
-    return sum(map(len, [payload for _, payload in records])) + RECORD_BYTES * len(records)
+RECORD_OVERHEAD_BYTES: Final = 32
+"""Added to the payload of each record when limits in bytes are checked."""
 
 
-# ---- what a client is told
+def record_bytes(records: Sequence[Record]) -> int:
+    """The size of records for limits in bytes."""
+    return sum(map(len, [payload for _, payload in records])) + RECORD_OVERHEAD_BYTES * len(records)
+
+
+# ---- the configuration of a client
 
 
 @dataclass(frozen=True, slots=True)
 class ClientConfig:
-    """What a client is told. Bytes of records are their payloads and 32 each.
+    """The configuration of a client. Sizes of records are those of `record_bytes`.
 
-    `gathers`: a batch leaves when the host has told of everything that is called at this moment, not with the first
-    of it. `linger_ns`: so long records wait for others while a batch to their segment is under way. `batch_bytes`:
-    about so much goes into one message, to or from a server. `window_bytes`: so much may be under way to a segment,
-    `buffer_bytes` be in this client altogether (what is beyond waits), and `fetch_bytes` be fetched for a
-    subscription.
-    `answer_timeout_ns`: after so long without an answer ask again, or another. `backoff_ns`, `max_backoff_ns`: the
-    wait before what was refused is tried again, which doubles. `suspect_after_ns`: a primary that is silent for so
-    long is reported. `view_age_ns`: who appends looks for new shards so often.
+    `ordering`: the addresses of the founders. `coalesce_calls`: collect all calls that the host has pending before a
+    batch is sent, instead of sending the first at once. `linger_ns`: maximum time for which records wait for others
+    while a batch to their segment is unacknowledged. `batch_bytes`: target size of a message to or from a server.
+    `window_bytes`: maximum size of unacknowledged records for each segment. `buffer_bytes`: maximum size of all records
+    in this client; further appends wait. `fetch_bytes`: maximum size of records fetched ahead for a subscription.
+
+    `answer_timeout_ns`: time without a response after which a request is sent again, or to another server.
+    `backoff_ns`, `max_backoff_ns`: initial and maximum delay before a rejected request is retried; it doubles.
+    `suspect_after_ns`: time without a response after which a primary is reported as failed. `view_age_ns`: interval at
+    which a client that appends refreshes its view of the shards.
     """
 
     address: Address
     ordering: tuple[Address, ...]
     policy: Policy = ANYWHERE
-    gathers: bool = True
+    coalesce_calls: bool = True
     linger_ns: int = 2 * MILLISECOND
     batch_bytes: int = 1 << 20
     window_bytes: int = 8 << 20
@@ -62,11 +64,11 @@ class ClientConfig:
     view_age_ns: int = 5 * SECOND
 
 
-# ---- the configuration of a log, as any engine shows it
+# ---- the configuration of a log, common to all engines
 
 
 class ShardState(Enum):
-    """A live shard takes appends, a finalizing one still does, a finalized one never again."""
+    """LIVE and FINALIZING shards accept appends; a FINALIZED shard never accepts one again."""
 
     LIVE = "live"
     FINALIZING = "finalizing"
@@ -74,7 +76,7 @@ class ShardState(Enum):
 
 
 class ConfiguredServer(Protocol):
-    """A server that holds records. `server`: its number, which no other server ever gets."""
+    """A server that stores records. `server`: its number, which is never reused."""
 
     @property
     def server(self) -> int: ...
@@ -84,8 +86,8 @@ class ConfiguredServer(Protocol):
 
 
 class ConfiguredShard(Protocol):
-    """A shard. `joining`: numbers of members that still copy what was appended before they came; `replaced`: servers
-    that serve until these have it; `holders`: members and replaced."""
+    """A shard. `joining`: numbers of members that still copy records appended before they joined; `replaced`: the
+    servers that serve until the joining members have caught up; `holders`: members and replaced servers."""
 
     @property
     def shard(self) -> int: ...
@@ -107,8 +109,8 @@ class ConfiguredShard(Protocol):
 
 
 class Configuration(Protocol):
-    """Shards and their servers. `version` grows with each change. `next_shard`: shards from this number on have never
-    existed. `oldest`: the oldest readable GSN. `spares`: servers that wait for a shard."""
+    """Shards and their servers. `version` grows with each change. `next_shard`: the number of the next new shard.
+    `oldest`: the oldest readable GSN. `spares`: servers without a shard."""
 
     @property
     def version(self) -> int: ...
@@ -130,39 +132,41 @@ class Configuration(Protocol):
 
 
 class AddShard(NamedTuple):
-    """A new shard of `servers` (spares); empty: of as many spares as a shard has, chosen by the ordering layer.
+    """Add a shard of `servers`, which are spares; empty: the founders choose as many spares as a shard needs.
 
-    Result: the shard."""
+    Result: the number of the shard."""
 
     servers: tuple[int, ...]
 
 
 class FinalizeShard(NamedTuple):
-    """No appends any more, after `grace` more cuts (0: at once). Result: the shard."""
+    """Stop accepting appends after `grace` more cuts (0: immediately). Result: the number of the shard."""
 
     shard: int
     grace: int
 
 
 class ReplaceServer(NamedTuple):
-    """Let a spare (`by`, 0: any) take the place of `server` in the shard. Its segment is sealed; what it holds stays
-    until the successor has caught up.
+    """Replace `server` by a spare (`by`; 0: any). Its segment is sealed; its records stay readable until the new server
+    has caught up.
 
-    Result: the new server."""
+    Result: the number of the new server."""
 
     server: int
     by: int
 
 
 class AddReplica(NamedTuple):
-    """One more replica (`server`, 0: any spare) for a finalized shard. Result: the new server."""
+    """Add a replica (`server`; 0: any spare) to a finalized shard. Result: the number of the new server."""
 
     shard: int
     server: int
 
 
 class SetCutInterval(NamedTuple):
-    """Let at least so much time pass between two cuts (0: order as soon as the last cut is chosen). Result: it."""
+    """Set the minimum time between two cuts (0: the next cut follows as soon as the last one is chosen).
+
+    Result: `interval_ns`."""
 
     interval_ns: int
 
@@ -171,11 +175,12 @@ class SetCutInterval(NamedTuple):
 
 
 class Append(NamedTuple):
-    """Append records, where the policy says or to `shard`, after every append that had returned; with `after`, only
-    after that record (`Log.append`). -> Done.
+    """Append records to the shards that the policy chooses, or to `shard`. They are ordered after every append that had
+    returned; with `after`, only after that record (`Log.append`). -> AppendResult.
 
-    Unavailable: nothing was and will be appended (the shard is finalized; the deadline passed before anything was
-    sent). AppendUnknown: not known, or only some of the records were appended. NotOfThisShard: no such shard.
+    Unavailable: nothing was or will be appended (the shard is finalized; the deadline passed before anything was
+    sent). AppendUnknown: the outcome is unknown, or only some of the records were appended. NotOfThisShard: no such
+    shard.
     """
 
     records: Sequence[Record]
@@ -184,24 +189,24 @@ class Append(NamedTuple):
     after: int | None = None
 
 
-class Done(NamedTuple):
-    """What became of an append: the GSN and the shard of each record."""
+class AppendResult(NamedTuple):
+    """The GSN and the shard of each appended record."""
 
     gsns: list[int]
     shards: list[int]
 
 
 class Outcome(NamedTuple):
-    """What became of an append, of this client or another one. -> list[int | None]: of each record its GSN, None: it is
-    not in the log and never will be; AppendUnknown after the deadline."""
+    """The outcome of an append of this client or another one. -> list[int | None]: the GSN of each record, None for a
+    record that is not in the log and never will be; AppendUnknown after the deadline."""
 
     id: AppendId
     deadline: int | None = None
 
 
 class Read(NamedTuple):
-    """The record at `gsn`, once the log has got there; `size`: of its payload, if known. -> LogRecord, its `lsn` being
-    the GSN.
+    """Read the record at `gsn`; waits until the log has reached `gsn`. `size`: the size of its payload in bytes, 0 if
+    unknown. -> LogRecord, whose `lsn` is the GSN.
 
     Trimmed, NotOfThisShard, Corruption (no replica can read it), TimeoutError.
     """
@@ -213,11 +218,12 @@ class Read(NamedTuple):
 
 
 class Subscribe(NamedTuple):
-    """Follow the log from `gsn` on, all records or those of these tags. -> int, the subscription; Trimmed.
+    """Subscribe to the log from `gsn` on: all records, or those with one of `tags`. -> int, the number of the
+    subscription; Trimmed.
 
-    `fetch_bytes`: so much is fetched ahead, None: what the client is told; a shard gives 64 KiB at least. `shard`: only
-    the records of this shard; batches then pass over the GSNs of all others, and end at `END` when the shard
-    is finalized and has no more.
+    `fetch_bytes`: maximum size of records fetched ahead, None: that of the configuration; at least 64 KiB for each
+    shard. `shard`: only the records of this shard; batches then skip the GSNs of all others, and the last batch ends at
+    `END` once the shard is finalized and has no more records.
     """
 
     gsn: int
@@ -235,13 +241,13 @@ class Next(NamedTuple):
 
 
 class Close(NamedTuple):
-    """End a subscription. -> None."""
+    """Close a subscription. -> None."""
 
     subscription: int
 
 
 class Tail(NamedTuple):
-    """-> int, a GSN at or after every append that had returned; TimeoutError."""
+    """-> int, a GSN not less than that of any append that had returned; TimeoutError."""
 
     deadline: int | None = None
 
@@ -253,31 +259,32 @@ class Oldest(NamedTuple):
 
 
 class Trim(NamedTuple):
-    """Records before `gsn` may go. -> int, the oldest readable GSN; ValueError past the tail, LogFailed."""
+    """Allow the log to delete records before `gsn`. -> int, the oldest readable GSN; ValueError past the tail,
+    LogFailed."""
 
     gsn: int
     deadline: int | None = None
 
 
 class View(NamedTuple):
-    """-> Configuration, with everything that was decided before this was asked; TimeoutError."""
+    """-> Configuration, with every change that had been decided before this call; TimeoutError."""
 
     deadline: int | None = None
 
 
 class AtTime(NamedTuple):
-    """-> int, the newest GSN that was ordered at `time` (ns since the epoch) or before; the GSN before the oldest
-    readable one if all are younger. TimeoutError."""
+    """-> int, the newest GSN ordered at or before `time` (ns since the epoch); the GSN before the oldest readable one
+    if all records are newer. TimeoutError."""
 
     time: int
     deadline: int | None = None
 
 
 class Reconfigure(NamedTuple):
-    """Have a change carried out, once: one of those below, as far as the engine offers it, or one of the engine's own.
+    """Carry out a change exactly once: one of those above, if the engine offers it, or one of the engine's own.
     -> int, its result.
 
-    Unavailable: refused, nothing was done. LogFailed.
+    Unavailable: rejected, nothing was done. LogFailed: the outcome is unknown.
     """
 
     change: Any
@@ -285,7 +292,7 @@ class Reconfigure(NamedTuple):
 
 
 class SetPolicy(NamedTuple):
-    """Which shard the records of `Append` go to from now on. -> None."""
+    """Set the policy that chooses the shard for the records of each following `Append`. -> None."""
 
     policy: Policy
 

@@ -110,7 +110,7 @@ def _engine(value: str) -> str:
 def settings_of(engine: Engine) -> dict[str, Setting]:
     """Every key of the `cluster.toml` of a log of this engine."""
     tables = (*engine.roles, MAPPING)
-    of_servers = {key: setting._replace(where=(*setting.where, *tables)) for key, setting in _OF_SERVERS.items()}
+    of_servers = {key: setting._replace(tables=(*setting.tables, *tables)) for key, setting in _OF_SERVERS.items()}
     return {**engine.settings, **_SETTINGS, **of_servers}
 
 
@@ -173,7 +173,7 @@ class ClusterFile:
         self._security = self._checked(("security",), tables["security"]) if "security" in tables else None
         self._check_addresses(named)
         self._check_reach(named)
-        founders = self.engine.founders
+        founders = self.engine.founder_role
         if len(named[founders]) % 2 == 0:
             raise Misconfigured(path, None, f"there are {len(named[founders])} {founders} replicas; there must be an "
                                 f"odd number of tables [{founders}.NAME]: 1, 3 or 5")  # fmt: skip
@@ -230,8 +230,8 @@ class ClusterFile:
         checked = {}
         for key, value in table.items():
             setting = self._settings.get(key)
-            if setting is None or path[0] not in setting.where:
-                allowed = ", ".join(sorted(name for name, other in self._settings.items() if path[0] in other.where))
+            if setting is None or path[0] not in setting.tables:
+                allowed = ", ".join(sorted(name for name, other in self._settings.items() if path[0] in other.tables))
                 raise self._wrong((*path, key), f"{key} is no key of {shown}; there are {allowed}")
             if type(value) is not setting.kind:
                 raise self._wrong((*path, key), f"{key} must be {_KINDS[setting.kind]}, it is {value!r}")

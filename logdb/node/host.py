@@ -22,16 +22,16 @@ from logdb.cores.effects import (
     CancelTimer,
     Core,
     Create,
+    Disconnected,
     Drop,
     Effect,
     Event,
     Journal,
-    Lost,
     Persist,
     Received,
     Send,
+    SendRanges,
     SendStored,
-    SendStretches,
     SetTimer,
     Stop,
     TimerFired,
@@ -115,7 +115,7 @@ class Host:
 
     def lost(self, peer: Address) -> None:
         """There is no stream to this peer any more. For clients: servers are told by their protocols' own time-outs."""
-        self._handle(Lost(peer))
+        self._handle(Disconnected(peer))
 
     def call(self, call: int, request: Any) -> None:
         """This node's application asks for something; `answered` will hear what it has come to."""
@@ -155,12 +155,12 @@ class Host:
                 return
             else:
                 assert journals is not None, f"{self.address} has no journals for {effect!r}"
-                if type(effect) is SendStored or type(effect) is SendStretches:
+                if type(effect) is SendStored or type(effect) is SendRanges:
                     self._send_stored(journals, effect)
                 elif isinstance(effect, Create | Persist | Trim | Drop):
                     self._keep(journals, effect)
 
-    def _send_stored(self, journals: Journals, effect: SendStored | SendStretches) -> None:
+    def _send_stored(self, journals: Journals, effect: SendStored | SendRanges) -> None:
         fetched = journals.fetch(effect)
         if isinstance(fetched, Unreadable):
             self.counts.unreadable += 1

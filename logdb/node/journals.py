@@ -22,13 +22,13 @@ from logdb.cores.effects import (
     Create,
     Drop,
     Journal,
+    JournalRange,
     Persist,
     Persisted,
     ProtocolViolation,
     Send,
+    SendRanges,
     SendStored,
-    SendStretches,
-    Stretch,
     Trim,
     Unreadable,
 )
@@ -251,19 +251,19 @@ class Journals:
 
     # ---- reading
 
-    def fetch(self, effect: SendStored | SendStretches) -> Send | Unreadable:
+    def fetch(self, effect: SendStored | SendRanges) -> Send | Unreadable:
         """The message with its records, or the event that says that they cannot be read."""
         records: Sequence[LogRecord | Record]
         try:
             if isinstance(effect, SendStored):
                 records = [record[2:] for record in self._scan(effect.journal, effect.first, effect.end)]
             else:
-                records = [record for part in effect.stretches for record in self._stretch(part, effect.tags)]
+                records = [record for part in effect.ranges for record in self._stretch(part, effect.tags)]
         except Corruption as damage:
             return Unreadable(effect, str(damage))
         return Send(effect.to, effect.message._replace(records=records))
 
-    def _stretch(self, stretch: Stretch, tags: frozenset[int] | None) -> list[LogRecord]:
+    def _stretch(self, stretch: JournalRange, tags: frozenset[int] | None) -> list[LogRecord]:
         name, first, end, number, time = stretch
         shift = number - first
         return [

@@ -88,9 +88,9 @@ class ServerMetrics(Collector):
         yield CounterMetricFamily("logdb_wiped", "Times that the server began anew as a spare.", server.wiped)
         core = host.core
         if server.role is not None:
-            for measure in server.role.measures(core):
-                family = CounterMetricFamily if measure.counts else GaugeMetricFamily
-                yield family(measure.name, measure.what, measure.value)
+            for metric in server.role.metrics(core):
+                family = CounterMetricFamily if metric.is_counter else GaugeMetricFamily
+                yield family(metric.name, metric.help, metric.value)
         if isinstance(core, MappingServer):
             applied = core.replica.applied
             yield GaugeMetricFamily("logdb_applied_gsn", "The newest record of the log that was applied.", applied)

@@ -170,12 +170,12 @@ class Server:
 
     async def _join(self, role: Role, core: Core, peers: Peers) -> None:
         """Wait until the core is ready: not before that does it serve."""
-        if role.group is not None and len(self.config.ordering) > 1:
+        if role.paxos_replica is not None and len(self.config.ordering) > 1:
             why = "a new group needs all of its replicas once; who has lost its disk needs more than half of them"
             logger.info(f"no member of the {role.name} group yet: waits for the others", extra={"why": why})
         while not role.is_ready(core):
             await asyncio.sleep(JOIN_POLL_S)
-        if role.group is not None and role.group(core).was_let_in:
+        if role.paxos_replica is not None and role.paxos_replica(core).was_let_in:
             logger.info(f"has joined the {role.name} group again, with what the others know")
         await self._is_ready(core, peers)
 
@@ -187,8 +187,8 @@ class Server:
 
     async def _is_ready(self, core: Core, peers: Peers) -> None:
         assert self.host is not None
-        if self.role is not None and self.role.group is not None:
-            peers.found(self.role.group(core).cluster)
+        if self.role is not None and self.role.paxos_replica is not None:
+            peers.found(self.role.paxos_replica(core).cluster)
         peers.receive = self.host.receive
         await peers.report_health(is_serving=True)
 
@@ -209,12 +209,12 @@ class Server:
             self._journals = Journals(directory.journals, directory.id, segment_bytes=segment_bytes, disk=self.disk)
         except Corruption as damage:
             raise self._damaged(str(damage)) from damage
-        if not role.may_begin_anew and not directory.fresh and not self._journals.found():
+        if not role.can_start_empty and not directory.fresh and not self._journals.found():
             raise self._damaged(f"the journals in {directory.path} are gone")
 
     def _damaged(self, what: str) -> DamagedJournals:
         assert self.role is not None
-        return DamagedJournals(f"{what}. {self.role.after_damage(self.config)}")
+        return DamagedJournals(f"{what}. {self.role.damage_advice(self.config)}")
 
     def _start_core(self) -> None:
         assert self.peers is not None
@@ -226,9 +226,9 @@ class Server:
             disk=self.worker if self._journals is not None else None,
             full=self._disk_is_full,
         )
-        is_founder = self.role is not None and self.role.group is not None
+        is_founder = self.role is not None and self.role.paxos_replica is not None
         self.peers.receive = self._receive_from_founders if is_founder else self.host.receive
-        if self.role is not None and self.role.hears_losses:
+        if self.role is not None and self.role.receives_disconnects:
             self.peers.lost = self._lost
         self.host.start()
         if self.host.ended.done():
@@ -283,8 +283,8 @@ class Server:
 
     async def _begin_anew(self, stopped: Stop) -> None:
         if not stopped.wipe:
-            raise DamagedJournals(stopped.why)
-        logger.warning("starting again with nothing", extra={"why": stopped.why})
+            raise DamagedJournals(stopped.reason)
+        logger.warning("starting again with nothing", extra={"why": stopped.reason})
         assert self.host is not None
         assert self._directory is not None
         await self.host.close()

@@ -124,7 +124,7 @@ def _holder(path: Path, name: str, table: Any) -> _Holder:
 
 def right_of(text: Any, what: str) -> Right:
     """Raises ValueError."""
-    rights = {right.shown: right for right in Right if right}
+    rights = {right.label: right for right in Right if right}
     if text not in rights:
         raise ValueError(f"{what} must be {_RIGHTS}; it is {text!r}")
     return rights[text]
@@ -140,7 +140,7 @@ def add(path: Path, name: str, right: Right) -> str:
     if path.exists() and name in read(path):
         raise ValueError(f"{path} has a table [{name}] already: remove it first")
     token = secrets.token_urlsafe(32)
-    entry = f'["{name}"]\nright = "{right.shown}"\ntoken = "{hashed(token)}"\n'
+    entry = f'["{name}"]\nright = "{right.label}"\ntoken = "{hashed(token)}"\n'
     fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     with os.fdopen(fd, "a") as file:
         file.write(("\n" if file.tell() else "") + entry)

@@ -77,7 +77,7 @@ def lacking(who: str, mine: Right, needed: Right) -> str:
     """What to say to somebody who may not do what they want to."""
     if not mine:
         return f"{who} has no right here any more: ask for a new token"
-    return f'{who} may {_MAY[mine]}, and this needs the right "{needed.shown}": ask whoever keeps the tokens file'
+    return f'{who} may {_MAY[mine]}, and this needs the right "{needed.label}": ask whoever keeps the tokens file'
 
 
 _MAY: Final = {Right.READ: "only read", Right.WRITE: "read and write", Right.ADMIN: "do everything"}

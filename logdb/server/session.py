@@ -201,7 +201,7 @@ class Session:
         raise self._denied(NEEDS[request.WhichOneof("verb") or "end"])
 
     def _denied(self, needed: Right) -> AccessDenied:
-        log.warning("%s was denied: it has %s and needs %s", self._grant.who, self._right.shown, needed.shown)
+        log.warning("%s was denied: it has %s and needs %s", self._grant.who, self._right.label, needed.label)
         return AccessDenied(lacking(repr(self._grant.who), self._right, needed))
 
     def _commit_of_reader(self, request: pb.Request, commit: pb.Commit) -> pb.Response | None:

@@ -52,7 +52,9 @@ def _only_from() -> dict[type, frozenset[str]]:
 ONLY_FROM: Final = _only_from()
 """Which servers send a message, where not all may: a server that another role's messages come from is none."""
 
-_IS_OPERATORS: Final = {kind: judge for engine in all_engines() for kind, judge in engine.wire.is_operators.items()}
+_IS_OPERATORS: Final = {
+    kind: judge for engine in all_engines() for kind, judge in engine.wire.operator_requests.items()
+}
 
 
 def is_of_others(message: Any, role: str) -> bool:

@@ -12,7 +12,7 @@ PORTION: Final = 256
 """Reads, transactions or runs of records of one portion. Messages of our clients rarely hold more."""
 
 _ITEMS: Final[dict[type, str]] = {
-    **{kind: field for engine in all_engines() for kind, field in engine.wire.portions.items()},
+    **{kind: field for engine in all_engines() for kind, field in engine.wire.sliced_fields.items()},
     Reads: "reads",
     AwaitVerdicts: "waits",
 }

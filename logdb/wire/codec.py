@@ -239,7 +239,9 @@ def _around(before: Convert, after: Convert, encode: Convert | None, decode: Con
 
 
 _BATCHES: Final = (Sequence[Record], Sequence[LogRecord])
-_FIELDS: Final = {where: converts for engine in all_engines() for where, converts in engine.wire.fields.items()}
+_FIELDS: Final = {
+    where: converts for engine in all_engines() for where, converts in engine.wire.field_converters.items()
+}
 _known: Final[dict[Descriptor, _Message]] = {}
 
 

@@ -61,7 +61,7 @@ class Hello(NamedTuple):
     @property
     def is_founder(self) -> bool:
         """Whether it is a server that decides who belongs to the cluster."""
-        return self.role not in (None, CLIENT) and self.role == engine_of(self.engine).founders
+        return self.role not in (None, CLIENT) and self.role == engine_of(self.engine).founder_role
 
     def has_met(self, other: Hello) -> bool:
         """Whether this node goes by the ordering layer that the other one names from now on: it knows none yet, and

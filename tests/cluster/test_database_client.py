@@ -96,7 +96,7 @@ def test_a_commit_is_one_append_and_its_verdict_is_pushed() -> None:
     assert client.one(AwaitVerdicts) == ("m1", AwaitVerdicts((AwaitedTransaction(*txn, 0),)))
     client.decide(txn, 7, COMMITTED)
     assert client.answers[call] == calls.Committed(txn, 7, COMMITTED, "")
-    client.log_answers(log.Append, log.Done([7], [1]))
+    client.log_answers(log.Append, log.AppendResult([7], [1]))
     client.wait(60 * SECOND)
     assert not client.take(AwaitVerdicts), "nothing more to ask"
     assert client.core.session == 7
@@ -109,7 +109,7 @@ def test_a_commit_that_has_ended_leaves_nothing_for_the_collector() -> None:
     try:
         _, txn = committing(client)
         client.decide(txn, 7, COMMITTED)
-        client.log_answers(log.Append, log.Done([7], [1]))
+        client.log_answers(log.Append, log.AppendResult([7], [1]))
         client.wait(60 * SECOND)
         assert not [each for each in gc.get_objects() if isinstance(each, PendingCommit)]
     finally:
@@ -127,12 +127,12 @@ def test_commits_put_together_are_waited_for_with_one_message() -> None:
 def test_large_values_come_first_and_each_stands_on_the_shard_of_its_key() -> None:
     client = Client(placement=ByPrefix({b"a/": 1, b"b/": 2}))
     call = client.call(calls.Commit({b"b/k": LARGE, b"a/k": LARGE + b"2", b"c": b"small"}))
-    client.log_answers(log.Append, log.Done([1], [1]))
+    client.log_answers(log.Append, log.AppendResult([1], [1]))
     (append,) = client.asks_log(log.Append)
     assert [(record[0], record.shard) for record in append.records] == [(VALUE, 2), (VALUE, 1)]
     client.log_answers(log.Append, LOST)
     client.wait(SECOND)
-    client.log_answers(log.Append, log.Done([5, 4], [2, 3]))
+    client.log_answers(log.Append, log.AppendResult([5, 4], [2, 3]))
     (append,) = client.asks_log(log.Append)
     (record,) = append.records
     assert record.shard == 2
@@ -149,12 +149,12 @@ def test_the_placement_is_stated_before_the_first_record_that_follows_it_and_aga
     client = Client(placement=placement)
     assert not client.asks_log(log.Append), "who writes nothing says nothing"
     stated = (PLACEMENT, encode_placement(placement))
-    for result in (LOST, Unavailable("the deadline passed"), log.Done([1], [1])):
+    for result in (LOST, Unavailable("the deadline passed"), log.AppendResult([1], [1])):
         client.call(calls.Commit({b"a/k": b"v"}))
         first, *_ = client.asks_log(log.Append)
         assert first.records == (stated,)
         client.log_answers(log.Append, result)
-        client.log_answers(log.Append, log.Done([2], [1]))
+        client.log_answers(log.Append, log.AppendResult([2], [1]))
     client.call(calls.Commit({b"a/k": b"v"}))
     (append,) = client.asks_log(log.Append)
     assert append.records[0][0] == COMMIT
@@ -228,7 +228,7 @@ def test_when_no_verdict_comes_the_next_server_is_asked() -> None:
     call, txn = committing(client)
     client.wait()
     client.take(AwaitVerdicts)
-    client.log_answers(log.Append, log.Done([9], [1]))
+    client.log_answers(log.Append, log.AppendResult([9], [1]))
     client.wait(SECOND)
     assert client.take(AwaitVerdicts)[0] == ("m2", AwaitVerdicts((AwaitedTransaction(*txn, 9),)))
     client.decide(txn, 9, Verdict(Reason.CONFLICT, b"r", 8), "winner", sender="m2")
@@ -247,7 +247,7 @@ def test_refused_is_only_what_nobody_can_have_taken() -> None:
 @pytest.mark.parametrize("copies", [["lost"], ["lost", "refused"], ["refused", "lost"], ["done"], ["done", "refused"]])
 def test_what_may_be_there_at_the_deadline_is_unknown_by_its_id(copies: list[str]) -> None:
     """DBS-7"""
-    results = {"lost": LOST, "refused": Unavailable("no"), "done": log.Done([4], [1])}
+    results = {"lost": LOST, "refused": Unavailable("no"), "done": log.AppendResult([4], [1])}
     client = Client(hedge_ns=SECOND // 10, copies=len(copies))
     call, txn = committing(client, deadline=client.now + SECOND // 2)
     client.wait(SECOND // 5)
@@ -441,7 +441,7 @@ def test_when_a_server_is_lost_another_one_tells_the_verdict() -> None:
     client.lose("m1")
     client.wait()
     assert client.one(AwaitVerdicts) == ("m2", AwaitVerdicts((AwaitedTransaction(*txn, 0),)))
-    client.log_answers(log.Append, log.Done([9], [1]))
+    client.log_answers(log.Append, log.AppendResult([9], [1]))
     client.lose("m2")
     client.wait()
     assert client.one(AwaitVerdicts) == ("m1", AwaitVerdicts((AwaitedTransaction(*txn, 9),)))
@@ -599,7 +599,7 @@ def test_a_pin_is_written_to_the_log_and_looked_at_afterwards() -> None:
     (append,) = client.asks_log(log.Append)
     ((tag, payload),) = append.records
     assert (tag, decode_pin(payload)) == (PIN, ("name", 3))
-    client.log_answers(log.Append, log.Done([9], [1]))
+    client.log_answers(log.Append, log.AppendResult([9], [1]))
     ((_, read),) = client.reads()
     assert (read.consistency, read.version) == (Consistency.SESSION, 9)
     client.answer(read.number, 9, Pinned((Pin("name", 3),)))
@@ -653,7 +653,7 @@ def test_what_is_under_way_is_counted_to_its_end() -> None:
     assert order.under_way == 1
     client.decide(txn, 7, COMMITTED)
     assert order.under_way == 1
-    client.log_answers(log.Append, log.Done([7], [1]))
+    client.log_answers(log.Append, log.AppendResult([7], [1]))
     assert order.under_way == 0
     committing(client, deadline=client.now + 2 * SECOND)
     client.wait(SECOND)

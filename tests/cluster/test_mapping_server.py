@@ -349,7 +349,7 @@ def test_it_tells_readers_of_the_log_what_was_aborted() -> None:
     assert decode_decision(payload) == Decision(0, 3, [2])
     server.wait(60 * SECOND)
     assert len(server.asks_log(log.Append)) == 1, "one at a time"
-    server.log_answers(log.Append, log.Done([4], [1]))
+    server.log_answers(log.Append, log.AppendResult([4], [1]))
     server.show((tag, payload))
     server.wait(60 * SECOND)
     assert not server.asks_log(log.Append), "nothing new"

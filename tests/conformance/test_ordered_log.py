@@ -92,12 +92,12 @@ def test_trimming(log: OrderedLog) -> None:
     with pytest.raises(ValueError, match="cannot trim before 12: the tail is 10"):
         log.trim(12)
     assert log.oldest() == 1
-    left = log.left_by_trim(5)
+    left = log.oldest_after_trim(5)
     assert left <= 5
     log.trim(5)
     log.trim(3)
     assert log.oldest() == 5
-    assert log.left_by_trim(5) <= 5
+    assert log.oldest_after_trim(5) <= 5
     assert [record.lsn for record in log.scan(5, 11)] == list(range(5, 11))
     with pytest.raises(Trimmed):
         list(log.scan(4, 11))
@@ -115,7 +115,7 @@ def test_a_trim_takes_all_before_a_file_that_was_begun(log: OrderedLog) -> None:
     log.append([(1, b"y")])
     assert log.size(4) < 1_000 < log.size(1)
     log.trim(4)
-    assert log.left_by_trim(4) == log.oldest() == 4
+    assert log.oldest_after_trim(4) == log.oldest() == 4
     assert log.size() < full / 2
     assert log.read_record(4, 0).payload == b"y"
 
@@ -156,7 +156,7 @@ def test_the_last_record_at_a_time(log: OrderedLog, clock: Clock) -> None:
     for time, gsn in ((999, 5), (2000, 5), (2999, 5), (3000, 6), (4000, 8)):
         assert log.last_at_time(time) == gsn
     with pytest.raises(Trimmed):
-        log.time_of(log.left_by_trim(6) - 1)
+        log.time_of(log.oldest_after_trim(6) - 1)
 
 
 def test_a_subscription_leaves_out_no_number(log: OrderedLog) -> None:

@@ -380,7 +380,7 @@ def test_a_rebuild_of_a_trimmed_log_that_was_killed_goes_on(tmp_path: Path, monk
             assert db.test_and_multi_put([logdb.equals(b"old", b"1")], {b"%d" % number: b"1"}).committed
         expected = dict(db.scan())
         db.compact()
-        assert host_of(db).log.left_by_trim(host_of(db).log.oldest()) > 1
+        assert host_of(db).log.oldest_after_trim(host_of(db).log.oldest()) > 1
         assert dict(db.scan()) == expected
         version = host_of(db).coordinator.compacted_at
     monkeypatch.setattr(backend, "REPLAY_STRETCH", 10)

@@ -42,7 +42,7 @@ def show(role: str, sent: int) -> None:
 
 def single(path: Path, count: int, seed: int, *, tls: bool) -> str:
     """What is wrong, "" if nothing is."""
-    tokens = [add(path / "tokens.toml", right.shown, right) for right in list(Right)[1:]]
+    tokens = [add(path / "tokens.toml", right.label, right) for right in list(Right)[1:]]
     options, ca = ["--tokens", str(path / "tokens.toml")], None
     if tls:
         pem = Authority(path / "certificates").server(["127.0.0.1"])
@@ -111,7 +111,7 @@ def node(path: Path, role: str, count: int, seed: int, *, tls: bool) -> str:
             async def fuzzed() -> None:
                 what = cluster.addresses[name], role, known
                 if tls:
-                    tokens = [add(path / "tokens.toml", right.shown, right) for right in list(Right)[1:]]
+                    tokens = [add(path / "tokens.toml", right.label, right) for right in list(Right)[1:]]
                     await asyncio.sleep(TOKENS_S)
                     spare = {each: cluster.addresses[each] for each in SPARE}
                     speakers = secured(path, [*tokens, "wrong"], spare)

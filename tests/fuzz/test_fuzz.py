@@ -116,7 +116,7 @@ def test_the_fuzzer_finds_a_check_that_is_gone(tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.parametrize("tls", [False, True], ids=["in the clear", "over TLS"])
 def test_no_message_ends_a_single_server(tmp_path: Path, tls: bool) -> None:
-    tokens = [add(tmp_path / "tokens.toml", right.shown, right) for right in list(Right)[1:]]
+    tokens = [add(tmp_path / "tokens.toml", right.label, right) for right in list(Right)[1:]]
     pem = Authority(tmp_path / "certificates").server(["127.0.0.1"]) if tls else None
     key = pem.with_suffix(".key") if pem else None
     ca = pem.with_name("ca.pem") if pem else None

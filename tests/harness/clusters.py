@@ -54,7 +54,7 @@ class Cluster:
         }
         if policy:
             settings["policy"] = self._engine.settings["policy"].check(policy)
-        founders, shards = self._engine.founders, self._engine.operations.storage
+        founders, shards = self._engine.founder_role, self._engine.operations.storage_role
         counts = {founders: replicas, shards: storage, "aggregator": aggregators}
         self.configs: dict[str, ServerConfig] = {}
         for role in self._engine.roles.values():
@@ -64,7 +64,7 @@ class Cluster:
             for number, address in zip(range(1, counts[role.name] + 1), given, strict=False):
                 name = f"{role.letter}{number}"
                 self.configs[name] = role.config(**self._common(name, address), **own)
-        self.members = self._engine.operations.members(self.configs[f"{self._engine.roles[founders].letter}1"])
+        self.members = self._engine.operations.shard_size(self.configs[f"{self._engine.roles[founders].letter}1"])
         for number, address in enumerate(self.mapping, 1):
             self.configs[f"m{number}"] = MappingServerConfig(**self._common(f"m{number}", address), decide_ms=decide_ms)
         self.servers: dict[str, Server] = {}

@@ -22,7 +22,7 @@ class Tokens:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.read, self.write, self.admin = (add(path, f"{right.shown}er", right) for right in list(Right)[1:])
+        self.read, self.write, self.admin = (add(path, f"{right.label}er", right) for right in list(Right)[1:])
         with path.open("a") as file:
             file.write('\n[ada]\nright = "write"\n')
 

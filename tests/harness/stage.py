@@ -13,7 +13,8 @@ from logdb.cluster.client.database_client import DatabaseClient, DatabaseConfig
 from logdb.cluster.mapping_server.config import MappingConfig
 from logdb.cluster.mapping_server.server import MappingServer
 from logdb.cluster.messages import Consistency, Read, Reads
-from logdb.cores.effects import SECOND, Answer, Call, Effect, Lost, Received, Send, SetTimer, Stop, TimerFired
+from logdb.cores.context import CLIENT_TIMER
+from logdb.cores.effects import SECOND, Answer, Call, Disconnected, Effect, Received, Send, SetTimer, Stop, TimerFired
 from logdb.log import requests as log
 from logdb.log.contract import Batch, LogRecord, Record, Trimmed
 from logdb.log.requests import ClientConfig, ShardState
@@ -123,7 +124,7 @@ class Node:
 
     def lose(self, peer: str) -> None:
         """The stream to somebody breaks."""
-        self._perform(self.core.handle(Lost(peer), self.now))
+        self._perform(self.core.handle(Disconnected(peer), self.now))
 
     def call(self, request: Any) -> int:
         """The application asks; its answer will be in `answers` under this number."""
@@ -136,7 +137,7 @@ class Node:
         end = self.now + time
         while self._timer is not None and self._timer <= end:
             self.now, self._timer = max(self.now, self._timer), None
-            self._perform(self.core.handle(TimerFired("agenda"), self.now))
+            self._perform(self.core.handle(TimerFired(CLIENT_TIMER), self.now))
         self.now = end
 
     def take(self, kind: type[Kind]) -> list[tuple[str, Kind]]:
@@ -207,7 +208,7 @@ class Log:
             self.appends.append([tag for tag, _ in request.records])
             gsns = [self.add(tuple(record)) for record in request.records]  # type: ignore[arg-type]
             self.shards.update((gsn, getattr(it, "shard", None)) for gsn, it in zip(gsns, request.records, strict=True))
-            return log.Done(gsns, [self.home(gsn) for gsn in gsns])
+            return log.AppendResult(gsns, [self.home(gsn) for gsn in gsns])
         if isinstance(request, log.View):
             shards = tuple(Shard(shard, ShardState.LIVE) for shard in self.live)
             return Configured(1, shards, len(shards) + 1, self.oldest)

@@ -97,7 +97,7 @@ def test_a_trim_of_what_the_follower_has_not_seen(fresh: Fresh) -> None:
     for _ in range(8):
         append(writer, 20)
     writer.trim(100)
-    oldest = writer.left_by_trim(writer.oldest())
+    oldest = writer.oldest_after_trim(writer.oldest())
     assert oldest > 60
     assert follower.tail() == writer.durable
     assert follower.oldest() == oldest

@@ -15,13 +15,13 @@ import pytest
 from logdb.cores.effects import (
     Create,
     Drop,
+    JournalRange,
     Persist,
     Persisted,
     ProtocolViolation,
     Send,
+    SendRanges,
     SendStored,
-    SendStretches,
-    Stretch,
     Trim,
     Unreadable,
 )
@@ -191,8 +191,8 @@ def test_stored_records_go_into_a_message(fresh: Fresh) -> None:
 
 def test_stretches_get_their_numbers_and_times_and_other_tags_are_left_out(fresh: Fresh) -> None:
     journals = filled(fresh())
-    stretches = [Stretch("meta", 4, 7, 1000, 8), Stretch("meta", 1, 2, 2000, 9)]
-    sent = journals.fetch(SendStretches("a", Parcel("p"), stretches, frozenset({1})))
+    stretches = [JournalRange("meta", 4, 7, 1000, 8), JournalRange("meta", 1, 2, 2000, 9)]
+    sent = journals.fetch(SendRanges("a", Parcel("p"), stretches, frozenset({1})))
     assert sent == Send("a", Parcel("p", [LogRecord(1001, 8, 1, b"4"), LogRecord(2000, 9, 1, b"0")]))
 
 
@@ -207,7 +207,7 @@ def test_damage_is_told_and_not_sent(fresh: Fresh) -> None:
     answer = journals.fetch(effect)
     assert isinstance(answer, Unreadable)
     assert answer.effect == effect
-    assert "does not match its checksum" in answer.why
+    assert "does not match its checksum" in answer.reason
 
 
 def test_a_node_with_damaged_journals_does_not_start(fresh: Fresh) -> None:

@@ -171,13 +171,13 @@ def test_trim_removes_whole_files(fresh: Fresh) -> None:
         append(log, 12)
     bases = [each.base for each in log.store.segments]
     log.trim(bases[3] - 1)
-    assert log.store.base == bases[2] == log.left_by_trim(bases[3] - 1)
+    assert log.store.base == bases[2] == log.oldest_after_trim(bases[3] - 1)
     log.trim(bases[3])
     assert [int(file.stem) for file in segment_files(path)] == bases[3:]
     assert len(list(path.glob("*.idx"))) == len(bases) - 4
     log.trim(121)
     assert len(segment_files(path)) == 1, "the last stays"
-    assert log.left_by_trim(1) == log.store.base
+    assert log.oldest_after_trim(1) == log.store.base
     append(log, 30)
     log.close()
     log = opened(path, disk=disk)

@@ -16,7 +16,7 @@ def folded(log: Any, version: int, committed: Collection[int]) -> Rows:
     """What the log alone says. `committed`: the versions that were not aborted."""
     large: dict[int, bytes] = {}
     found: dict[bytes, dict[int, Any]] = {}
-    for gsn, _, tag, payload in log.scan(log.left_by_trim(log.oldest()), log.durable + 1):
+    for gsn, _, tag, payload in log.scan(log.oldest_after_trim(log.oldest()), log.durable + 1):
         if tag == VALUE:
             large[gsn] = payload
         elif tag == COMMIT and gsn in committed:

@@ -283,7 +283,7 @@ def test_every_setting_is_one_of_a_server() -> None:
     fields["security"] = set(Security.__dataclass_fields__)
     fields["up"] = {"shards"}
     for key, setting in settings_of(engine).items():
-        for where in setting.where:
+        for where in setting.tables:
             assert any(key in fields[role] for role in ([where] if where in fields else fields)), (key, where)
     assert set.union(*fields.values()) == {*settings_of(engine), "cluster", "ordering", "mapping", "security", "names"}
 

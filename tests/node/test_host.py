@@ -253,7 +253,7 @@ def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
         host.receive("you:2", ["read"])
         await until(lambda: type(core.heard[-1]) is Unreadable)
         assert core.heard[-1].effect == effect
-        assert str(store) in core.heard[-1].why
+        assert str(store) in core.heard[-1].reason
         assert network.sent == []
         await host.close()
         journals.close()

@@ -202,7 +202,7 @@ def test_a_core_sees_what_the_right_allows(nodes: Nodes, tokens: Tokens, right: 
                 assert s1.got.pop() == message
             else:
                 await until(lambda client=client: client.denials)
-                assert f'this needs the right "{needed.shown}"' in client.denials[0]
+                assert f'this needs the right "{needed.label}"' in client.denials[0]
             await client.peers.close()
         assert s1.got == []
         await s1.peers.close()

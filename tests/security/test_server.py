@@ -254,7 +254,7 @@ def test_each_verb_needs_its_right(serve: Serve, tokens: Tokens, right: str) -> 
                 if needed <= Right[right.upper()]:
                     call(db)
                     continue
-                with pytest.raises(logdb.AccessDenied, match=f'this needs the right "{needed.shown}"'):
+                with pytest.raises(logdb.AccessDenied, match=f'this needs the right "{needed.label}"'):
                     call(db)
                     pytest.fail(f"{name} was allowed")
 

@@ -135,7 +135,7 @@ def appends(history: History) -> list[Operation]:
     return [
         operation
         for operation in history.operations
-        if type(operation.request) is calls.Append and type(operation.result) is calls.Done
+        if type(operation.request) is calls.Append and type(operation.result) is calls.AppendResult
     ]
 
 
@@ -204,7 +204,7 @@ def check_order(history: History, records: dict[int, Record]) -> None:
     places = {payload: gsn for gsn, (_, payload) in records.items()}
     for operation in history.operations:
         kind = type(operation.request)
-        if kind is calls.Append and type(operation.result) is calls.Done:
+        if kind is calls.Append and type(operation.result) is calls.AppendResult:
             gsns = operation.result.gsns
             moments += [(operation.invoked, 0, gsns, operation), (operation.returned, 1, gsns, operation)]
         elif kind is calls.Tail and type(operation.result) is int:

@@ -79,7 +79,7 @@ class Cluster:
         config = ClientConfig(
             address=address,
             ordering=self.founders,
-            gathers=not self.shape.small_buffers,
+            coalesce_calls=not self.shape.small_buffers,
             linger_ns=unit // 20,
             answer_timeout_ns=4 * unit,
             backoff_ns=unit // 8,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from heapq import heappush
 from typing import TYPE_CHECKING, Any
 
-from logdb.cores.effects import Address, Lost, Received
+from logdb.cores.effects import Address, Disconnected, Received
 
 if TYPE_CHECKING:
     from tests.sim.process import Process
@@ -81,7 +81,7 @@ class Network:
             if process.kind == "client" and process.core is not None and (dead, process.address) not in self.cut:
                 self.world.counts["client hears of a death"] += 1
                 delay = self.weather.delay_ns + int(self.weather.jitter_ns * self._random())
-                self.world.at(self.world.now + delay, process.deliver, Lost(dead))
+                self.world.at(self.world.now + delay, process.deliver, Disconnected(dead))
 
     def split(
         self, one: Iterable[Address], other: Iterable[Address], *, one_way: bool = False

@@ -26,8 +26,8 @@ from logdb.cores.effects import (
     Journal,
     Persist,
     Send,
+    SendRanges,
     SendStored,
-    SendStretches,
     SetTimer,
     Stop,
     TimerFired,
@@ -219,7 +219,7 @@ class Process:
                         unreadable.append(Unreadable(effect, str(error)))
                     else:
                         send(address, effect.to, effect.message._replace(records=records))
-                elif kind is SendStretches:
+                elif kind is SendRanges:
                     try:
                         found = self._read_stretches(effect)
                     except Damaged as error:
@@ -247,10 +247,10 @@ class Process:
         for event in unreadable:
             self.world.after(0, self.deliver, event)
 
-    def _read_stretches(self, effect: SendStretches) -> list[LogRecord]:
+    def _read_stretches(self, effect: SendRanges) -> list[LogRecord]:
         found: list[LogRecord] = []
         tags = effect.tags
-        for journal, first, end, number, time in effect.stretches:
+        for journal, first, end, number, time in effect.ranges:
             for record, (tag, payload) in enumerate(self.disk.read(journal, first, end), number):
                 if tags is None or tag in tags:
                     found.append(LogRecord(record, time, tag, payload))
@@ -265,7 +265,7 @@ class Process:
             self.on_answer(answer)
 
     def _stop(self, stop: Stop) -> None:
-        self.world.tell(f"{self.address} stops: {stop.why}{', wipe' if stop.wipe else ''}")
+        self.world.tell(f"{self.address} stops: {stop.reason}{', wipe' if stop.wipe else ''}")
         self.world.counts["core stopped by itself"] += 1
         self.core = None
         self.stopped = stop

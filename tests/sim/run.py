@@ -149,7 +149,7 @@ class Simulation:
             application.append()
             operation = self.history.operations[-1]
             self._wait(limit, lambda: not application.busy, "a fresh append succeeds", [application])
-            if isinstance(operation.result, calls.Done):
+            if isinstance(operation.result, calls.AppendResult):
                 return
         raise Failure("liveness: a fresh append succeeds", f"{operation}")
 

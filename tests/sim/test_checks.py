@@ -48,7 +48,7 @@ def good() -> History:
     """A history in which nothing is wrong."""
     history = History()
     for gsn, record in enumerate(RECORDS, 1):
-        tell(history, calls.Append([record]), calls.Done([gsn], [2 - gsn % 2]))
+        tell(history, calls.Append([record]), calls.AppendResult([gsn], [2 - gsn % 2]))
     for gsn, (tag, payload) in enumerate(RECORDS, 1):
         read = calls.Read(gsn, 2 - gsn % 2)
         tell(history, read, LogRecord(gsn, 10 * gsn, tag, payload), RECORDS[gsn - 1])
@@ -132,15 +132,15 @@ def first(history: History, kind: type) -> Operation:
 
 
 def wrong_gsn(history: History) -> None:
-    first(history, calls.Append).result = calls.Done([9], [1])
+    first(history, calls.Append).result = calls.AppendResult([9], [1])
 
 
 def lost(history: History) -> None:
-    tell(history, calls.Append([(1, b"e")]), calls.Done([5], [1]))
+    tell(history, calls.Append([(1, b"e")]), calls.AppendResult([5], [1]))
 
 
 def wrong_place(history: History) -> None:
-    first(history, calls.Append).result = calls.Done([1], [2])
+    first(history, calls.Append).result = calls.AppendResult([1], [2])
 
 
 def refused_but_there(history: History) -> None:
@@ -148,7 +148,10 @@ def refused_but_there(history: History) -> None:
 
 
 def not_in_order(history: History) -> None:
-    history.operations[0].result, history.operations[1].result = calls.Done([2], [2]), calls.Done([1], [1])
+    history.operations[0].result, history.operations[1].result = (
+        calls.AppendResult([2], [2]),
+        calls.AppendResult([1], [1]),
+    )
     history.operations[0].request, history.operations[1].request = (
         calls.Append([RECORDS[1]]),
         calls.Append([RECORDS[0]]),
@@ -178,7 +181,7 @@ def killed_append_with_small_gsn(history: History) -> None:
 def batch_out_of_order(history: History) -> None:
     for operation in history.operations[:4]:
         operation.result = None
-    tell(history, calls.Append([RECORDS[2], RECORDS[0]]), calls.Done([3, 1], [1, 1]))
+    tell(history, calls.Append([RECORDS[2], RECORDS[0]]), calls.AppendResult([3, 1], [1, 1]))
 
 
 def read_of_another(history: History) -> None:

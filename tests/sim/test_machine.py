@@ -16,13 +16,13 @@ from logdb.cores.effects import (
     Create,
     Drop,
     Effect,
+    JournalRange,
     Persist,
     Received,
+    SendRanges,
     SendStored,
-    SendStretches,
     SetTimer,
     Stop,
-    Stretch,
     TimerFired,
     Trim,
 )
@@ -266,7 +266,10 @@ def test_stretches_are_read_with_their_own_numbers_and_times_by_tag() -> None:
     world, _, one, two = pair(3)
     ask(one, Persist("a", 1, [(1, b"a"), (2, b"b"), (1, b"c"), (1, b"d")]))
     world.run(EPOCH_NS + 500_000)
-    ask(one, SendStretches("two", Stored(), [Stretch("a", 4, 5, 70, 8), Stretch("a", 1, 4, 90, 9)], frozenset({1})))
+    ask(
+        one,
+        SendRanges("two", Stored(), [JournalRange("a", 4, 5, 70, 8), JournalRange("a", 1, 4, 90, 9)], frozenset({1})),
+    )
     world.run(EPOCH_NS + 900_000)
     (stored,) = [message for message in core_of(two).heard if isinstance(message, Stored)]
     assert stored.records == [LogRecord(70, 8, 1, b"d"), LogRecord(90, 9, 1, b"a"), LogRecord(92, 9, 1, b"c")]

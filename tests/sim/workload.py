@@ -238,7 +238,7 @@ class Application:
             done(self, operation, answer.result)
 
     def _append_done(self, operation: Operation, result: Any) -> None:
-        if isinstance(result, calls.Done):
+        if isinstance(result, calls.AppendResult):
             records = operation.request.records
             if not len(result.gsns) == len(result.shards) == len(records):
                 raise Failure("an append is answered for each of its records", f"{operation!r}")
@@ -301,10 +301,10 @@ class Application:
 
 
 Done = Any
-Viewed = tuple(type(engine.operations.unknown) for engine in all_engines())
+Viewed = tuple(type(engine.operations.empty_configuration) for engine in all_engines())
 """What configurations of clusters are."""
 ANSWERS: dict[str, tuple[Any, Done]] = {
-    "append": ((calls.Done, Unavailable, AppendUnknown, NotOfThisShard), Application._append_done),
+    "append": ((calls.AppendResult, Unavailable, AppendUnknown, NotOfThisShard), Application._append_done),
     "outcome": ((list, AppendUnknown), None),
     "read": ((LogRecord, Trimmed, NotOfThisShard, TimeoutError), None),
     "subscribe": ((int, Trimmed), Application._subscribe_done),

@@ -129,7 +129,7 @@ def test_a_large_value_that_was_trimmed_under_its_commit(open_small: OpenSmall, 
     assert isinstance(log, LocalLog)
     while True:
         version = db.put(b"large", rng.randbytes(rng.randrange(4_097, 9_000)))
-        if log.left_by_trim(version) == version:
+        if log.oldest_after_trim(version) == version:
             break
     if not same_segment:
         fill(db)
@@ -161,7 +161,7 @@ def test_what_a_compaction_copied_before_it_died_stays_deleted(open_small: OpenS
     before = fill(db)
     deleted = db.delete(b"dead")
     floor = fill(db)
-    assert host_of(db).log.left_by_trim(floor) > deleted
+    assert host_of(db).log.oldest_after_trim(floor) > deleted
     assert interrupted(db, before) > floor
     db.close()
     db = open_small()

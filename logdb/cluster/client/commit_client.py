@@ -135,7 +135,7 @@ class CommitClient:
         if payload is not None:
 
             def appended(result: Any) -> None:
-                if not isinstance(result, calls.Done):
+                if not isinstance(result, calls.AppendResult):
                     self._unstated = payload
 
             self._log.call(calls.Append(((PLACEMENT, payload),)), appended)
@@ -151,14 +151,14 @@ class CommitClient:
         def appended(result: Any) -> None:
             if committing.is_over:
                 return
-            if isinstance(result, calls.Done):
+            if isinstance(result, calls.AppendResult):
                 writes: dict[bytes, Value] = dict(request.writes)
                 for key, value, gsn, shard in zip(large, values, result.gsns, result.shards, strict=True):
                     writes[key] = Place(gsn, shard, len(value), digest(value))
                 self._holds.hold(committing.txn, min(result.gsns))
                 self._seal(committing, request, writes)
             elif isinstance(result, LogFailed) and not committing.is_late:
-                self._context.set(Timer(again), self._context.now + self._context.backoff(3))
+                self._context.set_timer(Timer(again), self._context.now + self._context.backoff(3))
             else:
                 committing.refused += 1
                 committing.why = result
@@ -198,7 +198,7 @@ class CommitClient:
         self._tell_me(committing)
         copies = committing.under_way + committing.refused + committing.doubtful
         if copies < self._copies and type(committing.record) is tuple:
-            self._context.set(committing.hedge, self._context.now + self._hedge_ns)
+            self._context.set_timer(committing.hedge, self._context.now + self._hedge_ns)
 
     def _appended(self, committing: PendingCommit, result: Any) -> None:
         """A copy is in the log, or will never be, or nobody knows."""
@@ -206,16 +206,16 @@ class CommitClient:
         if committing.is_over:
             return
         committing.under_way -= 1
-        if isinstance(result, calls.Done):
+        if isinstance(result, calls.AppendResult):
             committing.gsn = committing.gsn or result.gsns[0]
             committing.hedge.at = None
             if committing.asked != self._asking.server:
                 self._tell_me(committing)
-            self._context.set(committing.nag, self._context.now + self._context.config.answer_timeout_ns)
+            self._context.set_timer(committing.nag, self._context.now + self._context.config.answer_timeout_ns)
         elif isinstance(result, LogFailed):
             committing.doubtful += 1
             if not committing.is_late:
-                self._context.set(committing.hedge, self._context.now + self._context.backoff(3))
+                self._context.set_timer(committing.hedge, self._context.now + self._context.backoff(3))
         else:
             committing.refused += 1
             committing.why = result
@@ -244,7 +244,7 @@ class CommitClient:
         committing.asked = self._asking.server
         self._unsaid.append(committing)
         if self._say.at is None:
-            self._context.set(self._say, self._context.now)
+            self._context.set_timer(self._say, self._context.now)
 
     def _await(self) -> None:
         unsaid, self._unsaid = self._unsaid, []
@@ -260,7 +260,7 @@ class CommitClient:
         """It stands in the log, and no verdict has come: ask again, and somebody else."""
         self._asking.leave(committing.asked)
         self._tell_me(committing)
-        self._context.set(committing.nag, self._context.now + self._context.config.answer_timeout_ns)
+        self._context.set_timer(committing.nag, self._context.now + self._context.config.answer_timeout_ns)
 
     def lost(self, server: Address) -> None:
         """Whom this server was to tell a verdict shall hear it from the one that is asked now."""
@@ -286,8 +286,8 @@ class CommitClient:
     def _end(self, committing: PendingCommit, result: Any) -> None:
         committing.is_over = True
         self._holds.hold(committing.txn, None)
-        self._context.dismiss(committing.nag)
-        self._context.dismiss(committing.hedge)
+        self._context.discard_timer(committing.nag)
+        self._context.discard_timer(committing.hedge)
         waiting = self.open[committing.txn]
         waiting.remove(committing)
         if not waiting:

@@ -20,7 +20,7 @@ from logdb.cluster.client.read_client import ReadClient
 from logdb.cluster.log_adapter import TIMER, LogAdapter
 from logdb.cluster.placement import ByObject, Placement, StickySegmentPolicy
 from logdb.cores.context import ClientContext
-from logdb.cores.effects import SECOND, Address, Call, Effect, Event, Journal, Lost, Received, TimerFired
+from logdb.cores.effects import SECOND, Address, Call, Disconnected, Effect, Event, Journal, Received, TimerFired
 from logdb.log.engine import BuildLogClient
 from logdb.log.requests import ClientConfig
 from logdb.store.limits import MAX_TRANSACTION_BYTES
@@ -135,8 +135,8 @@ class DatabaseClient:
             if event.name == TIMER:
                 self.log.ring()
             else:
-                self._context.ring()
-        elif type(event) is Lost:
+                self._context.fire_timers()
+        elif type(event) is Disconnected:
             self._asking.lost(event.peer)
             self._commits.lost(event.peer)
             self._compactions.lost(event.peer)

@@ -16,7 +16,7 @@ from logdb.cluster.messages import (
     Version,
     VersionTrimmedReply,
 )
-from logdb.cores.context import ClientContext, Questions, Timer
+from logdb.cores.context import ClientContext, PendingRequests, Timer
 from logdb.cores.effects import MILLISECOND, Address
 from logdb.errors import FutureVersion, Unavailable, VersionTrimmed
 
@@ -39,7 +39,7 @@ class Leases:
         if version is not None:
             self._held[holder] = version
             if self._tell.at is None:
-                self._context.set(self._tell, self._context.now + self._hold_ns)
+                self._context.set_timer(self._tell, self._context.now + self._hold_ns)
         else:
             self._held.pop(holder, None)
 
@@ -52,7 +52,7 @@ class Leases:
         if oldest is not None or self._told is not None:
             for server in self._servers:
                 self._context.send(server, Hold(oldest))
-            self._context.set(self._tell, self._context.now + self._hold_ns)
+            self._context.set_timer(self._tell, self._context.now + self._hold_ns)
         self._told = oldest
 
 
@@ -62,16 +62,16 @@ class CompactionClient:
 
     def __init__(self, context: ClientContext, asking: QueryClient) -> None:
         self._context, self._asking = context, asking
-        self._questions = Questions(context)
+        self._requests = PendingRequests(context)
 
     def compact(self, call: int, request: requests.Compact) -> None:
         """The version must be readable; then a server is asked until it is done."""
         context = self._context
-        asked, number = 0, context.number()
+        asked, number = 0, context.next_number()
 
         def expired() -> None:
             self._asking.drop(asked)
-            self._questions.drop(number)
+            self._requests.cancel(number)
             context.answer(call, Unavailable("the compaction does not go on, or nobody says so; do it again"))
 
         def readable(_: int, result: Any) -> None:
@@ -103,7 +103,7 @@ class CompactionClient:
                 unanswered = 0
                 if message.copied != copied and request_ttl_ns is not None:
                     copied = message.copied
-                    context.prolong(call, context.now + request_ttl_ns)
+                    context.extend_deadline(call, context.now + request_ttl_ns)
                 if request.progress is not None:
                     request.progress(message.copied)
                 return context.config.answer_timeout_ns
@@ -113,12 +113,12 @@ class CompactionClient:
             context.answer(call, result)
             return None
 
-        self._questions.ask(number, Compact(number, request.before), where, answered)
+        self._requests.send(number, Compact(number, request.before), where, answered)
 
     def told(self, message: Compacting | Compacted, sender: Address) -> None:
         """What a server says of one."""
-        self._questions.answer(message.request, message, sender)
+        self._requests.on_reply(message.request, message, sender)
 
     def lost(self, server: Address) -> None:
         """This server can not be reached any more."""
-        self._questions.lost(server)
+        self._requests.on_disconnected(server)

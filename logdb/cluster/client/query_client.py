@@ -48,7 +48,7 @@ class QueryClient:
     def ask(self, question: Question, consistency: Consistency, version: int, told: Told, applied: int = 0) -> int:
         """Put a question, as of `version` or not before it, to a server that has `applied` the log so far. Returns its
         number, by which it can be dropped."""
-        number = self._context.number()
+        number = self._context.next_number()
         names_it = consistency == Consistency.SNAPSHOT or isinstance(question, AtTime)
         least = 0 if names_it else max(self.session, version)
         self.open[number] = PendingQuery(question, consistency, version, least, told, applied)
@@ -88,7 +88,7 @@ class QueryClient:
         """Send these with all others that are put before the event loop comes round again."""
         self._unsent += numbers
         if self._flush.at is None:
-            self._context.set(self._flush, self._context.now + wait)
+            self._context.set_timer(self._flush, self._context.now + wait)
 
     def _send(self) -> None:
         numbers = [number for number in dict.fromkeys(self._unsent) if number in self.open]
@@ -107,7 +107,9 @@ class QueryClient:
             reads.append(Read(number, asked.consistency, version, asked.question, asked.applied))
         context = self._context
         context.send(server, Reads(tuple(reads)))
-        context.set(Timer(lambda: self._is_late(attempts, server)), context.now + context.config.answer_timeout_ns)
+        context.set_timer(
+            Timer(lambda: self._is_late(attempts, server)), context.now + context.config.answer_timeout_ns
+        )
 
     def _is_late(self, attempts: list[tuple[int, int]], server: Address) -> None:
         """No answer for long: somebody else may have one. What was sent on meanwhile has an alarm of its own."""

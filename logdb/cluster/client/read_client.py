@@ -237,7 +237,7 @@ class ReadClient:
             self._context.answer(call, dict(pinned.pins).get(request.name, 0))
 
         def appended(result: Any) -> None:
-            if isinstance(result, log.Done):
+            if isinstance(result, log.AppendResult):
                 self._ask(reading, messages.Pins(), calls.SESSION, result.gsns[0], told)
             else:
                 self._context.answer(call, Unavailable(f"the pin was not written: {result}"))

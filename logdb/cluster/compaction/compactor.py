@@ -106,7 +106,7 @@ class Compactor:
         """Do it after a while, and not in this event, unless another phase has begun."""
         self._alarm.at = None
         self._alarm = Timer(lambda: what(*given))
-        self._context.set(self._alarm, self._context.now + max(wait_ns, 1))
+        self._context.set_timer(self._alarm, self._context.now + max(wait_ns, 1))
 
     def _call(self, request: Any, then: Any) -> None:
         """Ask the log. What fails is asked again: nothing that is appended twice does harm."""
@@ -162,7 +162,7 @@ class Compactor:
             record = BEGINNING, encode_beginning(CompactionBeginning(self._context.client, before))
             self._call(calls.Append((record,)), self._has_begun)
 
-    def _has_begun(self, done: calls.Done) -> None:
+    def _has_begun(self, done: calls.AppendResult) -> None:
         self._stands = done.gsns[0]
         self.look()
 

@@ -83,7 +83,7 @@ class AnswerQueue:
             self._context.send(parked.client, Busy((parked.read.number,)))
             return
         self._queues.setdefault(parked.client, deque()).append(parked)
-        self._context.set(self._continue, self._context.now + 1)
+        self._context.set_timer(self._continue, self._context.now + 1)
 
     def put(self, parked: ParkedRead, version: int, result: Result) -> None:
         """Answer a read with this result, as of `version`."""
@@ -115,7 +115,7 @@ class AnswerQueue:
             if queue:
                 queues[client] = queue
         if queues:
-            self._context.set(self._continue, self._context.now + 1)
+            self._context.set_timer(self._continue, self._context.now + 1)
 
     def _answer_now(self, parked: ParkedRead) -> None:
         read = parked.read

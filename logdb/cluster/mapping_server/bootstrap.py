@@ -10,7 +10,7 @@ from logdb.cluster.mapping_server.config import MappingConfig
 from logdb.cluster.mapping_server.log_recovery import LogRecovery
 from logdb.cluster.mapping_server.replica import SLICE_BYTES, Replica
 from logdb.cluster.messages import Cursor, MapRows, Part, Slice, SliceRequest, SliceUnavailable
-from logdb.cores.context import ClientContext, Questions
+from logdb.cores.context import ClientContext, PendingRequests
 from logdb.cores.effects import Address, Stop
 from logdb.log.contract import Trimmed
 
@@ -36,7 +36,7 @@ class Bootstrap:
     ) -> None:
         self._context, self._log, self._replica, self._config = context, log, replica, config
         self._on_active, self._on_done = on_active, on_done
-        self._questions = Questions(context)
+        self._requests = PendingRequests(context)
         self._peer = context.rng.randrange(8)
         self.is_active = False
         self.recovery: LogRecovery | None = None
@@ -88,7 +88,7 @@ class Bootstrap:
 
     def on_slice(self, message: Slice | SliceUnavailable, sender: Address) -> None:
         """The answer to a slice request."""
-        self._questions.answer(message.request, message, sender)
+        self._requests.on_reply(message.request, message, sender)
 
     def _begin_transfer(self) -> None:
         self._activate()
@@ -100,13 +100,13 @@ class Bootstrap:
         self._on_active()
 
     def _request_slice(self, version: int, cursor: Cursor | None) -> None:
-        peers, number = self._config.peers, self._context.number()
+        peers, number = self._config.peers, self._context.next_number()
 
         def where(attempt: int) -> Address | None:
             if attempt:
                 self._peer += 1
             if attempt >= self._config.join_attempts * len(peers):
-                self._questions.drop(number)
+                self._requests.cancel(number)
                 self._on_no_checkpoint()
                 return None
             return peers[self._peer % len(peers)]
@@ -114,11 +114,11 @@ class Bootstrap:
         def on_reply(message: Slice | SliceUnavailable, sender: Address) -> int | None:
             if isinstance(message, SliceUnavailable):
                 return self._context.backoff(1)
-            self._questions.drop(number)
+            self._requests.cancel(number)
             self._take(message, cursor)
             return None
 
-        self._questions.ask(number, SliceRequest(number, version, cursor), where, on_reply)
+        self._requests.send(number, SliceRequest(number, version, cursor), where, on_reply)
 
     def _take(self, slice_: Slice, cursor: Cursor | None) -> None:
         """Take in a slice. All slices are of one version, from servers with one floor; else the transfer begins again

@@ -62,7 +62,7 @@ class Comparison:
         others, whose replies may decide which server is wrong, have not replied, all are asked again."""
         context, version = self._context, part[1]
         floor, digest = self._replica.coordinator.floor, self._replica.excerpt(*part)
-        self._request = context.number()
+        self._request = context.next_number()
         self._same, self._different = set(), set()
         for peer in self._peers:
             context.send(peer, Compare(self._request, floor, *part, digest))
@@ -79,7 +79,7 @@ class Comparison:
                 raise ProtocolViolation(f"DBS-14: {what}. Stop the servers and {advice}")
             on_end(bool(same))
 
-        context.set(Timer(judge), context.now + context.config.answer_timeout_ns)
+        context.set_timer(Timer(judge), context.now + context.config.answer_timeout_ns)
 
     def on_compare(self, message: Compare, sender: Address) -> None:
         """Reply to a peer, if this server has applied the version and has the same floor. If the two differ this server

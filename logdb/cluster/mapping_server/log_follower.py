@@ -61,6 +61,6 @@ class LogFollower:
         self.records += len(result.records)
         self._on_applied(self._replica.apply(result))
         if pause_ns := self.pause_ns():
-            self._context.set(self._resume, self._context.now + pause_ns)
+            self._context.set_timer(self._resume, self._context.now + pause_ns)
         else:
             self._request_batch()

@@ -79,9 +79,9 @@ class LogRecovery:
         """Until others had their turn, and for longer while the disk does not keep up."""
         frozen = self._replica.map.frozen
         if frozen is not None and self._replica.map.active.size > frozen.size:
-            self._context.set(Timer(self._rest), self._context.now + PAUSE_NS)
+            self._context.set_timer(Timer(self._rest), self._context.now + PAUSE_NS)
         else:
-            self._context.set(Timer(lambda: self._step(None)), self._context.now + 1)
+            self._context.set_timer(Timer(lambda: self._step(None)), self._context.now + 1)
 
     def _steps(self) -> Steps:
         tail = yield calls.Tail()

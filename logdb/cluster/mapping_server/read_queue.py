@@ -99,7 +99,7 @@ class ReadQueue:
         if version <= self._replica.applied:
             self._answers.answer(parked)
         else:
-            heappush(self._by_version, (version, self._context.number(), parked))
+            heappush(self._by_version, (version, self._context.next_number(), parked))
 
     def _resolve_time(self, parked: ParkedRead) -> None:
         """Request the version of a time from the log, and answer once that version is applied."""
@@ -117,7 +117,7 @@ class ReadQueue:
 
     def _set_expiry(self) -> None:
         if self._expiry.at is None and (self._by_version or self._needing_tail):
-            self._context.set(self._expiry, self._context.now + self._ttl_ns)
+            self._context.set_timer(self._expiry, self._context.now + self._ttl_ns)
 
     def _expire(self) -> None:
         oldest = self._context.now - self._ttl_ns

@@ -85,7 +85,7 @@ class MappingServer:
         self._context.now = now
         self.log.start()
         self.bootstrap.start()
-        self._context.set(self._upkeep, now + self._context.rng.randrange(self.config.decide_ns) + 1)
+        self._context.set_timer(self._upkeep, now + self._context.rng.randrange(self.config.decide_ns) + 1)
         return self.effects()
 
     def handle(self, event: Event, now: int) -> list[Effect]:
@@ -102,7 +102,7 @@ class MappingServer:
             if event.name == TIMER:
                 self.log.ring()
             else:
-                self._context.ring()
+                self._context.fire_timers()
         return self.effects()
 
     def effects(self) -> list[Effect]:
@@ -133,7 +133,7 @@ class MappingServer:
     def _run_upkeep(self) -> None:
         """Compare with the other servers, then write to the log what they confirm."""
         context, decide_ns = self._context, self.config.decide_ns
-        context.set(self._upkeep, context.now + decide_ns // 2 + context.rng.randrange(decide_ns) + 1)
+        context.set_timer(self._upkeep, context.now + decide_ns // 2 + context.rng.randrange(decide_ns) + 1)
         if not self.bootstrap.is_active:
             self.compactor.tidy()
             self.comparison.begin(self._on_confirmed)

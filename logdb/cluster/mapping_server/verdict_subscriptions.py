@@ -70,7 +70,7 @@ class VerdictSubscriptions:
 
     def _set_expiry(self) -> None:
         if self._expiry.at is None and self._since:
-            self._context.set(self._expiry, self._context.now + self._ttl_ns)
+            self._context.set_timer(self._expiry, self._context.now + self._ttl_ns)
 
     def _expire(self) -> None:
         oldest = self._context.now - self._ttl_ns

@@ -173,7 +173,7 @@ class Examination:
         `aborted`: the commits after `known_after` that are said not to have been applied. Decision records say which
         were not before.
         """
-        oldest = self._log.left_by_trim(self._log.oldest())
+        oldest = self._log.oldest_after_trim(self._log.oldest())
         declared: set[int] = set()
         declared_through = 0
         for summary in self._summaries():
@@ -272,7 +272,7 @@ def first_difference(
 ) -> str | None:
     """The first commit that was decided otherwise. `says`: (who says it, what was not applied, after and up to which
     GSN)."""
-    oldest = log.left_by_trim(log.oldest())
+    oldest = log.oldest_after_trim(log.oldest())
     differing = sorted(
         (gsn, number)
         for number, (_, aborted, after, through) in enumerate(says)

@@ -22,8 +22,8 @@ from logdb.log.contract import (
     Subscription,
     Trimmed,
     View,
+    always_false,
     check_after,
-    never,
 )
 from logdb.log.local.subscriptions import LocalSubscription, read_waiting
 from logdb.log.record_clock import RecordClock
@@ -218,7 +218,7 @@ class LocalLog:
         with self._lock:
             self._advanced.notify_all()
 
-    def wait_past(self, gsn: int, timeout: float | None, stopped: Callable[[], bool] = never) -> bool:
+    def wait_past(self, gsn: int, timeout: float | None, stopped: Callable[[], bool] = always_false) -> bool:
         if self.durable > gsn:
             return True
         if self._follow:
@@ -279,8 +279,8 @@ class LocalLog:
                 raise
             return self.store.end
 
-    def left_by_trim(self, gsn: int) -> int:
-        return self.store.left_by_trim(gsn)
+    def oldest_after_trim(self, gsn: int) -> int:
+        return self.store.oldest_after_trim(gsn)
 
     def last_at_time(self, time: int) -> int:
         return max(self.store.last_at_time(time), self.store.first - 1)

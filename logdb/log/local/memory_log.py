@@ -16,8 +16,8 @@ from logdb.log.contract import (
     Subscription,
     Trimmed,
     View,
+    always_false,
     check_after,
-    never,
 )
 from logdb.log.local.subscriptions import LocalSubscription, read_waiting
 from logdb.log.record_clock import RecordClock
@@ -96,7 +96,7 @@ class MemoryLog:
         with self._advanced:
             self._advanced.notify_all()
 
-    def wait_past(self, gsn: int, timeout: float | None, stopped: Callable[[], bool] = never) -> bool:
+    def wait_past(self, gsn: int, timeout: float | None, stopped: Callable[[], bool] = always_false) -> bool:
         with self._advanced:
             self._advanced.wait_for(lambda: self.durable > gsn or self._closed or stopped(), timeout)
             if self._closed and self.durable <= gsn:
@@ -134,7 +134,7 @@ class MemoryLog:
     def begin_file(self) -> int:
         return self.end()
 
-    def left_by_trim(self, gsn: int) -> int:
+    def oldest_after_trim(self, gsn: int) -> int:
         return gsn
 
     def last_at_time(self, time: int) -> int:

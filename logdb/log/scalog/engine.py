@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from logdb.cores.effects import Address
 from logdb.log import paxos
-from logdb.log.engine import Engine, Measure, Operations, Role, Shape
+from logdb.log.engine import Engine, Metric, Operations, Role, Shape
 from logdb.log.scalog import messages as m
 from logdb.log.scalog.aggregator.aggregator import Aggregator
 from logdb.log.scalog.client.log_client import LogClient
@@ -27,14 +27,14 @@ from logdb.log.scalog.wire import WIRE
 # ---- roles
 
 
-def _measures(core: OrderingReplica) -> Iterable[Measure]:
+def _measures(core: OrderingReplica) -> Iterable[Metric]:
     state = core.state
-    yield Measure("logdb_joining", "1 while this replica is no member of the layer.", not core.paxos.has_joined)
-    yield Measure("logdb_leader", "1 if this replica leads.", core.leader is not None)
-    yield Measure("logdb_cuts", "Cuts of the log.", state.cut, counts=True)
-    yield Measure("logdb_ordered_records", "Records of the log.", state.last, counts=True)
-    yield Measure("logdb_shards", "Shards, finalized ones too.", len(state.shards))
-    yield Measure("logdb_oldest_gsn", "The oldest record that can be read.", state.oldest)
+    yield Metric("logdb_joining", "1 while this replica is no member of the layer.", not core.paxos.has_joined)
+    yield Metric("logdb_leader", "1 if this replica leads.", core.leader is not None)
+    yield Metric("logdb_cuts", "Cuts of the log.", state.cut, is_counter=True)
+    yield Metric("logdb_ordered_records", "Records of the log.", state.last, is_counter=True)
+    yield Metric("logdb_shards", "Shards, finalized ones too.", len(state.shards))
+    yield Metric("logdb_oldest_gsn", "The oldest record that can be read.", state.oldest)
 
 
 def _after_damage_of_a_replica(config: OrderingServerConfig) -> str:
@@ -98,10 +98,10 @@ ORDERING: Final = Role(
         }
     ),
     is_ready=lambda core: core.paxos.has_joined,
-    group=lambda core: core.paxos,
-    measures=_measures,
-    may_begin_anew=False,
-    after_damage=_after_damage_of_a_replica,
+    paxos_replica=lambda core: core.paxos,
+    metrics=_measures,
+    can_start_empty=False,
+    damage_advice=_after_damage_of_a_replica,
 )
 
 STORAGE: Final = Role(
@@ -148,8 +148,8 @@ STORAGE: Final = Role(
         }
     ),
     segment_bytes=lambda config: config.segment_mib << 20,
-    after_damage=_after_damage_of_a_storage_server,
-    hears_losses=True,
+    damage_advice=_after_damage_of_a_storage_server,
+    receives_disconnects=True,
 )
 
 AGGREGATOR: Final = Role(
@@ -204,24 +204,24 @@ def _servers_in(view: m.View) -> Iterator[tuple[Address, str]]:
 
 
 OPERATIONS: Final = Operations(
-    shape=Shape(),
-    servers=_servers,
-    counts={"ordering": ORDERING.name, "aggregators": AGGREGATOR.name},
+    default_shape=Shape(),
+    server_counts=_servers,
+    shape_fields={"ordering": ORDERING.name, "aggregators": AGGREGATOR.name},
     settings=_settings,
-    members=_members,
+    shard_size=_members,
     policy_of=_policy_of,
-    storage=STORAGE.name,
-    ask_tail=m.TailRequest,
-    ask_view=m.ViewRequest,
-    tail_in=lambda answer: answer if isinstance(answer, m.TailResponse) else None,
-    view_in=lambda answer: answer.view if isinstance(answer, m.ViewResponse) else None,
-    servers_in=_servers_in,
-    unknown=m.View(0, (), 1, 1, (), ()),
+    storage_role=STORAGE.name,
+    tail_request=m.TailRequest,
+    view_request=m.ViewRequest,
+    frontier_of=lambda answer: answer if isinstance(answer, m.TailResponse) else None,
+    configuration_of=lambda answer: answer.view if isinstance(answer, m.ViewResponse) else None,
+    servers_of=_servers_in,
+    empty_configuration=m.View(0, (), 1, 1, (), ()),
 )
 
 ENGINE: Final = Engine(
     name="scalog",
-    founders=ORDERING.name,
+    founder_role=ORDERING.name,
     roles={role.name: role for role in (ORDERING, STORAGE, AGGREGATOR)},
     client=LogClient,
     wire=WIRE,

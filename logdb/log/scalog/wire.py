@@ -78,7 +78,7 @@ WIRE: Final = Wire(
         m.ReadResponse: Batch.STORED,
         m.Pulled: Batch.NUMBERED,
     },
-    fields={
+    field_converters={
         (m.SessionsResponse, "runs"): (_runs_sent, _runs_come),
         (m.Pull, "max_bytes"): (_checked_pull, _checked_pull),
     },
@@ -90,7 +90,7 @@ WIRE: Final = Wire(
         m.Updates: ("updates", _updates),
         m.Tally: ("shards", _tally),
     },
-    portions={m.AppendStatusRequest: "sequences"},
+    sliced_fields={m.AppendStatusRequest: "sequences"},
     client_accepts=frozenset(
         {
             m.Appended,
@@ -121,5 +121,5 @@ WIRE: Final = Wire(
         m.ChangeRequest: Right.ADMIN,
     },
     appends=frozenset({m.Append}),
-    is_operators={m.ChangeRequest: _is_no_trim},
+    operator_requests={m.ChangeRequest: _is_no_trim},
 )

@@ -319,7 +319,7 @@ class SegmentStore:
         """The bytes of the files, from the one that holds record `first` on."""
         return sum([segment.length for segment in self._segments if segment.end > first])
 
-    def left_by_trim(self, lsn: int) -> int:
+    def oldest_after_trim(self, lsn: int) -> int:
         """The oldest record that the files would still have after `trim(lsn)`."""
         return self._segment_of(max(lsn, self.base)).base
 

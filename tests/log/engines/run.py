@@ -35,7 +35,7 @@ async def started(server: Server) -> Server:
 def main(path: Path, port: int) -> None:
     """Lay out, start, append, stop, start again."""
     print(RoleCommands().list_commands(None))  # type: ignore[arg-type]
-    layout = Layout.make(path, seam.engine_of("counter").operations.shape, {}, port)
+    layout = Layout.make(path, seam.engine_of("counter").operations.default_shape, {}, port)
     config = layout.file.server("keeper", "k1")
     print(layout.file.engine.name, config.role, config.step)  # type: ignore[attr-defined]
     for _ in range(2):

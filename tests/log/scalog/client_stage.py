@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from logdb.cores.effects import SECOND, Answer, Call, Effect, Lost, Received, Send, SetTimer, TimerFired
+from logdb.cores.context import CLIENT_TIMER
+from logdb.cores.effects import SECOND, Answer, Call, Disconnected, Effect, Received, Send, SetTimer, TimerFired
 from logdb.log.contract import LogRecord, Record
 from logdb.log.requests import ClientConfig, ShardState
 from logdb.log.scalog.client.log_client import LogClient
@@ -26,7 +27,7 @@ from logdb.log.scalog.records import wrap
 
 Message = TypeVar("Message")
 START = 1_000 * SECOND
-CONFIG = ClientConfig("client", ("o1", "o2", "o3"), gathers=False)
+CONFIG = ClientConfig("client", ("o1", "o2", "o3"), coalesce_calls=False)
 LIVE, FINALIZING, FINALIZED = ShardState.LIVE, ShardState.FINALIZING, ShardState.FINALIZED
 
 
@@ -96,14 +97,14 @@ class Stage:
 
     def lose(self, peer: str) -> None:
         """The stream to somebody breaks."""
-        self._perform(self.client.handle(Lost(peer), self.now))
+        self._perform(self.client.handle(Disconnected(peer), self.now))
 
     def wait(self, time: int) -> None:
         """Time passes, and timers ring."""
         end = self.now + time
         while self._timer is not None and self._timer <= end:
             self.now, self._timer = max(self.now, self._timer), None
-            self._perform(self.client.handle(TimerFired("agenda"), self.now))
+            self._perform(self.client.handle(TimerFired(CLIENT_TIMER), self.now))
         self.now = end
 
     def take(self, kind: type[Message]) -> list[tuple[str, Message]]:

@@ -17,8 +17,8 @@ from logdb.cores.effects import (
     Persisted,
     Received,
     Send,
+    SendRanges,
     SendStored,
-    SendStretches,
     SetTimer,
     Stop,
     TimerFired,
@@ -97,7 +97,7 @@ class Host:
             elif isinstance(effect, SendStored):
                 records = [(r.tag, r.payload) for r in self.journals[effect.journal].read(effect.first, effect.end)]
                 self.sent.append(Send(effect.to, effect.message._replace(records=records)))
-            elif isinstance(effect, SendStretches):
+            elif isinstance(effect, SendRanges):
                 self.sent.append(Send(effect.to, effect.message._replace(records=self.read(effect))))
             elif isinstance(effect, Create):
                 assert effect.journal not in self.journals
@@ -122,9 +122,9 @@ class Host:
             else:
                 raise AssertionError(effect)
 
-    def read(self, effect: SendStretches) -> list[LogRecord]:
+    def read(self, effect: SendRanges) -> list[LogRecord]:
         found = []
-        for journal, first, end, number, time in effect.stretches:
+        for journal, first, end, number, time in effect.ranges:
             for gsn, record in enumerate(self.journals[journal].read(first, end), number):
                 if effect.tags is None or record.tag in effect.tags:
                     found.append(LogRecord(gsn, time, record.tag, record.payload))

@@ -35,7 +35,7 @@ def test_an_append_is_sent_and_answered() -> None:
     assert (f"s{append.segment}", append.sequence, append.settled, list(append.records)) == (to, 1, 1, records(3))
     assert call not in stage.answers
     stage.acknowledge(to, append, 40)
-    assert stage.answers[call] == calls.Done([40, 41, 42], [1, 1, 1])
+    assert stage.answers[call] == calls.AppendResult([40, 41, 42], [1, 1, 1])
 
 
 def test_an_append_waits_for_the_view() -> None:
@@ -50,7 +50,7 @@ def test_an_append_waits_for_the_view() -> None:
 
 def test_an_append_of_nothing() -> None:
     stage = Stage(view(1, shard(1)))
-    assert stage.ask(calls.Append([])) == calls.Done([], [])
+    assert stage.ask(calls.Append([])) == calls.AppendResult([], [])
     assert stage.take(Append) == []
 
 
@@ -76,7 +76,7 @@ def test_what_comes_while_a_batch_is_under_way_is_collected_until_the_answer() -
 
 
 def test_what_is_called_at_one_moment_leaves_together() -> None:
-    stage = Stage(view(1, shard(1), shard(2), shard(3)), gathers=True)
+    stage = Stage(view(1, shard(1), shard(2), shard(3)), coalesce_calls=True)
     for _ in range(5):
         stage.call(calls.Append(records(2)))
     assert stage.take(Append) == []
@@ -88,7 +88,7 @@ def test_what_is_called_at_one_moment_leaves_together() -> None:
 
 
 def test_a_whole_batch_is_not_gathered_any_further() -> None:
-    stage = one_segment(gathers=True, batch_bytes=200)
+    stage = one_segment(coalesce_calls=True, batch_bytes=200)
     for _ in range(6):
         stage.call(calls.Append(records(1)))
     assert len(stage.one(Append)[1].records) == 5
@@ -247,7 +247,7 @@ def test_by_record_and_the_answers_are_in_the_order_of_the_records() -> None:
     assert (two[:2], list(second.records)) == ("s2", [(2, b"b"), (2, b"d")])
     stage.acknowledge(two, second, 10)
     stage.acknowledge(one, first, 20)
-    assert stage.answers[call] == calls.Done([20, 10, 21, 11], [1, 2, 1, 2])
+    assert stage.answers[call] == calls.AppendResult([20, 10, 21, 11], [1, 2, 1, 2])
 
 
 def test_a_policy_that_raises_fails_its_append_alone() -> None:
@@ -381,7 +381,7 @@ def test_sealed_is_no_fate_before_a_member_says_never() -> None:
     assert to in ("s21", "s22")
     assert (moved.sequence, list(moved.records)) == (first + 1, records(4)[1:]), "the same numbers"
     stage.acknowledge(to, moved, 90)
-    assert stage.answers[call] == calls.Done([70, 90, 91, 92], [1, 2, 2, 2])
+    assert stage.answers[call] == calls.AppendResult([70, 90, 91, 92], [1, 2, 2, 2])
 
 
 def test_settled_stays_below_what_is_neither_here_nor_there() -> None:
@@ -465,7 +465,7 @@ def test_a_segment_that_the_view_shows_sealed_is_asked_for_fates() -> None:
     to, moved = stage.one(Append)
     assert moved.segment != append.segment
     stage.acknowledge(to, moved, 3)
-    assert stage.answers[call] == calls.Done([3], [1])
+    assert stage.answers[call] == calls.AppendResult([3], [1])
 
 
 def test_a_finalized_shard_that_was_asked_for_is_unavailable_once_the_fate_is_known() -> None:

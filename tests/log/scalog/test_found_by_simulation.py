@@ -80,7 +80,7 @@ def test_4_a_client_without_a_live_shard_looks_for_one_until_there_is_one() -> N
     stage.wait(SECOND // 10)
     to, append = stage.take(Append)[0]
     stage.acknowledge(to, append, 7)
-    assert stage.answers[call] == calls.Done([7], [2])
+    assert stage.answers[call] == calls.AppendResult([7], [2])
 
 
 def test_5_the_first_view_of_all_has_version_0() -> None:

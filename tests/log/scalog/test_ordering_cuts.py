@@ -43,7 +43,7 @@ def test_a_leader_whose_clock_is_decades_ahead_stops_before_it_dates_a_cut() -> 
     layer.now += LONGEST_PAUSE_NS + SECOND
     layer.report(shard, 5, 1)
     assert (layer.state.next_gsn, layer.state.time) == (4, dated)
-    assert "set it right" in layer.stopped[0].why
+    assert "set it right" in layer.stopped[0].reason
     assert not layer.stopped[0].wipe
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from logdb.cores.effects import Lost, Received, SendStored, SendStretches, Unreadable
+from logdb.cores.effects import Disconnected, Received, SendRanges, SendStored, Unreadable
 from logdb.log.contract import LogRecord
 from logdb.log.requests import END, ShardState
 from logdb.log.scalog.messages import (
@@ -71,7 +71,7 @@ def test_a_client_that_is_gone_waits_for_nothing(cluster: Cluster) -> None:
         host.receive(ReadRequest(gsn, SHARD, gsn))
         host.receive(Pull(gsn + 1, SHARD, gsn, None, 1))
     assert host.core.waiting_reads == 4
-    host.handle(Lost("client"))
+    host.handle(Disconnected("client"))
     assert host.core.waiting_reads == 0
     cluster.last = 12
     cluster.tell(links=())
@@ -206,7 +206,7 @@ def test_a_damaged_record_is_told_so(cluster: Cluster) -> None:
     (answer,) = answers(cluster)
     assert (answer.why, answer.explanation) == (ReadError.READABLE, "bad checksum")  # type: ignore[union-attr]
     (effect,) = member.core.handle(Received("client", Pull(2, SHARD, 8, None, 1)), member.now)
-    assert isinstance(effect, SendStretches)
+    assert isinstance(effect, SendRanges)
     member.handle(Unreadable(effect, "bad checksum"))
     assert answers(cluster)[0].request == 2
 

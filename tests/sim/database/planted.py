@@ -279,7 +279,7 @@ def give_the_last_copy_for_the_first(right: Any, one: Replica, txn: TxnId) -> De
 @planted(CommitClient, "_appended", seed=3)
 def take_an_append_for_a_commit(right: Any, commits: CommitClient, one: PendingCommit, result: Any) -> None:
     """What is in the log has committed."""
-    if isinstance(result, log.Done) and not one.is_over:
+    if isinstance(result, log.AppendResult) and not one.is_over:
         commits._end(one, one.finish(Decided(*one.txn, result.gsns[0], COMMITTED, "")))
     else:
         right(commits, one, result)

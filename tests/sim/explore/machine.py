@@ -23,8 +23,8 @@ from logdb.cores.effects import (
     Persisted,
     Received,
     Send,
+    SendRanges,
     SendStored,
-    SendStretches,
     SetTimer,
     Stop,
     TimerFired,
@@ -173,7 +173,7 @@ class Step:
                 assert first <= effect.first <= effect.end <= durable, "only durable records may be sent"
                 found = tuple(records[effect.first - first : effect.end - first])
                 self._send(effect.to, effect.message._replace(records=found))
-            elif isinstance(effect, SendStretches):
+            elif isinstance(effect, SendRanges):
                 self._send(effect.to, effect.message._replace(records=tuple(self._stretched(effect))))
             elif isinstance(effect, Create):
                 assert effect.journal not in node.journals, f"{effect.journal} exists"
@@ -191,8 +191,8 @@ class Step:
             elif not isinstance(effect, Trim | Stop):
                 raise Wrong(f"{self.name}: {effect}")
 
-    def _stretched(self, effect: SendStretches) -> Iterator[LogRecord]:
-        for stretch in effect.stretches:
+    def _stretched(self, effect: SendRanges) -> Iterator[LogRecord]:
+        for stretch in effect.ranges:
             first, durable, records = self.node.journals[stretch.journal]
             assert first <= stretch.first <= stretch.end <= durable, "only durable records may be sent"
             for at, (tag, payload) in enumerate(records[stretch.first - first : stretch.end - first]):

@@ -269,23 +269,23 @@ def an_update_without_links_tells_the_newest_gsn_to_all(patch: pytest.MonkeyPatc
 
 @plant
 def a_deposed_leader_tells_the_tail(patch: pytest.MonkeyPatch) -> None:
-    def ask_tail(self: replica.OrderingReplica, ask: TailRequest, sender: str, now: int) -> None:
+    def tail_request(self: replica.OrderingReplica, ask: TailRequest, sender: str, now: int) -> None:
         if self.leader is None:
             self._refuse(sender, ask.request)
         else:
             answer = TailResponse(ask.request, self.state.last, self.state.oldest, self.state.version)
             self._out.append(Send(sender, answer))
 
-    patch.setitem(replica._ANSWER, TailRequest, ask_tail)
+    patch.setitem(replica._ANSWER, TailRequest, tail_request)
 
 
 @plant
 def any_replica_tells_the_tail(patch: pytest.MonkeyPatch) -> None:
-    def ask_tail(self: replica.OrderingReplica, ask: TailRequest, sender: str, now: int) -> None:
+    def tail_request(self: replica.OrderingReplica, ask: TailRequest, sender: str, now: int) -> None:
         answer = TailResponse(ask.request, self.state.last, self.state.oldest, self.state.version)
         self._out.append(Send(sender, answer))
 
-    patch.setitem(replica._ANSWER, TailRequest, ask_tail)
+    patch.setitem(replica._ANSWER, TailRequest, tail_request)
 
 
 @plant

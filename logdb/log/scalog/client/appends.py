@@ -16,8 +16,8 @@ from logdb.cores.effects import Address, ProtocolViolation
 from logdb.errors import Unavailable
 from logdb.log import requests as calls
 from logdb.log.contract import AppendId, AppendUnknown, LogFailed, NotOfThisShard, Record
-from logdb.log.policies import Places
-from logdb.log.requests import RECORD_BYTES, ShardState, bytes_of
+from logdb.log.policies import RecordIndexes
+from logdb.log.requests import RECORD_OVERHEAD_BYTES, ShardState, record_bytes
 from logdb.log.scalog.client.batches import Chunk, SequenceNumbers, merged
 from logdb.log.scalog.client.directory import Directory
 from logdb.log.scalog.client.ordering_client import OrderingClient
@@ -40,10 +40,10 @@ class PendingAppend:
 
     def __init__(self, call: int, records: Sequence[Record], shard: int | None) -> None:
         self.call, self.records, self.shard = call, records, shard
-        self.size = bytes_of(records)
+        self.size = record_bytes(records)
         self.left = len(records)
         self.refused = self.doubtful = 0
-        self.sent: tuple[tuple[Places, int], ...] = ()
+        self.sent: tuple[tuple[RecordIndexes, int], ...] = ()
         self.asked: tuple[tuple[int, AppendId], ...] = ()
         self.why: Exception | None = None
         self.gsns = [0] * len(records)
@@ -73,7 +73,7 @@ class PendingAppend:
         """What the application is told when nothing is left."""
         lost = self.refused + self.doubtful
         if not lost:
-            return calls.Done(self.gsns, self.shards)
+            return calls.AppendResult(self.gsns, self.shards)
         if self.refused == len(self.records):
             return self.why
         why = f"{len(self.records) - lost} of {len(self.records)} records are in the log; {self.why}"
@@ -179,7 +179,7 @@ class AppendClient:
             share.parts += self._parts(share, places)
             self._next_part(share)
 
-    def _parts(self, share: ShardPortion, places: Places) -> list[Chunk]:
+    def _parts(self, share: ShardPortion, places: RecordIndexes) -> list[Chunk]:
         """Pieces of about a batch at most."""
         append, most = share.append, self._context.config.batch_bytes
         records = append.records if len(places) == len(append.records) else [append.records[at] for at in places]
@@ -188,7 +188,7 @@ class AppendClient:
             return [Chunk(share, places, records, size)]
         parts, start, size = [], 0, 0
         for index, (_, payload) in enumerate(records):
-            bytes_ = len(payload) + RECORD_BYTES
+            bytes_ = len(payload) + RECORD_OVERHEAD_BYTES
             if index > start and size + bytes_ > most:
                 parts.append(Chunk(share, places[start:index], records[start:index], size))
                 start, size = index, 0
@@ -255,7 +255,7 @@ class AppendClient:
             return
         if not search.missing:
             self._searches.remove(search)
-            self._context.dismiss(search.timer)
+            self._context.discard_timer(search.timer)
             self._context.answer(search.call, search.gsns())
             return
         if search.turn % 4 == 0:
@@ -267,7 +267,7 @@ class AppendClient:
                 if member is not None:
                     self._context.send(member, AppendStatusRequest(search.id.client, segment.id, runs))
         search.turn += 1
-        self._context.set(search.timer, self._context.now + self._context.config.answer_timeout_ns)
+        self._context.set_timer(search.timer, self._context.now + self._context.config.answer_timeout_ns)
 
     def found(self, answer: AppendStatus) -> None:
         """A member tells where the records of a client are. What is in no segment by now may yet come."""
@@ -280,7 +280,7 @@ class AppendClient:
 
     def _not_found(self, search: OutcomeSearch) -> None:
         self._searches.remove(search)
-        self._context.dismiss(search.timer)
+        self._context.discard_timer(search.timer)
         why = f"{len(search.missing)} of its records were not found; only its client knows if they may yet come"
         self._context.answer(search.call, AppendUnknown(why, search.id))
 
@@ -308,7 +308,7 @@ class AppendClient:
         else:
             self._homeless.append(chunk)
             if self._look.at is None:
-                self._context.set(self._look, self._context.now + self._context.backoff(3))
+                self._context.set_timer(self._look, self._context.now + self._context.backoff(3))
 
     def _is_closed(self, shard: int, chunk: Chunk) -> bool:
         """Whether a shard that the application named has ended, or must be asked for: then the piece is seen to."""
@@ -362,7 +362,7 @@ class AppendClient:
         """Ask for a newer view, again and again while there are pieces that have no place in this one."""
         if self._homeless:
             self._ordering_client.refresh()
-            self._context.set(self._look, self._context.now + self._context.backoff(5))
+            self._context.set_timer(self._look, self._context.now + self._context.backoff(5))
 
     def view_changed(self) -> None:
         """A newer view has come: lanes may have ended, what had no place may have one."""

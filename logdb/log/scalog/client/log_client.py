@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
 
-from logdb.cores.context import ClientContext, Questions, unknown
-from logdb.cores.effects import Address, Call, Effect, Event, Journal, Lost, Received, TimerFired
+from logdb.cores.context import ClientContext, PendingRequests, outcome_unknown
+from logdb.cores.effects import Address, Call, Disconnected, Effect, Event, Journal, Received, TimerFired
 from logdb.errors import Unavailable
 from logdb.log import requests as calls
 from logdb.log.contract import AppendId
@@ -34,11 +34,11 @@ class LogClient:
     def __init__(self, config: ClientConfig, journals: Mapping[str, Journal], rng: Random) -> None:
         self._context = context = ClientContext(config, rng)
         self._directory = Directory()
-        self._questions = Questions(context)
-        self._ordering_client = OrderingClient(context, self._questions, self._directory, self._view_changed)
+        self._requests = PendingRequests(context)
+        self._ordering_client = OrderingClient(context, self._requests, self._directory, self._view_changed)
         self._appends = AppendClient(context, self._directory, self._ordering_client)
-        self._reads = ReadClient(context, self._directory, self._questions, self._ordering_client)
-        self._subscriber = Subscriber(context, self._directory, self._questions, self._ordering_client)
+        self._reads = ReadClient(context, self._directory, self._requests, self._ordering_client)
+        self._subscriber = Subscriber(context, self._directory, self._requests, self._ordering_client)
         self._calls: dict[type, Callable[[int, Any], None]] = {
             calls.Append: self._appends.append,
             calls.Outcome: self._appends.outcome,
@@ -86,9 +86,9 @@ class LogClient:
         elif type(event) is Call:
             self._calls[type(event.request)](event.call, event.request)
         elif type(event) is TimerFired:
-            self._context.ring()
-        elif type(event) is Lost:
-            self._questions.lost(event.peer)
+            self._context.fire_timers()
+        elif type(event) is Disconnected:
+            self._requests.on_disconnected(event.peer)
         return self._context.effects()
 
     def _received(self, message: Any, sender: Address) -> None:
@@ -99,9 +99,9 @@ class LogClient:
             elif kind is messages.AppendStatus:
                 self._appends.found(message)
         elif kind in self._answers:
-            self._questions.answer(message.request, message, sender)
+            self._requests.on_reply(message.request, message, sender)
         elif kind is messages.ChangeResponse:
-            self._questions.answer(message.id, message, sender)
+            self._requests.on_reply(message.id, message, sender)
 
     def append_id(self, call: int) -> AppendId | None:
         """By what an append that is under way can be asked for; None if nothing of it has been sent."""
@@ -128,7 +128,7 @@ class LogClient:
         number = 0
 
         def expired() -> None:
-            self._questions.drop(number)
+            self._requests.cancel(number)
             self._context.answer(call, late)
 
         self._context.open(call, deadline, expired)
@@ -163,7 +163,7 @@ class LogClient:
                 self._directory.trimmed(answer.result)
                 self._context.answer(call, answer.result)
 
-        late = unknown("the ordering layer did not answer before the deadline")
+        late = outcome_unknown("the ordering layer did not answer before the deadline")
         self._ask(call, request.deadline, lambda: self._ordering_client.change(change, changed), late)
 
     def _reconfigure(self, call: int, request: calls.Reconfigure) -> None:
@@ -174,7 +174,7 @@ class LogClient:
                 self._ordering_client.refresh()
                 self._context.answer(call, answer.result)
 
-        late = unknown("the ordering layer did not answer before the deadline")
+        late = outcome_unknown("the ordering layer did not answer before the deadline")
         self._ask(call, request.deadline, lambda: self._ordering_client.change(request.change, changed), late)
 
     def _set_policy(self, call: int, request: calls.SetPolicy) -> None:

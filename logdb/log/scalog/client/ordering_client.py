@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from logdb.cores.context import ClientContext, Questions
+from logdb.cores.context import ClientContext, PendingRequests
 from logdb.cores.effects import Address
 from logdb.log.scalog.client.directory import Directory
 from logdb.log.scalog.messages import (
@@ -28,9 +28,9 @@ class OrderingClient:
     """
 
     def __init__(
-        self, context: ClientContext, questions: Questions, directory: Directory, adopted: Callable[[], None]
+        self, context: ClientContext, requests: PendingRequests, directory: Directory, adopted: Callable[[], None]
     ) -> None:
-        self._context, self._questions, self._directory, self._adopted = context, questions, directory, adopted
+        self._context, self._requests, self._directory, self._adopted = context, requests, directory, adopted
         self._replicas = context.config.ordering
         self._leader = context.rng.choice(self._replicas)
         self._silent: Address | None = None
@@ -42,10 +42,10 @@ class OrderingClient:
 
     def refresh(self) -> None:
         """Ask for the view, unless that is being done."""
-        if not self._questions.is_open(self._looking):
-            self._looking = self._context.number()
+        if not self._requests.is_open(self._looking):
+            self._looking = self._context.next_number()
             self.looked_at = self._context.now
-            self._questions.ask(self._looking, ViewRequest(self._looking), self._whom(), self._viewed)
+            self._requests.send(self._looking, ViewRequest(self._looking), self._whom(), self._viewed)
 
     def _viewed(self, answer: ViewResponse, sender: Address) -> int | None:
         if self._directory.adopt(answer.view):
@@ -60,7 +60,7 @@ class OrderingClient:
 
     def tail(self, then: Callable[[TailResponse], None]) -> int:
         """Learn the tail as it is now, or later. Returns the number of the question, by which it can be dropped."""
-        number = self._context.number()
+        number = self._context.next_number()
 
         def answered(answer: TailResponse | NotLeader, sender: Address) -> int | None:
             if isinstance(answer, NotLeader):
@@ -70,7 +70,7 @@ class OrderingClient:
             then(answer)
             return None
 
-        self._questions.ask(number, TailRequest(number), self._whom(), answered)
+        self._requests.send(number, TailRequest(number), self._whom(), answered)
         return number
 
     def confirm(self, then: Callable[[TailResponse], None]) -> int:
@@ -96,7 +96,7 @@ class OrderingClient:
             then(answer)
             return None
 
-        self._questions.ask(number, ChangeRequest(number, change), self._whom(), answered)
+        self._requests.send(number, ChangeRequest(number, change), self._whom(), answered)
         return number
 
     def suspect(self, server: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from logdb.cores.context import ClientContext, Questions
+from logdb.cores.context import ClientContext, PendingRequests
 from logdb.cores.effects import Address
 from logdb.errors import Corruption
 from logdb.log import requests as calls
@@ -27,12 +27,12 @@ class ReadClient:
     """Asks one member of a shard after another, from a random one on, until one has the answer."""
 
     def __init__(
-        self, context: ClientContext, directory: Directory, questions: Questions, ordering_client: OrderingClient
+        self, context: ClientContext, directory: Directory, requests: PendingRequests, ordering_client: OrderingClient
     ) -> None:
-        self._context, self._directory, self._questions, self._ordering_client = (
+        self._context, self._directory, self._requests, self._ordering_client = (
             context,
             directory,
-            questions,
+            requests,
             ordering_client,
         )
 
@@ -40,11 +40,11 @@ class ReadClient:
 
     def read(self, call: int, request: calls.Read) -> None:
         """The application wants a record."""
-        context, number = self._context, self._context.number()
+        context, number = self._context, self._context.next_number()
         gsn, shard = request.gsn, request.shard
 
         def expired() -> None:
-            self._questions.drop(number)
+            self._requests.cancel(number)
             context.answer(call, TimeoutError(f"record {gsn} did not come before the deadline"))
 
         context.open(call, request.deadline, expired)
@@ -75,7 +75,7 @@ class ReadClient:
 
         def where(attempt: int) -> Address | None:
             if request.shard not in self._directory.shards:
-                self._questions.drop(number)
+                self._requests.cancel(number)
                 self._ordering_client.confirm(lambda tail: self._look_for_shard(call, request, number))
                 return None
             if attempt % 8 == 3:
@@ -101,7 +101,7 @@ class ReadClient:
             return None
 
         message = ReadRequest(number, request.shard, request.gsn)
-        self._questions.ask(number, message, where, answered, transfer_ns(request.size))
+        self._requests.send(number, message, where, answered, transfer_ns(request.size))
 
     def _elsewhere(self, call: int, request: calls.Read, damaged: dict[Address, str]) -> int | None:
         """A member cannot give the record, which others may; unless all have said that it is damaged."""
@@ -121,7 +121,7 @@ class ReadClient:
 
         def expired() -> None:
             for number in asked.numbers:
-                self._questions.drop(number)
+                self._requests.cancel(number)
             self._context.answer(call, TimeoutError("the shards did not answer before the deadline"))
 
         self._context.open(call, request.deadline, expired)
@@ -137,12 +137,12 @@ class ReadClient:
         self._told(asked)
 
     def _ask_shard(self, asked: _AtTime, shard: int) -> None:
-        number, turn = self._context.number(), self._context.rng.randrange(8)
+        number, turn = self._context.next_number(), self._context.rng.randrange(8)
         asked.numbers.append(number)
 
         def where(attempt: int) -> Address | None:
             if shard not in self._directory.shards:
-                self._questions.drop(number)
+                self._requests.cancel(number)
                 asked.waiting.discard(shard)
                 self._told(asked)
                 return None
@@ -158,7 +158,7 @@ class ReadClient:
             self._told(asked)
             return None
 
-        self._questions.ask(number, TimeRequest(number, shard, asked.time), where, answered)
+        self._requests.send(number, TimeRequest(number, shard, asked.time), where, answered)
 
     def _told(self, asked: _AtTime) -> None:
         """A shard trimmed away had nothing that can still be read, so the newest may be the one before the oldest."""

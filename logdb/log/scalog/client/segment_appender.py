@@ -104,11 +104,11 @@ class SegmentAppender:
                     return
                 if not lingered and self.waiting_bytes < config.batch_bytes:
                     if self._linger.at is None:
-                        self._context.set(self._linger, self._context.now + config.linger_ns)
+                        self._context.set_timer(self._linger, self._context.now + config.linger_ns)
                     return
-            elif config.gathers and not lingered and self.waiting_bytes < config.batch_bytes:
+            elif config.coalesce_calls and not lingered and self.waiting_bytes < config.batch_bytes:
                 if self._linger.at is None:
-                    self._context.set(self._linger, self._context.now)
+                    self._context.set_timer(self._linger, self._context.now)
                 return
             chunks = self._collect()
             if chunks:
@@ -150,7 +150,7 @@ class SegmentAppender:
         self.flight_bytes += batch.size
         self._send(batch)
         if self._again.at is None:
-            self._context.set(self._again, batch.resend_at)
+            self._context.set_timer(self._again, batch.resend_at)
 
     def _send(self, batch: Batch) -> None:
         batch.attempts += 1
@@ -185,7 +185,7 @@ class SegmentAppender:
         self._busy = True
         batch.resend_at = self._context.now + self._context.backoff(batch.attempts)
         if self._again.at is None or batch.resend_at < self._again.at:
-            self._context.set(self._again, batch.resend_at)
+            self._context.set_timer(self._again, batch.resend_at)
         if answer.why is RejectReason.NOT_PRIMARY:
             self._ordering_client.refresh()
 
@@ -205,7 +205,7 @@ class SegmentAppender:
         if not self.sealed:
             self.flush(lingered=True)
         elif self.flight:
-            self._context.set(self._again, self._context.now + self._context.backoff(2))
+            self._context.set_timer(self._again, self._context.now + self._context.backoff(2))
 
     def _forget(self, said: bool) -> bool:
         """Whether to believe that nobody knows where records are: all members had the time to say otherwise."""
@@ -287,7 +287,7 @@ class SegmentAppender:
         self._directory.ends(self.segment)
         self._linger.at = None
         self.reroute_pending()
-        self._context.set(self._again, self._context.now)
+        self._context.set_timer(self._again, self._context.now)
 
     def reroute_pending(self) -> None:
         """Send what was not sent elsewhere."""
@@ -312,7 +312,7 @@ class SegmentAppender:
             self._turn += 1
             if self._turn % 4 == 0:  # the members may be others by now, or the segment trimmed away
                 self._ordering_client.refresh()
-            context.set(self._again, context.now + context.config.answer_timeout_ns)
+            context.set_timer(self._again, context.now + context.config.answer_timeout_ns)
             return
         due = [batch for batch in self.flight.values() if batch.resend_at <= context.now]
         silent = [batch for batch in due if context.now - batch.sent_at >= self._request_ttl_ns]
@@ -320,7 +320,7 @@ class SegmentAppender:
             self._send(batch)
         if silent:
             self._doubt(silent[0])
-        context.set(self._again, min(batch.resend_at for batch in self.flight.values()))
+        context.set_timer(self._again, min(batch.resend_at for batch in self.flight.values()))
 
     def _doubt(self, batch: Batch) -> None:
         """A batch has been under way for long: ask the primary and another one, and perhaps tell."""

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from heapq import heappop, heappush
 
-from logdb.cores.context import ClientContext, Questions, Timer
+from logdb.cores.context import ClientContext, PendingRequests, Timer
 from logdb.cores.effects import Address, ProtocolViolation
 from logdb.errors import Corruption
 from logdb.log import requests as calls
@@ -34,11 +34,11 @@ class ShardFeed:
     `turn`: whom it asks. `final`: it will never own anything from `at` on. `damage`: what it has there is unreadable.
     """
 
-    __slots__ = ("at", "damage", "damaged", "final", "held", "question", "shard", "turn")
+    __slots__ = ("at", "damage", "damaged", "final", "held", "request", "shard", "turn")
 
     def __init__(self, shard: int, at: int, turn: int) -> None:
         self.shard, self.at, self.turn = shard, at, turn
-        self.held = self.question = 0
+        self.held = self.request = 0
         self.final = False
         self.damaged: dict[Address, str] = {}
         self.damage: Corruption | None = None
@@ -56,16 +56,16 @@ class ActiveSubscription:
         request: calls.Subscribe,
         context: ClientContext,
         directory: Directory,
-        questions: Questions,
+        requests: PendingRequests,
         ordering_client: OrderingClient,
     ) -> None:
         self.number, self.position = number, request.gsn
         self._shard = request.shard
         self._tags, self._fetch_bytes = request.tags, request.fetch_bytes or context.config.fetch_bytes
-        self._context, self._directory, self._questions, self._ordering_client = (
+        self._context, self._directory, self._requests, self._ordering_client = (
             context,
             directory,
-            questions,
+            requests,
             ordering_client,
         )
         self._feeds: dict[int, ShardFeed] = {}
@@ -90,7 +90,7 @@ class ActiveSubscription:
 
     def close(self) -> None:
         for feed in self._feeds.values():
-            self._questions.drop(feed.question)
+            self._requests.cancel(feed.request)
         for call in self._waiting:
             self._context.answer(call, StopIteration())
         self._puzzled.at = None
@@ -106,7 +106,7 @@ class ActiveSubscription:
         for feed in self._feeds.values():
             if feed.shard not in shards and not feed.final:
                 feed.final = True
-                self._questions.drop(feed.question)
+                self._requests.cancel(feed.request)
         self._go_on()
 
     # ---- fetching
@@ -120,9 +120,9 @@ class ActiveSubscription:
         share = max(self._fetch_bytes // (2 * max(1, len(self._feeds))), LEAST_BYTES)
         share = min(share, self._context.config.batch_bytes)
         for feed in self._feeds.values():
-            if not feed.final and feed.held < share and not self._questions.is_open(feed.question):
+            if not feed.final and feed.held < share and not self._requests.is_open(feed.request):
                 feed.at = max(feed.at, self.position)
-                feed.question = self._context.number()
+                feed.request = self._context.next_number()
                 self._pull(feed, share)
 
     def _pull(self, feed: ShardFeed, share: int) -> None:
@@ -137,13 +137,13 @@ class ActiveSubscription:
             if isinstance(answer, Pulled):
                 if answer.first != feed.at:
                     raise ProtocolViolation(f"SCA-11: {answer.first} was pulled instead of {feed.at}")
-                self._questions.drop(feed.question)
+                self._requests.cancel(feed.request)
                 self._take(feed, answer)
                 return None
             return self._refused(feed, answer, sender)
 
-        pull = Pull(feed.question, feed.shard, feed.at, self._tags, share)
-        self._questions.ask(feed.question, pull, where, answered)
+        pull = Pull(feed.request, feed.shard, feed.at, self._tags, share)
+        self._requests.send(feed.request, pull, where, answered)
 
     def _take(self, feed: ShardFeed, pulled: Pulled) -> None:
         """A stretch has come: cut it where the shard changes."""
@@ -173,7 +173,7 @@ class ActiveSubscription:
         """A member has nothing to give: another may."""
         self._directory.trimmed(answer.oldest)
         if answer.why is ReadError.TRIMMED:
-            self._questions.drop(feed.question)
+            self._requests.cancel(feed.request)
             feed.at = max(feed.at, answer.oldest)
             self._go_on()
             return None
@@ -242,7 +242,7 @@ class ActiveSubscription:
             if feed.at <= self.position and not feed.final:
                 return feed.damage
         if self._puzzled.at is None:
-            self._context.set(self._puzzled, self._context.now + self._context.backoff(self._puzzles))
+            self._context.set_timer(self._puzzled, self._context.now + self._context.backoff(self._puzzles))
             self._puzzles += 1
         return None
 
@@ -261,12 +261,12 @@ class Subscriber:
     """All subscriptions of a client, by the number of the call that began them."""
 
     def __init__(
-        self, context: ClientContext, directory: Directory, questions: Questions, ordering_client: OrderingClient
+        self, context: ClientContext, directory: Directory, requests: PendingRequests, ordering_client: OrderingClient
     ) -> None:
-        self._context, self._directory, self._questions, self._ordering_client = (
+        self._context, self._directory, self._requests, self._ordering_client = (
             context,
             directory,
-            questions,
+            requests,
             ordering_client,
         )
         self._following: dict[int, ActiveSubscription] = {}
@@ -278,7 +278,7 @@ class Subscriber:
             context.answer(call, Trimmed(request.gsn, oldest))
             return
         self._following[call] = ActiveSubscription(
-            call, request, context, self._directory, self._questions, self._ordering_client
+            call, request, context, self._directory, self._requests, self._ordering_client
         )
         context.answer(call, call)
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from logdb.cores.effects import Address, Persist, Send
 from logdb.log.contract import Record
-from logdb.log.requests import bytes_of
+from logdb.log.requests import record_bytes
 from logdb.log.scalog.messages import Append, Appended, AppendStatus, AppendStatusRequest, Rejected, RejectReason
 from logdb.log.scalog.records import wrap
 from logdb.log.scalog.storage.member_state import MemberState
@@ -70,7 +70,7 @@ class Primary:
             self._refuse(client, sequence, copy.id, RejectReason.BUSY, sender)
             return
         stored = wrap(client, sequence, records)
-        size = bytes_of(stored)
+        size = record_bytes(stored)
         first = copy.take(stored, size)
         copy.sessions.add(client, sequence, len(stored), first)
         shard.out.append(Persist(copy.journal, first, stored))

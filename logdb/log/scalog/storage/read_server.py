@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 
-from logdb.cores.effects import Address, Send, SendStored, SendStretches, Stretch, Unreadable
+from logdb.cores.effects import Address, JournalRange, Send, SendRanges, SendStored, Unreadable
 from logdb.log.scalog.messages import (
     Pull,
     Pulled,
@@ -75,14 +75,14 @@ class ReadServer:
             end = max(first, shard.chain.last + 1) if shard.complete else shard.known + 1
         pulled = Pulled(message.request, shard.number, first, end, tuple(owned), whole and shard.complete)
         if stretches:
-            shard.out.append(SendStretches(sender, pulled, tuple(stretches), message.tags))
+            shard.out.append(SendRanges(sender, pulled, tuple(stretches), message.tags))
         else:
             shard.out.append(Send(sender, pulled))
 
-    def _collect(self, first: int, limit: int) -> tuple[Sequence[Stretch], list[tuple[int, int]], int | None]:
+    def _collect(self, first: int, limit: int) -> tuple[Sequence[JournalRange], list[tuple[int, int]], int | None]:
         """(what to read, GSNs owned, where it ended because of the limit or a copy that lacks something)."""
         copies = self._shard.copies
-        stretches: list[Stretch] = []
+        stretches: list[JournalRange] = []
         owned: list[tuple[int, int]] = []
         for gsn, count, segment, lsn, time in self._shard.chain.stands(first):
             copy = copies.get(segment)
@@ -99,7 +99,7 @@ class ReadServer:
                 owned[-1] = (owned[-1][0], owned[-1][1] + stop - lsn)
             else:
                 owned.append((gsn, stop - lsn))
-            stretches.append(Stretch(copy.journal, lsn, stop, gsn, time))
+            stretches.append(JournalRange(copy.journal, lsn, stop, gsn, time))
             if stop < lsn + count:
                 return stretches, owned, gsn + stop - lsn
         return stretches, owned, None
@@ -180,7 +180,7 @@ class ReadServer:
         """The bytes are damaged: the reader has to ask another replica; so will a backup, by itself."""
         message = event.effect.message
         if not isinstance(message, Replicate):
-            self._not(message.request, ReadError.READABLE, event.effect.to, event.why)
+            self._not(message.request, ReadError.READABLE, event.effect.to, event.reason)
 
     def _not(self, request: int, why: ReadError, to: Address, explanation: str = "") -> None:
         self._shard.out.append(Send(to, ReadFailed(request, why, self._shard.oldest, explanation)))

@@ -17,7 +17,7 @@ from functools import partial
 
 from logdb.cores.effects import Address, Persist, ProtocolViolation, Send, SendStored
 from logdb.log.contract import Record
-from logdb.log.requests import bytes_of
+from logdb.log.requests import record_bytes
 from logdb.log.scalog.messages import Replicate, ReplicateAck, SessionsRequest, SessionsResponse
 from logdb.log.scalog.records import PROMPT_BYTES, transfer_ns
 from logdb.log.scalog.storage.member_state import MemberState
@@ -146,7 +146,7 @@ class Replication:
                 break
             if begin < end or begin + len(batch) > durable:
                 batch = batch[max(0, end - begin) : durable - begin]
-                batch_bytes = bytes_of(batch)
+                batch_bytes = record_bytes(batch)
             records = records + batch if records else batch
             size += batch_bytes
             end += len(batch)
@@ -215,7 +215,7 @@ class Replication:
             return
         if skipped:
             records = records[skipped:]
-        first = copy.take(records, bytes_of(records))
+        first = copy.take(records, record_bytes(records))
         copy.learn(records, first)
         copy.since = shard.now
         shard.out.append(Persist(copy.journal, first, records))

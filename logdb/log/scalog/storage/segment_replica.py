@@ -9,7 +9,7 @@ from typing import Final
 
 from logdb.cores.effects import Address
 from logdb.log.contract import LogRecord, Record
-from logdb.log.requests import bytes_of
+from logdb.log.requests import record_bytes
 from logdb.log.scalog.messages import Segment
 from logdb.log.scalog.records import runs_of
 from logdb.log.scalog.storage.sessions import ClientSessions
@@ -125,7 +125,7 @@ class SegmentReplica:
         for at in range(0, len(records), 1000):
             batch = [(record.tag, record.payload) for record in records[at : at + 1000]]
             self.learn(batch, first + at)
-            self.sizes.add(first + at + len(batch), bytes_of(batch))
+            self.sizes.add(first + at + len(batch), record_bytes(batch))
 
     def reach(self, first: int, limit: int) -> int:
         """The end of about `limit` bytes of durable records from `first` on."""

@@ -8,10 +8,10 @@ from typing import Any
 
 from logdb.cores.effects import (
     Address,
+    Disconnected,
     Effect,
     Event,
     Journal,
-    Lost,
     Persisted,
     ProtocolViolation,
     Received,
@@ -101,7 +101,7 @@ class StorageServer:
             return self._do(now, self._membership.on_persisted, event.journal, event.end)
         if type(event) is TimerFired:
             return self._do(now, self._meta.flush if event.name == META else self._membership.on_tick)
-        if type(event) is Lost:
+        if type(event) is Disconnected:
             return self._do(now, self._reading.forget, event.peer)
         if type(event) is Unreadable:
             return self._do(now, self._reading.on_unreadable, event)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from logdb.log.counter import messages as m
 
-from logdb.cores.context import ClientContext, Questions
+from logdb.cores.context import ClientContext, PendingRequests
 from logdb.cores.effects import Call as Asked
 from logdb.cores.effects import Create, Effect, Event, Journal, Persist, Persisted, Received, Send, TimerFired
 from logdb.log import requests
@@ -18,7 +18,7 @@ from logdb.log.contract import AppendId
 from logdb.log.engine import (
     Batch,
     Engine,
-    Measure,
+    Metric,
     Operations,
     Right,
     Role,
@@ -77,7 +77,7 @@ class Client:
 
     def __init__(self, config: ClientConfig, journals: Mapping[str, Journal], rng: Random) -> None:
         self._context = ClientContext(config, rng)
-        self._questions = Questions(self._context)
+        self._requests = PendingRequests(self._context)
 
     def start(self, now: int) -> list[Effect]:
         return []
@@ -89,21 +89,21 @@ class Client:
             context.open(event.call, event.request.deadline, lambda: context.answer(event.call, TimeoutError()))
             self._ask(event.call, event.request)
         elif isinstance(event, Received):
-            self._questions.answer(event.message.request, event.message, event.sender)
+            self._requests.on_reply(event.message.request, event.message, event.sender)
         elif isinstance(event, TimerFired):
-            context.ring()
+            context.fire_timers()
         return context.effects()
 
     def _ask(self, call: int, request: Any) -> None:
-        context, number = self._context, self._context.number()
+        context, number = self._context, self._context.next_number()
         is_append = isinstance(request, requests.Append)
 
         def answered(answer: Any, sender: str) -> None:
             gsns = range(answer.first, answer.first + len(request.records)) if is_append else ()
-            context.answer(call, requests.Done(list(gsns), [0] * len(gsns)) if is_append else answer.last)
+            context.answer(call, requests.AppendResult(list(gsns), [0] * len(gsns)) if is_append else answer.last)
 
         message = m.Put(number, request.records) if is_append else m.AskEnd(number)
-        self._questions.ask(number, message, lambda attempt: context.config.ordering[0], answered)
+        self._requests.send(number, message, lambda attempt: context.config.ordering[0], answered)
 
     def append_id(self, call: int) -> AppendId | None:
         return None
@@ -121,13 +121,13 @@ KEEPER = Role(
     build=Keeper,
     accepts=frozenset({m.Put, m.AskEnd}),
     sends=frozenset({m.Numbered, m.End}),
-    measures=lambda core: [Measure("counter_end", "The next number.", core.end)],
+    metrics=lambda core: [Metric("counter_end", "The next number.", core.end)],
 )
 VIEW = SimpleNamespace(version=1, shards=(), next_shard=1, oldest=1, spares=())
 
 ENGINE = Engine(
     name="counter",
-    founders="keeper",
+    founder_role="keeper",
     roles={"keeper": KEEPER},
     client=Client,
     wire=Wire(
@@ -142,23 +142,23 @@ ENGINE = Engine(
         appends=frozenset({m.Put}),
     ),
     operations=Operations(
-        shape=Shape(ordering=1, mapping=0, shards=1, engine="counter"),
-        servers=lambda shape: {"keeper": shape.ordering},
-        counts={"ordering": "keeper"},
+        default_shape=Shape(ordering=1, mapping=0, shards=1, engine="counter"),
+        server_counts=lambda shape: {"keeper": shape.ordering},
+        shape_fields={"ordering": "keeper"},
         settings=lambda shape: {"step": 1},
-        members=lambda config: 1,
+        shard_size=lambda config: 1,
         policy_of=lambda config: "",
-        storage="keeper",
-        ask_tail=m.AskEnd,
-        ask_view=m.AskEnd,
-        tail_in=lambda answer: (
+        storage_role="keeper",
+        tail_request=m.AskEnd,
+        view_request=m.AskEnd,
+        frontier_of=lambda answer: (
             SimpleNamespace(last=answer.last, oldest=1, cut=0, interval_ns=0, unreachable=())
             if isinstance(answer, m.End)
             else None
         ),
-        view_in=lambda answer: VIEW if isinstance(answer, m.End) else None,
-        servers_in=lambda view: (),
-        unknown=VIEW,  # type: ignore[arg-type]
+        configuration_of=lambda answer: VIEW if isinstance(answer, m.End) else None,
+        servers_of=lambda view: (),
+        empty_configuration=VIEW,  # type: ignore[arg-type]
     ),
     settings={"step": Setting(int, between(1, 1000), ("cluster",))},
     simulation="",
