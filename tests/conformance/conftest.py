@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 
 import logdb
-from tests.harness.worlds import SECURE_WORLDS, WORLDS, World
-
-FEW = ("memory", "directory", "served", "cluster")
-"""Where a test of what has nothing to do with a world's past is tried."""
+from tests.conformance.databases import FEW, SECURE_WORLDS, WORLDS
+from tests.harness.worlds import World
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

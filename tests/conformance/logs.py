@@ -1,32 +1,34 @@
-"""The engines that keep the log contract: whoever implements it joins by a line here."""
+"""The logs that keep the contract: the two of this process, and every engine of `ENGINES`, simulated and on servers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from logdb.log import LocalLog, MemoryLog
 from logdb.log.contract import Log, LogRecord, NotOfThisShard, OrderedLog, Reconfigurable, Record
+from logdb.log.engine import Shape
+from logdb.log.requests import AddShard
 from tests.harness.clocks import Clock
 from tests.harness.clusters import Cluster, ClusterLog
-from tests.sim.cluster import Shape
 from tests.sim.engine import SimulatedLog
 from tests.sim.engines import ENGINES as CLUSTER_ENGINES
 from tests.sim.engines import simulation_of
 
 JOIN_S = 60
+MORE_SHARDS = 2
+"""The spare servers of a cluster suffice for this many more shards."""
 
 
-def simulated(engine: str, shape: Shape) -> Callable[[Path, Clock], Reconfigurable]:
-    """On a simulated cluster, which has servers to spare for two more shards."""
-    return lambda path, clock: SimulatedLog(engine, shape)
-
-
-def over_grpc(engine: str, replicas: int, shards: int, f: int) -> Callable[[Path, Clock], Reconfigurable]:
-    """On real servers, sockets and disks, which has servers to spare for two more shards."""
-    storage = (shards + 2) * (f + 1)
-    shape = {"engine": engine, "replicas": replicas, "storage": storage, "failures": f}
-    return lambda path, clock: ClusterLog(Cluster(path, **shape), shards)
+def over_grpc(shape: Shape) -> Callable[[Path, Clock], Reconfigurable]:
+    """On real servers, sockets and disks."""
+    can_grow = AddShard in simulation_of(shape.engine).CHANGES
+    spares = MORE_SHARDS * shape.replicas if can_grow else shape.spares
+    shape = replace(shape, mapping=0, spares=spares)
+    return lambda path, clock: ClusterLog(Cluster.of_shape(path, shape), shape.shards)
 
 
 ORDERED: dict[str, Callable[[Path, Clock], OrderedLog]] = {
@@ -34,12 +36,21 @@ ORDERED: dict[str, Callable[[Path, Clock], OrderedLog]] = {
     "memory": lambda path, clock: MemoryLog(clock),
 }
 RECONFIGURABLE: dict[str, Callable[[Path, Clock], Reconfigurable]] = {}
+ENGINE_OF: dict[str, str] = {}
 for _engine in CLUSTER_ENGINES:
-    for _which, _shape in simulation_of(_engine).SHAPES.items():
-        RECONFIGURABLE[f"{_engine}{_which}"] = simulated(_engine, _shape)
-    RECONFIGURABLE[f"{_engine}-over-grpc-alone"] = over_grpc(_engine, 1, 1, 0)
-    RECONFIGURABLE[f"{_engine}-over-grpc"] = over_grpc(_engine, 3, 2, 1)
+    _own = simulation_of(_engine)
+    for _which, _simulated in _own.SHAPES.items():
+        RECONFIGURABLE[f"{_engine}{_which}"] = lambda path, clock, at=(_engine, _simulated): SimulatedLog(*at)
+    for _which in ("alone", "many"):
+        RECONFIGURABLE[f"{_engine}-over-grpc-{_which}"] = over_grpc(_own.CLUSTERS[_which])
+    ENGINE_OF.update({name: _engine for name in RECONFIGURABLE if name not in ENGINE_OF})
 ENGINES: dict[str, Callable[[Path, Clock], Log]] = {**ORDERED, **RECONFIGURABLE}
+
+
+def changed_by(*changes: type) -> pytest.MarkDecorator:
+    """Run a test that takes `log` on the engines that carry out these changes."""
+    names = [name for name, engine in ENGINE_OF.items() if set(changes) <= set(simulation_of(engine).CHANGES)]
+    return pytest.mark.parametrize("log", names, indirect=True)
 
 
 def numbered(count: int, tag: int = 1) -> list[Record]:

@@ -13,10 +13,9 @@ import pytest
 
 import logdb
 import logdb.aio
-from tests.harness import worlds
+from tests.conformance import databases
 
-NAMES = ("memory", "directory", "asyncio", "served", "served asyncio", "cluster")
-WORLDS = {name: worlds.WORLDS[name] for name in NAMES}
+WORLDS = {name: databases.WORLDS[name] for name in (*databases.FEW, "asyncio", "served asyncio")}
 EAST, WEST = dt.timezone(dt.timedelta(hours=23)), dt.timezone(-dt.timedelta(hours=23))
 NO_KEYS: list[Any] = [None, "k", 1, True, bytearray(b"k"), memoryview(b"k"), [b"k"], {}, b""]
 NO_NEW_KEYS: list[Any] = [*NO_KEYS, bytes(8_193)]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,30 @@ import pytest
 from logdb.errors import Unavailable
 from logdb.log import requests as calls
 from logdb.log.contract import AppendId, AppendUnknown, NotOfThisShard, Reconfigurable, TraceableLog
-from tests.conformance.logs import JOIN_S, RECONFIGURABLE, Clock, a_shard, follow, numbered, read
+from logdb.log.requests import AddReplica, AddShard, FinalizeShard, ReplaceServer, SetCutInterval
+from tests.conformance.logs import (
+    ENGINE_OF,
+    JOIN_S,
+    RECONFIGURABLE,
+    Clock,
+    a_shard,
+    changed_by,
+    follow,
+    numbered,
+    read,
+)
+from tests.sim.engines import simulation_of
+
+CHANGES: dict[type, Callable[[Reconfigurable, int], object]] = {
+    AddShard: lambda log, shard: log.add_shard(),
+    FinalizeShard: lambda log, shard: log.finalize_shard(shard),
+    ReplaceServer: lambda log, shard: log.replace_server(log.members(shard)[0]),
+    AddReplica: lambda log, shard: log.add_replica(shard),
+    SetCutInterval: lambda log, shard: log.set_cut_interval(0.01),
+}
 
 
-@pytest.fixture(params=RECONFIGURABLE)
+@pytest.fixture
 def log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Reconfigurable]:
     engine = RECONFIGURABLE[request.param](tmp_path / "log", Clock())
     yield engine
@@ -54,10 +75,12 @@ class Appending:
         ]
 
 
+@changed_by()
 def test_it_can_be_changed(log: Reconfigurable) -> None:
     assert isinstance(log, Reconfigurable)
 
 
+@changed_by(AddShard)
 def test_adding_a_shard_while_appends_go_on(log: Reconfigurable) -> None:
     before = log.view().active
     with Appending(log) as appending:
@@ -68,6 +91,7 @@ def test_adding_a_shard_while_appends_go_on(log: Reconfigurable) -> None:
     appending.check()
 
 
+@changed_by(AddShard, FinalizeShard)
 def test_finalizing_a_shard_while_appends_go_on(log: Reconfigurable) -> None:
     old = a_shard(log)
     gsns, _ = log.append_to_shard(numbered(3), old)
@@ -85,6 +109,7 @@ def test_finalizing_a_shard_while_appends_go_on(log: Reconfigurable) -> None:
     appending.check()
 
 
+@changed_by(AddShard, FinalizeShard)
 def test_a_grace_counts_cuts(log: Reconfigurable) -> None:
     old = a_shard(log)
     with Appending(log) as appending:
@@ -95,6 +120,7 @@ def test_a_grace_counts_cuts(log: Reconfigurable) -> None:
     appending.check()
 
 
+@changed_by(ReplaceServer)
 def test_replacing_a_server_while_appends_go_on(log: Reconfigurable) -> None:
     shard = a_shard(log)
     gsns, _ = log.append_to_shard(numbered(3), shard)
@@ -111,6 +137,7 @@ def test_replacing_a_server_while_appends_go_on(log: Reconfigurable) -> None:
     appending.check()
 
 
+@changed_by(AddShard, FinalizeShard, AddReplica)
 def test_more_replicas_of_a_finalized_shard(log: Reconfigurable) -> None:
     shard = a_shard(log)
     gsns, _ = log.append_to_shard(numbered(3), shard)
@@ -124,6 +151,7 @@ def test_more_replicas_of_a_finalized_shard(log: Reconfigurable) -> None:
     assert [log.read_record(gsn, shard).payload for gsn in gsns] == [b"0", b"1", b"2"]
 
 
+@changed_by(SetCutInterval)
 def test_the_interval_of_cuts_while_appends_go_on(log: Reconfigurable) -> None:
     with Appending(log) as appending:
         log.set_cut_interval(0.02)
@@ -134,6 +162,7 @@ def test_the_interval_of_cuts_while_appends_go_on(log: Reconfigurable) -> None:
     appending.check()
 
 
+@changed_by()
 def test_an_append_that_ended_as_unknown_can_be_asked_for(log: Reconfigurable) -> None:
     assert isinstance(log, TraceableLog)
     unknown: dict[bytes, AppendUnknown] = {}
@@ -155,6 +184,7 @@ def test_an_append_that_ended_as_unknown_can_be_asked_for(log: Reconfigurable) -
         log.outcome(foreign, 0.05)
 
 
+@changed_by()
 def test_what_cannot_be_done_is_refused(log: Reconfigurable) -> None:
     with pytest.raises(Unavailable):
         log.finalize_shard(1000)
@@ -167,6 +197,19 @@ def test_what_cannot_be_done_is_refused(log: Reconfigurable) -> None:
             log.add_shard()
 
 
+NOT_OFFERED = [
+    (name, kind) for name, engine in ENGINE_OF.items() for kind in CHANGES if kind not in simulation_of(engine).CHANGES
+]
+
+
+def test_a_change_that_the_engine_does_not_offer_is_refused(tmp_path: Path) -> None:
+    for name, kind in NOT_OFFERED:
+        log = RECONFIGURABLE[name](tmp_path / f"{name} {kind.__name__}", Clock())
+        with closing(log), pytest.raises(Unavailable):
+            CHANGES[kind](log, a_shard(log))
+
+
+@changed_by(AddShard, FinalizeShard)
 def test_finalized_shards_go_when_everything_in_them_is_trimmed(log: Reconfigurable) -> None:
     old = a_shard(log)
     log.append_to_shard(numbered(3), old)

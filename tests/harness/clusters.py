@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from logdb.clients.background_loop import in_shared_loop
 from logdb.clients.log_client import Connection, RemoteLog, connect
-from logdb.log.engine import ENGINES, ServerConfig, engine_of
+from logdb.log.engine import ENGINES, ServerConfig, Shape, engine_of
 from logdb.node.config import MappingServerConfig
 from logdb.node.server import Server
 from tests.harness.ports import free_addresses
 
 HEARTBEAT_MS = 25
 SUSPECT_AFTER_MS = 20_000
-"""Nobody dies in most of these clusters, and a machine may be busy."""
+"""Long, since most of these clusters lose no server, and the machine may be busy."""
 DECIDE_MS = 3_600_000
-"""No record comes into the log but what the test writes."""
+"""Long, so that the log gets only the records that the test writes."""
 
 
 class Cluster:
-    """Servers by name: o1, ..., a1, ..., s1, ..., m1, ... Any thread may call the methods that are no coroutines.
+    """Servers by name: the letter of the role and a number; m1, m2, ... are the mapping servers. The methods that are
+    not coroutines may be called from any thread.
 
-    `replicas`: founders; `storage`: servers that form shards; `aggregators`, where the engine has them; `policy`: as in
-    `cluster.toml`, "" the engine's first.
+    `replicas`: number of founders; `storage`: of servers that form shards, where these are not the founders;
+    `aggregators`: where the engine has them. `policy`: as in `cluster.toml`, "" for the engine's first.
     """
 
     def __init__(
@@ -54,21 +55,42 @@ class Cluster:
         }
         if policy:
             settings["policy"] = self._engine.settings["policy"].check(policy)
-        founders, shards = self._engine.founder_role, self._engine.operations.storage_role
-        counts = {founders: replicas, shards: storage, "aggregator": aggregators}
+        founders, operations = self._engine.founder_role, self._engine.operations
+        numbers = {"ordering": replicas, "aggregators": aggregators}
+        counts = {operations.storage_role: storage} | {role: numbers[field] for field, role in operations.shape_fields.items()}
         self.configs: dict[str, ServerConfig] = {}
         for role in self._engine.roles.values():
             fields = role.config.__dataclass_fields__
             own = {name: value for name, value in settings.items() if name in fields}
-            given = self.ordering if role.name == founders else addresses
-            for number, address in zip(range(1, counts[role.name] + 1), given, strict=False):
+            own_addresses = self.ordering if role.name == founders else addresses
+            for number, address in zip(range(1, counts[role.name] + 1), own_addresses, strict=False):
                 name = f"{role.letter}{number}"
                 self.configs[name] = role.config(**self._common(name, address), **own)
-        self.members = self._engine.operations.shard_size(self.configs[f"{self._engine.roles[founders].letter}1"])
+        self.founders, self.storage = self.servers_of(founders), self.servers_of(operations.storage_role)
+        self.members = operations.shard_size(self.configs[self.founders[0]])
         for number, address in enumerate(self.mapping, 1):
             self.configs[f"m{number}"] = MappingServerConfig(**self._common(f"m{number}", address), decide_ms=decide_ms)
         self.servers: dict[str, Server] = {}
         self.running: dict[str, asyncio.Task[None]] = {}
+
+    @classmethod
+    def of_shape(cls, path: Path, shape: Shape, **settings: int) -> Self:
+        """The servers of this shape; `settings` as above."""
+        operations = engine_of(shape.engine).operations
+        settings |= {key: value for key, value in operations.settings(shape).items() if key in ("failures", "policy")}
+        return cls(
+            path,
+            engine=shape.engine,
+            replicas=shape.ordering,
+            storage=operations.server_counts(shape)[operations.storage_role],
+            aggregators=shape.aggregators,
+            mapping=shape.mapping,
+            **settings,
+        )
+
+    def servers_of(self, role: str) -> list[str]:
+        """The names of the servers of a role."""
+        return [name for name, config in self.configs.items() if config.role == role]
 
     def _common(self, name: str, address: str) -> dict:
         return {
@@ -107,7 +129,7 @@ class Cluster:
     # ---- from threads
 
     def check(self) -> None:
-        """Raises what has ended a server."""
+        """Raise the error that has ended a server, if any."""
         for running in self.running.values():
             assert not running.done(), running.exception()
 
@@ -115,13 +137,13 @@ class Cluster:
         return next(name for name, config in self.configs.items() if config.address == address)
 
     def start(self, shards: int) -> None:
-        """Start everybody, and make the shards."""
+        """Start all servers, and add shards until there are `shards`."""
         in_shared_loop(self.begin_all())
-        everybody = sum(name.startswith("s") for name in self.configs)
+        spares = len(set(self.storage) - set(self.founders))
         with self.connect() as log:
-            while len(log.configuration().spares) < everybody:
+            while len(log.configuration().spares) < spares:
                 pass
-            for _ in range(shards):
+            while log.configuration().next_shard <= shards:
                 log.add_shard()
 
     def connect(self) -> RemoteLog:
@@ -132,7 +154,7 @@ class Cluster:
 
 
 class ClusterLog(RemoteLog):
-    """The log of a cluster of its own, which ends with it."""
+    """The log of a cluster of its own. Closing it ends the cluster."""
 
     def __init__(self, cluster: Cluster, shards: int) -> None:
         cluster.start(shards)

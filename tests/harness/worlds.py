@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
 import logdb
 import logdb.aio
 from logdb.clients.background_loop import in_shared_loop
+from logdb.log.engine import Shape
 from logdb.security.authenticator import Authenticator, Security
 from logdb.security.certificates import Authority
 from tests.harness.blocking import BlockingDatabase, Loop
@@ -130,11 +132,11 @@ class OnServerAsyncio:
 
 
 class OnCluster:
-    """One server of each role. To settle, the mapping server begins again with what its directory and the log have."""
+    """A cluster of this shape. To settle, a mapping server restarts from its directory and the log."""
 
-    def __init__(self, path: Path) -> None:
-        self.cluster = Cluster(path, mapping=1)
-        self.cluster.start(1)
+    def __init__(self, path: Path, shape: Shape) -> None:
+        self.cluster = Cluster.of_shape(path, shape)
+        self.cluster.start(shape.shards)
         self.db = logdb.connect(self.cluster.ordering[0])
 
     def settle(self) -> logdb.Database:
@@ -152,11 +154,12 @@ class OnCluster:
 
 
 class OnClusterOfMany(OnCluster):
-    """f = 1: 2 shards of 2 servers, 3 ordering replicas, 2 mapping servers. To settle, a shard is finalized, once."""
+    """Several servers of each role. To settle, the first of several shards is finalized, once; where there is one shard
+    only, a founder restarts."""
 
-    def __init__(self, path: Path) -> None:
-        self.cluster = Cluster(path, replicas=3, storage=4, aggregators=0, mapping=2, failures=1)
-        self.cluster.start(2)
+    def __init__(self, path: Path, shape: Shape) -> None:
+        self.cluster = Cluster.of_shape(path, shape)
+        self.cluster.start(shape.shards)
         self.db = logdb.connect(",".join(self.cluster.mapping))
         self._settled = False
 
@@ -164,23 +167,28 @@ class OnClusterOfMany(OnCluster):
         if not self._settled:
             self._settled = True
             with self.cluster.connect() as log:
-                log.finalize_shard(1)
+                shards = log.view().active
+                if len(shards) > 1:
+                    log.finalize_shard(min(shards))
+                    return self.db
+            in_shared_loop(self._restart(self.cluster.founders[-1]))
         return self.db
 
 
 class OnMaskingCluster(OnCluster):
-    """f = 1 with failures masked, through `logdb.aio`. To settle, a storage server goes away for good."""
+    """A cluster that masks the loss of a server, through `logdb.aio`. To settle, the last storage server ends and does
+    not come back."""
 
-    def __init__(self, path: Path) -> None:
-        shape = {"replicas": 3, "storage": 3, "aggregators": 1, "mapping": 2}
-        self.cluster = Cluster(path, **shape, failures=1, policy="mask", suspect_after_ms=500)
-        self.cluster.start(1)
+    def __init__(self, path: Path, shape: Shape) -> None:
+        self.cluster = Cluster.of_shape(path, shape, suspect_after_ms=500)
+        self.cluster.start(shape.shards)
         self.loop = Loop()
-        self.db = BlockingDatabase(self.loop.run(logdb.aio.connect(self.cluster.configs["s1"].address)), self.loop)
+        endpoint = self.cluster.configs[self.cluster.storage[0]].address
+        self.db = BlockingDatabase(self.loop.run(logdb.aio.connect(endpoint)), self.loop)
 
     def settle(self) -> logdb.Database:
-        if "s3" in self.cluster.servers:
-            in_shared_loop(self.cluster.end("s3"))
+        if (last := self.cluster.storage[-1]) in self.cluster.servers:
+            in_shared_loop(self.cluster.end(last))
         return self.db
 
     def close(self) -> None:
@@ -203,26 +211,26 @@ class OnSecureServer(OnServer):
 class OnSecureCluster(OnCluster):
     """The client has a token, and no certificate."""
 
-    def __init__(self, path: Path) -> None:
-        self.cluster = cluster = SecureCluster(path, mapping=1)
-        cluster.start(1)
+    def __init__(self, path: Path, shape: Shape) -> None:
+        self.cluster = cluster = SecureCluster.of_shape(path, shape)
+        cluster.start(shape.shards)
         shown = {"ca": cluster.certificates / "ca.pem", "token": cluster.tokens.admin}
         self.db = logdb.connect(cluster.ordering[0], **shown, timeout=TIMEOUT_S)
 
 
 class OnSecureClusterOfMany(OnClusterOfMany):
-    """The client has a certificate, and no token; what that may is in the tokens file."""
+    """The client has a certificate, and no token. The tokens file says what the certificate's owner may do."""
 
-    def __init__(self, path: Path) -> None:
-        self.cluster = cluster = SecureCluster(path, replicas=3, storage=4, aggregators=0, mapping=2, failures=1)
+    def __init__(self, path: Path, shape: Shape) -> None:
+        self.cluster = cluster = SecureCluster.of_shape(path, shape)
         text = cluster.tokens.path.read_text()
         cluster.tokens.path.write_text(text.replace('[ada]\nright = "write"', '[ada]\nright = "admin"'))
-        cluster.start(2)
+        cluster.start(shape.shards)
         self.db = logdb.connect(cluster.mapping, **cluster.shown(None, "ada"), timeout=TIMEOUT_S)
         self._settled = False
 
 
-WORLDS = {
+WORLDS: dict[str, Callable[[Path], World]] = {
     "memory": InMemory,
     "directory": InDirectory,
     "checkpointed": Checkpointed,
@@ -231,12 +239,6 @@ WORLDS = {
     "asyncio": OnAsyncio,
     "served": OnServer,
     "served asyncio": OnServerAsyncio,
-    "cluster": OnCluster,
-    "cluster of many": OnClusterOfMany,
-    "cluster that masks": OnMaskingCluster,
 }
-SECURE_WORLDS = {
-    "served by TLS": OnSecureServer,
-    "cluster by TLS": OnSecureCluster,
-    "cluster of many by TLS": OnSecureClusterOfMany,
-}
+SECURE_WORLDS: dict[str, Callable[[Path], World]] = {"served by TLS": OnSecureServer}
+"""Those of clusters are made for every engine, by `tests.conformance.databases`."""

@@ -12,6 +12,7 @@ from logdb.log.engine import ENGINES, engine_of
 from tests.harness.planting import Plants
 
 if TYPE_CHECKING:
+    from logdb.log import engine as seam
     from tests.sim.checks import Copy
     from tests.sim.cluster import Cluster, Shape
     from tests.sim.faults import Faults, Trouble
@@ -44,6 +45,8 @@ class Simulated(Protocol):
     the log for long; `AT_OTHERS`: faults after which no server may be replaced. `CHANGES`: the changes of
     `logdb.log.requests` that the engine carries out; it refuses others with Unavailable. `SHAPES`: clusters for the
     conformance suites, by a suffix of the engine's name; with spare servers for two more shards if it can add shards.
+    `CLUSTERS`: likewise of real servers: "alone" (one of each role), "many", "masking" (without its last storage server
+    the log goes on as before).
     `PLANTED`: bugs, and `CAUGHT_BY`, the seed that caught each.
     """
 
@@ -56,6 +59,7 @@ class Simulated(Protocol):
     AT_OTHERS: Collection[str]
     CHANGES: Collection[type]
     SHAPES: Mapping[str, Shape]
+    CLUSTERS: Mapping[str, seam.Shape]
     PLANTED: Plants
     CAUGHT_BY: Mapping[str, int]
 

@@ -1,0 +1,25 @@
+"""The worlds of the Database contract: those of one process or server, and clusters of every engine."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from logdb.log.engine import ENGINES
+from tests.harness import worlds
+from tests.sim.engines import simulation_of
+
+CLUSTERS = {
+    "alone": {"cluster": worlds.OnCluster, "cluster by TLS": worlds.OnSecureCluster},
+    "many": {"cluster of many": worlds.OnClusterOfMany, "cluster of many by TLS": worlds.OnSecureClusterOfMany},
+    "masking": {"cluster that masks": worlds.OnMaskingCluster},
+}
+"""By the shape that they have (`Simulated.CLUSTERS`)."""
+
+WORLDS, SECURE_WORLDS = dict(worlds.WORLDS), dict(worlds.SECURE_WORLDS)
+for _engine in ENGINES:
+    for _which, _shape in simulation_of(_engine).CLUSTERS.items():
+        for _name, _world in CLUSTERS[_which].items():
+            _worlds = SECURE_WORLDS if "TLS" in _name else WORLDS
+            _worlds[_name if _engine == ENGINES[0] else f"{_engine} {_name}"] = partial(_world, shape=_shape)
+FEW = ("memory", "directory", "served", *(name for name in WORLDS if name.endswith("cluster")))
+"""The worlds of tests that do not depend on what happened to a database before."""
