@@ -15,11 +15,11 @@ from tests.nemesis.network import Network, inside, lacks
 from tests.nemesis.planted import PLANTED
 from tests.nemesis.run import Round, Setting, Tally
 from tests.nemesis.servers import Hosts, Loopback
+from tests.sim.engines import ENGINES, simulation_of
 
 SMALL = {"ordering": 1, "aggregators": 0, "storage": 4, "reserve": 8, "shards": 1}
-POLICIES = ("remove-and-replace", "mask", "finalize-and-add")
 AT_ONCE = (1, 2, 4)
-"""Where one thing fails after another much goes on, and can be seen to be wrong; where many do, rare things happen."""
+"""Faults one after another leave room for many operations; several at once reach rare states."""
 
 
 def main() -> int:
@@ -30,15 +30,18 @@ def main() -> int:
         "--minutes", type=float, default=0, help="no new round begins after so long (default: no bound)"
     )
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="of what is done to whom and when")
-    parser.add_argument("--policy", choices=POLICIES, help="what is done about failed servers (default: in turn)")
+    parser.add_argument("--engine", choices=ENGINES, default=ENGINES[0], help="of the cluster (default: %(default)s)")
+    parser.add_argument("--policy", help="what is done about failed servers (default: in turn)")
     parser.add_argument("--single", action="store_true", help="a server of one directory instead of a cluster")
     parser.add_argument("--log", action="store_true", help="the shared log alone, without a database")
-    parser.add_argument("--small", action="store_true", help="one ordering replica, one shard, no aggregator")
+    parser.add_argument("--small", action="store_true", help="one founder, one shard, no aggregator")
     parser.add_argument("--loopback", action="store_true", help="no hosts of their own: only faults of processes")
     parser.add_argument("--planted", choices=sorted(PLANTED), help="a bug in all processes; it should be caught")
     parser.add_argument("--dir", type=Path, help="for data, logs and histories; stays if something is wrong")
     parser.add_argument("--keep", action="store_true", help="keep logs and histories in any case")
     options = parser.parse_args()
+    if options.policy and options.policy not in (policies := simulation_of(options.engine).POLICIES):
+        parser.error(f"--policy is one of: {', '.join(policies)}")
     if not options.loopback:
         if lacks():
             parser.error(f"faults of networks and disks need {', '.join(lacks())}; --loopback does without")
@@ -54,17 +57,20 @@ def run(options: argparse.Namespace) -> int:
     folder = options.dir or Path(tempfile.mkdtemp(prefix="logdb-nemesis-"))
     network = None if options.loopback else Network()
     tally, draw, begun = Tally(), random.Random(options.seed), time.monotonic()
+    policies = simulation_of(options.engine).POLICIES
+    names = [options.policy] if options.policy else list(policies)
     number = 0
     while sum(tally.faults.values()) < options.faults and not tally.problems:
         if options.minutes and time.monotonic() - begun > options.minutes * 60:
             break
-        policy = options.policy or POLICIES[number % len(POLICIES)]
+        policy = names[number % len(names)]
         number += 1
         path = folder / f"round-{number}"
         path.mkdir(parents=True)
-        sizes = dict(SMALL) if options.small else {"reserve": 24 if policy == "finalize-and-add" else 12}
+        sizes = dict(SMALL) if options.small else {"reserve": 24 if policies[policy].finalizes else 12}
         sizes |= {"ordering": 0} if options.single else {"mapping": 0} if options.log else {}
-        setting = Setting(policy=policy, planted=options.planted or "", at_once=draw.choice(AT_ONCE), **sizes)
+        at_once = draw.choice(AT_ONCE)
+        setting = Setting(options.engine, policy=policy, planted=options.planted or "", at_once=at_once, **sizes)
         ground = Loopback(path) if network is None else Hosts(path, network)
         left = options.faults - sum(tally.faults.values())
 

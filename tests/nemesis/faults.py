@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 
+from logdb.wire.envelopes import MAPPING
 from tests.nemesis.network import Network, Rule
 from tests.nemesis.servers import Process, Servers
 
@@ -176,7 +177,7 @@ def cut_one_way(scene: Scene, who: Process) -> Fault:
 
 def fall_behind(scene: Scene, who: Process) -> Fault:
     """A mapping server hears its clients, and nothing of the log: all that it has is the past."""
-    log = [name for name, role in scene.servers.roles.items() if role in ("ordering", "aggregator", "storage")]
+    log = [process.name for process in scene.servers.processes.values() if process.role != MAPPING]
     yield from _lose(scene, [Rule(name, who.name) for name in log])
 
 
@@ -209,28 +210,26 @@ def delay_packets(scene: Scene, who: Process) -> Fault:
     scene.network.hasten(who.name)
 
 
-# ---- who may suffer what
+# ---- which servers a fault may hit
 
-SERVERS = ("ordering", "aggregator", "storage", "mapping", "single")
-WITH_DISK = ("ordering", "storage", "single")
 PROCESS_FAULTS: dict[Callable[[Scene, Process], Fault], tuple[int, tuple[str, ...]]] = {
-    kill: (6, SERVERS),
-    pause: (5, SERVERS),
-    wipe: (5, ("ordering", "storage", "mapping")),
-    forget_promises: (1, ("ordering",)),
-    slow_down: (5, WITH_DISK),
+    kill: (6, ("server",)),
+    pause: (5, ("server",)),
+    wipe: (5, ("founder", "storage", "mapping")),
+    forget_promises: (1, ("founder",)),
+    slow_down: (5, ("journals",)),
 }
 GROUND_FAULTS: dict[Callable[[Scene, Process], Fault], tuple[int, tuple[str, ...]]] = {
-    lose_power: (4, (*WITH_DISK, "mapping")),
-    black_out: (2, WITH_DISK),
-    fail_disk: (2, (*WITH_DISK, "mapping")),
-    fill_disk: (3, (*WITH_DISK, "mapping")),
-    isolate: (3, SERVERS),
-    cut_one_way: (3, SERVERS),
+    lose_power: (4, ("disk",)),
+    black_out: (2, ("journals",)),
+    fail_disk: (2, ("disk",)),
+    fill_disk: (3, ("disk",)),
+    isolate: (3, ("server",)),
+    cut_one_way: (3, ("server",)),
     fall_behind: (2, ("mapping",)),
-    split: (3, SERVERS),
-    drop_packets: (2, SERVERS),
-    delay_packets: (2, SERVERS),
+    split: (3, ("server",)),
+    drop_packets: (2, ("server",)),
+    delay_packets: (2, ("server",)),
 }
-"""Weights, and the roles that it may hit."""
+"""The weight of each fault, and the traits of which a server needs one (`servers.traits_of`)."""
 ALONE = (black_out,)

@@ -17,14 +17,17 @@ import logdb.log
 from logdb.clients.log_client import RemoteLog
 from logdb.errors import LogDBError
 from logdb.log.contract import LogFailed
-from logdb.log.requests import Configuration, ConfiguredShard, ShardState
-from tests.nemesis.faults import ALONE, GROUND_FAULTS, PROCESS_FAULTS, SERVERS, Fault, Scene, Wrong
+from logdb.log.engine import ENGINES, Shape, engine_of
+from logdb.log.requests import AddShard, Configuration, ConfiguredShard, FinalizeShard, ReplaceServer, ShardState
+from logdb.wire.envelopes import MAPPING
+from tests.nemesis.faults import ALONE, GROUND_FAULTS, PROCESS_FAULTS, Fault, Scene, Wrong
 from tests.nemesis.following import Follower
 from tests.nemesis.history import Entry, load
 from tests.nemesis.judging import End, judge
 from tests.nemesis.logs import check_log, everything
-from tests.nemesis.servers import Loopback, Process, Servers
+from tests.nemesis.servers import SINGLE, Loopback, Process, Servers
 from tests.nemesis.workloads import text_of
+from tests.sim.engines import Policy, simulation_of
 from tests.sim.world import Failure
 
 ALIVE = b"alive"
@@ -36,18 +39,23 @@ STRAY = (LogDBError, LogFailed, TimeoutError, OSError, ValueError)
 """What an operator may be told while the cluster is in pieces."""
 
 
+FAILURES = 1
+"""A shard survives the loss of this many servers."""
+
+
 @dataclass(frozen=True)
 class Setting:
-    """What runs. `storage` servers start at once, more up to `reserve` as they are needed."""
+    """What runs. `ordering`: number of founders, 0: one server of a directory. `storage` servers start at once, more up
+    to `reserve` as they are needed. `policy`: "" is the first that the engine's simulation names."""
 
+    engine: str = ENGINES[0]
     ordering: int = 3
     aggregators: int = 1
     storage: int = 6
     reserve: int = 12
     mapping: int = 2
     shards: int = 2
-    policy: str = "remove-and-replace"
-    failures: int = 1
+    policy: str = ""
     planted: str = ""
     clients: int = 2
     think_ms: float = 25.0
@@ -56,19 +64,29 @@ class Setting:
     at_once: int = 4
 
     @property
-    def roles(self) -> dict[str, str]:
-        """The servers by name; without an ordering layer it is one server of a directory."""
+    def shape(self) -> Shape | None:
+        """Of the cluster, as far as its engine has shards, storage servers and aggregators."""
         if not self.ordering:
-            return {"db": "single"}
-        roles = {f"o{number}": "ordering" for number in range(1, self.ordering + 1)}
-        roles |= {f"a{number}": "aggregator" for number in range(1, self.aggregators + 1)}
-        roles |= {f"s{number}": "storage" for number in range(1, self.reserve + 1)}
-        return roles | {f"m{number}": "mapping" for number in range(1, self.mapping + 1)}
+            return None
+        engine, policy = engine_of(self.engine), self.policy or next(iter(simulation_of(self.engine).POLICIES))
+        has_storage = engine.operations.storage != engine.founders
+        shards = self.shards if AddShard in simulation_of(self.engine).CHANGES else 1
+        return Shape(
+            shards=shards,
+            replicas=self.failing.replicas if has_storage else self.ordering,
+            ordering=self.ordering,
+            mapping=self.mapping,
+            aggregators=self.aggregators if "aggregators" in engine.operations.counts else 0,
+            spares=self.reserve - shards * self.failing.replicas if has_storage else 0,
+            policy=policy,
+            engine=self.engine,
+        )
 
     @property
-    def members(self) -> int:
-        """Of a shard."""
-        return (2 if self.policy == "mask" else 1) * self.failures + 1
+    def failing(self) -> Policy:
+        """What is done about failed servers."""
+        policies = simulation_of(self.engine).POLICIES
+        return policies[self.policy or next(iter(policies))]
 
 
 @dataclass
@@ -88,9 +106,8 @@ class Round:
     def __init__(self, ground: Loopback, setting: Setting, seed: int, tally: Tally, say: Callable[[str], None]) -> None:
         self.ground, self.setting, self.tally, self.say = ground, setting, tally, say
         self.draw = random.Random(seed)
-        self.servers = Servers(
-            ground, setting.roles, policy=setting.policy, failures=setting.failures, planted=setting.planted
-        )
+        self.servers = Servers(ground, setting.shape, planted=setting.planted)
+        self._changes = simulation_of(setting.engine).CHANGES
         self.scene = Scene(self.servers, self.draw)
         self.problems: list[str] = []
         self._active: dict[str, tuple[float, str, Fault]] = {}
@@ -98,7 +115,7 @@ class Round:
         self._follower: Follower | None = None
         self._change: threading.Thread | None = None
         self._lost: set[int] = set()
-        self._strangers = {process.name for process in self.servers.of("ordering")}
+        self._strangers = {process.name for process in self.servers.having("founder")}
         self._clients = 0
 
     def run(self, faults: int) -> None:
@@ -124,15 +141,16 @@ class Round:
 
     def _start(self) -> None:
         started = time.monotonic()
-        first = [p for p in self.servers.processes.values() if p.role != "storage"]
-        first += self.servers.of("storage")[: self.setting.storage]
+        storage = self.servers.having("storage")
+        first = [process for process in self.servers.processes.values() if process not in storage]
+        first += storage[: self.setting.storage]
         for process in first:
             process.start()
         self._wait(lambda: self._all_ready(first), STARTS_S, "servers start")
         if self.servers.is_cluster:
-            self._log = logdb.log.connect(self.servers.ordering, timeout=5.0)
+            self._log = logdb.log.connect(self.servers.founders, timeout=5.0)
             self._wait(self._make_shards, STARTS_S, "shards are made")
-            self._wait(self._all_members, STARTS_S, "the ordering layer has all its members")
+            self._wait(self._all_members, STARTS_S, "all founders are members")
         if self.servers.has_database:
             self._follower = Follower(self.servers.endpoints)
         for _ in range(self.setting.clients):
@@ -168,9 +186,9 @@ class Round:
         if view is None:
             return False
         live = list(filter(_is_live, view.shards))
-        if len(live) < self.setting.shards:
+        if not live or (AddShard in self._changes and len(live) < self.setting.shards):
             self._hire_servers(view)
-            if len(view.spares) >= self.setting.members:
+            if AddShard in self._changes and len(view.spares) >= self.setting.failing.replicas:
                 with contextlib.suppress(*STRAY):
                     self._log.add_shard()
             return False
@@ -185,9 +203,10 @@ class Round:
 
     def _hire_servers(self, view: Configuration) -> None:
         """Start storage servers that have never run, if spares are scarce."""
-        fresh = [process for process in self.servers.of("storage") if not process.lives]
-        starting = [process for process in self.servers.of("storage") if process.running and not process.ready]
-        for process in fresh[: max(0, self.setting.members - len(view.spares) - len(starting))]:
+        storage = self.servers.having("storage")
+        fresh = [process for process in storage if not process.lives]
+        starting = [process for process in storage if process.running and not process.ready]
+        for process in fresh[: max(0, self.setting.failing.replicas - len(view.spares) - len(starting))]:
             process.start()
 
     def _hire_client(self) -> None:
@@ -250,7 +269,7 @@ class Round:
 
     def _begin(self) -> int:
         """Begin one fault, or have the cluster changed. Returns 1 if it did."""
-        if self.setting.policy == "finalize-and-add" and (view := self._view()) is not None:
+        if self.setting.failing.finalizes and (view := self._view()) is not None:
             self._hire_servers(view)
         kinds = {**PROCESS_FAULTS, **(GROUND_FAULTS if self.ground.network is not None else {})}
         weights = [weight for weight, _ in kinds.values()]
@@ -258,13 +277,13 @@ class Round:
         (kind,) = self.draw.choices(choices, [*weights, 2, 5])
         if kind not in kinds:
             return int(kind())
-        candidates = [p for p in self.servers.processes.values()
-                      if p.role in kinds[kind][1] and p.ready and p.name not in self._active]  # fmt: skip
-        by_role = {role: [p for p in candidates if p.role == role] for role in SERVERS}
-        roles = [role for role, there in by_role.items() if there]
-        if not roles:
+        by_role: dict[str, list[Process]] = {}
+        for process in self.servers.processes.values():
+            if process.ready and process.name not in self._active and self._has(process.role, *kinds[kind][1]):
+                by_role.setdefault(process.role, []).append(process)
+        if not by_role:
             return 0
-        role = self.draw.choice(roles)
+        role = self.draw.choice(list(by_role))
         victim = self._victim(role, by_role[role])
         if self._active and kind in ALONE:
             return 0
@@ -275,9 +294,13 @@ class Round:
         self._active[victim.name] = time.monotonic() + next(fault), kind.__name__, fault
         return 1
 
+    def _has(self, role: str, *traits: str) -> bool:
+        """Whether servers of this role have one of the traits."""
+        return not self.servers.traits[role].isdisjoint(traits)
+
     def _victim(self, role: str, candidates: list[Process]) -> Process:
-        """Of the ordering layer, the leader half of the time."""
-        if role == "ordering" and self.draw.random() < 0.5:
+        """Of the founders, the leader half of the time."""
+        if self._has(role, "founder") and self.draw.random() < 0.5:
             leader = self.servers.leader()
             leading = [process for process in candidates if process.name == leader]
             if leading:
@@ -285,7 +308,7 @@ class Round:
         return self.draw.choice(candidates)
 
     def _count(self, kind: str, victim: Process, role: str) -> None:
-        what = "leader" if role == "ordering" and self.servers.leader() == victim.name else role
+        what = "leader" if self._has(role, "founder") and self.servers.leader() == victim.name else role
         self.tally.faults[kind, what] += 1
         self.say(f"{kind} {victim.name}")
 
@@ -303,11 +326,11 @@ class Round:
     # ---- wiping: no more than the protocol survives
 
     def _is_careful(self, role: str, kind: str) -> bool:
-        """While a shard lacks a member for good, nobody else of the storage servers may be taken for dead; nor when
-        failures finalize shards and no fresh servers are left for new ones."""
-        if role != "storage" and kind not in ("split", "black_out"):
+        """While a shard has lost a member for good, no other storage server may be suspected; nor when failures
+        finalize shards and no fresh servers are left for new ones."""
+        if not self._has(role, "storage") and kind not in ("split", "black_out"):
             return False
-        if self.setting.policy == "finalize-and-add" and all(process.lives for process in self.servers.of("storage")):
+        if self.setting.failing.finalizes and all(process.lives for process in self.servers.having("storage")):
             return True
         if not self._lost or kind == "black_out":
             return False
@@ -319,13 +342,13 @@ class Round:
         return config.state is not ShardState.FINALIZED and bool(lost or config.joining)
 
     def _wipes(self, who: Process) -> bool:
-        """Whether all that it holds is held by somebody else, who is well. If so, it counts as lost from now on."""
-        if who.role == "mapping":
-            return any(p.ready and p.name not in self._active for p in self.servers.of("mapping") if p is not who)
-        if who.role == "ordering":
+        """Whether other servers without a fault hold all its records. If so, it counts as lost from now on."""
+        if self._has(who.role, "mapping"):
+            return any(p.ready and p.name not in self._active for p in self.servers.having("mapping") if p is not who)
+        if self._has(who.role, "founder"):
             return self._wipes_replica(who)
         view = self._view()
-        if view is None or any(self.servers.roles[name] == "storage" for name in self._active):
+        if view is None or any(self._has(self.servers.roles[name], "storage") for name in self._active):
             return False
         if any(what in ("split", "isolate", "cut_one_way") for _, what, _ in self._active.values()):
             return False
@@ -334,7 +357,7 @@ class Round:
             ids = {member.server for member in config.members if member.address == address} - self._lost
             mine |= ids
             gone = {member.server for member in config.members} & (self._lost | ids)
-            if ids and (len(gone) > self.setting.failures or config.joining):
+            if ids and (len(gone) > FAILURES or config.joining):
                 return False
         if any(map(self._is_weak, view.shards)):
             return False
@@ -342,7 +365,7 @@ class Round:
         return True
 
     def _wipes_replica(self, who: Process) -> bool:
-        """Whether more than half of the ordering layer remember. If so, this one is a stranger from now on."""
+        """Whether more than half of the founders keep their promises. If so, this one is a stranger from now on."""
         self._all_members()
         if len(self._strangers | {who.name}) > (self.setting.ordering - 1) // 2:
             return False
@@ -350,7 +373,7 @@ class Round:
         return True
 
     def _all_members(self) -> bool:
-        """Whether nobody of the ordering layer is a stranger to the others, as it was before they let it in."""
+        """Whether every founder has joined the others (again)."""
         self._strangers = {name for name in self._strangers if self.servers.metric(name, "logdb_joining") != 0}
         return not self._strangers
 
@@ -393,17 +416,19 @@ class Round:
         assert self._log is not None
         self._hire_servers(view)
         live = list(filter(_is_live, view.shards))
-        fresh = [process for process in self.servers.of("storage") if not process.lives]
-        choices: list[tuple[str, Callable[[], Any]]] = []
-        if len(view.spares) >= self.setting.members and len(live) < self.setting.shards + 1:
-            choices.append(("add shard", self._log.add_shard))
-        if len(live) > 1 and len(view.spares) + len(fresh) >= self.setting.members:
+        fresh = [process for process in self.servers.having("storage") if not process.lives]
+        choices: list[tuple[type, str, Callable[[], Any]]] = []
+        if len(view.spares) >= self.setting.failing.replicas and len(live) < self.setting.shards + 1:
+            choices.append((AddShard, "add shard", self._log.add_shard))
+        if len(live) > 1 and len(view.spares) + len(fresh) >= self.setting.failing.replicas:
             shard, grace = self.draw.choice(live).shard, self.draw.choice((0, 0, 10))
-            choices.append(("finalize shard", functools.partial(self._log.finalize_shard, shard, grace)))
+            finalize = functools.partial(self._log.finalize_shard, shard, grace)
+            choices.append((FinalizeShard, "finalize shard", finalize))
         if live and view.spares and not self._lost:
             member = self.draw.choice(self.draw.choice(live).members)
-            choices.append(("replace server", functools.partial(self._log.replace_server, member.server)))
-        return choices
+            replace = functools.partial(self._log.replace_server, member.server)
+            choices.append((ReplaceServer, "replace server", replace))
+        return [(name, change) for kind, name, change in choices if kind in self._changes]
 
     # ---- the end
 
@@ -413,7 +438,7 @@ class Round:
         self._wait(self._is_whole, STARTS_S, "all servers are ready again")
         self._wait(self._has_changed, STARTS_S, "a change that was under way is carried out")
         for name, role in self.servers.roles.items():
-            if role in ("single", "mapping"):
+            if role in (SINGLE, MAPPING):
                 self._commits(name)
         self.tally.recoveries_s.append(time.monotonic() - started)
 
@@ -458,12 +483,12 @@ class Round:
         commits = [(change.version, change.label, _shown(change.changes)) for change in self._follower.seen]
         end = End(version, commits, state, settled, oldest)
         end.reads_ahead = not self.servers.is_cluster
-        end.states = [self._state_of(process, version) for process in self.servers.of("mapping")]
+        end.states = [self._state_of(process, version) for process in self.servers.having("mapping")]
         return end
 
     def _state_of(self, who: Process, version: int) -> dict[bytes, bytes]:
         """What one of several equal servers says, while the others are silent."""
-        others = [process for process in self.servers.of("mapping") if process is not who]
+        others = [process for process in self.servers.having("mapping") if process is not who]
         for process in others:
             process.pause()
         try:

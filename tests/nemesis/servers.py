@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -10,25 +11,24 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from logdb.log.engine import Engine, Shape, engine_of
+from logdb.wire.envelopes import MAPPING
 from tests.harness import slow_disk
 from tests.harness.ports import free_addresses
 from tests.nemesis.disks import FailingDisk
 from tests.nemesis.network import Network
 
-CONFIG = """\
-[cluster]
-name = "nemesis"
-policy = "{policy}"
-failures = {failures}
-heartbeat_ms = 100
-suspect_after_ms = 1000
-straggle_after_ms = 3000
-election_ms = 500
-segment_mib = 1
-"""
+SETTINGS = {
+    "heartbeat_ms": 100,
+    "suspect_after_ms": 1000,
+    "straggle_after_ms": 3000,
+    "election_ms": 500,
+    "segment_mib": 1,
+}
+"""Of [cluster], as far as the engine has them."""
 DISK_MIB = 192
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -192,24 +192,59 @@ def _is_running(stat: Path) -> bool:
         return False
 
 
-class Servers:
-    """All servers of a run by name: one of a directory, or those of a cluster; and their clients."""
+SINGLE = "single"
+"""The role of a server of one directory."""
 
-    def __init__(
-        self, ground: Loopback, roles: Mapping[str, str], *, policy: str, failures: int, planted: str = ""
-    ) -> None:
-        self.ground, self.path, self.roles = ground, ground.path, dict(roles)
+
+def roles_of(shape: Shape | None) -> dict[str, str]:
+    """The role of each server by its name; None: one server of a directory."""
+    if shape is None:
+        return {"db": SINGLE}
+    engine = engine_of(shape.engine)
+    counts = engine.operations.servers(shape)
+    roles = {
+        f"{role.letter}{number}": role.name
+        for role in engine.roles.values()
+        for number in range(1, counts[role.name] + 1)
+    }
+    return roles | {f"m{number}": MAPPING for number in range(1, shape.mapping + 1)}
+
+
+def traits_of(engine: Engine | None, role: str) -> set[str]:
+    """What may befall servers of a role depends on these: "server", all have it; "journals", "disk": what they keep;
+    "founder", "storage" (and not a founder), "mapping"."""
+    if role == SINGLE:
+        return {"server", "journals", "disk"}
+    if role == MAPPING:
+        return {"server", "disk", "mapping"}
+    assert engine is not None
+    traits = {"server"} | ({"journals", "disk"} if engine.roles[role].has_journals else set())
+    if role == engine.founders:
+        return traits | {"founder"}
+    return traits | ({"storage"} if role == engine.operations.storage else set())
+
+
+class Servers:
+    """The servers of a run by name: one of a directory, or those of a cluster of this shape; and their clients."""
+
+    def __init__(self, ground: Loopback, shape: Shape | None, *, planted: str = "") -> None:
+        self.ground, self.path, self.roles = ground, ground.path, roles_of(shape)
         self._planted = ["tests.nemesis.planted", planted] if planted else []
-        self.is_cluster = "single" not in self.roles.values()
-        self.has_database = not self.is_cluster or "mapping" in self.roles.values()
-        self.disks = {name: ground.disk(name) for name, role in self.roles.items() if role != "aggregator"}
+        engine = None if shape is None else engine_of(shape.engine)
+        self.traits = {role: traits_of(engine, role) for role in self.roles.values()}
+        self.is_cluster = engine is not None
+        self.has_database = shape is None or bool(shape.mapping)
+        self.disks = {name: ground.disk(name) for name, role in self.roles.items() if "disk" in self.traits[role]}
         self._config = self.path / "cluster.toml"
-        self._write_config(policy, failures)
+        if shape is not None and engine is not None:
+            self._write_config(engine, shape)
         self.processes = {name: self._server(name, role) for name, role in self.roles.items()}
         self.clients: dict[str, Process] = {}
 
-    def _write_config(self, policy: str, failures: int) -> None:
-        lines = [CONFIG.format(policy=policy, failures=failures)]
+    def _write_config(self, engine: Engine, shape: Shape) -> None:
+        settings = {key: value for key, value in SETTINGS.items() if key in engine.settings}
+        settings |= {"name": "nemesis", "engine": engine.name, **engine.operations.settings(shape)}
+        lines = ["[cluster]", *(f"{key} = {json.dumps(value)}" for key, value in settings.items()), ""]
         for name, role in self.roles.items():
             lines += [f"[{role}.{name}]", f'listen = "{self.address(name)}"']
             lines += [f'metrics = "{self.ground.address(name, 9400)}"', f'data = "{self.data(name)}"', ""]
@@ -241,15 +276,15 @@ class Servers:
 
     @property
     def endpoints(self) -> str:
-        """Where the database is found, mapping servers or the one server; or else the log."""
+        """Where clients connect: the mapping servers, the one server, or the founders of a log without a database."""
         if not self.has_database:
-            return self.ordering
-        return ",".join(self.address(name) for name, role in self.roles.items() if role in ("single", "mapping"))
+            return self.founders
+        return ",".join(self.address(name) for name, role in self.roles.items() if role in (SINGLE, MAPPING))
 
     @property
-    def ordering(self) -> str:
-        """Where the log is found."""
-        return ",".join(self.address(name) for name, role in self.roles.items() if role == "ordering")
+    def founders(self) -> str:
+        """The addresses of the founders."""
+        return ",".join(self.address(process.name) for process in self.having("founder"))
 
     def address(self, name: str) -> str:
         """Where a server listens."""
@@ -259,9 +294,9 @@ class Servers:
         """Where a server keeps its data; a disk has more in its root than that."""
         return self.path / name / "data"
 
-    def of(self, role: str) -> list[Process]:
-        """The servers of a role."""
-        return [process for process in self.processes.values() if process.role == role]
+    def having(self, trait: str) -> list[Process]:
+        """The servers with this trait."""
+        return [process for process in self.processes.values() if trait in self.traits[process.role]]
 
     def metric(self, name: str, metric: str) -> float | None:
         """What Prometheus would be told; None if it answers nothing."""
@@ -273,9 +308,8 @@ class Servers:
         return None
 
     def leader(self) -> str | None:
-        """The ordering replica that leads, if one says so."""
-        leading = [name for name, role in self.roles.items()
-                   if role == "ordering" and self.metric(name, "logdb_leader")]  # fmt: skip
+        """The founder that leads, by its metric `logdb_leader`; None if there is none."""
+        leading = [one.name for one in self.having("founder") if self.metric(one.name, "logdb_leader")]
         return leading[0] if leading else None
 
     def delay_flushes(self, name: str, seconds: float) -> None:

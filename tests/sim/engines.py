@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from logdb.log.engine import ENGINES, engine_of
 from tests.harness.planting import Plants
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.sim.faults import Faults, Trouble
     from tests.sim.world import World
 
-__all__ = ["ENGINES", "Healing", "Simulated", "module_of", "simulation_of"]
+__all__ = ["ENGINES", "Healing", "Policy", "Simulated", "module_of", "simulation_of"]
 
 
 class Healing(Protocol):
@@ -37,6 +37,14 @@ class Healing(Protocol):
         """The oldest record, and the copy of every server from there to `tail`. Raises Failure where they differ."""
 
 
+class Policy(NamedTuple):
+    """What an engine does about a failed server. `replicas`: of a shard, so that one failure loses no record;
+    `finalizes`: whether the failure finalizes the shard."""
+
+    replicas: int
+    finalizes: bool = False
+
+
 class Simulated(Protocol):
     """The contents of an engine's module (`Engine.simulation`).
 
@@ -47,7 +55,8 @@ class Simulated(Protocol):
     conformance suites, by a suffix of the engine's name; with spare servers for two more shards if it can add shards.
     `CLUSTERS`: likewise of real servers: "alone" (one of each role), "many", "masking" (without its last storage server
     the log goes on as before).
-    `PLANTED`: bugs, and `CAUGHT_BY`, the seed that caught each.
+    `POLICIES`: for failed servers, by their name in `cluster.toml` ("" where there is no such key); nemesis takes one
+    after the other. `PLANTED`: bugs, and `CAUGHT_BY`, the seed that caught each.
     """
 
     shape_of: Callable[[random.Random], Shape]
@@ -60,6 +69,7 @@ class Simulated(Protocol):
     CHANGES: Collection[type]
     SHAPES: Mapping[str, Shape]
     CLUSTERS: Mapping[str, seam.Shape]
+    POLICIES: Mapping[str, Policy]
     PLANTED: Plants
     CAUGHT_BY: Mapping[str, int]
 

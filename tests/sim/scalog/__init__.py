@@ -2,6 +2,7 @@
 
 from logdb.log import engine
 from logdb.log.requests import AddReplica, AddShard, FinalizeShard, ReplaceServer, SetCutInterval
+from tests.sim.engines import Policy
 from tests.sim.scalog.cluster import SHAPES, Cluster, shape_of
 from tests.sim.scalog.faults import AT_OTHERS, HARMLESS, Faults, trouble_of
 from tests.sim.scalog.healing import Healing
@@ -14,6 +15,12 @@ CLUSTERS = {
 }
 CHANGES = (AddShard, FinalizeShard, ReplaceServer, AddReplica, SetCutInterval)
 
+POLICIES = {
+    "remove-and-replace": Policy(replicas=2),
+    "mask": Policy(replicas=3),
+    "finalize-and-add": Policy(replicas=2, finalizes=True),
+}
+
 __all__ = [
     "AT_OTHERS",
     "CAUGHT_BY",
@@ -21,6 +28,7 @@ __all__ = [
     "CLUSTERS",
     "HARMLESS",
     "PLANTED",
+    "POLICIES",
     "SHAPES",
     "Cluster",
     "Faults",
