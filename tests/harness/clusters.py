@@ -57,7 +57,8 @@ class Cluster:
             settings["policy"] = self._engine.settings["policy"].check(policy)
         founders, operations = self._engine.founder_role, self._engine.operations
         numbers = {"ordering": replicas, "aggregators": aggregators}
-        counts = {operations.storage_role: storage} | {role: numbers[field] for field, role in operations.shape_fields.items()}
+        counts = {operations.storage_role: storage}
+        counts |= {role: numbers[field] for field, role in operations.shape_fields.items()}
         self.configs: dict[str, ServerConfig] = {}
         for role in self._engine.roles.values():
             fields = role.config.__dataclass_fields__

@@ -69,14 +69,14 @@ class Setting:
         if not self.ordering:
             return None
         engine, policy = engine_of(self.engine), self.policy or next(iter(simulation_of(self.engine).POLICIES))
-        has_storage = engine.operations.storage != engine.founders
+        has_storage = engine.operations.storage_role != engine.founder_role
         shards = self.shards if AddShard in simulation_of(self.engine).CHANGES else 1
         return Shape(
             shards=shards,
             replicas=self.failing.replicas if has_storage else self.ordering,
             ordering=self.ordering,
             mapping=self.mapping,
-            aggregators=self.aggregators if "aggregators" in engine.operations.counts else 0,
+            aggregators=self.aggregators if "aggregators" in engine.operations.shape_fields else 0,
             spares=self.reserve - shards * self.failing.replicas if has_storage else 0,
             policy=policy,
             engine=self.engine,

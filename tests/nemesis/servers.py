@@ -201,7 +201,7 @@ def roles_of(shape: Shape | None) -> dict[str, str]:
     if shape is None:
         return {"db": SINGLE}
     engine = engine_of(shape.engine)
-    counts = engine.operations.servers(shape)
+    counts = engine.operations.server_counts(shape)
     roles = {
         f"{role.letter}{number}": role.name
         for role in engine.roles.values()
@@ -219,9 +219,9 @@ def traits_of(engine: Engine | None, role: str) -> set[str]:
         return {"server", "disk", "mapping"}
     assert engine is not None
     traits = {"server"} | ({"journals", "disk"} if engine.roles[role].has_journals else set())
-    if role == engine.founders:
+    if role == engine.founder_role:
         return traits | {"founder"}
-    return traits | ({"storage"} if role == engine.operations.storage else set())
+    return traits | ({"storage"} if role == engine.operations.storage_role else set())
 
 
 class Servers:
