@@ -157,4 +157,4 @@ class Checkpointer:
         write_paced(self._checkpoint, self.pacer, frozen, target, state, progress or (lambda _: None))
         self._host.coordinator.map.thaw()
         self._unfinished = None
-        frozen.let_go()
+        frozen.clear_gradually()

@@ -151,7 +151,7 @@ class Checkpoints:
         self.map.thaw()
         self._cleaned, frozen = self._under_way[1], self._under_way[2]
         self._under_way = None
-        await self._background(frozen.let_go)
+        await self._background(frozen.clear_gradually)
         self._last = asyncio.get_running_loop().time()
 
     def _move(self) -> None:

@@ -1,4 +1,5 @@
-"""What callers give to the verbs of a database, checked before anything happens. All raise TypeError, ValueError."""
+"""Checks of the arguments of a database's methods, before anything is read or written. All raise TypeError,
+ValueError."""
 
 from __future__ import annotations
 
@@ -12,27 +13,27 @@ from logdb.store.records import Condition
 T = TypeVar("T")
 
 LONGEST_WAIT_S: Final = 1e9
-"""To wait longer is to wait for ever."""
+"""A longer timeout, in seconds, counts as none."""
 
 
 def listed(things: Iterable[T], name: str) -> list[T]:
-    """Several things of that name. A string is an iterable of something else, and never what is meant."""
+    """The items of an argument called `name`, as a list. A string is rejected: its items are characters or numbers."""
     if isinstance(things, str | bytes | bytearray) or not isinstance(things, Iterable):
         raise TypeError(f"{name} must be a list or another iterable of {name}, not {_kind(things)}")
     return list(things)
 
 
 def checked_keys(keys: Iterable[bytes]) -> list[bytes]:
-    """Several keys."""
-    wanted = listed(keys, "keys")
-    for key in wanted:
+    """The keys as a list. Raises KeyTooLarge."""
+    checked = listed(keys, "keys")
+    for key in checked:
         if key.__class__ is not bytes or not key:
             check_key(key)
-    return wanted
+    return checked
 
 
 def checked_items(items: Mapping[bytes, bytes | None]) -> dict[bytes, bytes | None]:
-    """A copy of what is to be written. Raises LimitExceeded."""
+    """A copy of the items to write. Raises LimitExceeded."""
     check_items(items)
     size = 0
     for key, value in items.items():
@@ -48,7 +49,7 @@ def checked_items(items: Mapping[bytes, bytes | None]) -> dict[bytes, bytes | No
 
 
 def check_items(items: Mapping[bytes, bytes | None]) -> None:
-    """What is to be written, whatever is in it."""
+    """Check that `items` is a mapping. Its keys and values are not checked."""
     if items.__class__ is not dict and not isinstance(items, Mapping):
         raise TypeError(f"what is written must be a mapping of keys to values, not {_kind(items)}")
 
@@ -62,7 +63,7 @@ def checked_conditions(conditions: Iterable[Condition]) -> list[Condition]:
 
 
 def checked_version(version: int) -> int:
-    """A version, whether there is one like that or not."""
+    """A version number; it need not exist."""
     if type(version) is not int:
         raise TypeError(f"a version must be an int, not {_kind(version)}")
     if version < 0:
@@ -71,7 +72,7 @@ def checked_version(version: int) -> int:
 
 
 def watched_keys(prefix: bytes | None, keys: Iterable[bytes] | None) -> frozenset[bytes] | None:
-    """The keys to be watched; None: all, or those with the prefix. Raises KeyTooLarge."""
+    """The keys to watch; None: all, or those with the prefix. Raises KeyTooLarge."""
     if prefix is not None and type(prefix) is not bytes:
         raise TypeError(f"prefix must be bytes, not {_kind(prefix)}")
     if prefix:
@@ -80,7 +81,7 @@ def watched_keys(prefix: bytes | None, keys: Iterable[bytes] | None) -> frozense
 
 
 def checked_wait(timeout: float | None) -> float | None:
-    """How long to wait, in seconds; None: for ever."""
+    """A timeout in seconds; None: without limit."""
     if timeout is None:
         return None
     if isinstance(timeout, bool) or not isinstance(timeout, int | float):
@@ -91,25 +92,25 @@ def checked_wait(timeout: float | None) -> float | None:
 
 
 def check_flag(name: str, flag: bool) -> None:
-    """The argument of that name."""
+    """Check a boolean argument called `name`."""
     if flag is not True and flag is not False:
         raise TypeError(f"{name} must be True or False, not {flag!r:.100}")
 
 
 def check_progress(progress: Callable[[int], None] | None) -> None:
-    """Who is to hear how far upkeep has come."""
+    """Check a callback that maintenance calls with its progress."""
     if progress is not None and not callable(progress):
         raise TypeError(f"progress must be a function of a number, or None, not {_kind(progress)}")
 
 
 def check_body(body: object) -> None:
-    """What is run in a transaction."""
+    """Check the function that runs in a transaction."""
     if not callable(body):
         raise TypeError(f"what runs in a transaction must be a function of the transaction, not {_kind(body)}")
 
 
 def check_attempts(attempts: int) -> None:
-    """How often a transaction is tried."""
+    """Check the maximum number of attempts of a transaction."""
     if type(attempts) is not int:
         raise TypeError(f"attempts must be an int, not {_kind(attempts)}")
     if attempts < 1:

@@ -1,16 +1,16 @@
 """The part of the map that is on disk: sorted runs that cover a prefix of the log, a log-structured merge tree.
 
-Each checkpoint adds a run (`runs.py`) of what has changed since the last one; merges put one run in the place of
-several. Runs are never changed, and a read takes all of them at once (`Snapshot`), so readers never wait. The manifest
-names the runs that count. Its replacement commits a checkpoint or a merge; a crash at any other moment leaves only
-files that it does not name.
+Each checkpoint adds a run (`runs.py`) of the changes since the last one; a merge replaces several runs with one. Runs
+are never changed, and a reader takes all of them at once (`Snapshot`), so readers never wait. The manifest names the
+runs in use. Its replacement commits a checkpoint or a merge; a crash at any other moment leaves only files that it does
+not name.
 
 Invariants:
 
 MAP-5  The manifest names only runs that are complete and durable, and they cover adjacent ranges of versions, from 0 to
        `covers`.
-MAP-6  A run that has a version of a key has all newer ones of older runs as well. So the newest run that has a version
-       not after `at` has the newest such version of the key.
+MAP-6  A run that has a version of a key also has all newer versions of the key that older runs have. So the newest run
+       with a version not after `at` has the newest such version of the key.
 """
 
 from __future__ import annotations
@@ -38,12 +38,10 @@ from logdb.store.map_verifier import RESIDUE
 from logdb.store.merging import DISJOINT_RATIO, RATIO, groups_due, merge_rows, runs_due
 from logdb.store.overlay import Overlay
 from logdb.store.relocating import Relocator
-from logdb.store.row_checksums import FEW_ROWS, SEAL, RawRow, check_row, check_rows, damaged
+from logdb.store.row_checksums import CHECKSUM, FEW_ROWS, RawRow, check_row, check_rows, damaged
 from logdb.store.runs import (
     DAMAGE,
     FENCE_BYTES,
-    FOUND,
-    GONE,
     HEAD,
     KIND,
     KIND_AT,
@@ -52,6 +50,8 @@ from logdb.store.runs import (
     LIVE_END,
     PLAIN,
     ROOT_BYTES,
+    ROW_KEY,
+    TOMBSTONE,
     Group,
     Reader,
     Row,
@@ -69,28 +69,28 @@ from logdb.store.runs import (
 from logdb.system.disk import Disk, described
 from logdb.system.forking import keep_for_ever, own
 
-__all__ = ["GONE", "LARGE", "LIVE", "Checkpoint", "Row", "check_tables"]
+__all__ = ["LARGE", "LIVE", "TOMBSTONE", "Checkpoint", "Row", "check_tables"]
 
 SLICE_ROWS: Final = 2_000
 ROWS_AT_ONCE: Final = 200
-LEAST_BYTES: Final = 1 << 20
-"""A checkpoint begins another run only behind one of this size."""
+MIN_RUN_BYTES: Final = 1 << 20
+"""Minimum size of a run after which a checkpoint may begin another one."""
 VERSION: Final = itemgetter(0)
 NO_RUN: Final = (*DAMAGE, lmdb.InvalidError, lmdb.VersionMismatchError, lmdb.IncompatibleError, lmdb.NotFoundError)
-"""What says, when a run is opened, that the file is not what was written. All else is the system's refusal."""
+"""Errors of opening a run that mean a damaged file. All others come from the system: no memory, no descriptors."""
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
 class Snapshot:
-    """The runs that a manifest names, open for reading, and readers of them that are idle."""
+    """The runs that a manifest names, open for reading, and a pool of readers."""
 
     def __init__(self, manifest: Manifest, runs: Sequence[Run]) -> None:
         self.manifest, self.runs, self.groups = manifest, tuple(runs), grouped(runs)
         self.readers: list[Reader] = []
 
     def reader(self) -> Reader:
-        """A reader, for one thread at a time; who has it appends it to `readers` afterwards."""
+        """A reader from the pool, for one thread at a time; the caller appends it to `readers` afterwards."""
         try:
             return self.readers.pop()
         except IndexError:
@@ -98,7 +98,7 @@ class Snapshot:
 
 
 class ClosedSnapshot(Snapshot):
-    """What is left of a checkpoint that was closed."""
+    """The snapshot of a closed checkpoint: it has no runs, and raises Unavailable when it is read."""
 
     def __init__(self, path: str, manifest: Manifest) -> None:
         super().__init__(manifest, ())
@@ -109,10 +109,10 @@ class ClosedSnapshot(Snapshot):
 
 
 class Checkpoint:
-    """The runs in a directory. Read by any number of threads; checkpoints and merges are written by one thread each.
+    """The runs in a directory, for any number of reading threads, one that writes checkpoints and one that merges.
 
-    `follow`: another process, or another Checkpoint of this one, writes. `inline`: older versions keep their values.
-    `disk`: that of the log.
+    `follow`: another process, or another Checkpoint in this process, writes. `inline`: older versions keep their
+    values. `disk`: that of the log.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class Checkpoint:
         self._merge: Merge | None = None
         self._target = self._written = 0
         self._is_closed = False
-        self._snapshot: Snapshot = ClosedSnapshot(self._path, Manifest(log_id))  # to disown, should opening fail
+        self._snapshot: Snapshot = ClosedSnapshot(self._path, Manifest(log_id))  # for `disown`, if opening fails
         own(self)
         try:
             if not follow:
@@ -137,7 +137,11 @@ class Checkpoint:
             raise _cannot_be_opened(self._path, error) from error
 
     def newest(self) -> Snapshot:
-        """What the manifest names now (another process may have replaced it), to `switch` to."""
+        """A snapshot of the manifest on disk, which another process may have replaced; `switch` makes it the current
+        one.
+
+        Raises Corruption: the runs must be rebuilt; Unavailable: they cannot be read.
+        """
         missing: str | None = None
         while True:
             try:
@@ -145,9 +149,9 @@ class Checkpoint:
                 if manifest.log_id != self._log_id:
                     raise MalformedManifest("it is that of another log")
                 return Snapshot(manifest, [Run(self._files, info) for info in manifest.runs])
-            except MalformedManifest as why:
-                raise self.damaged(str(why)) from why
-            except FileNotFoundError as error:  # a merge has removed it after the manifest was read, or it is lost
+            except MalformedManifest as error:
+                raise self.damaged(str(error)) from error
+            except FileNotFoundError as error:  # a merge has removed it since the manifest was read, or it is lost
                 if error.filename == missing:
                     raise self.damaged(f"{missing} is missing") from error
                 missing = error.filename
@@ -155,51 +159,52 @@ class Checkpoint:
                 raise _cannot_be_opened(self._path, error) from error
 
     def switch(self, snapshot: Snapshot) -> None:
-        """Read from now on from `snapshot`. Who reads from the one before reads on there."""
+        """Make `snapshot` the current one. Readers of the one before continue there."""
         manifest = snapshot.manifest
-        # Set before a row of the snapshot can be seen, so that whoever reads one and then the ceiling errs on no side.
+        # Set before a row of the snapshot can be read: a reader that reads the ceiling after a row sees one that covers
+        # it.
         self.covers, self.ceiling, self.pruned = manifest.covers, manifest.ceiling, manifest.pruned
         self._snapshot = snapshot
 
     @property
     def snapshot(self) -> Snapshot:
-        """The runs that are read from now on."""
+        """The current runs."""
         return self._snapshot
 
     def size(self) -> int:
-        """The bytes of its files."""
+        """The size of its files in bytes."""
         return sum([info.bytes for info in self._snapshot.manifest.runs])
 
     @property
     def live_bytes(self) -> int:
-        """About how many bytes what it has live takes in the log once that is compacted. Rather too many: what newer
-        runs have superseded counts until it is merged with them."""
+        """Estimated size in bytes of the live versions in a compacted log. An upper estimate: versions that newer runs
+        have superseded count until they are merged."""
         return sum([info.live_bytes for info in self._snapshot.manifest.runs])
 
     def covered_by(self, snapshot: Snapshot) -> int:
-        """Up to where a snapshot covers the log."""
+        """The GSN up to which a snapshot covers the log."""
         return snapshot.manifest.covers
 
-    def damaged(self, what: str) -> Corruption:
-        """The error for runs that are not what they should be."""
-        return damaged(self._path, what)
+    def damaged(self, reason: str) -> Corruption:
+        """The error for runs that are not what was written."""
+        return damaged(self._path, reason)
 
     def close(self) -> None:
-        """Let go of everything, once the step under way is done."""
+        """Release the runs after the current step of a checkpoint or merge. Later reads raise Unavailable."""
         with self._writing, self._merging, self._committing:
             self._is_closed, self._merge = True, None
             self._drop_pending()
             self._snapshot = ClosedSnapshot(self._path, self._snapshot.manifest)
 
     def disown(self, parent: int) -> None:
-        """In a child of fork(): be closed. What is half written stays the parent's."""
+        """In a child of fork(): be closed, and leave unfinished runs to the parent."""
         keep_for_ever((self._snapshot, self._pending))
         self._pending, self._merge, self._is_closed = [], None, True
         self._snapshot = ClosedSnapshot(self._path, self._snapshot.manifest)
         self._writing, self._merging, self._committing = threading.Lock(), threading.Lock(), threading.Lock()
 
     def _clean(self) -> None:
-        """Remove what a crash, or an earlier version of LogDB, has left."""
+        """Remove the files that a crash, or an earlier version of LogDB, has left."""
         named = {info.number for info in self._snapshot.manifest.runs}
         for number in self._files.numbers():
             if number not in named:
@@ -210,8 +215,10 @@ class Checkpoint:
     # ---- reading
 
     def row(self, key: bytes, at: int) -> Row | None:
-        """The newest version of the key not after `at`. The value of one that is live, not large and not the newest is
-        None: it stands in the record at `place`."""
+        """The newest version of the key not after `at`; None if there is none.
+
+        The value of an older version that is live and not large is None: the record at `place` has it.
+        """
         snapshot = self._snapshot
         reader = snapshot.reader()
         try:
@@ -232,8 +239,10 @@ class Checkpoint:
             snapshot.readers.append(reader)
 
     def live_value(self, key: bytes) -> bytes | None:
-        """The key's newest value where it is small, of a version not newer than `ceiling`, read after this. None: ask
-        `row`."""
+        """The key's newest value if it is small; None if it must be read by `row`.
+
+        Its version is not newer than `ceiling`, if the caller reads that after this call.
+        """
         if len(key) >= ROOT_BYTES:
             return None
         readers = self._snapshot.readers
@@ -260,18 +269,18 @@ class Checkpoint:
         return None if cut is None else raw[:-cut]
 
     def _borrowed(self) -> tuple[list[Reader], Reader]:
-        """(where to put it back, a reader)."""
+        """(the pool to return it to, a reader)."""
         snapshot = self._snapshot
         return snapshot.readers, snapshot.reader()
 
     def live_chunk(
-        self, start: bytes | None, end: bytes | None, reverse: bool, most: int
+        self, start: bytes | None, end: bytes | None, reverse: bool, max_rows: int
     ) -> tuple[list[tuple[bytes, bytes]], list[bytes], bytes | None]:
-        """(key, newest value) in [start, end) in order, the keys among them whose value is large, and the last key that
-        this speaks for, None at the end of the range.
+        """(key, newest value) in [start, end) in order, the keys among them whose value is large, and the last key
+        looked at, None at the end of the range.
 
-        From the first, or from the last when `reverse`; about `most` keys, deleted ones included. No version among them
-        is newer than `ceiling`, read after this.
+        From the first, or from the last when `reverse`; about `max_rows` keys, deleted ones included. No version among
+        them is newer than `ceiling`, if the caller reads that after this call.
         """
         readers = self._snapshot.readers
         try:
@@ -280,10 +289,10 @@ class Checkpoint:
             readers, reader = self._borrowed()
         try:
             if len(reader) == 1 and not reader[0].has_long_keys:
-                rows = reader[0].unchecked(start, end, reverse, most)
-                stop, is_checked = rows[-1][0] if len(rows) == most else None, False
+                rows = reader[0].unchecked(start, end, reverse, max_rows)
+                stop, is_checked = rows[-1][0] if len(rows) == max_rows else None, False
             else:
-                rows, stop, is_checked = _newest_rows(reader, start, end, reverse, most)
+                rows, stop, is_checked = _newest_rows(reader, start, end, reverse, max_rows)
             if not is_checked:
                 if len(rows) <= FEW_ROWS:
                     live = [
@@ -304,29 +313,30 @@ class Checkpoint:
         live = [(key, raw[: -PLAIN[raw[KIND_AT]]]) for key, raw in rows if raw[KIND_AT] in PLAIN]
         if len(live) == len(rows):
             return live, [], stop
-        others = [key for key, raw in rows if raw[KIND_AT] not in PLAIN and raw[KIND_AT] & KIND != GONE]
+        others = [key for key, raw in rows if raw[KIND_AT] not in PLAIN and raw[KIND_AT] & KIND != TOMBSTONE]
         return live, others, stop
 
-    def chunk(self, start: bytes | None, end: bytes | None, reverse: bool, most: int) -> list[tuple[bytes, int]]:
-        """The first `most` (key, newest version) of [start, end), deletions included, in order as in `live_chunk`."""
-        return [(key, version_of(raw)) for key, raw in self._chunk(start, end, reverse, most)]
+    def chunk(self, start: bytes | None, end: bytes | None, reverse: bool, max_rows: int) -> list[tuple[bytes, int]]:
+        """The first `max_rows` (key, newest version) of [start, end), deletions included, in order as in
+        `live_chunk`."""
+        return [(key, version_of(raw)) for key, raw in self._chunk(start, end, reverse, max_rows)]
 
-    def rows(self, start: bytes, most: int) -> list[tuple[bytes, Row]]:
-        """The newest versions of up to `most` keys from `start` on, deletions included, in order."""
-        return [(key, decode(raw)[0]) for key, raw in self._chunk(start, None, False, most)]
+    def rows(self, start: bytes, max_rows: int) -> list[tuple[bytes, Row]]:
+        """The newest versions of up to `max_rows` keys from `start` on, deletions included, in order."""
+        return [(key, decode(raw)[0]) for key, raw in self._chunk(start, None, False, max_rows)]
 
-    def _chunk(self, start: bytes | None, end: bytes | None, reverse: bool, most: int) -> list[RawRow]:
+    def _chunk(self, start: bytes | None, end: bytes | None, reverse: bool, max_rows: int) -> list[RawRow]:
         readers, reader = self._borrowed()
         try:
             newest: dict[bytes, bytes] = {}
             for group in reversed(reader):
-                newest.update(group.chunk(start, end, reverse, most))
+                newest.update(group.chunk(start, end, reverse, max_rows))
         except DAMAGE as error:
             raise self.damaged(str(error)) from error
         finally:
             readers.append(reader)
-        # Each group gave its first ones, so the first of all are among them, and none of a newer run is missing there.
-        return sorted(newest.items(), key=FOUND, reverse=reverse)[:most]
+        # The first keys of all are among the first of each group, and so are the rows of newer runs for them.
+        return sorted(newest.items(), key=ROW_KEY, reverse=reverse)[:max_rows]
 
     def state(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
         """The rows of state whose keys begin with `prefix`, in order, without it."""
@@ -341,9 +351,9 @@ class Checkpoint:
             snapshot.readers.append(reader)
 
     def everything(self) -> Iterator[tuple[bytes, Iterator[Row]]]:
-        """(key, all its versions, newest first) of every key in order, from the snapshot that `covers` speaks of.
+        """(key, all its versions, newest first) of every key in order, from the current snapshot.
 
-        The versions of a key are read as they are asked for, before the next key is.
+        The versions of a key are read lazily: consume them before the next key.
         """
         snapshot = self._snapshot
         reader = snapshot.reader()
@@ -370,7 +380,7 @@ class Checkpoint:
         for run in reversed(self._snapshot.runs):
             for reader, rows in run.reader().chunks():
                 for key, raw in rows:
-                    assert run.first <= key <= run.last, f"{key!r} lies outside of its run"
+                    assert run.first <= key <= run.last, f"{key!r} is outside its run"
                     here = {row.version for row in versions([(reader, raw)])}
                     above = newer.setdefault(key, here)
                     assert not {version for version in here - above if version > min(above)}, f"MAP-6: {key!r}"
@@ -379,7 +389,7 @@ class Checkpoint:
     # ---- writing a checkpoint
 
     def begin(self, target: int) -> None:
-        """Begin a checkpoint with no row newer than version `target`. Drops one that was begun and not finished."""
+        """Begin a checkpoint with no row newer than version `target`. Drops an unfinished one."""
         with self._writing:
             self._drop_pending()
             self._target = target
@@ -387,8 +397,8 @@ class Checkpoint:
     def write(self, overlay: Overlay) -> Iterator[int]:
         """Write an overlay's entries into a new run, slice by slice; yields the number of keys after each.
 
-        Where much lies between two keys, another one is begun: with keys on both sides a run would overlap it.
-        Nothing of it can be seen before `finish`. Raises Unavailable, on a full disk for example; Corruption.
+        Where older runs have many bytes between two keys, another run is begun: one with keys on both sides would
+        overlap them. Readers see the runs after `finish`. Raises Unavailable, on a full disk for example; Corruption.
         """
         with self._checkpointing():
             large = [part for run in self._snapshot.runs if run.info.bytes >= FENCE_BYTES for part in run.parts]
@@ -400,7 +410,7 @@ class Checkpoint:
                 for place in _gaps(last, part, large):
                     self._put_all(part[begin:place], overlay)
                     begin = place
-                    if self._pending[-1].live_bytes >= LEAST_BYTES:
+                    if self._pending[-1].live_bytes >= MIN_RUN_BYTES:
                         self._pending[-1].finish()
                         self._pending.append(self._new_run(overlay.size))
                 self._put_all(part[begin:], overlay)
@@ -408,8 +418,8 @@ class Checkpoint:
             yield len(part)
 
     def finish(self, covers: int, state: Iterable[tuple[bytes, bytes | None]]) -> None:
-        """End the checkpoint: rows of state (None: remove), and the GSN that the runs cover from now on. Raises as
-        `write`."""
+        """Commit the checkpoint. `covers`: the GSN that the runs cover from now on. `state`: rows of state, None to
+        remove one. Raises as `write`."""
         with self._checkpointing():
             if not self._pending:
                 self._pending = [self._new_run(0)]
@@ -439,7 +449,7 @@ class Checkpoint:
                     and key not in moved
                 ):
                     row = entry[1] + HEAD.pack(entry[0], LIVE)
-                    rows.append((key, row + SEAL.pack(extend(RESIDUE, key + row))))
+                    rows.append((key, row + CHECKSUM.pack(extend(RESIDUE, key + row))))
                 else:
                     writer.add(rows)
                     rows = []
@@ -469,7 +479,7 @@ class Checkpoint:
         writer.put(key, ordered[0], ordered[1:])
 
     def _newer(self, key: bytes, than: int) -> Iterator[Row]:
-        """The versions of the key in the runs that are newer."""
+        """The versions of the key in the runs that are newer than version `than`, newest first."""
         at = self.ceiling
         while (row := self.row(key, at)) is not None and row.version > than:
             yield row
@@ -477,7 +487,7 @@ class Checkpoint:
 
     @contextmanager
     def _checkpointing(self) -> Iterator[None]:
-        """A step of a checkpoint. What was written is dropped when it fails."""
+        """A step of a checkpoint. The unfinished runs are dropped when it fails."""
         with self._writing, self._explained():
             if self._is_closed:
                 raise Unavailable(f"the checkpoint in {self._path} is closed")
@@ -495,8 +505,8 @@ class Checkpoint:
     # ---- merging
 
     def merge(self, *, closing: bool = False) -> Iterator[int]:
-        """Merge the runs that are due, step by step; yields the keys looked at. Nothing if none are due, or a merge is
-        under way. `closing`: leave one run if the map is small. Raises as `write`."""
+        """Merge the runs that are due, step by step; yields the number of keys read. Does nothing if none are due, or a
+        merge is in progress. `closing`: leave one run if the map is small. Raises as `write`."""
         with self._committing:
             runs = self._snapshot.runs
             due = runs_due(_sizes(self._snapshot.groups), closing=closing)
@@ -506,9 +516,10 @@ class Checkpoint:
         yield from self._carry_out(merge, merge_rows)
 
     def prune(self, floor: int) -> Iterator[int]:
-        """Merge all runs into one, without what only a read before version `floor` could see; yields keys looked at.
+        """Merge all runs into one, without versions that only a read before `floor` could see; yields the number of
+        keys read.
 
-        A merge under way ends at its next step. The runs must cover the record that has moved the floor there (MAP-4).
+        Cancels a merge in progress. The runs must cover the record that has moved the floor there (MAP-4).
         """
         assert floor <= self.covers, f"MAP-4: it covers {self.covers}, and is pruned to {floor}"
         with self._committing:
@@ -518,12 +529,12 @@ class Checkpoint:
         yield from self._carry_out(merge, merge_rows)
 
     def relocate(self, relocator: Relocator) -> Generator[list[Record] | None, int, None]:
-        """Write all runs as one, without what only a read before the floor could see, whose rows say where the copies
-        stand that `relocator` asks for.
+        """Write all runs as one, without versions that only a read before the floor could see; its rows hold the places
+        of the copies that `relocator` makes.
 
-        Yields records to append, maybe none, and is sent the GSN of the first; then None, and is sent that of the
-        record that has moved the floor, which the runs cover by then (MAP-4). To close it before that gives it all up.
-        A merge under way ends at its next step. Raises as `write`.
+        Yields lists of records to append, which may be empty, and must be sent the GSN of the first; then None, and
+        must be sent the GSN of the record that has moved the floor, which the runs cover by then (MAP-4). Closing the
+        generator before that discards the new run. Cancels a merge in progress. Raises as `write`.
         """
 
         def rows(
@@ -542,7 +553,8 @@ class Checkpoint:
         relocator.written += run.bytes
 
     def _carry_out(self, merge: Merge, write: Rewrite[T]) -> Generator[T, int, RunInfo | None]:
-        """Yields what the steps of `write` yield. Returns the run, None if it was given up for another merge."""
+        """Run the steps of `write` and yield their results. Returns the run, None if another merge cancelled this
+        one."""
         writer: RunWriter | None = None
         runs = merge.runs
         sent: Any = None
@@ -572,7 +584,7 @@ class Checkpoint:
                 self._abandon(writer)
 
     def _replace(self, merge: Merge, writer: RunWriter) -> RunInfo | None:
-        """Put the run that was written in the place of those that it was merged from."""
+        """Replace the merged runs by the new one in the manifest. Returns None if the merge was cancelled."""
         runs = merge.runs
         writer.finish()
         info = writer.info._replace(after=runs[0].info.after, through=runs[-1].info.through)
@@ -593,8 +605,8 @@ class Checkpoint:
 
     @property
     def backlog(self) -> float:
-        """How far merging is behind: 0.0 if nothing waits; 1.0 if as many runs wait, beside those that are being
-        merged, as make the next merge due."""
+        """How far merging is behind: 0.0 if no run waits for it; 1.0 if enough runs wait, beside those in the current
+        merge, to make the next merge due."""
         snapshot, merge = self._snapshot, self._merge
         if merge is None or merge.runs[-1] not in snapshot.runs:
             return max(groups_due(_sizes(snapshot.groups)) - RATIO, 0) / RATIO
@@ -616,7 +628,7 @@ class Checkpoint:
         map_verifier.note(Path(self._path), manifest.files)
 
     def _abandon(self, writer: RunWriter) -> None:
-        """Remove what was written, unless it was interrupted just when the manifest had come to name it."""
+        """Remove an unfinished run, unless the manifest on disk names it already."""
         with suppress(OSError, MalformedManifest):
             content = self._files.read_manifest()
             if content is None or writer.number not in [info.number for info in decode_manifest(content).runs]:
@@ -629,14 +641,14 @@ class Checkpoint:
         except DAMAGE as error:
             raise self.damaged(str(error)) from error
         except (lmdb.Error, OSError) as error:
-            why = described(error) if isinstance(error, OSError) else error
+            reason = described(error) if isinstance(error, OSError) else error
             raise Unavailable(
-                f"the checkpoint in {self._path} could not be written ({why}); nothing is lost, the log has it all"
+                f"the checkpoint in {self._path} could not be written ({reason}); nothing is lost, the log has it all"
             ) from error
 
 
 def _gaps(last: bytes | None, keys: list[bytes], ranges: list[tuple[bytes, bytes]]) -> list[int]:
-    """Before which of the keys, which follow `last`, one of the ranges lies."""
+    """The indexes of the keys directly after one of the ranges. `last`: the key before the first one."""
     found = set()
     for first, end in ranges:
         place = bisect_left(keys, first)
@@ -651,7 +663,7 @@ def _sizes(groups: Sequence[Group]) -> list[list[int]]:
 
 
 class Rewrite(Protocol[T_co]):
-    """Writes the rows of several runs, the newest first, as those of one, step by step."""
+    """Writes the rows of several runs, the newest first, into one, step by step."""
 
     def __call__(
         self, readers: Reader, writer: RunWriter, floor: int, *, is_oldest: bool
@@ -659,23 +671,24 @@ class Rewrite(Protocol[T_co]):
 
 
 class Merge(NamedTuple):
-    """A merge under way: of adjacent runs, the oldest first, without what only a read before `floor` could see."""
+    """A merge in progress of adjacent runs, the oldest first. Versions that only a read before `floor` could see are
+    dropped."""
 
     runs: tuple[Run, ...]
     floor: int
 
 
 def _newest_rows(
-    reader: Reader, start: bytes | None, end: bytes | None, reverse: bool, most: int
+    reader: Reader, start: bytes | None, end: bytes | None, reverse: bool, max_rows: int
 ) -> tuple[list[RawRow], bytes | None, bool]:
-    """(key, row of its newest version) of [start, end) in order; the last key that this speaks for, None at the end of
-    the range; and whether the rows were checked. Each group gives as many as it is likely to have among `most`."""
+    """(key, row of its newest version) of [start, end) in order; the last key looked at, None at the end of the range;
+    and whether the rows were checked. Each group is asked for its expected share of `max_rows`."""
     is_checked = any(group.has_long_keys for group in reader)
     largest = max([1, *[group.count for group in reader]])
     newest: dict[bytes, bytes] = {}
     stops = []
     for group in reversed(reader):
-        share = min(most, most * group.count // largest + FEW_ROWS)
+        share = min(max_rows, max_rows * group.count // largest + FEW_ROWS)
         rows = (group.chunk if is_checked else group.unchecked)(start, end, reverse, share)
         if len(rows) == share:
             stops.append(rows[-1][0])
@@ -683,7 +696,7 @@ def _newest_rows(
     stop = None
     if stops:
         stop = max(stops) if reverse else min(stops)
-    rows = sorted(newest.items(), key=FOUND, reverse=reverse)
+    rows = sorted(newest.items(), key=ROW_KEY, reverse=reverse)
     if stop is not None and rows[-1][0] != stop:
         ordered = [key for key, _ in rows]
         if reverse:
@@ -694,17 +707,17 @@ def _newest_rows(
     return rows, stop, is_checked
 
 
-def check_tables(path: Path, *, all_of_it: bool = False) -> None:
-    """Look at the runs in `path`, if there are any, as an opening does (`map_verifier.py`).
+def check_tables(path: Path, *, ignore_note: bool = False) -> None:
+    """Check the runs in `path`, if there are any, as opening them does (`map_verifier.py`).
 
-    `all_of_it`: trust no note. Raises Corruption: they must be rebuilt; Unavailable: they cannot be read.
+    `ignore_note`: read every file. Raises Corruption: they must be rebuilt; Unavailable: they cannot be read.
     """
     place, missing = os.path.realpath(path), None
     while True:
         try:
-            _sound_manifest(MapFiles(place), all_of_it=all_of_it)
-        except MalformedManifest as why:
-            raise damaged(place, str(why)) from why
+            _sound_manifest(MapFiles(place), ignore_note=ignore_note)
+        except MalformedManifest as error:
+            raise damaged(place, str(error)) from error
         except FileNotFoundError as error:
             if error.filename == missing:
                 raise damaged(place, f"{missing} is missing") from error
@@ -715,28 +728,29 @@ def check_tables(path: Path, *, all_of_it: bool = False) -> None:
             return
 
 
-def _sound_manifest(files: MapFiles, *, all_of_it: bool = False) -> Manifest | None:
-    """The manifest, if there is one, whose runs are as they were written. Raises MalformedManifest, OSError."""
+def _sound_manifest(files: MapFiles, *, ignore_note: bool = False) -> Manifest | None:
+    """The manifest after a check of its runs; None if there is none. Raises MalformedManifest, OSError."""
     content = files.read_manifest()
     if content is None:
         if files.has_old_format():
             raise MalformedManifest("it was written by an earlier version of LogDB")
         return None
     manifest = decode_manifest(content)
-    why = map_verifier.find_damage(Path(files.path), manifest.files, all_of_it=all_of_it)
-    if why is not None:
-        raise MalformedManifest(why)
+    damage = map_verifier.find_damage(Path(files.path), manifest.files, ignore_note=ignore_note)
+    if damage is not None:
+        raise MalformedManifest(damage)
     return manifest
 
 
 def _cannot_be_opened(path: str, error: lmdb.Error | OSError) -> LogDBError:
-    """Damage only where LMDB says that: for all else a rebuild would help nothing, and would take the runs away."""
+    """Corruption only for errors that mean damage; a rebuild would not help against others, and would remove the
+    runs."""
     if isinstance(error, NO_RUN):
         return damaged(path, f"it cannot be opened ({error})")
-    what = described(error) if isinstance(error, OSError) else str(error).rpartition(": ")[2]
+    reason = described(error) if isinstance(error, OSError) else str(error).rpartition(": ")[2]
     advice = "nothing is damaged: try again, or close the database and open it again"
-    if os.strerror(errno.EMFILE) in what:
+    if os.strerror(errno.EMFILE) in reason:
         advice = "allow this process more open files (ulimit -n); nothing is damaged"
-    elif isinstance(error, lmdb.MemoryError) or os.strerror(errno.ENOMEM) in what:
+    elif isinstance(error, lmdb.MemoryError) or os.strerror(errno.ENOMEM) in reason:
         advice = "LMDB needs as much address space as its files are large (ulimit -v); nothing is damaged"
-    return Unavailable(f"the checkpoint in {path} cannot be opened ({what}): {advice}")
+    return Unavailable(f"the checkpoint in {path} cannot be opened ({reason}): {advice}")

@@ -67,7 +67,7 @@ def version_greater(key: bytes, version: int) -> Condition:
 
 
 def check(condition: Condition) -> None:
-    """Raises TypeError, ValueError, KeyTooLarge for one that none of the functions above can have made."""
+    """Raises TypeError, ValueError, KeyTooLarge for a condition that none of the functions above can have made."""
     makers = "logdb.equals, absent, exists, version_equals, version_less, version_greater"
     if not isinstance(condition, Condition):
         raise TypeError(f"a condition is made by one of {makers}, not {condition!r}")
@@ -79,7 +79,7 @@ def check(condition: Condition) -> None:
         if type(operand) is not bytes and not isinstance(operand, Place):
             raise TypeError(f"equals takes bytes, not {type(operand).__name__}: make conditions by one of {makers}")
     elif operator not in (ABSENT, EXISTS) or operand is not None:
-        raise ValueError(f"there is no condition {operator!r} with operand {operand!r}: use one of {makers}")
+        raise ValueError(f"unknown condition {operator!r} with operand {operand!r}: use one of {makers}")
 
 
 def holds(condition: Condition, version: int, value: Value) -> bool:

@@ -1,12 +1,12 @@
 """The files of a map's directory, and every operation on them.
 
 run-<number>.mdb   a run (`runs.py`): an LMDB file, written once, then only read.
-RUNS               the manifest (`manifest.py`): which runs there are. Its replacement is the only commit point.
+RUNS               the manifest (`manifest.py`): the list of runs. Its replacement is the only commit point.
 
-A run that the manifest does not name is of no use: it is removed when the map is next opened for writing. A reader
-that has a removed run open reads on, as the system keeps the file until it is closed.
+A run that the manifest does not name is removed when the map is next opened for writing. A reader that has a removed
+run open can still read it: the system keeps the file until it is closed.
 
-All but what LMDB itself writes goes through the `Disk` of the log, so that tests can cut it, lose it or tear it.
+All operations except LMDB's own writes go through the `Disk` of the log, so that tests can cut, lose or tear them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, Final
 import lmdb
 from lmdb import _envid
 
-from logdb.store.map_verifier import Written, crc_of
+from logdb.store.map_verifier import FileChecksum, crc_of
 from logdb.system.disk import Disk
 from logdb.system.forking import keep_for_ever
 
@@ -31,11 +31,11 @@ STAGING: Final = "RUNS.new"
 OLD_FORMAT: Final = ("data.mdb", "lock.mdb")
 RUN_NAME: Final = re.compile(r"run-(\d+)\.mdb")
 TABLES: Final = (b"rows", b"older", b"state")
-LEAST_MAP_BYTES: Final = 1 << 20
+MIN_MAP_BYTES: Final = 1 << 20
 
 
 class OpenRun:
-    """An LMDB environment for reading and its tables; it is closed when the last reference is gone."""
+    """An LMDB environment for reading and its tables; it is closed with its last reference."""
 
     __slots__ = ("__weakref__", "env", "older", "rows", "state")
 
@@ -52,7 +52,7 @@ class MapFiles:
         self._directory = Path(path)
 
     def make_directory(self) -> None:
-        """Make the directory if it is not there."""
+        """Create the directory if it does not exist."""
         self._disk.make_directory(self._directory)
 
     def read_manifest(self) -> bytes | None:
@@ -63,7 +63,7 @@ class MapFiles:
             return None
 
     def replace_manifest(self, content: bytes) -> None:
-        """Put another manifest in the place of the one that is there. It is durable when this returns."""
+        """Replace the manifest. The new one is durable when this returns."""
         staging, disk = self._directory / STAGING, self._disk
         self._unlink(STAGING)
         fd = disk.create(staging)
@@ -76,12 +76,12 @@ class MapFiles:
         disk.sync_directory(self._directory)
 
     def create(self, number: int, map_bytes: int) -> Any:
-        """An LMDB environment for writing a new run. Nothing of it is durable before `sync`."""
+        """An LMDB environment for writing a new run, which is durable after `sync`."""
         self.remove(number)
         return lmdb.open(
             self.run_path(number),
             subdir=False,
-            map_size=max(map_bytes, LEAST_MAP_BYTES),
+            map_size=max(map_bytes, MIN_MAP_BYTES),
             max_dbs=len(TABLES),
             sync=False,
             metasync=False,
@@ -89,7 +89,8 @@ class MapFiles:
         )
 
     def make_room(self, number: int, size: int) -> None:
-        """Reserve so many bytes behind a run. LMDB calls it an input/output error when a disk is full; this tells."""
+        """Reserve `size` bytes after the end of a run. Raises the OSError of a full disk, which LMDB reports as an
+        input/output error."""
         fd = self._disk.open(Path(self.run_path(number)), writable=True)
         try:
             self._disk.allocate(fd, self._disk.size(fd), size)
@@ -97,7 +98,7 @@ class MapFiles:
             self._disk.close(fd)
 
     def sync(self, number: int) -> None:
-        """Make a run whose environment is closed durable, its name included."""
+        """Make a run and its name durable. Its environment must be closed."""
         fd = self._disk.open(Path(self.run_path(number)), writable=False)
         try:
             self._disk.sync(fd)
@@ -105,17 +106,17 @@ class MapFiles:
             self._disk.close(fd)
         self._disk.sync_directory(self._directory)
 
-    def measure(self, number: int) -> Written:
-        """What there is to know of a run whose environment is closed."""
+    def measure(self, number: int) -> FileChecksum:
+        """Size and checksum of a run. Its environment must be closed."""
         path = Path(self.run_path(number))
-        return Written(path.stat().st_size, crc_of(path))
+        return FileChecksum(path.stat().st_size, crc_of(path))
 
     def open(self, number: int) -> OpenRun:
-        """A run for reading, shared by all who read it in this process."""
+        """A run for reading, shared by all readers in this process."""
         return _share(self.run_path(number))
 
     def numbers(self) -> list[int]:
-        """The numbers of the runs that are there, named in the manifest or not."""
+        """The numbers of the run files in the directory, also of those that the manifest does not name."""
         with contextlib.suppress(FileNotFoundError):
             return [int(found[1]) for name in os.listdir(self.path) if (found := RUN_NAME.fullmatch(name))]
         return []
@@ -125,11 +126,11 @@ class MapFiles:
         self._unlink(run_name(number))
 
     def has_old_format(self) -> bool:
-        """Whether there is a map of an earlier version of LogDB."""
+        """Whether the directory has a map of an earlier version of LogDB."""
         return os.path.exists(os.path.join(self.path, OLD_FORMAT[0]))
 
     def remove_old_format(self) -> None:
-        """Remove what earlier versions of LogDB have left, and a manifest that was not finished."""
+        """Remove the files of earlier versions of LogDB, and an unfinished manifest."""
         for name in (*OLD_FORMAT, STAGING):
             self._unlink(name)
 
@@ -142,12 +143,13 @@ class MapFiles:
 
 
 def run_name(number: int) -> str:
-    """The file of a run."""
+    """The name of a run's file."""
     return f"run-{number}.mdb"
 
 
 _open_runs: dict[tuple[int, int], weakref.ref[OpenRun]] = {}
-"""By device and inode: py-lmdb opens a file once in a process. Without callbacks: Ctrl-C that comes in one is lost."""
+"""By device and inode: py-lmdb opens a file once in a process. The references have no callbacks: a Ctrl-C during one
+would be lost."""
 _opening = threading.Lock()
 
 
@@ -180,10 +182,10 @@ def _share(path: str) -> OpenRun:
 
 
 def _begin_in_child() -> None:
-    """In a child of fork(): a run that the parent has open can be read on, as it is never locked or changed.
+    """In a child of fork(): runs that the parent has open stay readable, since they are never locked or changed.
 
-    One that a thread of the parent was just opening or writing is open in no thread of the child, and may be opened
-    here, though py-lmdb has it in its list.
+    py-lmdb's list may also have a run that a thread of the parent was opening or writing; the child must be able to
+    open it, so it lists environments by process.
     """
     global _opening  # noqa: PLW0603 - a thread of the parent may hold it
     _opening = threading.Lock()

@@ -1,18 +1,16 @@
 """Key -> the versions still retained: an overlay in memory over a checkpoint on disk (Scalog-Store, section 3.4.2).
 
-Three layers, read from the top: `active` takes what is applied, `frozen` is on its way into the checkpoint, the
-checkpoint has the rest. Each entry is immutable and every read names its version, so a reader takes the layers once
-and needs no lock: a version that it can see is either still where it looks, or already in a layer below that it looks
-at later.
+Three layers, read from the top: `active` has the newest commits, `frozen` is being written to the checkpoint, the
+checkpoint has the rest. Each entry is immutable and every read has a version, so a reader takes the layers once and
+needs no lock: a version that it can see is either in the layer that it reads, or in a lower one that it reads later.
 
 Invariants:
 
 MAP-1  The versions of a key grow: `apply` is called in log order, and a chain is sorted.
-MAP-2  What the layers hold together is a function of the log prefix: where a checkpoint begins or ends changes no
-       answer.
-MAP-3  A layer is left only after the one below has taken all of it and the readers of that have been renewed.
+MAP-2  The contents of all layers together are a function of the log prefix: checkpoints change no result.
+MAP-3  A layer is dropped only after the one below has all of its entries and has renewed its readers.
 MAP-4  A checkpoint is pruned to a floor only when it covers the record that has moved the floor there: a restart begins
-       with that floor, so it asks for nothing that is gone.
+       with that floor, so it never reads a version that was removed.
 """
 
 from __future__ import annotations
@@ -32,28 +30,28 @@ from logdb.store.values import Values
 
 SCAN_ROWS = 1_000
 FIRST_ROWS, MAX_ROWS = 256, 512
-"""A scan begins with small batches, since many end soon, and goes on with larger ones, which cost less for each row
-until they outgrow the caches of the processor."""
+"""A scan begins with small batches, since many scans are short. Larger ones cost less for each row, up to the size of
+the processor's caches."""
 BOUNDED_ROWS = 32
-"""A range with an end may have few rows: all of a prefix, one key."""
+"""First batch of a range with an end, which may have few rows: a prefix, or one key."""
 FEW_ABOVE = 4
-"""To put a row among others takes as long as to sort so many with them."""
+"""Inserting one row into a sorted list takes as long as sorting this number of rows with it."""
 KEY_OF, VALUE_OF = itemgetter(0), itemgetter(1)
 
 Rows = Iterable[tuple[bytes, bytes]]
-"""(key, value) in order, to be walked once."""
+"""(key, value) in order, for one iteration."""
 LAST_VERSION = (1 << 64) - 1
 
 
 class Changed(NamedTuple):
-    """A version that a reader had not seen."""
+    """The first conflicting version that `KeyMap.changed` has found."""
 
     key: bytes
     version: int
 
 
 class KeyMap:
-    """The map of one log. `apply` and `relocate` are serialized by the caller; reads are free."""
+    """The map of one log. The caller serializes `apply` and `relocate`; any thread may read."""
 
     def __init__(self, values: Values, checkpoint: Checkpoint | None) -> None:
         self.values = values
@@ -63,8 +61,8 @@ class KeyMap:
 
     @property
     def live_bytes(self) -> int:
-        """About how many bytes the log would have if it were compacted. Rather too many: what a newer overlay or run of
-        the checkpoint has superseded counts until the two are merged."""
+        """Estimated size in bytes of the compacted log. An upper estimate: versions that a newer overlay or run has
+        superseded count until the two are merged."""
         frozen, checkpoint = self.frozen, self.checkpoint
         live = self.active.size if frozen is None else self.active.size + frozen.size
         return live if checkpoint is None else live + checkpoint.live_bytes
@@ -72,16 +70,16 @@ class KeyMap:
     # ---- applying the log
 
     def apply(self, version: int, writes: Mapping[bytes, Value]) -> None:
-        """The writes of the commit at `version`, which is after every version applied before."""
+        """Apply the writes of the commit at `version`, which is after every version applied before."""
         self.active.apply(version, writes)
 
     def relocate(self, gsn: int, entries: list[Relocated]) -> None:
-        """The record at `gsn` holds copies of these versions, and may be the only one that does."""
+        """Apply a relocation record: the record at `gsn` has copies of these versions, perhaps the only ones."""
         for key, version, value in entries:
             if self.active.has(key, version):
                 self.active.insert(key, version, value)
             elif self.version(key, version) != version:
-                # A rebuild after a trim, which took the version's own record. No layer may hide a newer version.
+                # A rebuild after a trim, which removed the version's own record. No layer may hide a newer version.
                 at = LAST_VERSION
                 while (entry := self.entry(key, at)) is not None and entry[0] > version:
                     self.active.insert(key, entry[0], entry[1])
@@ -90,7 +88,7 @@ class KeyMap:
             self.active.move(key, version, gsn, value)
 
     def replace(self, key: bytes, version: int, value: Value) -> None:
-        """Put another value in the place of a version that is here, whatever layer it is in."""
+        """Replace the value of a version, in whatever layer it is."""
         at = LAST_VERSION
         while (entry := self.entry(key, at)) is not None and entry[0] > version:
             if not self.active.has(key, entry[0]):  # no layer may hide a newer version
@@ -101,9 +99,9 @@ class KeyMap:
     # ---- points
 
     def entry(self, key: bytes, at: int) -> Entry | None:
-        """The newest version of the key not after `at`: (version, value, ...); a deleted key has the value None.
+        """The newest version of the key not after `at`: (version, value, ...); the value of a deletion is None.
 
-        The value of a version that is no longer in memory may be fetched from the log.
+        Reads the value of an older version from the log if it is no longer in memory.
         """
         found = self._found(key, at)
         if isinstance(found, Row):
@@ -111,7 +109,7 @@ class KeyMap:
         return found
 
     def _found(self, key: bytes, at: int) -> Entry | Row | None:
-        """As `entry`; a row if the value is still to be fetched from the log."""
+        """As `entry`; a row if its value must be read from the log."""
         entry = self.active.newest.get(key)
         while entry is not None:
             if entry[0] <= at:
@@ -135,8 +133,8 @@ class KeyMap:
     def get(self, key: bytes, at: int, *, whole: Literal[False]) -> Value: ...
 
     def get(self, key: bytes, at: int, *, whole: bool = True) -> Value:
-        """The value of the key at version `at`; None where it does not exist. `whole` False: of a large value only the
-        place. Raises Trimmed, Corruption."""
+        """The value of the key at version `at`; None if it does not exist. `whole` False: the place of a large value
+        instead. Raises Trimmed, Corruption."""
         entry = self.active.newest.get(key)
         if entry is None and self.frozen is None and self.checkpoint is not None:
             live = self.checkpoint.live_value(key)
@@ -150,7 +148,7 @@ class KeyMap:
         return value if value.__class__ is bytes or not whole else self.values.load(value)
 
     def get_many(self, keys: Sequence[bytes], at: int) -> list[bytes | None]:
-        """As `get` of each key. A record of the log with old versions of several keys is read and decoded once."""
+        """The values of the keys, as of `get`. A record of the log with versions of several keys is read once."""
         values, found, waiting = self.values, list[bytes | None](), list[tuple[int, int, int]]()
         for key in keys:
             entry: Entry | Row | None = self.active.newest.get(key)
@@ -174,12 +172,12 @@ class KeyMap:
         return found
 
     def exist(self, keys: Sequence[bytes], at: int) -> list[bool]:
-        """Whether each of the keys exists at version `at`. Reads nothing of the log."""
+        """Whether each of the keys exists at version `at`. Does not read the log."""
         found = (self._found(key, at) for key in keys)
         return [isinstance(one, Row) or (one is not None and one[1] is not None) for one in found]
 
     def version(self, key: bytes, at: int) -> int:
-        """The newest version of the key not after `at`, 0 if it has none. Reads no value."""
+        """The newest version of the key not after `at`, 0 if it has none. Does not read the log."""
         entry = self.active.entry(key, at)
         frozen, checkpoint = self.frozen, self.checkpoint
         if entry is None and frozen is not None:
@@ -190,7 +188,7 @@ class KeyMap:
         return 0 if row is None else row.version
 
     def history(self, key: bytes, at: int, floor: int) -> Iterator[tuple[int, bytes | None]]:
-        """(version, value) of the key, newest first, from version `at` back to what is live at `floor`."""
+        """(version, value) of the key, newest first, from version `at` back to the one that is live at `floor`."""
         while (entry := self.entry(key, at)) is not None:
             version, value, _ = entry
             if version <= floor and value is None:
@@ -207,12 +205,12 @@ class KeyMap:
     ) -> Iterator[Rows]:
         """Batches of (key, value) of the keys that exist in [start, end) at version `at`, in order.
 
-        Ends when there were `limit` (from 1 on); there may be more in the last batch.
+        Ends after at least `limit` (1 or more) rows; the last batch may have more.
         """
-        most = _first_rows(start if reverse else end, limit)
+        max_rows = _first_rows(start if reverse else end, limit)
         left = limit
         while True:
-            batch, count, stop = self._batch(start, end, at, reverse, most)
+            batch, count, stop = self._batch(start, end, at, reverse, max_rows)
             if count:
                 yield batch
             if stop is None:
@@ -221,15 +219,15 @@ class KeyMap:
                 left -= count
                 if left <= 0:
                     return
-            enough = left is not None and 2 * count >= most
-            most = min(left if left is not None and enough else 4 * most, MAX_ROWS)
+            is_dense = left is not None and 2 * count >= max_rows
+            max_rows = min(left if left is not None and is_dense else 4 * max_rows, MAX_ROWS)
             if reverse:
                 end = stop
             else:
                 start = stop + b"\0"
 
     def first(self, start: bytes | None, end: bytes | None, at: int, reverse: bool, limit: int) -> Rows:
-        """As `scan`, the rows of all its batches: for a `limit` of few."""
+        """The rows of all batches of `scan`, for a small `limit`."""
         batch, count, stop = self._batch(start, end, at, reverse, _first_rows(start if reverse else end, limit))
         if stop is None or count >= limit:
             return batch
@@ -237,51 +235,51 @@ class KeyMap:
         return [*batch, *chain.from_iterable(self.scan(start, end, at, reverse, limit - count))]
 
     def _batch(
-        self, start: bytes | None, end: bytes | None, at: int, reverse: bool, most: int
+        self, start: bytes | None, end: bytes | None, at: int, reverse: bool, max_rows: int
     ) -> tuple[Rows, int, bytes | None]:
-        """(rows, how many, the last key that they speak for, or None at the end of the range)."""
+        """(rows, their number, the last key looked at, or None at the end of the range)."""
         active, frozen, checkpoint = self.active, self.frozen, self.checkpoint
         live: list[tuple[bytes, bytes]] = []
         lower: list[bytes] = []
         stop = None
         if checkpoint is not None:
             if checkpoint.ceiling <= at:
-                live, lower, stop = checkpoint.live_chunk(start, end, reverse, most)
+                live, lower, stop = checkpoint.live_chunk(start, end, reverse, max_rows)
             if checkpoint.ceiling > at:
-                live, lower = [], [key for key, _ in checkpoint.chunk(start, end, reverse, most)]
-                stop = lower[-1] if len(lower) == most else None
-        # Of the overlays only what lies before the last key that the checkpoint speaks for.
+                live, lower = [], [key for key, _ in checkpoint.chunk(start, end, reverse, max_rows)]
+                stop = lower[-1] if len(lower) == max_rows else None
+        # Read the overlays up to the last key looked at in the checkpoint.
         low, high = start, end
         if stop is not None:
             low, high = (stop, end) if reverse else (start, stop + b"\0")
-        upper = active.keys(low, high, reverse, most) if active.newest else []
-        middle = frozen.keys(low, high, reverse, most) if frozen is not None else []
+        upper = active.keys(low, high, reverse, max_rows) if active.newest else []
+        middle = frozen.keys(low, high, reverse, max_rows) if frozen is not None else []
         if self.frozen is not frozen or self.active is not active:
-            # A layer may have been moved down between the two looks, and be in neither: look again.
-            return self._batch(start, end, at, reverse, most)
+            # A layer may have moved down between the two reads, and be missing from both: read again.
+            return self._batch(start, end, at, reverse, max_rows)
         if not (upper or middle or lower):
             return live, len(live), stop
-        full = [keys[-1] for keys in (upper, middle) if len(keys) == most]
+        full = [keys[-1] for keys in (upper, middle) if len(keys) == max_rows]
         if full:
             stop = max(full) if reverse else min(full)
             upper, middle, lower = (_up_to(keys, stop, reverse) for keys in (upper, middle, lower))
             if live and live[-1][0] != stop:
                 del live[len(_up_to([key for key, _ in live], stop, reverse)) :]
         if not (middle or lower or live):
-            # A key that is being added, or pruned, stands in one of the overlay's two indexes and not in the other.
+            # A key that is being added or pruned may be in only one of the overlay's two indexes.
             with contextlib.suppress(KeyError):
                 values = list(map(VALUE_OF, map(active.newest.__getitem__, upper)))
                 if active.is_plain and active.last <= at:
                     return zip(upper, values, strict=True), len(upper), stop
         above: dict[bytes, bytes | None] = {key: self._value(key, at) for key in lower}
         if frozen is not None:
-            self._take(above, frozen, middle, at)
-        self._take(above, active, upper, at)
+            self._read_values(above, frozen, middle, at)
+        self._read_values(above, active, upper, at)
         rows = _merged(live, above, reverse)
         return rows, len(rows), stop
 
-    def _take(self, into: dict[bytes, bytes | None], overlay: Overlay, keys: list[bytes], at: int) -> None:
-        """The values of these keys of an overlay, and of those above it that are taken later."""
+    def _read_values(self, into: dict[bytes, bytes | None], overlay: Overlay, keys: list[bytes], at: int) -> None:
+        """Set the values of these keys of an overlay in `into`. Overlays above are read later."""
         newest = overlay.newest
         for key in keys:
             entry = newest.get(key)
@@ -301,7 +299,7 @@ class KeyMap:
         found: Changed | None = None
         for overlay in (self.active, self.frozen):
             changed = None if overlay is None else _changed(overlay, start, end, since, at)
-            if changed is not None:  # a layer below counts where it has one before that key (MAP-2)
+            if changed is not None:  # a lower layer may have a change before that key (MAP-2)
                 found, end = changed, changed.key
         checkpoint = self.checkpoint
         if checkpoint is None or checkpoint.ceiling <= since:
@@ -320,29 +318,29 @@ class KeyMap:
 
     # ---- copying to another map
 
-    def keys_from(self, start: bytes, most: int) -> list[bytes]:
-        """Up to `most` keys from `start` on, in order, of which any version is retained, deletions included."""
-        keys = set(self.active.keys(start, None, False, most))
+    def keys_from(self, start: bytes, max_rows: int) -> list[bytes]:
+        """Up to `max_rows` keys from `start` on, in order, with any retained version, deletions included."""
+        keys = set(self.active.keys(start, None, False, max_rows))
         if self.frozen is not None:
-            keys.update(self.frozen.keys(start, None, False, most))
+            keys.update(self.frozen.keys(start, None, False, max_rows))
         if self.checkpoint is not None:
-            keys.update(key for key, _ in self.checkpoint.chunk(start, None, False, most))
-        return sorted(keys)[:most]
+            keys.update(key for key, _ in self.checkpoint.chunk(start, None, False, max_rows))
+        return sorted(keys)[:max_rows]
 
-    def newest_from(self, start: bytes, most: int) -> list[tuple[bytes, int, Value]]:
+    def newest_from(self, start: bytes, max_rows: int) -> list[tuple[bytes, int, Value]]:
         """(key, newest version, its value) of the keys of `keys_from`. Serialized with `apply` and `thaw`."""
         found: dict[bytes, tuple[int, Value]] = {}
         if self.checkpoint is not None:
-            for key, row in self.checkpoint.rows(start, most):
+            for key, row in self.checkpoint.rows(start, max_rows):
                 found[key] = row.version, row.value
         for overlay in (self.frozen, self.active):
             if overlay is not None:
-                for key in overlay.keys(start, None, False, most):
+                for key in overlay.keys(start, None, False, max_rows):
                     found[key] = overlay.newest[key][:2]
-        return [(key, *found[key]) for key in sorted(found)[:most]]
+        return [(key, *found[key]) for key in sorted(found)[:max_rows]]
 
     def versions(self, key: bytes, at: int) -> Iterator[tuple[int, Value, int]]:
-        """(version, value, GSN of the record that holds a copy or 0) of all retained up to `at`, newest first."""
+        """(version, value, GSN of a record with a copy or 0) of all retained versions up to `at`, newest first."""
         moved = self.active.moved.get(key, {})
         while (entry := self.entry(key, at)) is not None:
             version, value, _ = entry
@@ -350,7 +348,7 @@ class KeyMap:
             at = version - 1
 
     def insert(self, key: bytes, version: int, value: Value, copy: int) -> None:
-        """Take over what `versions` of another map gave."""
+        """Add a version of another map, as returned by its `versions`."""
         self.active.insert(key, version, value)
         if copy:
             self.active.move(key, version, copy, value)
@@ -358,19 +356,20 @@ class KeyMap:
     # ---- moving into the checkpoint
 
     def freeze(self) -> Overlay:
-        """Begin a checkpoint: what was applied so far becomes `frozen`. Serialized with `apply`."""
-        assert self.frozen is None, "a checkpoint is under way"
+        """Begin a checkpoint: `active` becomes `frozen`. Serialized with `apply`."""
+        assert self.frozen is None, "a checkpoint is in progress"
         frozen = self.active
         self.frozen = frozen
         self.active = Overlay()
         return frozen
 
     def thaw(self) -> None:
-        """End a checkpoint: `frozen` is all in the tables, and their readers see it (MAP-3)."""
+        """End a checkpoint: the checkpoint has all of `frozen`, and its readers see it (MAP-3)."""
         self.frozen = None
 
     def adopt(self, snapshot: Snapshot) -> None:
-        """Another process has written a checkpoint: read it, and forget what it covers. Serialized with `apply`."""
+        """Switch to a checkpoint that another process has written, and drop the entries that it covers. Serialized with
+        `apply`."""
         assert self.checkpoint is not None
         self.checkpoint.switch(snapshot)
         self.active = self.active.without(self.checkpoint.covers)
@@ -385,15 +384,15 @@ class KeyMap:
 
 
 def _first_rows(bound: bytes | None, limit: int | None) -> int:
-    """How many rows a scan begins with; `bound`: where its range ends, which may be soon."""
-    most = FIRST_ROWS if bound is None else BOUNDED_ROWS
-    return most if limit is None or limit > most else limit
+    """Size of the first batch of a scan. `bound`: the end of its range."""
+    max_rows = FIRST_ROWS if bound is None else BOUNDED_ROWS
+    return max_rows if limit is None or limit > max_rows else limit
 
 
 def _merged(
     live: list[tuple[bytes, bytes]], above: dict[bytes, bytes | None], reverse: bool
 ) -> list[tuple[bytes, bytes]]:
-    """The rows with those above them, of which None takes one away."""
+    """The rows, with those of higher layers in their place; None removes a row."""
     if len(above) * FEW_ABOVE > len(live):
         rows: dict[bytes, bytes | None] = dict(live)
         rows.update(above)

@@ -7,15 +7,15 @@ from typing import Final
 from logdb.errors import KeyTooLarge, TransactionTooLarge, ValueTooLarge, shown
 
 MAX_KEY_BYTES: Final = 8 << 10
-"""The longest key, in bytes."""
+"""Maximum length of a key, in bytes."""
 MAX_VALUE_BYTES: Final = 64 << 20
-"""The longest value, in bytes."""
+"""Maximum length of a value, in bytes."""
 MAX_TRANSACTION_BYTES: Final = 256 << 20
-"""The most that a transaction can write: keys and values, in bytes."""
+"""Maximum size of all keys and values that a transaction writes, in bytes."""
 MAX_LABEL_BYTES: Final = 1 << 10
 MAX_PIN_BYTES: Final = 400
 INLINE_VALUE_BYTES: Final = 4 << 10
-"""A longer value is a record of its own, to which the commit record refers."""
+"""A longer value, in bytes, is a separate record, to which the commit record refers."""
 
 
 def check_key(key: bytes) -> None:
@@ -60,11 +60,11 @@ def check_size(size: int) -> None:
         raise TransactionTooLarge(size, MAX_TRANSACTION_BYTES)
 
 
-def _encoded_bytes(what: str, text: str) -> int:
+def _encoded_bytes(argument: str, text: str) -> int:
     try:
         return len(text.encode())
     except UnicodeEncodeError as error:
-        raise ValueError(f"{what} must be text that has a UTF-8 encoding, not {text!r:.100}") from error
+        raise ValueError(f"{argument} must be text that has a UTF-8 encoding, not {text!r:.100}") from error
 
 
 def _how_to_convert(thing: object) -> str:

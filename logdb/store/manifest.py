@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from google_crc32c import value as crc32c
 
 from logdb.store.files import run_name
-from logdb.store.map_verifier import Written
+from logdb.store.map_verifier import FileChecksum
 
 FORMAT: Final = 3
 
@@ -19,11 +19,11 @@ FORMAT: Final = 3
 class RunInfo(NamedTuple):
     """A run as the manifest names it.
 
-    It holds what the versions (`after`, `through`] of the log have changed; if a checkpoint has written several, the
-    others are named behind the first with ranges that are empty. `rows`: keys; `long_keys`: those longer
-    than LMDB takes. `bytes`, `crc`: of its file (`map_verifier.py`). `live_bytes`: of its rows but for older versions,
-    and of the large values whose places they hold. `fences`: of a large run, keys in order that divide it into parts
-    of about the same size, in hexadecimal digits.
+    It holds the changes of the versions (`after`, `through`] of the log; if one checkpoint writes several runs, the
+    manifest names the others after the first, with empty ranges. `rows`: keys; `long_keys`: those longer than LMDB
+    accepts. `bytes`, `crc`: of its file (`map_verifier.py`). `live_bytes`: of its rows without older versions, and of
+    the large values whose places they hold. `fences`: of a large run, keys in order that divide it into parts of about
+    the same size, in hexadecimal digits.
     """
 
     number: int
@@ -40,7 +40,8 @@ class RunInfo(NamedTuple):
 class Manifest(NamedTuple):
     """`covers`: every record up to this GSN is in the runs. `ceiling`: no row is newer than this.
 
-    `pruned`: what only a read before this version could see was removed. `runs`: from the oldest to the newest.
+    `pruned`: versions that only a read before this version could see were removed. `runs`: from the oldest to the
+    newest.
     """
 
     log_id: bytes
@@ -50,12 +51,12 @@ class Manifest(NamedTuple):
     runs: tuple[RunInfo, ...] = ()
 
     @property
-    def files(self) -> dict[str, Written]:
-        """What `map_verifier.py` compares: the runs by the names of their files."""
-        return {run_name(run.number): Written(run.bytes, run.crc) for run in self.runs}
+    def files(self) -> dict[str, FileChecksum]:
+        """Size and checksum of each run's file by its name, for `map_verifier.find_damage`."""
+        return {run_name(run.number): FileChecksum(run.bytes, run.crc) for run in self.runs}
 
     def encode(self) -> bytes:
-        """Its bytes."""
+        """The content of the file."""
         fields = self._asdict() | {
             "format": FORMAT,
             "log_id": self.log_id.hex(),
@@ -66,7 +67,7 @@ class Manifest(NamedTuple):
 
 
 class MalformedManifest(Exception):
-    """What is wrong with it."""
+    """The manifest, or the runs that it names, are not what was written. The message says why."""
 
 
 def decode_manifest(content: bytes) -> Manifest:

@@ -1,17 +1,17 @@
-"""Whether the runs of a map are as they were written, found out before LMDB maps them.
+"""Compares the runs of a map with the manifest before LMDB maps them.
 
 LMDB has no checksums and trusts its file: a damaged page ends the process that reads it, or hides rows. A run never
-changes once the manifest names it, with its size and the CRC-32 of its bytes (`Written`). `find_damage` compares them:
+changes once the manifest names it, with its size and the CRC-32 of its bytes (`FileChecksum`). `find_damage` compares
+them:
 
-1. A file that was found sound before (same inode, size and time of change) on a machine that has not been started
-   since is not read again.
-2. Else its CRC must be that of the manifest.
+1. A file that passed the check before (same inode, size and time of change) since the last boot is not read again.
+2. Otherwise its CRC must be that of the manifest.
 
-The CRC has another polynomial than the seals of rows. A CRC32C of the file would be the same whichever sealed rows of
-the same length stand where: all of them leave the same residue behind.
+The CRC has another polynomial than the checksums of rows. A CRC32C of the file would not change if rows of the same
+length changed places: each leaves the same residue behind.
 
-What was found sound is noted beside the runs (`SUM`). The note is a cache: where it is missing, stale or damaged
-itself, the second step decides.
+The note `SUM` beside the runs lists the files that passed. It is a cache: where it is missing, stale or damaged, the
+second step decides.
 """
 
 from __future__ import annotations
@@ -24,26 +24,28 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 RESIDUE: Final = 0x48674BC7
-"""The CRC32C of anything followed by its own. A seal begins with it, so that sealed rows one after another have it."""
+"""The CRC32C of any bytes followed by their own CRC32C. The checksum of a row begins with it, so that consecutive rows
+have it, too."""
 NOTE: Final = "SUM"
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 PIECE_BYTES: Final = 256 << 10
 
 
-class Written(NamedTuple):
-    """What was written to a file that does not change: how many bytes, and their CRC-32."""
+class FileChecksum(NamedTuple):
+    """Size in bytes and CRC-32 of a file that does not change."""
 
     size: int
     crc: int
 
 
-def find_damage(path: Path, files: Mapping[str, Written], *, all_of_it: bool = False) -> str | None:
-    """Which of the files in the directory `path` is not what was written, and why; None if all are.
+def find_damage(path: Path, files: Mapping[str, FileChecksum], *, ignore_note: bool = False) -> str | None:
+    """The first difference between the files in the directory `path` and what was written; None if there is none.
 
-    `all_of_it`: trust no note. Raises FileNotFoundError, and other OSErrors when one cannot be read.
+    `ignore_note`: read every file, also those that the note lists. Raises FileNotFoundError, and other OSErrors when a
+    file cannot be read.
     """
-    noted = [] if all_of_it else _noted(path)
-    lines = _lines(path, files)
+    noted = [] if ignore_note else _read_note(path)
+    lines = _note_lines(path, files)
     doubted = [name for name, line in zip(files, lines, strict=True) if line not in noted]
     for name in doubted:
         size, written = os.path.getsize(path / name), files[name]
@@ -52,24 +54,24 @@ def find_damage(path: Path, files: Mapping[str, Written], *, all_of_it: bool = F
         if crc_of(path / name) != written.crc:
             return f"{name} is not what was written"
     if doubted:
-        _keep(path, lines)
+        _write_note(path, lines)
     return None
 
 
-def note(path: Path, files: Mapping[str, Written]) -> None:
-    """Note that these files are what was just written."""
+def note(path: Path, files: Mapping[str, FileChecksum]) -> None:
+    """List these files, which were just written, in the note."""
     with contextlib.suppress(OSError):
-        _keep(path, _lines(path, files))
+        _write_note(path, _note_lines(path, files))
 
 
 def forget(path: Path) -> None:
-    """Doubt the files: the next `find_damage` reads them."""
+    """Remove the note: the next `find_damage` reads all files."""
     with contextlib.suppress(OSError):
         (path / NOTE).unlink()
 
 
 def crc_of(file: Path) -> int:
-    """The CRC-32 of all of a file. Other threads go on meanwhile."""
+    """The CRC-32 of a file. Other threads run meanwhile."""
     crc, at = 0, 0
     fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -81,15 +83,15 @@ def crc_of(file: Path) -> int:
     return crc
 
 
-def _noted(path: Path) -> list[str]:
+def _read_note(path: Path) -> list[str]:
     try:
         return (path / NOTE).read_text().splitlines()
     except (OSError, ValueError):
         return []
 
 
-def _lines(path: Path, files: Mapping[str, Written]) -> list[str]:
-    """What is noted of each of the files."""
+def _note_lines(path: Path, files: Mapping[str, FileChecksum]) -> list[str]:
+    """The line of the note for each of the files."""
     return [f"{name} {written.crc:08x} {_identity(os.stat(path / name))}" for name, written in files.items()]
 
 
@@ -98,6 +100,6 @@ def _identity(status: os.stat_result) -> str:
     return f"{status.st_dev} {status.st_ino} {status.st_size} {status.st_ctime_ns} {boot}"
 
 
-def _keep(path: Path, lines: list[str]) -> None:
+def _write_note(path: Path, lines: list[str]) -> None:
     with contextlib.suppress(OSError):
         (path / NOTE).write_text("\n".join(lines))

@@ -1,4 +1,4 @@
-"""Merging runs: which are due, and the rows of the run that takes their place."""
+"""Merging runs: which are due, and the rows of the run that replaces them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from struct import Struct
 from typing import Final
 
-from logdb.store.row_checksums import SEAL_BYTES, RawRow
+from logdb.store.row_checksums import CHECKSUM_BYTES, RawRow
 from logdb.store.runs import (
     CHAIN,
-    FOUND,
-    GONE,
     KIND,
     KIND_AT,
     LARGE,
@@ -18,6 +16,8 @@ from logdb.store.runs import (
     LIVE_END,
     OLDER,
     PLACED,
+    ROW_KEY,
+    TOMBSTONE,
     OlderRows,
     Reader,
     Row,
@@ -30,32 +30,33 @@ from logdb.store.runs import (
 )
 
 RATIO: Final = 4
-"""So many groups of about the same size are merged."""
+"""Number of groups of about the same size at which they are merged."""
 DISJOINT_RATIO: Final = 32
-"""So many runs of about the same size in one group are merged."""
+"""Number of runs of about the same size in one group at which they are merged."""
 LEVEL_BYTES: Final = 4 << 20
-"""Up to this size they are of the same level; on each further level they are up to the ratio larger."""
+"""Maximum size of a run or group of the lowest level; the maximum of each further level is larger by the ratio."""
 MAX_GROUPS: Final = 8
 MAX_RUNS: Final = 128
 SMALL_BYTES: Final = 64 << 20
-"""A map up to this size consists of one run when it is closed."""
+"""Maximum size of a map that is merged into one run when it is closed."""
 COPIED: Final = frozenset((LIVE, LARGE, LIVE | PLACED, LARGE | PLACED))
-"""Kind and flags of rows that are copied as they are."""
+"""Kind and flags of rows that are copied unchanged."""
 VERSION: Final = Struct("<Q")
 CHAIN_AT: Final = LIVE_END - CHAIN.size
-OLDER_VERSION_AT: Final = LIVE_END + SEAL_BYTES
-OLDER_KIND_AT: Final = KIND_AT + SEAL_BYTES
-"""Where they stand from the end of a row with its seal, and of one without."""
+OLDER_VERSION_AT: Final = LIVE_END + CHECKSUM_BYTES
+OLDER_KIND_AT: Final = KIND_AT + CHECKSUM_BYTES
+"""Offsets from the end of a row: `CHAIN_AT` with its checksum, `OLDER_...` without."""
 MAX_AT_ONCE: Final = 10_000
-"""A key with more older versions in a run is written version by version."""
+"""Maximum number of older versions of a key in a run that are copied at once; more are written one by one."""
 
 
 def runs_due(groups: Sequence[Sequence[int]], *, closing: bool) -> int:
-    """How many of the newest runs are to be merged; 0: none. `groups`: the bytes of each run of each group, from the
-    oldest to the newest.
+    """How many of the newest runs are due for a merge. `groups`: the bytes of each run of each group, from the oldest
+    to the newest. `closing`: a small map is merged into one run.
 
-    Always the newest ones, so that small runs do not collect between large ones. Groups are merged with each other to
-    bound what reads look at, and the space; the runs of a group only to bound the number of files.
+    A merge takes the newest runs, so that small runs do not collect between large ones. Groups are merged with each
+    other to bound the number of lookups of a read, and the space; the runs of a group only to bound the number of
+    files.
     """
     if closing and sum(map(sum, groups)) <= SMALL_BYTES:
         count = sum(map(len, groups))
@@ -67,7 +68,7 @@ def runs_due(groups: Sequence[Sequence[int]], *, closing: bool) -> int:
 
 
 def groups_due(groups: Sequence[Sequence[int]]) -> int:
-    """How many of the newest groups are to be merged with each other."""
+    """How many of the newest groups are due for a merge with each other."""
     count = len(groups)
     due = _newest_due(list(map(sum, groups)), RATIO)
     if not due and count > MAX_GROUPS:
@@ -78,14 +79,14 @@ def groups_due(groups: Sequence[Sequence[int]]) -> int:
 
 
 def _newest_due(sizes: Sequence[int], ratio: int) -> int:
-    """How many of the newest are to become one, since `ratio` of about the same size have come together. One counts
-    for the level of the largest that is newer."""
+    """How many of the newest are due for a merge: `ratio` of them are of the same level. The level of one is at least
+    that of every newer one."""
     count = len(sizes)
     levels = [_level(size, ratio) for size in sizes]
     for index in reversed(range(count - 1)):
         levels[index] = max(levels[index], levels[index + 1])
     first = next((levels.index(level) for level in levels if levels.count(level) >= ratio), count)
-    while 0 < first < count:  # what comes out would be the one that is missing there
+    while 0 < first < count:  # the result may complete the level above: merge that, too
         above = levels[first - 1]
         if levels.count(above) < ratio - 1 or _level(sum(sizes[first:]), ratio) < above:
             break
@@ -102,9 +103,10 @@ def _level(size: int, ratio: int) -> int:
 
 
 def merge_rows(readers: Reader, writer: RunWriter, floor: int, *, is_oldest: bool) -> Generator[int, object, None]:
-    """Write what is in several groups, the newest first, as one run; yields keys looked at, step by step.
+    """Write the rows of several groups, the newest first, as one run; yields the number of keys read in each step.
 
-    What only a read before version `floor` could see is left out; a deletion only if `is_oldest`: nothing is below.
+    Versions that only a read before version `floor` could see are left out; deletions among them only if `is_oldest`:
+    there is no older run.
     """
     sources: dict[RunReader, OlderRows] = {}
     for parts in aligned(readers):
@@ -116,7 +118,7 @@ def merge_rows(readers: Reader, writer: RunWriter, floor: int, *, is_oldest: boo
                 shared |= newest.keys() & rows.keys()
             newest.update(rows)
         of_part = [sources.get(run) or sources.setdefault(run, OlderRows(run)) for run, _ in parts]
-        _merge_part(of_part, writer, floor, is_oldest, found, sorted(newest.items(), key=FOUND), shared)
+        _merge_part(of_part, writer, floor, is_oldest, found, sorted(newest.items(), key=ROW_KEY), shared)
         yield len(newest)
     writer.put_state(kept_state(readers, is_oldest=is_oldest))
 
@@ -153,8 +155,11 @@ def _merge_part(
 def put_again(
     writer: RunWriter, key: bytes, of_key: list[tuple[OlderRows, bytes]], floor: int, *, is_oldest: bool
 ) -> bool:
-    """Write a key without decoding its rows. False, and nothing is written, where that cannot be: it has very many
-    versions, some that are to be left out, or one that stands in several of the runs."""
+    """Write a key without decoding its rows.
+
+    Returns False, and writes nothing, if the key has very many versions, some before `floor` that must be left out, or
+    one that is in several of the runs.
+    """
     older: list[bytes] = []
     oldest = 0
     for source, raw in of_key:
@@ -168,11 +173,11 @@ def put_again(
             first, count = CHAIN.unpack_from(raw, len(raw) + CHAIN_AT)
             if count > MAX_AT_ONCE:
                 return False
-            older += source.take(first, count)
+            older += source.read(first, count)
             (oldest,) = VERSION.unpack_from(older[-1], len(older[-1]) + OLDER_VERSION_AT)
     if oldest <= floor:
         last = older[-1][OLDER_KIND_AT] if older else of_key[0][1][KIND_AT]
-        if last & KIND == GONE and is_oldest:
+        if last & KIND == TOMBSTONE and is_oldest:
             return False
         if older and _version_before_last(of_key[0][1], older) <= floor:
             return False
@@ -189,14 +194,14 @@ def _version_before_last(newest: bytes, older: list[bytes]) -> int:
 def _kept(rows: Iterable[Row], floor: int, is_oldest: bool) -> Iterator[Row]:
     for row in rows:
         if row.version <= floor:
-            if row.kind != GONE or not is_oldest:
+            if row.kind != TOMBSTONE or not is_oldest:
                 yield row
             return
         yield row
 
 
 def kept_state(readers: Reader, *, is_oldest: bool) -> Iterator[tuple[bytes, bytes | None]]:
-    """The rows of state of several groups, the newest first, as those of the run that takes their place."""
+    """The rows of state of the run that replaces several groups, the newest first."""
     for key, value in merged_state([reader.state() for reader in readers]):
         if value is not None or not is_oldest:
             yield key, value

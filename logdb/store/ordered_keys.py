@@ -1,4 +1,4 @@
-"""Keys in order, for ranges of them: blocks of sorted lists, of which a range is some slices."""
+"""Keys in order, in blocks of sorted lists: a range of keys is a few slices."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from bisect import bisect_left, bisect_right, insort
 from typing import Final
 
 BLOCK_KEYS: Final = 1_000
-"""A block of twice as many is split: to insert into one moves what is behind, and a scan finds it among the others."""
+"""A block of twice as many keys is split. Small blocks make an insertion cheap, few blocks make finding one cheap."""
 FEW_KEYS: Final = 32
-"""More are sorted into a block together."""
+"""Maximum number of keys inserted into a block one by one; more are appended and sorted."""
 
 
 class OrderedKeys:
@@ -19,7 +19,7 @@ class OrderedKeys:
         self._blocks: list[list[bytes]] = [[]]
 
     def add(self, keys: list[bytes]) -> None:
-        """Put in keys that are not here."""
+        """Insert keys that are not yet present."""
         firsts, blocks = self._firsts, self._blocks
         keys = sorted(keys)
         done = 0
@@ -40,12 +40,12 @@ class OrderedKeys:
                 firsts[at + 1 : at + 1] = [part[0] for part in parts[1:]]
 
     def remove(self, key: bytes) -> None:
-        """Take out a key that is here."""
+        """Remove a key that is present."""
         block = self._blocks[bisect_right(self._firsts, key) - 1]
         del block[bisect_left(block, key)]
 
-    def between(self, start: bytes | None, end: bytes | None, reverse: bool, most: int) -> list[bytes]:
-        """Up to `most` keys of [start, end), from the first, or from the last when `reverse`."""
+    def between(self, start: bytes | None, end: bytes | None, reverse: bool, limit: int) -> list[bytes]:
+        """Up to `limit` keys of [start, end), from the first, or from the last when `reverse`."""
         firsts, blocks = self._firsts, self._blocks
         low = bisect_right(firsts, start) - 1 if start else 0
         high = len(firsts) if end is None else bisect_left(firsts, end)
@@ -54,7 +54,7 @@ class OrderedKeys:
             block = blocks[at]
             first = bisect_left(block, start) if at == low and start else 0
             last = bisect_left(block, end, first) if at == high - 1 and end is not None else len(block)
-            left = most - len(found)
+            left = limit - len(found)
             if last - first > left:
                 first, last = (last - left, last) if reverse else (first, first + left)
             part = block[first:last]

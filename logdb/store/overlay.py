@@ -1,4 +1,4 @@
-"""The part of the map that is in memory: what changed since the last checkpoint."""
+"""The part of the map that is in memory: the changes since the last checkpoint."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from logdb.store.ordered_keys import OrderedKeys
 from logdb.store.records import Value
 
 Entry = tuple[int, Value, "Entry | None"]
-"""(version, value, the entry before it in the same overlay). Never changed once made, so readers need no lock."""
+"""(version, value, the entry before it in the same overlay). Immutable, so readers need no lock."""
 
 ENTRY_BYTES = 240
-"""What a version costs in memory beside its key and value: tuple, integer, slots of dictionary and sorted list."""
+"""Memory of a version beside its key and value: tuple, integer, slots of dictionary and sorted list."""
 
 SAMPLES: Final = 16
-"""So many keys for each part are looked at to find parts of about the same size."""
+"""Number of keys sampled for each part, to find parts of about the same size."""
 
 
 class Overlay:
     """Key -> chain of entries, newest first; `newest` is read without a lock, and written by one writer at a time.
 
-    The value of version v stands in the log record v, unless `moved` has key -> version -> (record, value).
+    The value of version v is in the log record v, unless `moved` has key -> version -> (record, value).
 
-    Keys are kept in order lazily: a write notes a new key, a scan sorts what was noted. `last`: no entry is newer.
+    Keys are sorted lazily: a write collects new keys, a scan sorts them. `last`: the newest version of all entries.
     `is_plain`: every value is bytes, none deleted or large.
     """
 
@@ -34,7 +34,8 @@ class Overlay:
         self.newest: dict[bytes, Entry] = {}
         self.moved: dict[bytes, dict[int, tuple[int, Value]]] = {}
         self.size = 0
-        # Both are set before the entry that they speak of can be seen, so a reader who asks afterwards errs on no side.
+        # Both are set before the entry becomes visible: a reader that reads them after an entry sees values that cover
+        # it.
         self.last = 0
         self.is_plain = True
         self._fresh: list[bytes] = []
@@ -42,7 +43,7 @@ class Overlay:
         self._sorting = threading.Lock()
 
     def apply(self, version: int, writes: Mapping[bytes, Value]) -> None:
-        """Add `version`, which is newer than all there is, of every key that it wrote."""
+        """Add `version`, which is newer than all others here, of every key that it wrote."""
         newest, size = self.newest, self.size
         self.last = version
         for key, value in writes.items():
@@ -58,11 +59,11 @@ class Overlay:
         self.size = size
 
     def put(self, key: bytes, version: int, value: Value) -> None:
-        """Add a version that is newer than all the key has."""
+        """Add a version that is newer than all others here."""
         self.apply(version, {key: value})
 
     def insert(self, key: bytes, version: int, value: Value) -> None:
-        """Add a version that may be older than some the key has here, or put another value in its place."""
+        """Add a version that may be older than others of the key, or replace its value."""
         newer = []
         self.is_plain = self.is_plain and type(value) is bytes
         self.last = max(self.last, version)
@@ -81,12 +82,12 @@ class Overlay:
         self.size += ENTRY_BYTES + len(key) + (len(value) if value is not None else 0)
 
     def move(self, key: bytes, version: int, place: int, value: Value) -> None:
-        """Note that the record at `place` holds that version too, which may be in a layer below."""
+        """Record that the record at `place` has a copy of a version, which may be in a layer below."""
         self.moved.setdefault(key, {})[version] = place, value
         self.size += ENTRY_BYTES
 
     def has(self, key: bytes, version: int) -> bool:
-        """Whether just this version is here."""
+        """Whether exactly this version is here."""
         entry = self.entry(key, version)
         return entry is not None and entry[0] == version
 
@@ -97,22 +98,22 @@ class Overlay:
             entry = entry[2]
         return entry
 
-    def keys(self, start: bytes | None, end: bytes | None, reverse: bool, most: int) -> list[bytes]:
-        """Up to `most` keys of [start, end), from the first, or from the last when `reverse`."""
+    def keys(self, start: bytes | None, end: bytes | None, reverse: bool, limit: int) -> list[bytes]:
+        """Up to `limit` keys of [start, end), from the first, or from the last when `reverse`."""
         fresh = self._fresh
         with self._sorting:
             if count := len(fresh):
                 self._ordered.add(fresh[:count])
                 del fresh[:count]
-            return self._ordered.between(start, end, reverse, most)
+            return self._ordered.between(start, end, reverse, limit)
 
-    def sorted_keys(self, most: int) -> Iterator[list[bytes]]:
-        """The keys of all that is here, also of what was only moved, in order, in parts of about `most`.
+    def sorted_keys(self, limit: int) -> Iterator[list[bytes]]:
+        """All keys, also those that only `moved` has, in order, in parts of about `limit`.
 
-        Nothing may be added meanwhile. Other threads run between parts and while keys are sorted into them.
+        Nothing may be added meanwhile. Other threads can run between parts and while keys are assigned to them.
         """
         newest, moved = self.newest, self.moved
-        parts = (len(newest) + len(moved)) // most + 1
+        parts = (len(newest) + len(moved)) // limit + 1
         samples = sorted(islice(newest, 0, None, max(len(newest) // (parts * SAMPLES), 1)))
         bounds = samples[SAMPLES::SAMPLES] if parts > 1 else []
         buckets: list[list[bytes]] = [[] for _ in range(len(bounds) + 1)]
@@ -123,13 +124,13 @@ class Overlay:
                 buckets[bisect_right(bounds, key)].append(key)
         for bucket in buckets:
             bucket.sort()
-            for first in range(0, len(bucket), most):
-                yield bucket[first : first + most]
+            for first in range(0, len(bucket), limit):
+                yield bucket[first : first + limit]
 
-    def let_go(self) -> None:
-        """Forget every entry, one after another. To free a large overlay at once would stop all threads meanwhile.
+    def clear_gradually(self) -> None:
+        """Remove the entries one by one: freeing a large overlay at once would block all threads meanwhile.
 
-        The layer below has it all, and nobody begins to read here any more.
+        For an overlay that no new read uses, since the layer below has all of its entries.
         """
         for entries in (self.newest, self.moved):
             while entries:
@@ -146,7 +147,7 @@ class Overlay:
                 yield key, entry[0], entry[1], place
 
     def without(self, covered: int) -> Overlay:
-        """A copy that has only what is newer than version `covered`."""
+        """A copy with the versions newer than `covered`."""
         rest = Overlay()
         for key, entry in self.newest.copy().items():
             kept: list[Entry] = []
@@ -159,7 +160,7 @@ class Overlay:
         return rest
 
     def prune(self, floor: int) -> None:
-        """Forget what only a read before version `floor` could see. Needed where there is no checkpoint."""
+        """Remove versions that only a read before version `floor` could see. For a map without a checkpoint."""
         for key, newest in list(self.newest.items()):
             kept: list[Entry] = []
             entry: Entry | None = newest

@@ -1,4 +1,4 @@
-"""Ranges of keys as callers name them."""
+"""Checks the ranges of keys that callers pass."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from logdb.store.arguments import check_flag, listed
 from logdb.store.limits import MAX_KEY_BYTES, check_key
 
 MAX_BOUND_BYTES: Final = MAX_KEY_BYTES + 1
-"""The first key after the longest one is named by one byte more."""
+"""The first key after a key of maximum length is one byte longer."""
 MAX_LIMIT: Final = (1 << 63) - 1
 
 
 def key_range(
     start: bytes | None, end: bytes | None, prefix: bytes | None, limit: int | None, reverse: bool = False
 ) -> tuple[bytes | None, bytes | None]:
-    """[start, end) of the keys that are meant; None: no bound. Raises TypeError, ValueError, KeyTooLarge."""
+    """[start, end) of the keys that the arguments select; None: no bound. Raises TypeError, ValueError, KeyTooLarge."""
     if reverse is not False:
         check_flag("reverse", reverse)
     if start is not None and (start.__class__ is not bytes or len(start) > MAX_BOUND_BYTES):
@@ -51,7 +51,7 @@ def _refuse_limit(limit: int) -> NoReturn:
 
 
 class ScanRange(NamedTuple):
-    """[start, end), and how many of its rows are wanted; None: no bound."""
+    """[start, end), and the maximum number of its rows to return; None: no bound."""
 
     start: bytes | None
     end: bytes | None
@@ -63,12 +63,12 @@ def scan_ranges(
 ) -> list[ScanRange]:
     """The ranges of a multi-scan, `limit` rows of each. Raises as `key_range`."""
     key_range(None, None, None, limit, reverse)
-    wanted = []
+    checked = []
     for each in listed(ranges, "ranges"):
         start, end = _pair(each)
         key_range(start, end, None, None)
-        wanted.append(ScanRange(start, end, limit))
-    return wanted
+        checked.append(ScanRange(start, end, limit))
+    return checked
 
 
 def _pair(bounds: Any) -> tuple[Any, Any]:
@@ -78,6 +78,6 @@ def _pair(bounds: Any) -> tuple[Any, Any]:
 
 
 def after_prefix(prefix: bytes) -> bytes | None:
-    """The first key after all that begin with `prefix`; None if there can be none."""
+    """The first key after all keys that begin with `prefix`; None if every later key begins with it."""
     stem = prefix.rstrip(b"\xff")
     return stem[:-1] + bytes([stem[-1] + 1]) if stem else None

@@ -2,10 +2,10 @@
 
 A transaction is one COMMIT record (dissertation section 4.3): its identity, a label for people, the snapshot that its
 reads were made at, the keys and ranges read, the conditions of a test-and-multi-put, and the write set. Small values
-travel inside it; a large one is a VALUE record appended before it, to which it refers by `Place`.
+are inside it; a large one is a VALUE record appended before it, to which it refers by `Place`.
 
-All integers are little endian. A decoder raises `MalformedRecord` for bytes that it cannot have written: the frame's
-checksum has vouched for them by then, so this is a bug or a forgery and never a torn write.
+All integers are little endian. A decoder raises `MalformedRecord` for bytes that the encoder cannot have written. The
+frame's checksum has been verified before, so this is a bug or a forgery, not a torn write.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ PIN: Final = 6
 BEGINNING: Final = 7
 PART: Final = 8
 ENDING: Final = 9
-"""The last three are of a compaction in a cluster (`cluster/compaction/records.py`)."""
+"""The last three belong to a compaction in a cluster (`cluster/compaction/records.py`)."""
 PLACEMENT: Final = 10
 """On which shards objects of a cluster live (`cluster/placement.py`)."""
 SUMMARY: Final = 11
-"""What the records of a shard do not say of its objects (`cluster/summaries.py`)."""
+"""State of the objects of a shard that its own records do not contain (`cluster/summaries.py`)."""
 
-# The names without an underscore are for who decodes many records at once (spark_export/decoding.py).
+# The names without an underscore are for a decoder of many records at once (spark_export/decoding.py).
 FORMAT: Final = 1
 HAS_READS: Final = 1
 ITEMS_AT_ONCE: Final = 4_096
@@ -43,7 +43,7 @@ COMMIT_HEAD: Final = Struct("<BBQQI")  # format, flags, client, sequence, writes
 COMMIT_MORE: Final = Struct("<QHIII")  # snapshot, label bytes, keys read, ranges read, conditions
 ITEM: Final = Struct("<HI")  # key bytes, value bytes or one of:
 _ITEM_BYTES: Final = ITEM.size
-_HEAD_AND_ITEM: Final = Struct(COMMIT_HEAD.format + ITEM.format[1:])  # what a put has, in one go
+_HEAD_AND_ITEM: Final = Struct(COMMIT_HEAD.format + ITEM.format[1:])  # both headers of a put at once
 DELETED: Final = 0xFFFFFFFF
 PLACED: Final = 0xFFFFFFFE
 PLACE: Final = Struct("<QIQ16s")  # gsn, shard, value bytes, digest
@@ -55,7 +55,7 @@ _U64: Final = Struct("<Q")
 _DECISION: Final = Struct("<BQQI")  # format, after, through, aborted
 RELOCATION_HEAD: Final = Struct("<BI")
 RELOCATION_VERSION: Final = Struct("<Q")
-_COPY: Final = Struct(RELOCATION_VERSION.format + ITEM.format[1:])  # of a small value, in one go
+_COPY: Final = Struct(RELOCATION_VERSION.format + ITEM.format[1:])  # both headers of a small value at once
 _COMPACTION: Final = Struct("<BQII")  # format, floor, sessions, pins
 _COMPACTION_FORMAT: Final = 2
 _SESSION: Final = Struct("<QI")  # client, bounds
@@ -68,9 +68,9 @@ class MalformedRecord(ValueError):
 
 
 class Place(NamedTuple):
-    """Where in the log a large value stands, and enough to compare it without reading it.
+    """The place of a large value in the log, with its length and digest, so that it can be compared without reading it.
 
-    `gsn`, `shard`: its VALUE record. `length`: bytes. `digest`: BLAKE2b-128 of the value.
+    `gsn`, `shard`: its VALUE record. `length`: in bytes. `digest`: BLAKE2b-128 of the value.
     """
 
     gsn: int
@@ -79,12 +79,12 @@ class Place(NamedTuple):
     digest: bytes
 
     def has(self, tag: int, payload: bytes) -> bool:
-        """Whether a record found there is the one that is meant."""
+        """Whether this record, read from the place, holds the value."""
         return tag == VALUE and len(payload) == self.length and digest(payload) == self.digest
 
 
 Value = bytes | None | Place
-"""What a version of a key holds: bytes, None where it was deleted, or the place of a large value."""
+"""The value of a version of a key: bytes, None if it was deleted, or the place of a large value."""
 
 
 def digest(value: bytes) -> bytes:
@@ -93,12 +93,13 @@ def digest(value: bytes) -> bytes:
 
 
 FENCE: Final = {b"\0": Place(0, 0, 0, bytes(16))}
-"""The writes of a record that settles a transaction: they refer to nothing, so it is never applied, and no commit
-record of the same id after it."""
+"""The writes of a record that fences a transaction: they refer to no record, so neither it nor a later commit record
+with the same id is applied."""
 
 
 class TxnId(NamedTuple):
-    """A transaction's identity: who commits it (a random number for each open database) and that client's count."""
+    """A transaction's identity: the committing client (a random number for each open database) and its sequence
+    number."""
 
     client: int
     sequence: int
@@ -115,7 +116,7 @@ class TxnId(NamedTuple):
         if parts is None:
             raise ValueError(f"{text!r} is not a transaction id (16 hexadecimal digits, a dash, a number)")
         if int(parts[2]) >> 63:
-            raise ValueError(f"{text!r} is not a transaction id: nobody counts that far")
+            raise ValueError(f"{text!r} is not a transaction id: its number is too large")
         return cls(int(parts[1], 16), int(parts[2]))
 
 
@@ -126,8 +127,8 @@ Range = tuple[bytes, bytes | None]
 class Condition(NamedTuple):
     """A condition of a test-and-multi-put. Make one with `logdb.equals`, `absent`, `exists`, `version_equals`, ...
 
-    `operator`: which of them. `key`: whose newest version is tested. `operand`: the value or the version to compare
-    with.
+    `operator`: one of `conditions.NAMES`. `key`: its newest version is tested. `operand`: the value or version to
+    compare with.
     """
 
     operator: int
@@ -136,7 +137,7 @@ class Condition(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """A transaction as the log has it. `snapshot`: the version at which `reads` (keys) and `ranges` were read."""
+    """The content of a COMMIT record. `snapshot`: the version at which `reads` (keys) and `ranges` were read."""
 
     client: int
     sequence: int
@@ -173,14 +174,14 @@ def encode_commit(commit: Commit) -> bytes:
         rest += (_RANGE.pack(len(start), _UNBOUNDED if end is None else len(end)), start, end or b"")
     for operator, key, operand in conditions:
         rest.append(_OPERATOR.pack(operator))
-        told = _U64.pack(operand) if isinstance(operand, int) else operand
-        _write_items(rest, ((key, told),))
+        encoded = _U64.pack(operand) if isinstance(operand, int) else operand
+        _write_items(rest, ((key, encoded),))
     return _encoded(parts, writes, rest)
 
 
 def _encoded(parts: list[bytes], writes: Mapping[bytes, Value], rest: Sequence[bytes] = ()) -> bytes:
-    """`parts`, the writes, and `rest`. Many writes are joined a few at a time: as three million parts, a million of
-    them would take three times their memory, and to join and free them at once would stop all other threads."""
+    """`parts`, the writes and `rest`, joined. Many writes are joined a few at a time: a million writes as three million
+    parts would take three times their memory, and joining and freeing them at once would block all other threads."""
     if len(writes) <= ITEMS_AT_ONCE:
         _write_items(parts, writes.items())
         parts += rest
@@ -304,10 +305,10 @@ def decode_relocation(payload: bytes) -> list[Relocated]:
 
 
 class Compaction(NamedTuple):
-    """From here on versions before `floor` cannot be read.
+    """After this record, versions before `floor` cannot be read.
 
-    What the trimmed prefix would have told is stated again: which sequence numbers each client has used, as bounds
-    (first, end, first, end, ...), and the pins by name.
+    It repeats state of the trimmed prefix: the sequence numbers that each client has used, as bounds (first, end,
+    first, end, ...), and the pins by name.
     """
 
     floor: int
@@ -346,7 +347,7 @@ def decode_compaction(payload: bytes) -> Compaction:
 
 
 def _read_session(payload: bytes, at: int, form: int) -> tuple[int, tuple[int, ...], int]:
-    """(client, bounds, where the next one begins). Format 1 kept the last number, and took all before it for used."""
+    """(client, bounds, offset of the next session). Format 1 has the last number; all before it count as used."""
     if form == FORMAT:
         client, last = _LAST_OF_SESSION.unpack_from(payload, at)
         return client, (0, last + 1), at + _LAST_OF_SESSION.size
@@ -354,12 +355,12 @@ def _read_session(payload: bytes, at: int, form: int) -> tuple[int, tuple[int, .
     raw, at = _read_bytes(payload, at + _SESSION.size, 8 * count)
     bounds = tuple([bound for (bound,) in _U64.iter_unpack(raw)])
     if not count or count % 2 or any(bound >= following for bound, following in pairwise(bounds)):
-        raise MalformedRecord(f"compaction record: {count} bounds of client {client:016x} are no stretches")
+        raise MalformedRecord(f"compaction record: {count} bounds of client {client:016x} are not ranges")
     return client, bounds, at
 
 
 def encode_pin(name: str, version: int) -> bytes:
-    """The payload of a PIN record: `name` holds `version`, or nothing when that is 0."""
+    """The payload of a PIN record: `name` pins `version`; 0 removes the pin."""
     text = name.encode()
     return _PIN.pack(FORMAT, version, len(text)) + text
 

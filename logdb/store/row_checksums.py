@@ -1,9 +1,9 @@
 """Rows of LMDB that end with a CRC32C of their key and themselves.
 
-LMDB has no checksums. A row that was damaged, or that stands where it does not belong, raises Corruption when it is
-read; rows and pages that are missing are found by `map_verifier.py`, before LMDB maps the file.
+LMDB has no checksums. A row that was damaged, or that is stored under another key, raises Corruption when it is read;
+`map_verifier.py` finds missing rows and pages before LMDB maps the file.
 
-The CRC begins with the residue that every sealed row leaves behind, so one CRC over many rows checks all of them.
+The CRC begins with the residue that every row with a checksum leaves behind, so one CRC over many rows checks them all.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from google_crc32c import extend
 from logdb.errors import Corruption, shown
 from logdb.store.map_verifier import RESIDUE, forget
 
-SEAL: Final = Struct("<I")
-SEAL_BYTES: Final = SEAL.size
+CHECKSUM: Final = Struct("<I")
+CHECKSUM_BYTES: Final = CHECKSUM.size
 FEW_ROWS: Final = 16
-"""So few are checked sooner one by one."""
+"""Up to this number of rows, one check for each is faster than one for all."""
 ADVICE: Final = "opening the database for writing rebuilds it from the log"
 
 RawRow = tuple[bytes, bytes]
-"""(key, row with its seal)."""
+"""(key, row with its checksum)."""
 
 
-def sealed(key: bytes, row: bytes) -> bytes:
-    """A row with its seal."""
-    return row + SEAL.pack(extend(RESIDUE, key + row))
+def with_checksum(key: bytes, row: bytes) -> bytes:
+    """A row with its checksum."""
+    return row + CHECKSUM.pack(extend(RESIDUE, key + row))
 
 
 def check_row(key: bytes, row: bytes, path: str) -> None:
-    """Raises Corruption where a row is not what was written."""
-    if extend(RESIDUE, key + row) != RESIDUE or len(row) <= SEAL_BYTES:
+    """Raises Corruption if the row is not what was written."""
+    if extend(RESIDUE, key + row) != RESIDUE or len(row) <= CHECKSUM_BYTES:
         raise damaged(path, f"the row of {shown(key)} is not what was written")
 
 
 def check_rows(rows: list[RawRow], path: str) -> None:
-    """As `check_row` of each."""
+    """Check each row as `check_row` does."""
     if len(rows) > FEW_ROWS:
         joined = BytesIO()
         joined.writelines(chain.from_iterable(rows))
@@ -52,7 +52,7 @@ def check_rows(rows: list[RawRow], path: str) -> None:
             check_row(key, row, path)
 
 
-def damaged(path: str, what: str) -> Corruption:
-    """The error for damage to the map in `path`, whose files are looked at before they are opened again."""
+def damaged(path: str, reason: str) -> Corruption:
+    """The error for damage to the map in `path`; the next opening checks its files in full."""
     forget(Path(path))
-    return Corruption(path, None, f"{what}; {ADVICE}")
+    return Corruption(path, None, f"{reason}; {ADVICE}")

@@ -1,21 +1,21 @@
-"""A run: what a range of the log has changed, in key order, in an LMDB file that is written once.
+"""A run: the changes of a range of the log, in key order, in an LMDB file that is written once.
 
 Tables:
 
-`rows`    key -> row of its newest version here, tombstones included.
-`older`   ordinal -> row of an older version here. Those of one key stand side by side, newest first; its row in `rows`
-          says where the first one stands and how many there are. Their values stand in the log, at `place`; or here
-          (`inline`), where fetching one would take a journey.
-`state`   what else the range of the log has changed.
+`rows`    key -> row of its newest version in the run, tombstones included.
+`older`   ordinal -> row of an older version in the run. Those of one key are adjacent, newest first; the key's row in
+          `rows` has the ordinal of the first and their number. Their values are in the log, in the record at `place`,
+          or in the row (`inline`), where reading the log would need a network round trip.
+`state`   changes of other state of the database.
 
-A row is a value, a trailer and a checksum (`row_checksums.py`), so that the value of a plain one is cut out without
-decoding. The trailer from its end: kind and flags, version, then as the flags say: where the older versions stand, the
-rest of a long key, the place.
+A row is a value, a trailer and a checksum (`row_checksums.py`), so that a plain value is a slice of the row. The
+trailer from its end: kind and flags, version, then according to the flags: the ordinal and number of the older
+versions, the rest of a long key, the place.
 
-Runs that follow one another and whose key ranges do not overlap are read as one (`Group`).
+Consecutive runs whose key ranges do not overlap are read as one (`Group`).
 
-LMDB takes keys of 511 bytes. A longer one is kept under its first `ROOT_BYTES` bytes and its ordinal among the keys
-that begin so; the rest stands in its row. LMDB's order is that of the keys.
+LMDB accepts keys of up to 511 bytes. A longer one is stored under its first `ROOT_BYTES` bytes and its ordinal among
+the keys that begin with them; its row has the rest. The order in LMDB is that of the keys.
 """
 
 from __future__ import annotations
@@ -38,68 +38,69 @@ from logdb.store.files import TABLES, MapFiles, OpenRun
 from logdb.store.manifest import RunInfo
 from logdb.store.map_verifier import RESIDUE
 from logdb.store.records import Place, Value
-from logdb.store.row_checksums import SEAL, SEAL_BYTES, RawRow, check_row, check_rows, damaged, sealed
+from logdb.store.row_checksums import CHECKSUM, CHECKSUM_BYTES, RawRow, check_row, check_rows, damaged, with_checksum
 
 LIVE: Final = 1
-GONE: Final = 2
+TOMBSTONE: Final = 2
 LARGE: Final = 3
 KIND: Final = 3
 PLACED: Final = 4
-"""The version does not stand in the record of its number, but in that at `place`."""
+"""The value is not in the record whose GSN is the version, but in the one at `place`."""
 OLDER: Final = 8
-"""There are older versions here."""
+"""The run has older versions of the key."""
 LONG: Final = 16
 """The key is long."""
-BARE: Final = 32
+WITHOUT_VALUE: Final = 32
 """The value is not in the row."""
 
-TRAILER: Final = Struct("<QBI")  # version, kind and flags, seal
-CHAIN: Final = Struct("<QI")  # ordinal of the newest older version, how many
+TRAILER: Final = Struct("<QBI")  # version, kind and flags, checksum
+CHAIN: Final = Struct("<QI")  # ordinal of the newest older version, number of older versions
 PLACE: Final = Struct("<Q")
-TAIL: Final = Struct("<H")  # bytes of the rest of a long key, which precedes it
+TAIL: Final = Struct("<H")  # length in bytes of the rest of a long key, which precedes it
 LARGE_PLACE: Final = Struct("<QIQ16s")
 LENGTH: Final = 2
-"""Which of its fields says how long the value is."""
+"""Index of the field of LARGE_PLACE with the length of the value."""
 ORDINAL: Final = Struct(">Q")
 KIND_AT: Final = -5
-"""Where kind and flags stand in a row."""
+"""Offset of kind and flags from the end of a row."""
 LIVE_END: Final = -TRAILER.size
-"""Where the value of a row of kind LIVE, without flags, ends."""
+"""Offset of the end of the value from the end of a row of kind LIVE without flags."""
 PLAIN: Final = {
     LIVE: TRAILER.size,
     LIVE | OLDER: TRAILER.size + CHAIN.size,
     LIVE | PLACED: TRAILER.size + PLACE.size,
     LIVE | OLDER | PLACED: TRAILER.size + CHAIN.size + PLACE.size,
 }
-"""By kind and flags: the bytes after the value of a live row, where that is the rest of it."""
+"""By kind and flags of a live row whose first part is the value: the number of bytes after it."""
 HEAD: Final = Struct("<QB")
 
 ROOT_BYTES: Final = 480
 LAST_ORDINAL: Final = b"\xff" * ORDINAL.size
 FLAGS: Final = [bytes([flags]) for flags in range(256)]
-BARE_VALUE: Final = FLAGS[LIVE | BARE]
-OLDER_BYTES: Final = ORDINAL.size + SEAL_BYTES
-LIVE_STATE: Final = bytes([LIVE])
-GONE_STATE: Final = bytes([GONE])
-FOUND: Final = itemgetter(0)
+WITHOUT_VALUE_FLAGS: Final = FLAGS[LIVE | WITHOUT_VALUE]
+OLDER_BYTES: Final = ORDINAL.size + CHECKSUM_BYTES
+PRESENT_STATE: Final = bytes([LIVE])
+REMOVED_STATE: Final = bytes([TOMBSTONE])
+ROW_KEY: Final = itemgetter(0)
 FIRST_KEY: Final = attrgetter("first")
 PAGE_BYTES: Final = 4096
 CHUNK_ROWS: Final = 1_000
 OLDER_ROWS: Final = 500
 STATE_ROWS: Final = 1_000
 WRITE_BYTES: Final = 2 << 20
-"""So much is one transaction of LMDB."""
+"""Size of one transaction of LMDB."""
 SYNC_BYTES: Final = 32 << 20
-"""So much at most is left for one sync to write."""
+"""Maximum number of bytes written between two syncs."""
 FENCE_BYTES: Final = 16 << 20
 """About the size of the parts of a large run."""
 DAMAGE: Final = (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.CursorFullError, lmdb.BadTxnError)
-"""The last one: what a transaction says that has said one of the others before."""
+"""LMDB's errors that mean damage. A transaction that has raised one of the first three raises the last one
+afterwards."""
 
 
 class Row(NamedTuple):
-    """A version as a run has it. `place`: GSN of the record that holds the value. `value` is None where the row has
-    none: that of a deletion, and of an older live version whose value stands in the log."""
+    """A version in a run. `place`: GSN of the record that holds the value. `value`: None for a deletion, and for an
+    older live version whose value is only in the log."""
 
     version: int
     kind: int
@@ -108,19 +109,19 @@ class Row(NamedTuple):
 
 
 def row_of(version: int, place: int, value: Value) -> Row:
-    """The row of a version whose value is at hand."""
+    """The row of a version; `value` may not be omitted."""
     if type(value) is bytes:
         return Row(version, LIVE, place, value)
-    return Row(version, GONE if value is None else LARGE, place, value)
+    return Row(version, TOMBSTONE if value is None else LARGE, place, value)
 
 
 def _body(row: Row, flags: int) -> tuple[bytes, int]:
-    """(value and place of a row, its kind and flags)."""
+    """(encoded value and place of a row, its kind and flags)."""
     version, kind, place, value = row
     if kind == LIVE:
         body = b""
         if value is None:
-            flags |= BARE
+            flags |= WITHOUT_VALUE
         else:
             assert type(value) is bytes
             body = value
@@ -133,17 +134,17 @@ def _body(row: Row, flags: int) -> tuple[bytes, int]:
 
 
 def _large_bytes(raw: bytes) -> int:
-    """How long the large value is whose place a row holds."""
+    """The length of the large value whose place a row holds."""
     return int(LARGE_PLACE.unpack_from(raw)[LENGTH])
 
 
 def version_of(raw: bytes) -> int:
-    """The version of a row, seal on."""
+    """The version of a row with its checksum."""
     return int(HEAD.unpack_from(raw, len(raw) - TRAILER.size)[0])
 
 
 def decode(raw: bytes) -> tuple[Row, int, int]:
-    """(row, ordinal of its first older version, how many there are) of a row, seal on."""
+    """(row, ordinal of its first older version, number of older versions) of a row with its checksum."""
     at = len(raw) - TRAILER.size
     version, flags = HEAD.unpack_from(raw, at)
     place, first, count = version, 0, 0
@@ -159,13 +160,13 @@ def decode(raw: bytes) -> tuple[Row, int, int]:
     kind = flags & KIND
     if kind == LARGE:
         value = Place(*LARGE_PLACE.unpack_from(raw))
-    elif kind == LIVE and not flags & BARE:
+    elif kind == LIVE and not flags & WITHOUT_VALUE:
         value = raw[:at]
     return Row(version, kind, place, value), first, count
 
 
 def whole_key(found: bytes, raw: bytes) -> bytes:
-    """The key of a row that LMDB has under `found`."""
+    """The key of a row that LMDB stores under `found`."""
     if len(found) < ROOT_BYTES:
         return found
     end = len(raw) - TRAILER.size - (CHAIN.size if raw[KIND_AT] & OLDER else 0) - TAIL.size
@@ -175,8 +176,7 @@ def whole_key(found: bytes, raw: bytes) -> bytes:
 class RunWriter:
     """Writes a run: keys in order, then state. Memory and what one sync writes are bounded.
 
-    `live_bytes`: as in `RunInfo`.
-    Its methods raise lmdb.Error and OSError, after which only `abandon` may be called.
+    `live_bytes`: as in `RunInfo`. Methods raise lmdb.Error and OSError, after which only `abandon` may be called.
     """
 
     def __init__(self, files: MapFiles, number: int, bytes_expected: int, *, inline: bool) -> None:
@@ -185,7 +185,7 @@ class RunWriter:
         self._count = self._long_keys = self.live_bytes = 0
         self._rows: list[RawRow] = []
         self._older: list[RawRow] = []
-        self._waiting = self._unsynced = 0
+        self._buffered_bytes = self._unsynced_bytes = 0
         self._ordinal = 0
         self._root, self._in_root = b"", 0
         self._fences: list[bytes] = []
@@ -197,15 +197,15 @@ class RunWriter:
             raise
 
     def add(self, rows: list[RawRow]) -> None:
-        """Add rows with their seals: of short keys, none large, none with older versions."""
+        """Add rows with their checksums: of short keys, none large, none with older versions."""
         self._rows += rows
         self._count += len(rows)
         size = sum(map(len, chain.from_iterable(rows)))
         self.live_bytes += size
-        self._wait(size)
+        self._on_buffered(size)
 
     def copy(self, rows: list[RawRow]) -> None:
-        """As `add`; there may be large ones."""
+        """As `add`; rows of large values are allowed."""
         self.live_bytes += sum([_large_bytes(raw) for _, raw in rows if raw[KIND_AT] & KIND == LARGE])
         self.add(rows)
 
@@ -225,14 +225,15 @@ class RunWriter:
         if self._ordinal != first:
             flags |= OLDER
             body += CHAIN.pack(first, self._ordinal - first)
-        raw = sealed(found, body + HEAD.pack(newest.version, flags))
+        raw = with_checksum(found, body + HEAD.pack(newest.version, flags))
         self._rows.append((found, raw))
         self.live_bytes += len(found) + len(raw)
         self._count += 1
-        self._wait(len(found) + len(raw))
+        self._on_buffered(len(found) + len(raw))
 
     def put_again(self, key: bytes, raw: bytes, older: list[bytes]) -> None:
-        """As `put`, with the row of another run, seal on, and what `as_older` and `OlderRows` gave of the others."""
+        """As `put`, with encoded rows. `raw`: of another run, with its checksum. `older`: results of `as_older` and
+        `OlderRows.read`."""
         found = self._long(key) if len(key) >= ROOT_BYTES else key
         flags = raw[KIND_AT]
         row = raw[: LIVE_END - CHAIN.size] if flags & OLDER else raw[:LIVE_END]
@@ -241,23 +242,23 @@ class RunWriter:
             size, rows = 0, self._older
             for ordinal, body in enumerate(older, self._ordinal):
                 at = ORDINAL.pack(ordinal)
-                rows.append((at, body + SEAL.pack(extend(RESIDUE, at + body))))
+                rows.append((at, body + CHECKSUM.pack(extend(RESIDUE, at + body))))
                 size += len(body)
             self._ordinal += len(older)
-            self._wait(size + OLDER_BYTES * len(older))
+            self._on_buffered(size + OLDER_BYTES * len(older))
         else:
             row += raw[LIVE_END:KIND_AT] + FLAGS[flags & ~OLDER]
-        self._rows.append((found, sealed(found, row)))
+        self._rows.append((found, with_checksum(found, row)))
         self.live_bytes += len(found) + len(raw)
         if flags & KIND == LARGE:
             self.live_bytes += _large_bytes(raw)
         self._count += 1
-        self._wait(len(found) + len(raw))
+        self._on_buffered(len(found) + len(raw))
 
     def as_older(self, raw: bytes) -> bytes:
-        """The row of a newest version, seal on, as that of an older one, seal off."""
+        """Turn the row of a newest version, with its checksum, into that of an older one, without."""
         if raw[KIND_AT] & ~OLDER == LIVE and not self._inline:
-            return raw[LIVE_END:KIND_AT] + BARE_VALUE
+            return raw[LIVE_END:KIND_AT] + WITHOUT_VALUE_FLAGS
         row = decode(raw)[0]
         if row.kind == LIVE and not self._inline:
             row = row._replace(value=None)
@@ -277,21 +278,24 @@ class RunWriter:
         body, flags = _body(row, 0)
         found = ORDINAL.pack(self._ordinal)
         self._ordinal += 1
-        raw = sealed(found, body + HEAD.pack(row.version, flags))
+        raw = with_checksum(found, body + HEAD.pack(row.version, flags))
         self._older.append((found, raw))
-        self._wait(len(found) + len(raw))
+        self._on_buffered(len(found) + len(raw))
 
     def put_state(self, rows: Iterable[tuple[bytes, bytes | None]]) -> None:
-        """Add rows of state in order; None: it was removed."""
-        self._write()
+        """Add rows of state in order; None: the row was removed."""
+        self._flush()
         rows = iter(rows)
         while part := list(islice(rows, STATE_ROWS)):
-            raws = [(key, sealed(key, GONE_STATE if value is None else value + LIVE_STATE)) for key, value in part]
+            raws = [
+                (key, with_checksum(key, REMOVED_STATE if value is None else value + PRESENT_STATE))
+                for key, value in part
+            ]
             self._put_multi([(self._tables[2], raws)])
 
     def finish(self) -> None:
-        """Make it durable. What it covers is still to be filled in in its `info`."""
-        self._write()
+        """Make the run durable and set `info`; the caller fills in the versions that it covers."""
+        self._flush()
         self._env.sync(True)
         self._env.close()
         files, number = self._files, self.number
@@ -302,30 +306,30 @@ class RunWriter:
 
     @property
     def written(self) -> int:
-        """The bytes written so far."""
+        """The number of bytes written so far."""
         return int(self._env.info()["last_pgno"] + 1) * PAGE_BYTES
 
     def abandon(self) -> None:
-        """Remove what was written."""
+        """Remove the file."""
         if os.getpid() == self._owner:
             self._env.close()
             self._files.remove(self.number)
 
-    def _wait(self, size: int) -> None:
-        self._waiting += size
-        if self._waiting >= WRITE_BYTES:
-            self._write()
+    def _on_buffered(self, size: int) -> None:
+        self._buffered_bytes += size
+        if self._buffered_bytes >= WRITE_BYTES:
+            self._flush()
 
-    def _write(self) -> None:
+    def _flush(self) -> None:
         if self._rows and self.live_bytes >= FENCE_BYTES * (len(self._fences) + 1):
             self._fences.append(self._rows[-1][0][:ROOT_BYTES])
         self._put_multi([(self._tables[0], self._rows), (self._tables[1], self._older)])
         self._rows, self._older = [], []
-        self._unsynced += self._waiting
-        self._waiting = 0
-        if self._unsynced >= SYNC_BYTES:
+        self._unsynced_bytes += self._buffered_bytes
+        self._buffered_bytes = 0
+        if self._unsynced_bytes >= SYNC_BYTES:
             self._env.sync(True)
-            self._unsynced = 0
+            self._unsynced_bytes = 0
 
     def _put_multi(self, tables: list[tuple[Any, list[RawRow]]]) -> None:
         while True:
@@ -343,28 +347,28 @@ class RunWriter:
 
 
 class OlderRows:
-    """The older versions in a run, seals off, for who walks through its keys in order."""
+    """Reads the older versions in a run ahead, for a caller that walks through its keys in order."""
 
     def __init__(self, reader: RunReader) -> None:
         self.reader = reader
         self._first = 0
         self._rows: list[bytes] = []
 
-    def take(self, first: int, count: int) -> list[bytes]:
-        """`count` of them from an ordinal on, newest first."""
+    def read(self, first: int, count: int) -> list[bytes]:
+        """`count` rows from ordinal `first` on, newest first, without their checksums."""
         at = first - self._first
         if at < 0 or at + count > len(self._rows):
             rows = self.reader.raw_older(first, max(count, OLDER_ROWS))
             if len(rows) < count:
                 raise damaged(self.reader.path, "older versions of a key are missing")
-            self._first, self._rows, at = first, [raw[:-SEAL_BYTES] for _, raw in rows], 0
+            self._first, self._rows, at = first, [raw[:-CHECKSUM_BYTES] for _, raw in rows], 0
         return self._rows[at : at + count]
 
 
 class Run:
-    """A run that is open for reading. Any number of readers may read it at the same time.
+    """A run that is open for any number of concurrent readers.
 
-    `first`, `last`: its keys lie between them. `parts`: of a large one, ranges of keys that have about as many bytes.
+    `first`, `last`: its smallest and largest key. `parts`: of a large run, ranges of keys of about the same size.
     """
 
     def __init__(self, files: MapFiles, info: RunInfo) -> None:
@@ -381,9 +385,10 @@ class Run:
 
 
 class RunReader:
-    """Reads one run, in one thread at a time. Every row that it gives was checked, but for those of `get`.
+    """Reads one run, in one thread at a time. The rows that it returns were checked, except those of `get` and
+    `unchecked`.
 
-    `get`: the row of a short key, unchecked. `count`: its keys. Methods raise Corruption, and `DAMAGE` of LMDB.
+    `get`: the row of a short key. `count`: number of keys. Methods raise Corruption, and `DAMAGE` of LMDB.
     """
 
     __slots__ = ("_cursor", "_run", "_txn", "count", "get", "has_long_keys", "path")
@@ -396,11 +401,11 @@ class RunReader:
         self.count, self.has_long_keys = run.info.rows, run.info.long_keys > 0
 
     def run_of(self, key: bytes) -> RunReader:
-        """Where the key may be."""
+        """The reader of the run that may have the key."""
         return self
 
     def find(self, key: bytes) -> bytes | None:
-        """The row of a key, seal on."""
+        """The row of a key with its checksum."""
         if len(key) >= ROOT_BYTES:
             return self._find_long(key)[1] if self.has_long_keys else None
         raw: bytes | None = self.get(key)
@@ -409,7 +414,7 @@ class RunReader:
         return raw
 
     def _find_long(self, key: bytes) -> tuple[int, bytes | None]:
-        """(how many keys that begin as this long one come before it, its row if it is here)."""
+        """(number of long keys with the same root before this one, its row if the run has it)."""
         root = key[:ROOT_BYTES]
         low = high = 0
         with self._txn.cursor() as cursor:
@@ -429,24 +434,25 @@ class RunReader:
         return low, None
 
     def _bound(self, key: bytes) -> bytes:
-        """What LMDB is to look for: the first that is not before this key."""
+        """The key in LMDB of the first key that is not before this one."""
         if len(key) < ROOT_BYTES or not self.has_long_keys:
             return key[:ROOT_BYTES]
         return key[:ROOT_BYTES] + ORDINAL.pack(self._find_long(key)[0])
 
-    def chunk(self, start: bytes | None, end: bytes | None, reverse: bool, most: int) -> list[RawRow]:
-        """Up to `most` (key, row, seal on) of [start, end), from the first, or from the last when `reverse`."""
+    def chunk(self, start: bytes | None, end: bytes | None, reverse: bool, max_rows: int) -> list[RawRow]:
+        """Up to `max_rows` (key, row with its checksum) of [start, end), from the first, or from the last when
+        `reverse`."""
         if not self.has_long_keys:
-            rows = self.unchecked(start, end, reverse, most)
+            rows = self.unchecked(start, end, reverse, max_rows)
             check_rows(rows, self.path)
             return rows
-        rows = self._fetched(start and self._bound(start), end and self._bound(end), reverse, most)
+        rows = self._fetched(start and self._bound(start), end and self._bound(end), reverse, max_rows)
         check_rows(rows, self.path)
         rows = [(found if len(found) < ROOT_BYTES else whole_key(found, raw), raw) for found, raw in rows]
         return _within(rows, start, end, reverse)
 
     def chunks(self) -> Iterator[tuple[RunReader, list[RawRow]]]:
-        """(this, some rows) of all rows in order."""
+        """(this reader, some rows), which together are all rows in order."""
         start = None
         while rows := self.chunk(start, None, False, CHUNK_ROWS):
             yield self, rows
@@ -454,23 +460,23 @@ class RunReader:
                 return
             start = rows[-1][0] + b"\0"
 
-    def unchecked(self, start: bytes | None, end: bytes | None, reverse: bool, most: int) -> list[RawRow]:
-        """As `chunk`, of a run that has no long keys, its rows not checked."""
+    def unchecked(self, start: bytes | None, end: bytes | None, reverse: bool, max_rows: int) -> list[RawRow]:
+        """As `chunk`, of a run without long keys; the rows are not checked."""
         if start is not None and len(start) >= ROOT_BYTES:
             start = start[:ROOT_BYTES]
         if end is not None and len(end) >= ROOT_BYTES:
             end = end[:ROOT_BYTES]
-        return _within(self._fetched(start, end, reverse, most), start, end, reverse)
+        return _within(self._fetched(start, end, reverse, max_rows), start, end, reverse)
 
-    def _fetched(self, start: bytes | None, end: bytes | None, reverse: bool, most: int) -> list[RawRow]:
+    def _fetched(self, start: bytes | None, end: bytes | None, reverse: bool, max_rows: int) -> list[RawRow]:
         cursor = self._cursor
         if cursor is None:
             cursor = self._cursor = self._txn.cursor()
         if reverse:
-            return list(islice(cursor.iterprev(), most)) if _before(cursor, end) else []
+            return list(islice(cursor.iterprev(), max_rows)) if _before(cursor, end) else []
         if not (cursor.set_range(start) if start else cursor.first()):
             return []
-        return [cursor.item()] if most == 1 else list(islice(cursor, most))
+        return [cursor.item()] if max_rows == 1 else list(islice(cursor, max_rows))
 
     def older(self, first: int, count: int) -> Iterator[Row]:
         """`count` older versions of a key from ordinal `first` on, newest first."""
@@ -483,15 +489,15 @@ class RunReader:
             first += len(rows)
             count -= len(rows)
 
-    def raw_older(self, first: int, most: int) -> list[RawRow]:
-        """Up to `most` (ordinal, row, seal on) of older versions from an ordinal on."""
+    def raw_older(self, first: int, max_rows: int) -> list[RawRow]:
+        """Up to `max_rows` (ordinal, row with its checksum) of older versions from ordinal `first` on."""
         with self._txn.cursor(db=self._run.older) as cursor:
-            rows = list(islice(cursor, most)) if cursor.set_key(ORDINAL.pack(first)) else []
+            rows = list(islice(cursor, max_rows)) if cursor.set_key(ORDINAL.pack(first)) else []
         check_rows(rows, self.path)
         return rows
 
     def older_at(self, first: int, count: int, at: int) -> Row | None:
-        """The newest of these versions that is not after `at`."""
+        """The newest of the `count` older versions from ordinal `first` on that is not after version `at`."""
         low, high = 0, count
         while low < high:
             middle = (low + high) // 2
@@ -510,7 +516,7 @@ class RunReader:
         return decode(raw)[0]
 
     def state(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes | None]]:
-        """The rows of state whose keys begin with `prefix`, in order; None: it was removed."""
+        """The rows of state whose keys begin with `prefix`, in order; None: the row was removed."""
         start = prefix
         while True:
             with self._txn.cursor(db=self._run.state) as cursor:
@@ -519,31 +525,31 @@ class RunReader:
             for key, raw in rows:
                 if not key.startswith(prefix):
                     return
-                yield key, None if raw[KIND_AT] == GONE else raw[:KIND_AT]
+                yield key, None if raw[KIND_AT] == TOMBSTONE else raw[:KIND_AT]
             if len(rows) < STATE_ROWS:
                 return
             start = rows[-1][0] + b"\0"
 
 
 def _within(rows: list[RawRow], start: bytes | None, end: bytes | None, reverse: bool) -> list[RawRow]:
-    """Without those that lie beyond the range."""
+    """Drop the rows outside [start, end)."""
     if reverse:
         if rows and start is not None and rows[-1][0] < start:
-            del rows[len(rows) - bisect_left(rows[::-1], start, key=FOUND) :]
+            del rows[len(rows) - bisect_left(rows[::-1], start, key=ROW_KEY) :]
     elif rows and end is not None and rows[-1][0] >= end:
-        del rows[bisect_left(rows, end, key=FOUND) :]
+        del rows[bisect_left(rows, end, key=ROW_KEY) :]
     return rows
 
 
 class Group:
-    """Runs that follow one another and whose key ranges do not overlap. `runs`: from the oldest to the newest."""
+    """Consecutive runs whose key ranges do not overlap. `runs`: from the oldest to the newest."""
 
     def __init__(self, run: Run) -> None:
         self.runs = [run]
         self._in_order = [run]
 
     def add(self, run: Run) -> bool:
-        """Add the run that follows; False if its keys may lie among those of another one."""
+        """Add the next run; returns False if its key range overlaps that of another one."""
         place = bisect_left(self._in_order, run.first, key=FIRST_KEY)
         if place and self._in_order[place - 1].last >= run.first:
             return False
@@ -559,7 +565,7 @@ class Group:
 
 
 def grouped(runs: Sequence[Run]) -> list[Group]:
-    """Runs, from the oldest to the newest, in as few groups as can be told from the oldest on."""
+    """Group runs, from the oldest to the newest. A run is added to the current group if possible."""
     groups: list[Group] = []
     for run in runs:
         if not groups or not groups[-1].add(run):
@@ -569,7 +575,7 @@ def grouped(runs: Sequence[Run]) -> list[Group]:
 
 class GroupReader:
     """Reads the runs of a group as if they were one, in one thread at a time. Methods and fields as those of
-    `RunReader`; each looks only into the runs that its keys lie in."""
+    `RunReader`; each reads only the runs whose key ranges it needs."""
 
     __slots__ = ("_firsts", "_gets", "_in_order", "_lasts", "_newest_first", "count", "has_long_keys")
 
@@ -583,17 +589,17 @@ class GroupReader:
         self.has_long_keys = any(reader.has_long_keys for reader in self._in_order)
 
     def get(self, key: bytes) -> bytes | None:
-        place = bisect_right(self._firsts, key) - 1  # -1 before the first run: the last one does not have it either
+        place = bisect_right(self._firsts, key) - 1  # -1 before the first run: the last does not have it either
         return self._gets[place](key) if key <= self._lasts[place] else None
 
     def run_of(self, key: bytes) -> RunReader:
         return self._in_order[bisect_right(self._firsts, key) - 1]
 
-    def chunk(self, start: bytes | None, end: bytes | None, reverse: bool, most: int) -> list[RawRow]:
-        return self._walk(RunReader.chunk, start, end, reverse, most)
+    def chunk(self, start: bytes | None, end: bytes | None, reverse: bool, max_rows: int) -> list[RawRow]:
+        return self._walk(RunReader.chunk, start, end, reverse, max_rows)
 
-    def unchecked(self, start: bytes | None, end: bytes | None, reverse: bool, most: int) -> list[RawRow]:
-        return self._walk(RunReader.unchecked, start, end, reverse, most)
+    def unchecked(self, start: bytes | None, end: bytes | None, reverse: bool, max_rows: int) -> list[RawRow]:
+        return self._walk(RunReader.unchecked, start, end, reverse, max_rows)
 
     def _walk(
         self,
@@ -601,19 +607,19 @@ class GroupReader:
         start: bytes | None,
         end: bytes | None,
         reverse: bool,
-        most: int,
+        max_rows: int,
     ) -> list[RawRow]:
         low = 0 if start is None else bisect_left(self._lasts, start)
         high = len(self._firsts) if end is None else bisect_left(self._firsts, end)
         rows: list[RawRow] = []
         for place in range(high - 1, low - 1, -1) if reverse else range(low, high):
-            rows += read(self._in_order[place], start, end, reverse, most - len(rows))
-            if len(rows) == most:
+            rows += read(self._in_order[place], start, end, reverse, max_rows - len(rows))
+            if len(rows) == max_rows:
                 break
         return rows
 
     def chunks(self) -> Iterator[tuple[RunReader, list[RawRow]]]:
-        """(run, some of its rows) of all rows in order."""
+        """(reader of a run, some of its rows), which together are all rows in order."""
         for reader in self._in_order:
             yield from reader.chunks()
 
@@ -622,11 +628,11 @@ class GroupReader:
 
 
 Reader = tuple[RunReader | GroupReader, ...]
-"""Of each group of a snapshot, the newest first."""
+"""Readers of the groups of a snapshot, the newest first."""
 
 
 def aligned(readers: Reader) -> Iterator[list[tuple[RunReader, list[RawRow]]]]:
-    """The rows of several groups in order, in parts: (run, rows) of the same stretch of keys, the newest first."""
+    """The rows of several groups in order, in parts: (run, rows) of the same range of keys, the newest first."""
     walks = [reader.chunks() for reader in readers]
     heads = [next(walk, None) for walk in walks]
     while True:
@@ -638,7 +644,7 @@ def aligned(readers: Reader) -> Iterator[list[tuple[RunReader, list[RawRow]]]]:
             if head is None:
                 continue
             run, rows = head
-            end = bisect_right(rows, stop, key=FOUND)
+            end = bisect_right(rows, stop, key=ROW_KEY)
             if end:
                 parts.append((run, rows[:end]))
                 heads[index] = (run, rows[end:]) if end < len(rows) else next(walks[index], None)
@@ -646,16 +652,17 @@ def aligned(readers: Reader) -> Iterator[list[tuple[RunReader, list[RawRow]]]]:
 
 
 def merged_state(runs: Sequence[Iterator[tuple[bytes, bytes | None]]]) -> Iterator[tuple[bytes, bytes | None]]:
-    """Rows of state of several runs, the newest first, as those of one."""
+    """Merge the rows of state of several runs, the newest first."""
     last = None
-    for key, value in merge(*runs, key=FOUND):  # of equal keys, those of the first run come first
+    for key, value in merge(*runs, key=ROW_KEY):  # of equal keys, those of the first run come first
         if key != last:
             yield key, value
             last = key
 
 
 def versions(found: Iterable[tuple[RunReader, bytes]]) -> Iterator[Row]:
-    """All versions of a key, newest first. `found`: its rows, seals on, in the runs that have it, newest first."""
+    """All versions of a key, newest first. `found`: its rows with their checksums, in the runs that have it, newest
+    first."""
     last = -1
     for reader, raw in found:
         newest, first, count = decode(raw)
@@ -666,7 +673,7 @@ def versions(found: Iterable[tuple[RunReader, bytes]]) -> Iterator[Row]:
 
 
 def _before(cursor: Any, end: bytes | None) -> bool:
-    """Put the cursor on the last key before `end`."""
+    """Move the cursor to the last key before `end`."""
     if end is None or not cursor.set_range(end):
         return bool(cursor.last())
     return bool(cursor.prev())

@@ -15,7 +15,7 @@ from logdb.store.records import (
     decode_relocation,
 )
 
-KEPT_BYTES = 16 << 20
+CACHE_BYTES = 16 << 20
 Writes = dict[tuple[bytes, int], Value]
 ReadRecord = Callable[[int, int], LogRecord]
 """(gsn, shard) -> the record; `Log.read_record`."""
@@ -26,7 +26,7 @@ class Values:
 
     def __init__(self, read_record: ReadRecord) -> None:
         self._read_record = read_record
-        # Reads of an old version ask a few commit records for one key after the other.
+        # Consecutive reads of old versions often need the same few commit records.
         self._recent: dict[int, tuple[int, Writes]] = {}
 
     def load(self, value: Value) -> bytes | None:
@@ -35,22 +35,25 @@ class Values:
             return value
         record = self._read_record(value.gsn, value.shard)
         if not value.has(record.tag, record.payload):
-            raise MisplacedValue(f"record {value.gsn} does not hold the value that the map places there")
+            raise MisplacedValue(f"record {value.gsn} does not hold the value that the map expects there")
         return record.payload
 
     def written(self, gsn: int, key: bytes, version: int) -> Value:
-        """What `version` of `key` holds according to the commit or relocation record at `gsn`."""
+        """The value of `version` of `key` in the commit or relocation record at `gsn`. Raises MisplacedValue."""
         return self.among(self.writes(gsn), gsn, key, version)
 
     def among(self, writes: Writes, gsn: int, key: bytes, version: int) -> Value:
-        """As `written`, with what the record at `gsn` holds."""
+        """As `written`; `writes`: the content of the record at `gsn`."""
         if (key, version) in writes:
             return writes[key, version]
         raise MisplacedValue(f"record {gsn} does not hold version {version} of key {key!r}")
 
     def writes(self, gsn: int) -> Writes:
-        """What a commit or relocation record holds, by key and version. The last ones of `KEPT_BYTES` are kept, and the
-        very last one whatever its size: a scan of old versions may ask it for a million keys, one after the other."""
+        """The values in a commit or relocation record, by key and version.
+
+        Caches the last records up to `CACHE_BYTES`, and the last one whatever its size: a scan of old versions may read
+        a million keys of one record.
+        """
         if (kept := self._recent.get(gsn)) is not None:
             return kept[1]
         record, writes = self._read_record(gsn, 0), Writes()
@@ -61,12 +64,12 @@ class Values:
         recent = {**self._recent, gsn: (len(record.payload), writes)}
         size = sum(of for of, _ in recent.values())
         for oldest in list(recent)[:-1]:
-            if size <= KEPT_BYTES:
+            if size <= CACHE_BYTES:
                 break
             size -= recent.pop(oldest)[0]
-        self._recent = recent  # at once, as threads read it
+        self._recent = recent  # replaced, not changed: other threads read it
         return writes
 
 
 class MisplacedValue(LogDBError):
-    """The map and the log disagree: the checkpoint is damaged. `logdb verify --rebuild` makes it anew from the log."""
+    """The map and the log disagree: the checkpoint is damaged. `logdb verify --rebuild` rebuilds it from the log."""

@@ -20,7 +20,7 @@ import pytest
 from logdb.errors import Corruption, Unavailable
 from logdb.store import checkpoint as checkpoints
 from logdb.store import merging
-from logdb.store.checkpoint import GONE, LIVE, Checkpoint
+from logdb.store.checkpoint import LIVE, TOMBSTONE, Checkpoint
 from logdb.store.files import run_name
 from logdb.store.overlay import Overlay
 from logdb.store.records import Place, Value
@@ -89,7 +89,7 @@ class Story:
                 row = checkpoint.row(key, at)
                 where = f"{key!r} at {at}"
                 if value is None:
-                    assert row is None or (row.version == version and row.kind == GONE), where
+                    assert row is None or (row.version == version and row.kind == TOMBSTONE), where
                     continue
                 assert row is not None, where
                 assert (row.version, row.value) == (version, value), where
@@ -148,7 +148,7 @@ def levels(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small runs are of several levels, so that some merges are of all runs and others are not; and large enough for
     checkpoints of several runs."""
     monkeypatch.setattr(merging, "LEVEL_BYTES", 1 << 14)
-    monkeypatch.setattr(checkpoints, "LEAST_BYTES", 1)
+    monkeypatch.setattr(checkpoints, "MIN_RUN_BYTES", 1)
     monkeypatch.setattr(checkpoints, "FENCE_BYTES", 1)
 
 

@@ -17,7 +17,7 @@ from logdb.node.checkpoints import Checkpoints, check
 from logdb.store import map_verifier
 from logdb.store.checkpoint import Checkpoint
 from logdb.store.files import MANIFEST
-from logdb.store.map_verifier import NOTE, Written, find_damage, forget, note
+from logdb.store.map_verifier import NOTE, FileChecksum, find_damage, forget, note
 from logdb.store.overlay import Overlay
 from logdb.store.records import Place, Value
 from tests.harness.forks import allow_files, in_child
@@ -227,8 +227,8 @@ def looked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return read
 
 
-def known(path: Path) -> dict[str, Written]:
-    return {name: Written(len(content), map_verifier.crc_of(path / name)) for name, content in FILES.items()}
+def known(path: Path) -> dict[str, FileChecksum]:
+    return {name: FileChecksum(len(content), map_verifier.crc_of(path / name)) for name, content in FILES.items()}
 
 
 def test_a_file_is_read_once_and_again_when_it_may_be_another(tmp_path: Path, looked: list[str]) -> None:
@@ -248,7 +248,7 @@ def test_a_file_is_read_once_and_again_when_it_may_be_another(tmp_path: Path, lo
         assert find_damage(tmp_path, files) is None
         assert looked == expected
         looked.clear()
-    assert find_damage(tmp_path, files, all_of_it=True) is None
+    assert find_damage(tmp_path, files, ignore_note=True) is None
     assert looked == list(FILES)
 
 
@@ -275,7 +275,9 @@ def test_a_note_that_is_right_for_another_content_counts_for_nothing(tmp_path: P
     files = known(tmp_path)
     note(tmp_path, files)
     size, crc = files["run-2.mdb"]
-    assert find_damage(tmp_path, files | {"run-2.mdb": Written(size, crc ^ 1)}) == "run-2.mdb is not what was written"
+    assert (
+        find_damage(tmp_path, files | {"run-2.mdb": FileChecksum(size, crc ^ 1)}) == "run-2.mdb is not what was written"
+    )
 
 
 def test_what_is_damaged_is_not_noted(tmp_path: Path, looked: list[str]) -> None:

@@ -199,7 +199,7 @@ def test_a_run_that_cannot_be_opened_holds_nothing_back(tmp_path: Path) -> None:
 
 def test_old_versions_of_a_large_transaction_are_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that is larger than what is kept of decoded records was decoded again for each of its keys."""
-    monkeypatch.setattr("logdb.store.values.KEPT_BYTES", 1_000)
+    monkeypatch.setattr("logdb.store.values.CACHE_BYTES", 1_000)
     keys = [b"%03d" % key for key in range(300)]
     with logdb.open(tmp_path / "db") as db:
         old = db.multi_put(dict.fromkeys(keys, b"old value"))

@@ -100,8 +100,8 @@ def test_a_compaction_of_an_earlier_version_says_that_all_up_to_the_last_was_use
 
 
 @pytest.mark.parametrize("bounds", [(), (1,), (1, 2, 3), (2, 1), (1, 2, 2, 3)])
-def test_bounds_that_are_no_stretches_are_refused(bounds: tuple[int, ...]) -> None:
-    with pytest.raises(MalformedRecord, match="no stretches"):
+def test_bounds_that_are_not_ranges_are_refused(bounds: tuple[int, ...]) -> None:
+    with pytest.raises(MalformedRecord, match="are not ranges"):
         decode_compaction(encode_compaction(Compaction(8, {7: bounds}, {})))
 
 

@@ -290,7 +290,7 @@ def test_a_map_under_any_steps_says_what_the_log_says(
     monkeypatch.setattr(merging, "RATIO", draw.choice((2, 4)))
     monkeypatch.setattr(merging, "DISJOINT_RATIO", draw.choice((2, 4, 32)))
     least = draw.choice((1, LEVEL_BYTES))
-    monkeypatch.setattr(checkpoints, "LEAST_BYTES", least)
+    monkeypatch.setattr(checkpoints, "MIN_RUN_BYTES", least)
     monkeypatch.setattr(checkpoints, "FENCE_BYTES", least)
     monkeypatch.setattr(runs, "FENCE_BYTES", draw.choice((99, 9_999)))
     machine = Machine(tmp_path / "map", Model(seed), inline=inline)
@@ -340,7 +340,7 @@ def test_keys_overwritten_in_order_are_seldom_merged(tmp_path: Path, monkeypatch
     monkeypatch.setattr(runs, "WRITE_BYTES", 1 << 14)
     monkeypatch.setattr(runs, "FENCE_BYTES", 1 << 17)
     monkeypatch.setattr(checkpoints, "FENCE_BYTES", 1 << 17)
-    monkeypatch.setattr(checkpoints, "LEAST_BYTES", 1 << 12)
+    monkeypatch.setattr(checkpoints, "MIN_RUN_BYTES", 1 << 12)
     keys, passes, rows = 2_000, 8, 270
     checkpoint = Checkpoint(tmp_path, LOG_ID)
     expected: dict[bytes, bytes] = {}

@@ -18,7 +18,7 @@ from logdb.embedded.verification.workers import Answer, Told, serve
 from logdb.errors import Corruption, LogDBError, Unavailable
 from logdb.log.contract import LogRecord
 from logdb.log.segments.segment import Segment
-from logdb.store.checkpoint import GONE, LARGE, LIVE, Checkpoint
+from logdb.store.checkpoint import LARGE, LIVE, TOMBSTONE, Checkpoint
 from logdb.store.conditions import holds
 from logdb.store.key_map import KeyMap
 from logdb.store.records import (
@@ -360,7 +360,7 @@ def _readable(rows: Sequence[tuple[int, int, Plain]], covers: int, floor: int) -
         if version > covers:
             continue
         if version <= floor:
-            if kind != GONE:
+            if kind != TOMBSTONE:
                 seen.append(row)
             break
         seen.append(row)
@@ -379,7 +379,7 @@ def _alike(found: Sequence[tuple[int, int, Plain]], wanted: Sequence[tuple[int, 
 
 def _kind(value: Plain) -> int:
     if value is None:
-        return GONE
+        return TOMBSTONE
     return LIVE if type(value) is bytes else LARGE
 
 

@@ -83,7 +83,7 @@ class _Map:
         self._path, self.covers = directory.map_path, 0
         self.damage: list[Corruption] = []
         try:
-            check_tables(directory.map_path, all_of_it=True)
+            check_tables(directory.map_path, ignore_note=True)
         except Corruption as found:
             self.damage = [found]
             return

@@ -36,7 +36,7 @@ from logdb.log import requests as log
 from logdb.log.contract import Batch
 from logdb.node.checkpoints import Checkpoints
 from logdb.store import merging
-from logdb.store.checkpoint import GONE, Checkpoint, Row, Snapshot
+from logdb.store.checkpoint import TOMBSTONE, Checkpoint, Row, Snapshot
 from logdb.store.files import MapFiles
 from logdb.store.key_map import KeyMap
 from logdb.store.manifest import Manifest
@@ -397,7 +397,7 @@ def merged_wrongly(kept: Callable[[list[Row]], list[Row]]) -> Any:
     def wrong(rows: Any, floor: int, is_oldest: bool) -> Any:
         return iter(kept(list(right(rows, floor, is_oldest))))
 
-    return mock.patch.multiple(merging, _put_again=lambda *_: False, COPIED=frozenset(), _kept=wrong)
+    return mock.patch.multiple(merging, put_again=lambda *_: False, COPIED=frozenset(), _kept=wrong)
 
 
 @planted(merging, "_merge_part", seed=6)
@@ -405,7 +405,7 @@ def drop_deletions_whatever_is_below(right: Any, *merge: Any) -> None:
     """A merge of some of the runs leaves out a deletion that hides what an older run has."""
 
     def kept(rows: list[Row]) -> list[Row]:
-        while rows and rows[-1].kind == GONE:
+        while rows and rows[-1].kind == TOMBSTONE:
             rows.pop()
         return rows
 

@@ -162,7 +162,7 @@ class Drive:
         try:
             with (
                 mock.patch.multiple(merging, LEVEL_BYTES=LEVEL_BYTES, RATIO=ratio, DISJOINT_RATIO=2 * ratio),
-                mock.patch.multiple(checkpoint, FENCE_BYTES=LEVEL_BYTES, LEAST_BYTES=1),
+                mock.patch.multiple(checkpoint, FENCE_BYTES=LEVEL_BYTES, MIN_RUN_BYTES=1),
             ):
                 work()
             kept.check_invariants()
