@@ -29,10 +29,10 @@ from logdb.log.engine import engine_of
 from logdb.log.record_clock import LONGEST_JUMP_NS, UNSET_NS
 from logdb.log.requests import ClientConfig
 from logdb.log.scalog import messages
-from logdb.log.scalog.aggregator.aggregator import _ANSWER as AGGREGATOR_TAKES
+from logdb.log.scalog.aggregator.aggregator import _HANDLERS as AGGREGATOR_TAKES
 from logdb.log.scalog.client.log_client import LogClient
 from logdb.log.scalog.config import StorageConfig
-from logdb.log.scalog.ordering.replica import _ANSWER as ORDERING_TAKES
+from logdb.log.scalog.ordering.replica import _HANDLERS as ORDERING_TAKES
 from logdb.log.scalog.storage.server import StorageServer
 from logdb.node.clock import Clock
 from logdb.node.server import DamagedJournals, Server

@@ -1,7 +1,7 @@
-"""The tree of aggregators, as the ordering layer decides it: who reports to whom.
+"""The tree of aggregators, which is part of the replicated state of the ordering layer.
 
-The ordering layer is the root and has the address "". An aggregator is a *leaf* while no other one reports to it; new
-shards report to leaves.
+The ordering layer is the root and has the address "". An aggregator is a *leaf* while no other aggregator reports to
+it; new shards report to leaves.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ ROOT: Address = ""
 
 
 class AggregatorTopology:
-    """`parents`: of each aggregator. `since`: the version of the view in which it came."""
+    """The tree. `parents`: the parent of each aggregator. `since`: the version of the view in which it was added."""
 
     def __init__(self, parents: Iterable[tuple[Address, Address, int]] = ()) -> None:
         self.parents: dict[Address, Address] = {}
@@ -23,11 +23,11 @@ class AggregatorTopology:
             self.parents[address], self.since[address] = parent, since
 
     def add(self, address: Address, version: int) -> None:
-        """A new aggregator, below the root."""
+        """Add an aggregator below the root."""
         self.parents[address], self.since[address] = ROOT, version
 
     def remove(self, address: Address) -> Address:
-        """Its children report to its parent from now on, which is returned."""
+        """Remove an aggregator. Its children then report to its parent, which is returned."""
         parent = self.parents.pop(address)
         del self.since[address]
         for child, above in self.parents.items():
@@ -36,7 +36,7 @@ class AggregatorTopology:
         return parent
 
     def set_parent(self, address: Address, parent: Address) -> str:
-        """Move an aggregator with all below it. Returns why not, or ""."""
+        """Move an aggregator with its subtree. Returns the reason if that is rejected, else ""."""
         for one in (address, parent):
             if one != ROOT and one not in self.parents:
                 return f"there is no aggregator at {one!r}"
@@ -48,7 +48,7 @@ class AggregatorTopology:
         return ""
 
     def above(self, address: Address) -> list[Address]:
-        """`address` and the aggregators above it, up to the root, which is not one."""
+        """`address` and the aggregators above it, without the root."""
         path = []
         while address != ROOT:
             path.append(address)

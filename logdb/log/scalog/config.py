@@ -1,4 +1,4 @@
-"""What a storage server is told: all of its parts read it."""
+"""The configuration of a storage server, read by all of its parts."""
 
 from __future__ import annotations
 
@@ -9,19 +9,25 @@ from logdb.cores.effects import MILLISECOND, SECOND, Address
 
 @dataclass(frozen=True, slots=True)
 class StorageConfig:
-    """What a storage server is told. Bytes of records are their payloads and 32 each.
+    """The configuration of a storage server. The size of a record is that of its payload plus 32 bytes.
 
-    `ordering`: all replicas of the ordering layer. `heartbeat_ns`: a report at least so often. `ask_ns`: the wait
-    before a question (to the ordering layer, to other members) is put again. `suspect_after_ns`: who is silent for so
-    long is gone round (the aggregator, the leader, the primary of a segment that this copy lacks something of).
-    `straggle_after_ns`: a server whose disk has made nothing durable for so long, although something waits for that,
-    falls silent and so counts as failed.
-    `resend_ns`: what a backup has not acknowledged for so long is sent again. `meta_ns`: links wait so long to be
-    written together. `buffer_bytes`: records that are not ordered yet, beyond which appends are refused with BUSY.
-    `batch_bytes`: about so much goes into one message to another member; `window_bytes` may be under way to one.
-    `fresh_bytes`: records kept in memory for the backups, beyond which laggards are served from the journal.
-    `checkpoint_bytes`: the journal `meta` is condensed when it has grown by this, and by its last checkpoint's size.
-    `links_per_message`: so many placements at most answer one question.
+    - `ordering`: the addresses of all replicas of the ordering layer.
+    - `heartbeat_ns`: maximum time between two reports.
+    - `ask_ns`: time before a request to the ordering layer or to another member is repeated.
+    - `suspect_after_ns`: time without a message after which the server bypasses its aggregator, the leader, or the
+      primary of a segment of which its copy is incomplete.
+    - `straggle_after_ns`: time that a write may wait for the disk. After it the server stops reporting, so that it
+      counts as failed.
+    - `resend_ns`: time without an acknowledgement after which records are sent to a backup again.
+    - `meta_ns`: time that links are collected before they are written together.
+    - `buffer_bytes`: maximum size of records that are not ordered yet; further appends are rejected with BUSY.
+    - `batch_bytes`: approximate size of the records in one message to another member.
+    - `window_bytes`: maximum size of unacknowledged records sent to one backup.
+    - `fresh_bytes`: size of the newest records kept in memory for the backups; slower backups are served from the
+      journal.
+    - `checkpoint_bytes`: growth of the journal `meta` after which a checkpoint is written, unless the last checkpoint
+      was larger: then its size counts.
+    - `links_per_message`: maximum number of links in one message.
     """
 
     address: Address

@@ -1,4 +1,4 @@
-"""Scalog as an engine: all that the rest of LogDB knows of it."""
+"""Scalog as an engine: everything that the rest of LogDB uses of it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from logdb.log.scalog.wire import WIRE
 
 def _measures(core: OrderingReplica) -> Iterable[Metric]:
     state = core.state
-    yield Metric("logdb_joining", "1 while this replica is no member of the layer.", not core.paxos.has_joined)
+    yield Metric("logdb_joining", "1 until this replica is a member of the ordering layer.", not core.paxos.has_joined)
     yield Metric("logdb_leader", "1 if this replica leads.", core.leader is not None)
     yield Metric("logdb_cuts", "Cuts of the log.", state.cut, is_counter=True)
     yield Metric("logdb_ordered_records", "Records of the log.", state.last, is_counter=True)

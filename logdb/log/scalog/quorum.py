@@ -1,9 +1,10 @@
-"""What reports say about a shard: what is durable on a quorum, and who has failed or lags. For aggregators and leaders.
+"""Evaluates the reports of a shard: what is durable on a quorum, which members are silent or lag. For aggregators and
+leaders.
 
 A report is a member's local cut: for each segment, how far its copy is durable. The *quorum-th largest* of the members'
-ends is durable on a quorum. Reports are cumulative, and a copy that is durable stays so: whatever order they
-come in, the largest end that a member has ever reported in this epoch counts. A member that has not reported has
-nothing. All of it holds for one epoch (SCA-7): with other members or segments everything begins anew.
+ends is durable on a quorum. Reports are cumulative, and a durable copy stays durable: in whatever order reports arrive,
+the largest end that a member has reported in this epoch counts. A member that has not reported yet counts with an empty
+copy. The state is valid for one epoch (SCA-7) and is discarded when the members or the segments change.
 """
 
 from __future__ import annotations
@@ -16,31 +17,32 @@ from logdb.log.scalog.messages import Recovered, Report, ShardConfig, ShardTally
 
 
 class LocalCuts:
-    """The reports of one shard's members in one epoch. `before`: those of an earlier epoch, for who is alive.
+    """The reports of one shard's members in one epoch. `previous`: those of an earlier epoch; their times are kept.
 
-    `rows`: for each open segment, how far each member's copy is durable (1: nothing). `heard`: when it last reported.
+    `rows`: for each open segment, how far each member's copy is durable (1: empty). `reported_at`: the time of each
+    member's last report (ns).
     """
 
-    __slots__ = ("_goal", "_goal_since", "_lagging", "_well_since", "config", "heard", "placed", "rows")
+    __slots__ = ("_goal", "_goal_since", "_healthy_since", "_lagging", "config", "placed", "reported_at", "rows")
 
-    def __init__(self, config: ShardConfig, now: int, before: LocalCuts | None = None) -> None:
+    def __init__(self, config: ShardConfig, now: int, previous: LocalCuts | None = None) -> None:
         servers = [member.server for member in config.members]
         self.config = config
-        heard = before.heard if before is not None else {}
-        self.heard: dict[int, int] = {server: heard.get(server, now) for server in servers}
+        reported_at = previous.reported_at if previous is not None else {}
+        self.reported_at: dict[int, int] = {server: reported_at.get(server, now) for server in servers}
         self.rows = {one.id: dict.fromkeys(servers, 1) for one in config.segments if one.sealed is None}
         self.placed = dict.fromkeys(servers, 0)
         self._goal: dict[int, int] = {}
         self._goal_since = now
         self._lagging: set[int] = set()
-        self._well_since: dict[int, int] = {}
+        self._healthy_since: dict[int, int] = {}
 
-    def take(self, report: Report, now: int) -> bool:
-        """Whether the report, which is of this shard and epoch, says that more is durable somewhere."""
+    def add(self, report: Report, now: int) -> bool:
+        """Merge a report of this shard and epoch. Returns whether any copy is durable further than before."""
         server = report.server
-        if server not in self.heard:
+        if server not in self.reported_at:
             return False
-        self.heard[server] = now
+        self.reported_at[server] = now
         self.placed[server] = max(self.placed[server], report.placed)
         more = False
         rows = self.rows
@@ -51,31 +53,31 @@ class LocalCuts:
                 more = True
         return more
 
-    def forgive(self, now: int) -> None:
-        """Everybody counts as heard of now, and as far as the others."""
-        self.heard = dict.fromkeys(self.heard, now)
+    def reset_watch(self, now: int) -> None:
+        """Restart the periods for silence and lag: every member counts as reported at `now`."""
+        self.reported_at = dict.fromkeys(self.reported_at, now)
         self._goal_since = now
 
     def on_quorum(self, positions: Iterable[int]) -> int:
         """The quorum-th largest of the members' positions."""
         quorum = self.config.quorum
-        if quorum == len(self.heard):
+        if quorum == len(self.reported_at):
             return min(positions)
         return sorted(positions, reverse=True)[quorum - 1]
 
     def tally(self) -> ShardTally:
-        """What is durable on a quorum."""
-        if self.config.quorum == len(self.heard):
+        """The positions that are durable on a quorum."""
+        if self.config.quorum == len(self.reported_at):
             ends = tuple([(segment, min(row.values())) for segment, row in self.rows.items()])
         else:
             ends = tuple([(segment, self.on_quorum(row.values())) for segment, row in self.rows.items()])
         return ShardTally(self.config.shard, self.config.epoch, self.on_quorum(self.placed.values()), ends)
 
     def watch(self, now: int, suspect_after: int, straggle_after: int) -> list[Suspect | Recovered]:
-        """Members to suspect, and members without a segment of their own that are well again.
+        """Returns the members to suspect, and the members without an open segment that report again.
 
-        A member lags that is now behind where the furthest one was `straggle_after` ns ago; one that is joining has
-        to copy, and may.
+        A member lags if it is behind the position that the furthest member had `straggle_after` ns ago. A joining
+        member may lag: it still copies.
         """
         if self.config.state is ShardState.FINALIZED:
             return []
@@ -88,54 +90,56 @@ class LocalCuts:
             }
             self._goal = {segment: max(row.values()) for segment, row in self.rows.items()}
             self._goal_since = now
-            fresh = self._lagging
+            new_laggards = self._lagging
         else:
-            fresh = set()
-        ill = {server for server, heard in self.heard.items() if now - heard >= suspect_after}
+            new_laggards = set()
+        silent = {server for server, at in self.reported_at.items() if now - at >= suspect_after}
         name = self.config.shard, self.config.epoch
-        verdicts: list[Suspect | Recovered] = [Suspect(*name, server, server in ill) for server in sorted(ill | fresh)]
-        return verdicts + [Recovered(*name, server) for server in self._recovered(now, ill, suspect_after)]
+        verdicts: list[Suspect | Recovered] = [
+            Suspect(*name, server, server in silent) for server in sorted(silent | new_laggards)
+        ]
+        return verdicts + [Recovered(*name, server) for server in self._recovered(now, silent, suspect_after)]
 
-    def _recovered(self, now: int, ill: set[int], suspect_after: int) -> list[int]:
+    def _recovered(self, now: int, silent: set[int], suspect_after: int) -> list[int]:
         if self.config.state is not ShardState.LIVE:
             return []
         primaries = {one.primary for one in self.config.segments if one.sealed is None}
-        idle = self.heard.keys() - primaries - self._lagging - ill
-        self._well_since = {server: self._well_since.get(server, now) for server in sorted(idle)}
-        return [server for server, since in self._well_since.items() if now - since >= suspect_after]
+        idle = self.reported_at.keys() - primaries - self._lagging - silent
+        self._healthy_since = {server: self._healthy_since.get(server, now) for server in sorted(idle)}
+        return [server for server, since in self._healthy_since.items() if now - since >= suspect_after]
 
 
 @dataclass(slots=True)
 class LeafMonitor:
-    """Collects the reports of many shards, and watches those that have nobody else to watch them.
+    """Collects the reports of many shards and suspects silent and lagging members of the shards that it is the leaf of.
 
-    A watcher that was itself away (paused, or its clock jumped) has heard nothing, which says nothing about others:
-    when it looks later than it should, everybody begins anew. So do the members of a shard that it did not watch when
-    it looked last: `_watched` are those that it did.
+    A monitor that was itself paused, or whose clock jumped, has received no reports, which proves nothing about the
+    members: when a check is late, the periods of all members restart. So do those of a shard that was not checked the
+    last time (`_watched`: the shards that were). `checked_at`: the time of the last check (ns).
     """
 
     suspect_after_ns: int
     straggle_after_ns: int
     cuts: dict[int, LocalCuts]
-    looked: int
+    checked_at: int
     _watched: set[int] = field(default_factory=set)
 
     def collect(self, config: ShardConfig, report: Report, now: int) -> bool:
-        """Take a report that is of the epoch of `config`. Returns whether more is durable somewhere."""
+        """Merge a report of the epoch of `config`. Returns whether any copy is durable further than before."""
         cuts = self.cuts.get(report.shard)
         if cuts is None or cuts.config.epoch != report.epoch:
             cuts = self.begin(config, now)
-        return cuts.take(report, now)
+        return cuts.add(report, now)
 
     def begin(self, config: ShardConfig, now: int) -> LocalCuts:
-        """Expect reports of this configuration."""
+        """Start collecting reports of this configuration."""
         cuts = self.cuts[config.shard] = LocalCuts(config, now, self.cuts.get(config.shard))
         return cuts
 
     def watch(self, configs: Iterable[ShardConfig], now: int) -> list[Suspect | Recovered]:
-        """What is to be said about the members of these shards."""
-        late = now - self.looked >= self.suspect_after_ns
-        self.looked = now
+        """Check the members of these shards. Returns the verdicts about them."""
+        late = now - self.checked_at >= self.suspect_after_ns
+        self.checked_at = now
         watched, self._watched = self._watched, set()
         verdicts: list[Suspect | Recovered] = []
         for config in configs:
@@ -143,7 +147,7 @@ class LeafMonitor:
             if cuts is None or cuts.config.epoch != config.epoch:
                 cuts = self.begin(config, now)
             if late or config.shard not in watched:
-                cuts.forgive(now)
+                cuts.reset_watch(now)
             self._watched.add(config.shard)
             verdicts += cuts.watch(now, self.suspect_after_ns, self.straggle_after_ns)
         return verdicts
@@ -151,14 +155,14 @@ class LeafMonitor:
 
 @dataclass(slots=True)
 class MergedShardTally:
-    """All that was said to be durable on a quorum of one shard in one epoch. `ends`: by segment."""
+    """Everything reported as durable on a quorum of one shard in one epoch. `ends`: by segment."""
 
     epoch: int
     placed: int
     ends: dict[int, int]
 
     def tally(self, shard: int) -> ShardTally:
-        """As it is sent."""
+        """The message for it."""
         return ShardTally(shard, self.epoch, self.placed, tuple(self.ends.items()))
 
 
@@ -166,7 +170,7 @@ class ShardTallies(dict[int, MergedShardTally]):
     """Merged tallies by shard: the newest epoch counts, and within it the largest position."""
 
     def merge(self, tally: ShardTally) -> bool:
-        """Whether it says that more is durable."""
+        """Add a tally. Returns whether any segment is durable further than before."""
         shard, epoch, placed, ends = tally
         merged = self.get(shard)
         if merged is None or epoch > merged.epoch:
@@ -176,9 +180,9 @@ class ShardTallies(dict[int, MergedShardTally]):
             return False
         merged.placed = max(merged.placed, placed)
         more = False
-        known = merged.ends
+        merged_ends = merged.ends
         for segment, end in ends:
-            if end > known.get(segment, 1):
-                known[segment] = end
+            if end > merged_ends.get(segment, 1):
+                merged_ends[segment] = end
                 more = True
         return more

@@ -1,6 +1,6 @@
-"""What a record looks like in a segment: its client and sequence number stand in front of the application's payload.
+"""The format of a record in a segment: the client's number and the sequence number, then the application's payload.
 
-So a copy of a segment knows from its records alone who has appended what.
+So the records of a copy are enough to restore which client has appended what.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ HEADER: Final = Struct("<QQ")
 HEADER_BYTES: Final = HEADER.size
 
 BYTES_A_SECOND: Final = 8 << 20
-"""A server that is busy takes so many at least, over the network and onto its disk."""
+"""The minimum throughput, over the network and onto the disk, that is assumed of a busy server."""
 PROMPT_BYTES: Final = 1 << 20
-"""What is no larger is answered within the usual time."""
+"""Messages up to this size are expected to be answered within the usual timeout."""
 
 
 def transfer_ns(size: int) -> int:
-    """How much longer than usual an answer about so many bytes may take. Sending them again earlier makes it worse."""
+    """The time (ns) to add to a timeout for `size` bytes. Resending a large message too early adds load."""
     return max(0, size - PROMPT_BYTES) * 1_000_000_000 // BYTES_A_SECOND
 
 
 def wrap(client: int, sequence: int, records: Sequence[Record]) -> list[Record]:
-    """The records of a client, numbered from `sequence` on, as they are stored."""
+    """The stored form of a client's records, numbered from `sequence` on."""
     pack = HEADER.pack
     return [(tag, pack(client, number) + payload) for number, (tag, payload) in enumerate(records, sequence)]
 

@@ -1,4 +1,4 @@
-"""What `cluster.toml` says of Scalog's servers, and of which keys."""
+"""The configurations of Scalog's servers and the keys of `cluster.toml` that set them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class OrderingServerConfig(ServerConfig):
     snapshot_mib: int = 4
 
     def core(self) -> OrderingConfig:
-        """The same for its core."""
+        """The configuration of the core."""
         heartbeat_ns = self.heartbeat_ms * MILLISECOND
         return OrderingConfig(
             address=self.address,
@@ -49,7 +49,7 @@ class OrderingServerConfig(ServerConfig):
 
 @dataclass(frozen=True, slots=True)
 class StorageServerConfig(ServerConfig):
-    """A storage server. For the times and sizes see `StorageConfig`; `segment_mib`: of a file."""
+    """A storage server. For the times and sizes see `StorageConfig`. `segment_mib`: the size of a journal's files."""
 
     role: ClassVar[str] = "storage"
 
@@ -60,7 +60,7 @@ class StorageServerConfig(ServerConfig):
     segment_mib: int = 64
 
     def core(self) -> StorageConfig:
-        """The same for its core."""
+        """The configuration of the core."""
         return StorageConfig(
             address=self.address,
             ordering=self.ordering,
@@ -84,7 +84,7 @@ class AggregatorServerConfig(ServerConfig):
     straggle_after_ms: int = 5_000
 
     def core(self) -> AggregatorConfig:
-        """The same for its core."""
+        """The configuration of the core."""
         return AggregatorConfig(
             address=self.address,
             ordering=self.ordering,
@@ -96,7 +96,7 @@ class AggregatorServerConfig(ServerConfig):
 
 
 POLICIES: Final = {policy.name.lower().replace("_", "-"): policy for policy in FailurePolicy}
-"""What may be done about a failed storage server, by the name in `cluster.toml`."""
+"""The policies for failed storage servers, by their names in `cluster.toml`."""
 
 
 def _policy(value: str) -> FailurePolicy:
@@ -117,11 +117,11 @@ SETTINGS: Final[dict[str, Setting]] = {
     "buffer_mib": Setting(int, between(1, 4_096), ("cluster", "storage")),
     "segment_mib": Setting(int, between(1, 1_024), ("cluster", "storage")),
 }
-"""Times that all servers must agree on stand in [cluster] alone."""
+"""Each key with the sections that may contain it. Times on which all servers must agree are set in [cluster] only."""
 
 
 def check_times(settings: Mapping[str, Any]) -> None:
-    """A heartbeat must be heard before it is missed. Raises WrongSetting."""
+    """Check that every timeout covers at least two heartbeats. Raises WrongSetting."""
     defaults = OrderingServerConfig.__dataclass_fields__
     heartbeat = settings.get("heartbeat_ms", defaults["heartbeat_ms"].default)
     for key in ("election_ms", "suspect_after_ms", "straggle_after_ms"):

@@ -1,4 +1,4 @@
-"""Scalog's messages on the wire: who may send which, how records go with them, and what is done to large ones."""
+"""Scalog's messages on the wire: the rights that they need, how records travel with them, how large ones are split."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from logdb.log.scalog import messages as m
 from logdb.log.scalog.records import HEADER_BYTES
 
 MAX_PULL_BYTES: Final = 16 << 20
-"""Of the log in one answer: the server has to read it. A client that asks for more is refused."""
+"""Maximum size of the records in one answer to `Pull`, which the server reads at once; larger requests are rejected."""
 
 Runs = Sequence[tuple[int, int, int, int, int]]
 
@@ -63,7 +63,7 @@ def _checked_pull(max_bytes: int) -> int:
 
 
 def _is_no_trim(change: Any) -> bool:
-    """Of changes mapping servers need one: to trim what was compacted."""
+    """Whether the change needs an operator. Mapping servers may only trim the log, after a compaction."""
     return type(change.change) is not m.TrimLog
 
 

@@ -171,7 +171,7 @@ class Layer:
         """A shard of these new servers."""
         self.register(*names)
         tokens = [100 + int(name.split("-")[1]) for name in names]
-        servers = tuple(self.state.tokens[token] for token in tokens)
+        servers = tuple(self.state.servers.tokens[token] for token in tokens)
         return self.config(self.done(AddShard(servers)))
 
     def config(self, shard: int) -> ShardConfig:

@@ -110,7 +110,7 @@ def test_a_tally_that_no_update_shows_is_not_sent_for_ever() -> None:
     layer.run(1_000)
     core = aggregator(layer)
     assert not core.sent
-    assert not core.moved
+    assert not core.advanced
 
 
 def test_a_new_aggregator_knows_all_after_one_round_of_reports() -> None:

@@ -85,7 +85,7 @@ def test_what_goes_in_comes_out(command: Command) -> None:
 
 @given(st.binary(max_size=200))
 def test_anything_else_is_a_clear_error(value: bytes) -> None:
-    with pytest.raises(ProtocolViolation, match="no command"):
+    with pytest.raises(ProtocolViolation, match="not a command"):
         decode(value)
 
 
@@ -98,7 +98,7 @@ def test_a_damaged_command_is_another_command_or_a_clear_error(command: Command,
     try:
         decode(bytes(value[: data.draw(st.integers(0, len(value)))]))
     except ProtocolViolation as error:
-        assert "no command" in str(error)
+        assert "not a command" in str(error)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_a_damaged_command_is_another_command_or_a_clear_error(command: Command,
     ],
 )
 def test_a_cut_that_no_leader_makes_is_refused(why: str, cut: Cut) -> None:
-    with pytest.raises(ProtocolViolation, match="no command"):
+    with pytest.raises(ProtocolViolation, match="not a command"):
         decode(encode(cut))
 
 

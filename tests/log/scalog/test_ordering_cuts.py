@@ -137,7 +137,7 @@ def test_what_a_sender_cannot_know_is_not_believed() -> None:
     layer.send(leader, Register(99, "s-9"), "b")
     layer.send(leader, UpdateRequest(99, "s-9", 0), "b")
     assert not layer.state.tree.parents
-    assert 99 not in layer.state.tokens
+    assert 99 not in layer.state.servers.tokens
     layer.send(leader, RegisterAggregator("a"), "a")
     layer.send(leader, Tally("a", (tally,)), "a")
     for server, address in ((1, "s-2"), (2, "s-1"), (3, "s-1"), (1, "b")):

@@ -39,7 +39,7 @@ def keep_reporting(
 def test_a_spare_that_registers_is_known_by_its_token() -> None:
     layer = Layer()
     layer.register("s-1", "s-1", "s-2")
-    assert [(spare.id, spare.token, spare.address) for spare in layer.state.spares()] == [
+    assert [(spare.id, spare.token, spare.address) for spare in layer.state.servers.spares.values()] == [
         (1, 101, "s-1"),
         (2, 102, "s-2"),
     ]

@@ -413,7 +413,7 @@ def test_a_joining_member_keeps_what_it_was_told_of_clients_before_it_says_that_
         segments=(Segment(21, 11, 4, 4),),
         joining=(12,),
     )
-    with mock.patch.dict(cluster.hosts[0].core._on, {SessionsRequest: lambda message, sender: None}):
+    with mock.patch.dict(cluster.hosts[0].core._handlers, {SessionsRequest: lambda message, sender: None}):
         newcomer.sync()
         newcomer.receive(
             RegistrationReply(newcomer.token, 12, False, cluster.update(config=cluster.config)), ORDERING[0]

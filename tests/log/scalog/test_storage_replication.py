@@ -112,7 +112,7 @@ def test_a_silent_backup_is_tried_less_and_less_and_costs_no_memory() -> None:
     primary.take(Replicate)
     primary.wait(10 * SECOND)
     assert 5 < len(primary.take(Replicate)) < 20
-    assert len(primary.core._replication._fresh) < 20
+    assert len(primary.core._replication._recent) < 20
 
 
 def test_a_window_bounds_what_is_under_way() -> None:

@@ -26,32 +26,32 @@ def report(server: int, *ends: int, placed: int = 0, epoch: int = 1) -> Report:
 
 def test_all_members_must_have_it_where_the_quorum_is_all() -> None:
     cuts = LocalCuts(shard(), 0)
-    cuts.take(report(1, 4, 3, placed=2), 0)
+    cuts.add(report(1, 4, 3, placed=2), 0)
     assert dict(cuts.tally().ends) == {11: 1, 12: 1}
-    cuts.take(report(2, 2, 4, placed=1), 0)
+    cuts.add(report(2, 2, 4, placed=1), 0)
     assert cuts.tally() == ShardTally(1, 1, 1, ((11, 2), (12, 3)))
 
 
 def test_f_and_one_members_must_have_it_where_failures_are_masked() -> None:
     cuts = LocalCuts(shard(members=3), 0)
-    cuts.take(report(1, 9, 1, 1, placed=3), 0)
-    cuts.take(report(3, 7, 5, 1, placed=1), 0)
+    cuts.add(report(1, 9, 1, 1, placed=3), 0)
+    cuts.add(report(3, 7, 5, 1, placed=1), 0)
     assert cuts.tally() == ShardTally(1, 1, 1, ((11, 7), (12, 1), (13, 1)))
 
 
 def test_a_report_that_was_overtaken_takes_nothing_back() -> None:
     cuts = LocalCuts(shard(), 0)
-    cuts.take(report(2, 9, 9, placed=4), 0)
-    assert cuts.take(report(1, 5, 5, placed=4), 0)
-    assert not cuts.take(report(1, 3, 4, placed=2), 0)
+    cuts.add(report(2, 9, 9, placed=4), 0)
+    assert cuts.add(report(1, 5, 5, placed=4), 0)
+    assert not cuts.add(report(1, 3, 4, placed=2), 0)
     assert cuts.tally() == ShardTally(1, 1, 4, ((11, 5), (12, 5)))
 
 
 def test_strangers_and_sealed_segments_do_not_count() -> None:
     cuts = LocalCuts(shard(sealed=(2,)), 0)
-    assert not cuts.take(report(7, 9, 9), 0)
-    cuts.take(report(1, 4, 9), 0)
-    cuts.take(report(2, 4, 9), 0)
+    assert not cuts.add(report(7, 9, 9), 0)
+    cuts.add(report(1, 4, 9), 0)
+    cuts.add(report(2, 4, 9), 0)
     assert cuts.tally().ends == ((11, 4),)
 
 
@@ -62,7 +62,7 @@ ends = st.lists(st.integers(1, 20), min_size=3, max_size=3)
 def test_a_tally_is_what_so_many_members_have(reports: list[tuple[int, list[int]]], quorum: int) -> None:
     cuts = LocalCuts(shard(members=3, quorum=quorum), 0)
     for server, has in reports:
-        cuts.take(report(server, *has), 0)
+        cuts.add(report(server, *has), 0)
     for number, (_, end) in enumerate(cuts.tally().ends):
         best = [max((has[number] for server, has in reports if server == one), default=1) for one in (1, 2, 3)]
         assert sum(one >= end for one in best) >= quorum
@@ -90,24 +90,24 @@ def test_a_newer_epoch_replaces_and_an_older_one_is_refused() -> None:  # SCA-7
 
 def test_a_silent_member_is_suspected_again_and_again() -> None:
     cuts = LocalCuts(shard(), 0)
-    cuts.take(report(1, 1, 1), 90)
+    cuts.add(report(1, 1, 1), 90)
     assert cuts.watch(99, SUSPECT, STRAGGLE) == []
     assert cuts.watch(100, SUSPECT, STRAGGLE) == [Suspect(1, 1, 2)]
     assert cuts.watch(150, SUSPECT, STRAGGLE) == [Suspect(1, 1, 2)]
-    cuts.take(report(2, 1, 1), 160)
+    cuts.add(report(2, 1, 1), 160)
     assert cuts.watch(180, SUSPECT, STRAGGLE) == []
 
 
 def test_a_member_lags_that_is_behind_where_others_were_long_ago() -> None:
     cuts = LocalCuts(shard(), 0)
     for now in range(0, 1_600, 50):
-        cuts.take(report(1, 2 + now, 1), now)
-        cuts.take(report(2, 2 + max(0, now - 400), 1), now)  # behind, but it comes along
+        cuts.add(report(1, 2 + now, 1), now)
+        cuts.add(report(2, 2 + max(0, now - 400), 1), now)  # behind, but it comes along
         assert cuts.watch(now, SUSPECT, STRAGGLE) == []
     verdicts = []
     for now in range(1_600, 3_000, 50):
-        cuts.take(report(1, 2 + now, 1), now)
-        cuts.take(report(2, 1_202, 1), now)
+        cuts.add(report(1, 2 + now, 1), now)
+        cuts.add(report(2, 1_202, 1), now)
         verdicts += cuts.watch(now, SUSPECT, STRAGGLE)
     assert set(verdicts) == {Suspect(1, 1, 2, False)}
 
@@ -115,8 +115,8 @@ def test_a_member_lags_that_is_behind_where_others_were_long_ago() -> None:
 def test_a_joining_member_may_lag() -> None:
     cuts = LocalCuts(shard()._replace(joining=(2,)), 0)
     for now in range(0, 3_000, 50):
-        cuts.take(report(1, 2 + now, 1), now)
-        cuts.take(report(2, 1, 1), now)
+        cuts.add(report(1, 2 + now, 1), now)
+        cuts.add(report(2, 1, 1), now)
         assert cuts.watch(now, SUSPECT, STRAGGLE) == []
 
 
@@ -125,7 +125,7 @@ def test_a_member_without_a_segment_that_reports_for_long_is_well_again() -> Non
     verdicts = {}
     for now in range(0, 400, 50):
         for server in (1, 3) if now < 150 else (1, 2, 3):
-            cuts.take(report(server, 1, 1, 1), now)
+            cuts.add(report(server, 1, 1, 1), now)
         verdicts[now] = cuts.watch(now, SUSPECT, STRAGGLE)
     assert verdicts[100] == [Suspect(1, 1, 2)]
     assert verdicts[200] == []
@@ -139,7 +139,7 @@ def test_nobody_is_suspected_of_a_finalized_shard() -> None:
 
 def test_another_epoch_begins_with_no_ends_but_knows_who_is_alive() -> None:
     before = LocalCuts(shard(), 0)
-    before.take(report(1, 9, 9, placed=3), 80)
+    before.add(report(1, 9, 9, placed=3), 80)
     cuts = LocalCuts(shard(epoch=2), 90, before)
     assert cuts.tally() == ShardTally(1, 2, 0, ((11, 1), (12, 1)))
     assert cuts.watch(120, SUSPECT, STRAGGLE) == [Suspect(1, 2, 2)]

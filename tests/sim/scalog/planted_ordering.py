@@ -28,7 +28,7 @@ from logdb.log.scalog.messages import (
     Update,
 )
 from logdb.log.scalog.ordering import leader as leading
-from logdb.log.scalog.ordering import replica, shard_state, state
+from logdb.log.scalog.ordering import replica, server_registry, shard_state, state
 from logdb.log.scalog.ordering.commands import ChangeCommand, Cut, decode
 
 PLANTED: dict[str, Callable[[], AbstractContextManager[None]]] = {}
@@ -178,11 +178,11 @@ def a_server_without_its_disk_is_taken_for_the_old_one(patch: pytest.MonkeyPatch
     def register(self: state.OrderingState, command: Register, applied: state.AppliedCommand) -> None:
         for server in self.servers.values():
             if server.address == command.address and server.token != command.token:
-                del self.tokens[server.token]
-                self.tokens[command.token] = server.id
+                del self.servers.tokens[server.token]
+                self.servers.tokens[command.token] = server.id
                 renamed = self.servers[server.id] = server._replace(token=command.token)
-                if server.id in self.waiting:
-                    self.waiting[server.id] = renamed
+                if server.id in self.servers.spares:
+                    self.servers.spares[server.id] = renamed
                 return
         right(self, command, applied)
 
@@ -209,12 +209,12 @@ def a_replaced_server_goes_at_once(patch: pytest.MonkeyPatch) -> None:
         self: state.OrderingState,
         shard: shard_state.OrderedShard,
         server: int,
-        spare: state.RegisteredServer,
+        spare: server_registry.RegisteredServer,
         applied: state.AppliedCommand,
     ) -> None:
         right(self, shard, server, spare, applied)
         shard.replaced = ()
-        self._forget(self.servers[server], applied)
+        self._remove(self.servers[server], applied)
         self._shard_changed(shard, applied)
 
     patch.setattr(state.OrderingState, "_replace", replace)
@@ -222,18 +222,18 @@ def a_replaced_server_goes_at_once(patch: pytest.MonkeyPatch) -> None:
 
 @plant
 def an_aggregator_that_hears_no_server_is_believed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(leading.Leader, "hear", leading.Leader._judge)
+    patch.setattr(leading.Leader, "on_verdict", leading.Leader._act_on)
 
 
 @plant
 def a_leader_that_hears_no_server_believes_itself(patch: pytest.MonkeyPatch) -> None:
-    right = leading.Leader._ask
+    right = leading.Leader._request_report
 
     def ask(self: leading.Leader, shard: int, server: int) -> None:
         if self.state.shards[shard].reports_to:
             right(self, shard, server)
 
-    patch.setattr(leading.Leader, "_ask", ask)
+    patch.setattr(leading.Leader, "_request_report", ask)
 
 
 @plant
@@ -243,7 +243,7 @@ def a_client_that_reaches_no_server_is_believed(patch: pytest.MonkeyPatch) -> No
         if known is not None and known.shard:
             self._verdict(Suspect(known.shard, self.state.shards[known.shard].epoch, known.id, False), sender, now)
 
-    patch.setitem(replica._ANSWER, Unreachable, believe)
+    patch.setitem(replica._HANDLERS, Unreachable, believe)
 
 
 @plant
@@ -271,12 +271,12 @@ def an_update_without_links_tells_the_newest_gsn_to_all(patch: pytest.MonkeyPatc
 def a_deposed_leader_tells_the_tail(patch: pytest.MonkeyPatch) -> None:
     def tail_request(self: replica.OrderingReplica, ask: TailRequest, sender: str, now: int) -> None:
         if self.leader is None:
-            self._refuse(sender, ask.request)
+            self._send_not_leader(sender, ask.request)
         else:
             answer = TailResponse(ask.request, self.state.last, self.state.oldest, self.state.version)
             self._out.append(Send(sender, answer))
 
-    patch.setitem(replica._ANSWER, TailRequest, tail_request)
+    patch.setitem(replica._HANDLERS, TailRequest, tail_request)
 
 
 @plant
@@ -285,7 +285,7 @@ def any_replica_tells_the_tail(patch: pytest.MonkeyPatch) -> None:
         answer = TailResponse(ask.request, self.state.last, self.state.oldest, self.state.version)
         self._out.append(Send(sender, answer))
 
-    patch.setitem(replica._ANSWER, TailRequest, tail_request)
+    patch.setitem(replica._HANDLERS, TailRequest, tail_request)
 
 
 @plant

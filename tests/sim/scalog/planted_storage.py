@@ -85,7 +85,7 @@ def accept_a_gap(right: Callable[..., None], self: Replication, message: Replica
     right(self, message, sender)
 
 
-@planted(Replication, "fresh")
+@planted(Replication, "on_appended")
 def replicate_before_the_sync(
     right: Callable[..., None], self: Replication, copy: SegmentReplica, first: int, records: Any, size: int
 ) -> None:
@@ -94,7 +94,7 @@ def replicate_before_the_sync(
         self._shard.out.append(Send(backup.address, Replicate(self._shard.number, copy.id, first, (), records)))
 
 
-@planted(Replication, "_message")
+@planted(Replication, "_ack")
 def acknowledge_before_the_sync(
     right: Callable[..., ReplicateAck], self: Replication, copy: SegmentReplica, again: bool
 ) -> ReplicateAck:
@@ -111,7 +111,7 @@ def answer_appends_before_they_are_ordered(
     for segment, waiting in self._primary._waiting.items():
         while waiting and waiting[0].end <= shard.copies[segment].durable:
             _, first, sequence, client, address = waiting.pop(0)
-            gsn = shard.known + 1 + first - shard.chain.ends.get(segment, 1)
+            gsn = shard.covered + 1 + first - shard.chain.ends.get(segment, 1)
             count = shard.copies[segment].durable - first
             shard.out.append(Send(address, Appended(client, segment, ((sequence, count, gsn),), False)))
 
@@ -123,11 +123,11 @@ def answer_not_mine_behind_the_cut(right: Callable[..., int], self: MemberState)
 
 @planted(Membership, "_follow")
 def believe_the_newest_gsn_despite_a_gap(
-    right: Callable[..., None], self: Membership, update: Update, sender: str, asked: bool
+    right: Callable[..., None], self: Membership, update: Update, sender: str, is_reply: bool
 ) -> None:
-    right(self, update, sender, asked=asked)
-    self._shard.known = max(self._shard.known, update.last)
-    self._conclude()
+    right(self, update, sender, is_reply=is_reply)
+    self._shard.covered = max(self._shard.covered, update.last)
+    self._refresh()
 
 
 @planted(Membership, "_place")

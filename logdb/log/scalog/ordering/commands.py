@@ -1,15 +1,16 @@
-"""The values of the ordering layer's replicated log: what they are, and to and from bytes.
+"""The commands of the ordering layer's replicated log, and their encoding.
 
-A command says what its proposer knew; what it does is decided by `state.py` when it is applied, from the state that all
-replicas have then. So a command that has been overtaken does nothing, and one that is chosen twice does nothing twice.
+A command contains what its proposer knew. Its effect is decided by `state.py` when it is applied, from the state that
+all replicas have at that point. So an outdated command has no effect, and a command that is chosen twice has its effect
+once.
 
-The cut is hot and as long as there are servers, so it is packed (all integers little-endian and 64 bits wide):
+Cuts are frequent and grow with the number of servers, so they are packed (integers are little-endian, 64 bits wide):
 
     cut := "C" time nshards npairs shards pairs
     shards := (shard epoch placed n)*        ascending by shard; n of the pairs are this shard's
     pairs := (segment end)*
 
-Everything else is rare: "J" and the JSON of [name, field, ...].
+All other commands are rare: "J" and the JSON of [name, field, ...].
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from logdb.log.scalog.messages import Reconfiguration, Register, RegisterAggrega
 
 
 class FailurePolicy(Enum):
-    """What is done when a storage server fails (table 3.2). The first two have f + 1 members in a shard and need all of
-    them for a record to be durable, the third 2f + 1 and any f + 1."""
+    """The reaction to a failed storage server (table 3.2). With the first two, a shard has f + 1 members and a record
+    is durable when all have it; with MASK it has 2f + 1 members, of which f + 1 are enough."""
 
     FINALIZE_AND_ADD = "finalize and add"
     REMOVE_AND_REPLACE = "remove and replace"
@@ -38,8 +39,9 @@ class FailurePolicy(Enum):
 
 
 class Cut(NamedTuple):
-    """Order what is durable. `time`: the leader's, ns since the epoch. `shards` and `pairs` as they are packed: (shard,
-    epoch of the tally, its `placed`, number of pairs) and (segment, LSN after the last durable record), laid flat."""
+    """Order the durable records. `time`: of the leader's clock, in ns since the epoch. `shards` and `pairs` are flat,
+    as they are packed: (shard, epoch of the tally, its `placed`, number of pairs) and (segment, LSN after the last
+    durable record)."""
 
     time: int
     shards: array[int]
@@ -47,14 +49,14 @@ class Cut(NamedTuple):
 
 
 class SetPolicy(NamedTuple):
-    """The log's policy and f from now on, for new shards and new failures."""
+    """Set the log's policy and f, for new shards and new failures."""
 
     policy: FailurePolicy
     f: int
 
 
 class ChangeCommand(NamedTuple):
-    """A client's change. `live`: spares that the leader has heard of lately, to be chosen before others."""
+    """A client's change. `live`: spares from which the leader has received a message lately; they are preferred."""
 
     id: int
     change: Reconfiguration
@@ -62,8 +64,8 @@ class ChangeCommand(NamedTuple):
 
 
 class ServerFailed(NamedTuple):
-    """`server` of `shard` seems to have failed, as the shard was in `epoch`: carry out the policy. `live`: spares that
-    the leader has heard of lately; no others are taken."""
+    """`server` of `shard` is suspected in `epoch` of the shard: carry out the policy. `live`: spares from which the
+    leader has received a message lately; only these are used."""
 
     shard: int
     epoch: int
@@ -72,7 +74,7 @@ class ServerFailed(NamedTuple):
 
 
 class ServerReturned(NamedTuple):
-    """`server`, which has no open segment in the live `shard`, is well again, as the shard was in `epoch`."""
+    """`server`, which has no open segment in the live `shard`, reports again in `epoch` of the shard."""
 
     shard: int
     epoch: int
@@ -80,20 +82,20 @@ class ServerReturned(NamedTuple):
 
 
 class Replenish(NamedTuple):
-    """Add a shard for one that was finalized when there were no spares for another. `live` as in `ServerFailed`."""
+    """Add a shard for one that was finalized when there were not enough spares. `live` as in `ServerFailed`."""
 
     live: tuple[int, ...]
 
 
 class ServerJoined(NamedTuple):
-    """`server` has copied what was ordered before it came to `shard`."""
+    """`server` has copied the records that were ordered before it became a member of `shard`."""
 
     shard: int
     server: int
 
 
 class AggregatorFailed(NamedTuple):
-    """The aggregator at `address` seems to have failed: the one that was there when the view was `version`."""
+    """The aggregator at `address` is suspected: the one that registered at or before view `version`."""
 
     address: Address
     version: int
@@ -130,7 +132,7 @@ _CHANGES: Final[dict[str, Any]] = {
     "DropAggregator": messages.DropAggregator,
     "SetCutInterval": requests.SetCutInterval,
 }
-"""Names that stand in journals and snapshots: they stay, whatever a class is called."""
+"""The names stored in journals and snapshots. They never change, even if a class is renamed."""
 _COMMANDS: Final[dict[str, Any]] = {
     "SetPolicy": SetPolicy,
     "Register": Register,
@@ -160,15 +162,15 @@ def encode(command: Command) -> bytes:
 
 
 def decode(value: bytes) -> Command:
-    """The command. Raises ProtocolViolation where `value` is none."""
+    """The command in `value`. Raises ProtocolViolation if it contains none."""
     try:
         if value[:1] == _CUT:
             return _decode_cut(value)
         if value[:1] == _JSON:
             return cast(Command, _from_json(json.loads(value[1:]), _COMMANDS))
     except (ValueError, TypeError, KeyError, IndexError, RecursionError, struct.error) as error:
-        raise ProtocolViolation(f"a chosen value is no command: {error}: {value[:40]!r}") from error
-    raise ProtocolViolation(f"a chosen value is no command: {value[:40]!r}")
+        raise ProtocolViolation(f"a chosen value is not a command: {error}: {value[:40]!r}") from error
+    raise ProtocolViolation(f"a chosen value is not a command: {value[:40]!r}")
 
 
 def _decode_cut(value: bytes) -> Cut:
@@ -184,36 +186,36 @@ def _decode_cut(value: bytes) -> Cut:
         pairs.byteswap()
     ids, counts = shards[0::4], shards[3::4]
     if not all(map(lt, ids, ids[1:])) or sum(counts) != npairs or min(counts, default=0) < 0:
-        raise ValueError("a cut whose shards are out of order, or whose segments belong to none")
+        raise ValueError("the shards of a cut are out of order, or a segment belongs to none of them")
     if min(pairs, default=0) < 0 or min(shards, default=0) < 0 or time < 0:
         raise ValueError("a cut with a negative position")
     return Cut(time, shards, pairs)
 
 
-def _to_json(thing: Any) -> Any:
-    if isinstance(thing, Enum):
-        return thing.value
-    if type(thing) in _FIELDS:
-        return [_NAMES[type(thing)], *map(_to_json, thing)]
-    return thing
+def _to_json(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return value.value
+    if type(value) in _FIELDS:
+        return [_NAMES[type(value)], *map(_to_json, value)]
+    return value
 
 
-def _from_json(thing: Any, kinds: dict[str, Any]) -> object:
-    kind = kinds[thing[0]]
+def _from_json(value: Any, kinds: dict[str, Any]) -> object:
+    kind = kinds[value[0]]
     hints = _FIELDS[kind]
-    if len(thing) != len(hints) + 1:
-        raise ValueError(f"{kind.__name__} with {len(thing) - 1} fields")
-    return kind(*map(_field, thing[1:], hints))
+    if len(value) != len(hints) + 1:
+        raise ValueError(f"{kind.__name__} with {len(value) - 1} fields")
+    return kind(*map(_field, value[1:], hints))
 
 
 def _field(value: Any, hint: Any) -> object:
     if hint is int:
         if type(value) is not int or not -_LARGEST <= value <= _LARGEST:
-            raise ValueError(f"{value!r} is no number")
+            raise ValueError(f"{value!r} is not a number")
         return value
     if hint is str:
         if type(value) is not str:
-            raise ValueError(f"{value!r} is no address")
+            raise ValueError(f"{value!r} is not an address")
         return value
     if hint is FailurePolicy:
         return FailurePolicy(value)

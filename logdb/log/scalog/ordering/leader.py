@@ -1,12 +1,12 @@
-"""What a leader of the ordering layer knows besides the replicated state: tallies, suspicions, who is to hear what.
+"""The soft state of a leader of the ordering layer: tallies, suspicions, proposals, and the updates that are due.
 
-All of it is soft. A new leader begins with nothing and takes what reports say; whatever was on its way when the old
-one fell is either chosen, and then in the state, or reported again.
+A new leader starts with empty soft state and rebuilds it from reports. A command that the old leader had in flight is
+either chosen, and then part of the replicated state, or its cause is reported again.
 
-A cut is made as soon as something new is durable on a quorum and no cut is in flight, so under load cuts follow one
-another without a pause, and each takes what has come meanwhile; an idle log makes none. When commands have been
-applied, every shard that they concern hears of it in one update, however many they were. The others need to know only
-how far the log has got, for who reads there, and hear that less often.
+The leader proposes a cut as soon as new records are durable on a quorum and no cut is in flight. Under load cuts follow
+each other without a pause and each contains everything tallied since the last one; an idle log makes no cuts. After
+commands have been applied, each shard that they concern gets one update for all of them. The other shards need only
+the newest GSN, for parked reads, and get it less often.
 """
 
 from __future__ import annotations
@@ -48,25 +48,27 @@ from logdb.log.scalog.ordering.state import AppliedCommand, OrderingState
 from logdb.log.scalog.quorum import LeafMonitor, ShardTallies
 
 CUT, HEARTBEAT = "ordering.cut", "ordering.heartbeat"
-LOOKS = 4
-"""A leader looks at its members so often in `suspect_after_ns`."""
+CHECKS_PER_PERIOD = 4
+"""Number of times that a leader checks its members in `suspect_after_ns`."""
 HINT_PERIODS = 10
-"""What a client says of a server counts for so many times `suspect_after_ns`."""
+"""A client's hint that a server is unreachable is kept for this multiple of `suspect_after_ns`."""
 
 
 @dataclass(frozen=True, slots=True)
 class OrderingConfig:
-    """How one replica of the ordering layer does its work. `replicas`: the addresses of all, in the same order
-    everywhere; `address`: this one's.
+    """The configuration of one replica of the ordering layer.
 
-    `policy` and `f`: what is done when a storage server fails (table 3.2), and how many failures a shard survives:
-    it has f + 1 members, or 2f + 1 where failures are masked. They are the log's, not the replica's: a leader puts
-    its own into the replicated state. `interval_ns`: the least time between two cuts (0: order as soon as the
-    last cut is chosen); `finalizing_interval_ns`: the same, and the time between empty cuts, while a shard is
-    finalizing. `heartbeat_ns`: every shard hears from the leader so often. `quiet_ns`: a shard for which a cut had
-    nothing hears of it this long after the last time at the latest, if cuts go on. `suspect_after_ns`,
-    `straggle_after_ns`: how long a member may be silent, or behind the others. `snapshot_bytes`: the state is saved,
-    and the commands before it go, when these have become so long (and eight times as long as the last saved state).
+    - `address`: of this replica. `replicas`: the addresses of all replicas, in the same order everywhere.
+    - `policy` and `f`: the reaction to a failed storage server (table 3.2), and the number of failures that a shard
+      survives: it has f + 1 members, or 2f + 1 where failures are masked. They apply to the whole log: a leader writes
+      its own into the replicated state.
+    - `interval_ns`: minimum time between two cuts (0: the next cut follows when the last one is chosen).
+      `finalizing_interval_ns`: the minimum while a shard is finalizing, when cuts are made even if they are empty.
+    - `heartbeat_ns`: interval at which the leader sends every shard an update.
+    - `quiet_ns`: maximum time, while cuts go on, until a shard without new records gets the newest GSN.
+    - `suspect_after_ns`, `straggle_after_ns`: time that a member may be silent, or behind the others.
+    - `snapshot_bytes`: a snapshot replaces the commands before it when they exceed this size, and eight times the size
+      of the last snapshot.
     """
 
     address: Address
@@ -89,158 +91,161 @@ class OrderingConfig:
             raise ValueError(f"f is the number of failures that a shard survives, not {self.f}")
 
 
-def pass_on(question: ReportRequest, state: OrderingState, out: list[Effect]) -> None:
-    """Ask the member, if it is one."""
-    shard = state.shards.get(question.shard)
-    member = shard.member(question.server) if shard is not None else None
+def forward_to_member(request: ReportRequest, state: OrderingState, out: list[Effect]) -> None:
+    """Send the request to the member that it names, if the shard has such a member."""
+    shard = state.shards.get(request.shard)
+    member = shard.member(request.server) if shard is not None else None
     if member is not None:
-        out.append(Send(member.address, question))
+        out.append(Send(member.address, request))
 
 
 class Leader:
-    """A leader's soft state. It puts effects into `out`, and what it wants chosen into `wanted`.
+    """A leader's soft state. It appends effects to `out`, and commands that it proposes to `pending`.
 
-    `unreachable`: when clients last said of members that they do not answer. `_accused`: suspicions of silent members,
-    and whether the member has let a look of the leader pass without a report.
+    `advanced`: shards whose tally may contain something new for a cut. `unreachable`: when clients last reported that a
+    member does not answer. `_suspicions`: of silent members, and whether a second report was requested.
 
-    `flight`: the cut that is proposed and not chosen yet. `fresh`: what was applied since the last updates, which went
-    out when `told_cut` was the newest cut and `told_version` the view's version.
+    `flight`: the cut that is proposed and not chosen yet. `unpublished`: the changes applied since the last updates,
+    which were sent when `published_cut` was the newest cut and `_published_version` the version of the view.
     """
 
     def __init__(self, config: OrderingConfig, state: OrderingState, out: list[Effect], now: int) -> None:
         self.config, self.state, self.out = config, state, out
         self.tallies = ShardTallies()
-        self.watch = LeafMonitor(config.suspect_after_ns, config.straggle_after_ns, {}, now)
-        self.moved: set[int] = set()
+        self.monitor = LeafMonitor(config.suspect_after_ns, config.straggle_after_ns, {}, now)
+        self.advanced: set[int] = set()
         self._linked: set[int] = set()
         self.placing = False
         self.flight: bytes | None = None
-        self.wanted: deque[Command] = deque()
-        self.fresh = AppliedCommand()
-        self.told_cut = state.cut
-        self._told_version = self._routed_version = -1
-        self._told_all_at = self._cut_at = now
+        self.pending: deque[Command] = deque()
+        self.unpublished = AppliedCommand()
+        self.published_cut = state.cut
+        self._published_version = self._routed_version = -1
+        self._notified_all_at = self._cut_at = now
         self._cut_timer = 0
-        self._spare_heard: dict[int, int] = {}
+        self._spare_seen_at: dict[int, int] = {}
         self.unreachable: dict[int, int] = {}
-        self._accused: dict[Suspect, bool] = {}
-        self._asked: dict[Hashable, bytes] = {}
-        self._asked_by_value: dict[bytes, Hashable] = {}
+        self._suspicions: dict[Suspect, bool] = {}
+        self._submitted: dict[Hashable, bytes] = {}
+        self._keys_by_value: dict[bytes, Hashable] = {}
         self._direct: list[tuple[OrderedShard, tuple[Address, ...]]] = []
         self._children: list[tuple[Address, list[OrderedShard]]] = []
 
     def start(self, now: int) -> None:
-        """Make the configured policy the log's, and let everybody know who leads."""
+        """Propose the configured policy if the log has another one, and send an update to every shard."""
         if (self.state.policy, self.state.f) != (self.config.policy, self.config.f):
-            self.wanted.append(SetPolicy(self.config.policy, self.config.f))
-        self._told_version = self.state.version
+            self.pending.append(SetPolicy(self.config.policy, self.config.f))
+        self._published_version = self.state.version
         self._notify_all()
         self.out.append(SetTimer(HEARTBEAT, now + self.config.heartbeat_ns))
 
     def stop(self) -> None:
-        """Another one leads."""
+        """Another replica leads now: cancel the timers."""
         self.out += [CancelTimer(HEARTBEAT), CancelTimer(CUT)]
 
-    # ---- what comes in
+    # ---- reports and suspicions
 
     def report(self, shard: OrderedShard, report: Report, now: int) -> None:
-        """Take a report of the shard's epoch."""
-        cuts = self.watch.cuts.get(shard.id)
+        """Merge a report of the shard's current epoch."""
+        cuts = self.monitor.cuts.get(shard.id)
         if cuts is None or cuts.config.epoch != shard.epoch:
-            cuts = self.watch.begin(shard.config(), now)
-        if cuts.take(report, now):
-            self.moved.add(shard.id)
+            cuts = self.monitor.begin(shard.config(), now)
+        if cuts.add(report, now):
+            self.advanced.add(shard.id)
 
     def tally(self, tally: Tally) -> None:
-        """Take an aggregator's tallies; they are asked for their epoch when a cut is made (SCA-7)."""
-        merge, moved = self.tallies.merge, self.moved
+        """Merge an aggregator's tallies. Their epochs are checked when a cut is made (SCA-7)."""
+        merge, advanced = self.tallies.merge, self.advanced
         for one in tally.shards:
             if merge(one):
-                moved.add(one.shard)
+                advanced.add(one.shard)
 
-    def heard_spare(self, server: int, now: int) -> None:
-        """This spare is alive."""
-        self._spare_heard[server] = now
+    def on_spare_registered(self, server: int, now: int) -> None:
+        """A spare has sent its registration again: it is alive."""
+        self._spare_seen_at[server] = now
 
-    def hint(self, server: int, now: int) -> None:
-        """A client does not reach this server. That says as much of the client: it is remembered, for people."""
+    def on_unreachable(self, server: int, now: int) -> None:
+        """A client does not reach this server. The client may be the cause, so this is only kept for the status."""
         known = self.state.servers.get(server)
         if known is not None and known.shard:
             self.unreachable[server] = now
 
-    def hear(self, verdict: Suspect | Recovered, now: int) -> None:
-        """An aggregator says so. That it has not heard a member may be its own fault: the member itself is asked."""
+    def on_verdict(self, verdict: Suspect | Recovered, now: int) -> None:
+        """An aggregator's verdict about a member. Silence may be the aggregator's own fault: the leader first requests
+        a report from the member itself."""
         if not isinstance(verdict, Suspect) or not verdict.silent:
-            self._judge(verdict, now)
-        elif verdict not in self._accused:
-            self._accused[verdict] = False
-            self._ask(verdict.shard, verdict.server)
+            self._act_on(verdict, now)
+        elif verdict not in self._suspicions:
+            self._suspicions[verdict] = False
+            self._request_report(verdict.shard, verdict.server)
 
-    def alive(self, server: int) -> None:
-        """This member has reported to the ordering layer: an aggregator that has not heard it is of no use to it."""
-        for suspicion in [one for one in self._accused if one.server == server]:
-            del self._accused[suspicion]
+    def on_alive(self, server: int) -> None:
+        """This member has reported to the ordering layer. An aggregator that suspects it has failed: drop it."""
+        for suspicion in [one for one in self._suspicions if one.server == server]:
+            del self._suspicions[suspicion]
             shard = self.state.shards.get(suspicion.shard)
             if shard is not None and shard.epoch == suspicion.epoch:
                 self.drop_aggregator(shard.reports_to)
 
     def drop_aggregator(self, address: Address) -> None:
-        """Have its children report to its parent, if it is in the tree. It may come back."""
+        """Remove an aggregator from the tree, if it is in it; its children report to its parent. It may register
+        again."""
         if address in self.state.tree.parents:
-            self.want(("aggregator", address), AggregatorFailed(address, self.state.version))
+            self.submit(("aggregator", address), AggregatorFailed(address, self.state.version))
 
-    def _ask(self, shard: int, server: int) -> None:
-        """Directly, and by the other replicas, which may reach it where this one does not."""
-        question = ReportRequest(shard, server)
-        self.out += [Send(replica, question) for replica in self.config.replicas if replica != self.config.address]
-        pass_on(question, self.state, self.out)
+    def _request_report(self, shard: int, server: int) -> None:
+        """Request a report directly, and through the other replicas, which may reach a member that this one does
+        not."""
+        request = ReportRequest(shard, server)
+        self.out += [Send(replica, request) for replica in self.config.replicas if replica != self.config.address]
+        forward_to_member(request, self.state, self.out)
 
-    def _look(self, now: int) -> None:
-        for suspicion, was_asked_again in list(self._accused.items()):
-            if was_asked_again:
-                del self._accused[suspicion]
-                self._judge(suspicion, now)
+    def _check_members(self, now: int) -> None:
+        for suspicion, was_repeated in list(self._suspicions.items()):
+            if was_repeated:
+                del self._suspicions[suspicion]
+                self._act_on(suspicion, now)
             else:
-                self._accused[suspicion] = True
-                self._ask(suspicion.shard, suspicion.server)
-        mine = [shard.config() for shard in self.state.shards.values() if shard.reports_to == ROOT]
-        for verdict in self.watch.watch(mine, now):
-            self._judge(verdict, now)
-        for config in mine:
-            for server, heard in self.watch.cuts[config.shard].heard.items():
-                if config.state is not ShardState.FINALIZED and now - heard >= self.config.suspect_after_ns // 2:
-                    self._ask(config.shard, server)
+                self._suspicions[suspicion] = True
+                self._request_report(suspicion.shard, suspicion.server)
+        direct = [shard.config() for shard in self.state.shards.values() if shard.reports_to == ROOT]
+        for verdict in self.monitor.watch(direct, now):
+            self._act_on(verdict, now)
+        for config in direct:
+            for server, reported_at in self.monitor.cuts[config.shard].reported_at.items():
+                if config.state is not ShardState.FINALIZED and now - reported_at >= self.config.suspect_after_ns // 2:
+                    self._request_report(config.shard, server)
 
-    def _judge(self, verdict: Suspect | Recovered, now: int) -> None:
+    def _act_on(self, verdict: Suspect | Recovered, now: int) -> None:
         if isinstance(verdict, Suspect):
             failed = ServerFailed(verdict.shard, verdict.epoch, verdict.server, self.live_spares(now))
-            if self.state.helps(failed):
-                self.want(("failed", *verdict[:3]), failed)
+            if self.state.has_remedy(failed):
+                self.submit(("failed", *verdict[:3]), failed)
         elif self.state.policy is FailurePolicy.MASK:
-            self.want(("returned", *verdict), ServerReturned(*verdict))
+            self.submit(("returned", *verdict), ServerReturned(*verdict))
 
     def live_spares(self, now: int) -> tuple[int, ...]:
-        """The spares that were heard of lately."""
+        """The spares that have registered again within `suspect_after_ns`."""
         since = now - self.config.suspect_after_ns
-        waiting = self.state.waiting
-        self._spare_heard = {one: at for one, at in self._spare_heard.items() if at > since and one in waiting}
-        return tuple(sorted(self._spare_heard))
+        spares = self.state.servers.spares
+        self._spare_seen_at = {one: at for one, at in self._spare_seen_at.items() if at > since and one in spares}
+        return tuple(sorted(self._spare_seen_at))
 
     # ---- proposals
 
-    def want(self, key: Hashable, command: Command) -> None:
-        """Have a command chosen, unless one with the same key is on its way."""
-        if key not in self._asked:
+    def submit(self, key: Hashable, command: Command) -> None:
+        """Propose a command, unless one with the same key is pending or in flight."""
+        if key not in self._submitted:
             value = encode(command)
-            self._asked[key] = value
-            self._asked_by_value[value] = key
-            self.wanted.append(command)
+            self._submitted[key] = value
+            self._keys_by_value[value] = key
+            self.pending.append(command)
 
     def next_proposal(self, now: int) -> bytes | None:
-        """What to propose now, if anything."""
-        if self.wanted:
-            return encode(self.wanted.popleft())
-        if self.flight is None and (self.moved or self.state.finalizing) and self._may_cut(now):
+        """The next value to propose, or None."""
+        if self.pending:
+            return encode(self.pending.popleft())
+        if self.flight is None and (self.advanced or self.state.finalizing) and self._may_cut(now):
             cut = self.cut(now)
             if cut is not None:
                 self._cut_at = now
@@ -250,9 +255,9 @@ class Leader:
 
     @property
     def interval_ns(self) -> int:
-        """The least time between two cuts: as it was set while the log ran, else as it is configured."""
-        chosen = self.state.interval
-        return self.config.interval_ns if chosen is None else chosen
+        """The minimum time between two cuts: the replicated setting, else the configured one."""
+        replicated = self.state.interval
+        return self.config.interval_ns if replicated is None else replicated
 
     def _may_cut(self, now: int) -> bool:
         interval = self.interval_ns
@@ -267,14 +272,14 @@ class Leader:
         return False
 
     def cut(self, now: int) -> Cut | None:
-        """A cut of all that is new, or None if nothing is and none is due.
+        """A cut with everything new, or None if there is nothing new and no cut is due.
 
-        What only lets links be dropped goes with the next cut, and gets one of its own at a heartbeat (`placing`) if
-        there was none lately.
+        Entries that only allow links to be dropped travel with the next cut; after a heartbeat without cuts they get
+        one of their own (`placing`).
         """
-        state, tallies, local_cuts = self.state, self.tallies, self.watch.cuts
+        state, tallies, local_cuts = self.state, self.tallies, self.monitor.cuts
         shards, pairs = array("q"), array("q")
-        for shard_id in sorted(self.moved | self._linked):
+        for shard_id in sorted(self.advanced | self._linked):
             shard = state.shards.get(shard_id)
             if shard is None:
                 continue
@@ -293,12 +298,12 @@ class Leader:
             count, placed = (len(pairs) - before) // 2, min(tally.placed, shard.head)
             if count or placed > shard.placed:
                 shards.extend((shard_id, epoch, placed, count))
-        self.moved.clear()
+        self.advanced.clear()
         placing, self.placing = self.placing, False
         if pairs or state.finalizing or (placing and shards):
             if is_beyond_any_pause(state.time, now):
-                why = "its clock is more than ten years ahead of the newest record and would date all later ones"
-                self.out.append(Stop(f"{why}: set it right", wipe=False))
+                reason = "its clock is more than ten years ahead of the newest record and would date all later ones"
+                self.out.append(Stop(f"{reason}: set it right", wipe=False))
                 return None
             self._linked = set()
             return Cut(now, shards, pairs)
@@ -308,14 +313,14 @@ class Leader:
         """A value was chosen and applied."""
         if value == self.flight:
             self.flight = None
-        key = self._asked_by_value.pop(value, None)
+        key = self._keys_by_value.pop(value, None)
         if key is not None:
-            del self._asked[key]
+            del self._submitted[key]
 
     # ---- timers
 
     def timer(self, name: str, now: int) -> None:
-        """One of the leader's timers has run out."""
+        """A timer of the leader has fired."""
         if name == CUT:
             self._cut_timer = 0
         elif name == HEARTBEAT:
@@ -323,92 +328,95 @@ class Leader:
             self._heartbeat(now)
 
     def _heartbeat(self, now: int) -> None:
-        if now - self._told_all_at >= self.config.heartbeat_ns // 2:
-            self._told_all_at = now
+        if now - self._notified_all_at >= self.config.heartbeat_ns // 2:
+            self._notified_all_at = now
             self._notify_all()
         since = now - HINT_PERIODS * self.config.suspect_after_ns
         self.unreachable = {one: at for one, at in self.unreachable.items() if at > since and one in self.state.servers}
-        if now - self.watch.looked >= self.config.suspect_after_ns // LOOKS:
-            self._look(now)
+        if now - self.monitor.checked_at >= self.config.suspect_after_ns // CHECKS_PER_PERIOD:
+            self._check_members(now)
         if self.state.owed and len(live := self.live_spares(now)) >= self.state.members_per_shard:
-            self.want("replenish", Replenish(live))
+            self.submit("replenish", Replenish(live))
         shards = self.state.shards.values()
         self._linked = {shard.id for shard in shards if shard.links and self._placed(shard) > shard.placed}
         if self._linked and now - self._cut_at >= self.config.heartbeat_ns:
-            self.moved |= self._linked
+            self.advanced |= self._linked
             self.placing = True
 
     def _placed(self, shard: OrderedShard) -> int:
-        local = self.watch.cuts.get(shard.id)
+        """The last link that the tallies of this epoch show to be durable on a quorum."""
+        local = self.monitor.cuts.get(shard.id)
         if local is not None and local.config.epoch == shard.epoch:
             self.tallies.merge(local.tally())
         tally = self.tallies.get(shard.id)
         return tally.placed if tally is not None and tally.epoch == shard.epoch else 0
 
-    # ---- what goes out
+    # ---- updates
 
     def applied(self, applied: AppliedCommand) -> None:
-        """A command was applied."""
-        fresh = self.fresh
-        fresh.cut |= applied.cut
-        fresh.configs |= applied.configs
-        fresh.gone += applied.gone
+        """Collect the changes of an applied command for the next updates."""
+        unpublished = self.unpublished
+        unpublished.cut |= applied.cut
+        unpublished.configs |= applied.configs
+        unpublished.removed += applied.removed
 
-    def tell(self, now: int) -> None:
-        """Send what the commands since the last time have changed to those whom it concerns."""
-        fresh, state, out = self.fresh, self.state, self.out
-        if not fresh.cut and self._told_version == state.version:
+    def publish(self, now: int) -> None:
+        """Send the collected changes to the shards, servers and aggregators that they concern."""
+        changes, state, out = self.unpublished, self.state, self.out
+        if not changes.cut and self._published_version == state.version:
             return
-        self.fresh, told, self.told_cut = AppliedCommand(), self.told_cut, state.cut
-        for server in fresh.gone:
+        self.unpublished, after, self.published_cut = AppliedCommand(), self.published_cut, state.cut
+        for server in changes.removed:
             out.append(Send(server.address, RegistrationReply(server.token, server.id, True, None)))
-        for shard_id in fresh.configs:
+        for shard_id in changes.configs:
             shard = state.shards.get(shard_id)
             if shard is not None:
-                self._send_config(shard, told)
+                self._send_config(shard, after)
         if self._routed_version != state.version:
             self._route()
-        if fresh.cut:
-            everybody = now - self._told_all_at >= self.config.quiet_ns
-            if everybody:
-                self._told_all_at = now
-            self._send_cut(told, fresh.configs, everybody=everybody)
+        if changes.cut:
+            to_all = now - self._notified_all_at >= self.config.quiet_ns
+            if to_all:
+                self._notified_all_at = now
+            self._send_cut(after, changes.configs, to_all=to_all)
         else:
             out += [Send(child, Updates(state.version, ())) for child, _ in self._children]
-        self._told_version = state.version
+        self._published_version = state.version
 
-    def _send_config(self, shard: OrderedShard, told: int) -> None:
-        """Every member hears of a new configuration at once, whatever aggregators there are."""
+    def _send_config(self, shard: OrderedShard, after: int) -> None:
+        """Send the configuration and the links after cut `after` to all servers of a shard, past its aggregators."""
         state = self.state
-        update = shard.update(told, state.last, state.oldest)
+        update = shard.update(after, state.last, state.oldest)
         for server, address in shard.holders:
             message = RegistrationReply(state.servers[server].token, server, False, update)
             self.out.append(Send(address, message))
 
-    def _send_cut(self, told: int, but: set[int], *, everybody: bool) -> None:
+    def _send_cut(self, after: int, excluded: set[int], *, to_all: bool) -> None:
+        """Send the links after cut `after` to their shards, and the newest GSN to all shards if `to_all`; not to the
+        `excluded` ones, which have got a configuration with it."""
         state, out = self.state, self.out
         version, last, oldest = state.version, state.last, state.oldest
         for shard, addresses in self._direct:
-            if shard.id not in but and (everybody or shard.head > told):
-                links = new_links(shard, told)
+            if shard.id not in excluded and (to_all or shard.head > after):
+                links = links_after(shard, after)
                 update = Update(shard.id, shard.epoch, None, links, shard.head, last, oldest)
                 updates = Updates(version, (update,))
                 for address in addresses:
                     out.append(Send(address, updates))
         for child, shards in self._children:
             below = [
-                Update(shard.id, shard.epoch, None, new_links(shard, told), shard.head, last, oldest)
+                Update(shard.id, shard.epoch, None, links_after(shard, after), shard.head, last, oldest)
                 for shard in shards
-                if shard.id not in but
+                if shard.id not in excluded
             ]
             out.append(Send(child, Updates(version, tuple(below))))
 
     def _notify_all(self) -> None:
-        """A heartbeat: where the log ends, to everybody who follows it or lacks a link."""
+        """Send a heartbeat with the newest GSN to all shards; to finalized ones only while they lack links."""
         state = self.state
         if self._routed_version != state.version:
             self._route()
-        self._send_cut(state.cut, set(), everybody=True)
+        self._send_cut(state.cut, set(), to_all=True)
         for shard in state.shards.values():
             if shard.state is ShardState.FINALIZED and shard.links:
                 update = Update(shard.id, shard.epoch, None, (), shard.head, state.last, state.oldest)
@@ -416,7 +424,7 @@ class Leader:
                     self.out.append(Send(member.address, Updates(state.version, (update,))))
 
     def _route(self) -> None:
-        """Which shards, of those that take appends, are below which child of the root."""
+        """Compute through which child of the root the updates of each shard go; finalized shards get none."""
         state = self.state
         children: dict[Address, list[OrderedShard]] = {
             one: [] for one, above in state.tree.parents.items() if above == ROOT
@@ -434,11 +442,11 @@ class Leader:
         self._routed_version = state.version
 
 
-def new_links(shard: OrderedShard, told: int) -> tuple[ShardCut, ...]:
-    """The links after cut `told`; mostly there is one or none."""
-    if shard.head <= told:
+def links_after(shard: OrderedShard, cut: int) -> tuple[ShardCut, ...]:
+    """The links of a shard after cut `cut`. Usually at most one."""
+    if shard.head <= cut:
         return ()
     newest = shard.links[-1]
-    if newest.previous <= told:
+    if newest.previous <= cut:
         return (newest,)
-    return tuple(link for link in shard.links if link.number > told)
+    return tuple(link for link in shard.links if link.number > cut)

@@ -1,4 +1,4 @@
-"""What the ordering layer knows of one shard: who holds it, how far its segments are ordered, which links it keeps.
+"""The ordering layer's state of one shard: its members, the ordered ends of its segments, the links that it keeps.
 
 Everything here is part of the replicated state: it changes only when a command is applied.
 """
@@ -14,17 +14,18 @@ from logdb.cores.effects import Address, ProtocolViolation
 from logdb.log.requests import ShardState
 from logdb.log.scalog.messages import Member, Range, Segment, ShardConfig, ShardCut, Update
 
-MARKS = 16
+MAX_MARKS = 16
+"""Maximum number of marks of a segment."""
 
 
 @dataclass(slots=True)
 class OrderedSegment:
-    """A segment, as far as it is ordered. `end`: the LSN after the last record that has a GSN.
+    """The ordered part of a segment. `end`: the LSN after the last record that has a GSN.
 
-    `left`: the log's next GSN when the segment was sealed; 0 while it is open. `marks`: some (GSN, LSN) of first
-    records of cuts: everything before that LSN has a GSN before that one. There are at most `MARKS`: when they are full
-    every second one goes, and from then on they are twice as far apart (`stride`, in records). So a trim finds a base
-    for the segment, no more than an eighth of the segment behind the right one, though no cut is remembered.
+    `left`: the log's next GSN when the segment was sealed; 0 while it is open. `marks`: (GSN, LSN) of some records that
+    were the first of a cut: every record before that LSN has a smaller GSN. When `MAX_MARKS` are reached, every second
+    mark is removed, and new ones are twice as far apart (`stride`, in records). So a trim finds a base that is at most
+    an eighth of the segment too small, although the cuts are not kept.
     """
 
     id: int
@@ -37,8 +38,8 @@ class OrderedSegment:
     marks: list[tuple[int, int]] = field(default_factory=list)
 
     def mark(self, gsn: int) -> None:
-        """The next record to be ordered gets this GSN."""
-        if len(self.marks) == MARKS:
+        """Add a mark: the next record to be ordered gets this GSN."""
+        if len(self.marks) == MAX_MARKS:
             del self.marks[1::2]
             self.stride *= 2
         self.marks.append((gsn, self.end))
@@ -53,12 +54,13 @@ class OrderedSegment:
 
 @dataclass(slots=True)
 class OrderedShard:
-    """One shard. `everyone`: its quorum is all members; otherwise `quorum` of them.
+    """One shard. `everyone`: whether its quorum is all members.
 
-    `segments` stand in the order in which cuts order them: (primary, segment); `open` are those that are not sealed.
-    `head`: the number of the newest link; `placed`: the last one that a quorum is known to hold; `links`: those after
-    it. `replaced`: former members that stay while another one is `joining`. `grace`: cuts until a finalizing shard is
-    finalized. `left`: the log's next GSN when it was.
+    `segments`: in the order in which cuts order them: (primary, segment). `open`: those that are not sealed. `head`:
+    the number of the newest link; `placed`: the last link that a quorum has durably; `links`: those after it.
+    `replaced`: former members that serve while another one is `joining`. `grace`: number of cuts until a finalizing
+    shard is finalized. `left`: the log's next GSN when it was finalized. A snapshot contains the fields under these
+    names.
     """
 
     id: int
@@ -84,7 +86,7 @@ class OrderedShard:
         self.epoch -= 1
 
     def changed(self) -> None:
-        """Something of the configuration has changed: this is another epoch."""
+        """Start a new epoch after a change of the configuration."""
         self.epoch += 1
         self.segments.sort(key=lambda segment: (segment.primary, segment.id))
         self.open = [segment for segment in self.segments if segment.sealed is None]
@@ -93,7 +95,7 @@ class OrderedShard:
         self._config = None
 
     def config(self) -> ShardConfig:
-        """The configuration, as it is sent."""
+        """The configuration, as it is sent to servers and clients."""
         if self._config is None:
             segments = (Segment(one.id, one.primary, one.base, one.sealed) for one in self.segments)
             self._config = ShardConfig(
@@ -115,7 +117,7 @@ class OrderedShard:
         return self.members + self.replaced
 
     def member(self, server: int) -> Member | None:
-        """The member of this id."""
+        """The member with this id, if there is one."""
         return next((member for member in self.members if member.server == server), None)
 
     def open_segment_of(self, server: int) -> OrderedSegment | None:
@@ -125,8 +127,8 @@ class OrderedShard:
     def order(self, pairs: Sequence[int], at: int, until: int, number: int, time: int, next_gsn: int) -> int:
         """Order, as cut `number`, up to the ends in `pairs` (segment, end, segment, end, ...) from `at` to `until`.
 
-        Returns the next GSN. Ends are absolute, so what an earlier cut has ordered adds nothing. The pairs are in the
-        order of `open`, for the epoch is the same; so none is of a sealed segment (SCA-6).
+        Returns the next GSN. Ends are absolute, so records that an earlier cut has ordered are not ordered again. The
+        pairs are in the order of `open`, because the epoch is the same; so no pair is of a sealed segment (SCA-6).
         """
         ranges = []
         for segment in self.open:
@@ -143,14 +145,14 @@ class OrderedShard:
                 next_gsn += end - first
                 segment.end = end
         if at != until:
-            raise ProtocolViolation(f"SCA-6, SCA-7: shard {self.id} has no open segment {pairs[at]} there")
+            raise ProtocolViolation(f"SCA-6, SCA-7: segment {pairs[at]} is not the next open one of shard {self.id}")
         if ranges:
             self.links.append(ShardCut(number, self.head, time, tuple(ranges)))
             self.head = number
         return next_gsn
 
     def place(self, placed: int) -> None:
-        """A quorum has the links up to number `placed`: they need not be kept here."""
+        """Drop the links up to number `placed`, which a quorum of the shard has durably."""
         if placed > self.head:
             raise ProtocolViolation(f"SCA-3: shard {self.id} has placed link {placed}, but {self.head} is the newest")
         self.placed = placed
@@ -158,20 +160,20 @@ class OrderedShard:
             self.links.popleft()
 
     def seal(self, segment: OrderedSegment, next_gsn: int) -> int:
-        """End a segment where it is ordered; `changed` is to follow. Returns the records to fold into the base."""
+        """Seal a segment at its ordered end; the caller calls `changed`. Returns the number of its ordered records."""
         if segment.sealed is not None:
             raise ProtocolViolation(f"SCA-6: segment {segment.id} is sealed at {segment.sealed} already")
         segment.sealed, segment.left = segment.end, next_gsn
         return segment.end - 1
 
     def update(self, after: int, last: int, oldest: int, epoch: int = 0) -> Update:
-        """All that is new after link `after` and configuration `epoch`."""
+        """The links after number `after`, and the configuration unless it is of `epoch`."""
         links = tuple(link for link in self.links if link.number > after)
         config = None if epoch == self.epoch else self.config()
         return Update(self.id, self.epoch, config, links, self.head, last, oldest)
 
     def to_json(self) -> dict[str, Any]:
-        """For a snapshot."""
+        """The shard for a snapshot."""
         saved = {name: getattr(self, name) for name in _SAVED}
         saved["state"] = self.state.value
         saved["segments"] = [[getattr(one, name) for name in OrderedSegment.__slots__] for one in self.segments]

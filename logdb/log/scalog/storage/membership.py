@@ -1,7 +1,7 @@
-"""How a storage server becomes a member, what it reports, and how it follows the ordering layer.
+"""A storage server's membership: its registration, its configurations, its reports, and the links of its shard.
 
-It asks when it has reason to think that it lacks something (a gap in the chain, a configuration that it has not,
-nothing heard for a while): first the ordering layer, and other members for links that the ordering layer keeps no more.
+When it may be missing something (a gap in the chain, a newer epoch, no message for some time) it sends a request to the
+ordering layer, and to other members for links that the ordering layer no longer has.
 """
 
 from __future__ import annotations
@@ -38,51 +38,51 @@ TICK: Final = "tick"
 
 
 class Membership:
-    """`left`: this server is nobody any more."""
+    """The membership of one server. `left`: whether it was removed."""
 
     def __init__(
-        self, shard: MemberState, meta: MetadataJournal, primary: Primary, replication: Replication, reading: ReadServer
+        self, shard: MemberState, meta: MetadataJournal, primary: Primary, replication: Replication, reads: ReadServer
     ) -> None:
         self._shard, self._meta = shard, meta
-        self._primary, self._replication, self._reading = primary, replication, reading
+        self._primary, self._replication, self._reads = primary, replication, reads
         self.left = False
         self._token_at = 0
         self._journals: dict[str, Journal] = {}
         self._head = self._epoch = 0
-        self._unlinked = False
-        self._asked = self._asked_others = 0
-        self._above = UpstreamTracker(shard)
+        self._needs_placements = False
+        self._update_requested_at = self._placements_requested_at = 0
+        self._upstream = UpstreamTracker(shard)
         self._joined_at_head: int | None = None
-        self._learned_at = 0
+        self._sessions_durable_at = 0
         self._reported: Report | None = None
-        self._disk_moved = 0
+        self._disk_progress_at = 0
 
     # ---- starting
 
     def start(self, journals: Mapping[str, Journal]) -> None:
-        """Be what the journals say."""
+        """Recover from the journals, report, and request what is new."""
         shard = self._shard
-        self._disk_moved = shard.now
+        self._disk_progress_at = shard.now
         self._journals = dict(journals)
         covered = self._meta.recover(journals[META]) if META in journals else {}
         if shard.token == 0:
             shard.token = shard.rng.getrandbits(63) + 1
             self._token_at = self._meta.write_identity()
         for segment in shard.config.segments if shard.config else ():
-            self._begin(segment, covered.get(segment.id))
+            self._open_copy(segment, covered.get(segment.id))
         self._primary.on_ordered()
         shard.refresh()
         self._replication.on_config()
-        self._above.begin()
-        self._ask()
+        self._upstream.start()
+        self._request_update()
         if shard.config is not None:
             self._report()
         shard.out.append(SetTimer(TICK, shard.now + shard.settings.heartbeat_ns))
 
-    def _begin(self, segment: Segment, covered: CheckpointedReplica | None = None) -> None:
-        """Begin the copy of a segment: with the journal that was found, or at its base.
+    def _open_copy(self, segment: Segment, covered: CheckpointedReplica | None = None) -> None:
+        """Open the copy of a segment: from the journal that was found, or a new one at the segment's base.
 
-        A journal may be older than the durable configuration (it goes on), or as good as trimmed (it goes).
+        A journal may be older than the durable configuration: it is continued, unless it ends before the base.
         """
         shard, name = self._shard, journal_of(segment.id)
         journal = self._journals.pop(name, None)
@@ -94,10 +94,10 @@ class Membership:
         shard.copies[segment.id] = SegmentReplica.empty(segment)
         shard.out.append(Create(name, segment.base))
 
-    # ---- what the ordering layer says
+    # ---- messages of the ordering layer and of aggregators
 
     def on_registration_reply(self, message: RegistrationReply, sender: Address) -> None:
-        """Learn who this server is."""
+        """Process the server's id and the updates for it, or its removal."""
         shard = self._shard
         if message.token != shard.token:
             return
@@ -105,10 +105,10 @@ class Membership:
             self._leave("this server was replaced, or its shard trimmed away")
             return
         if shard.server and message.server == 0:
-            return  # from a replica that has not come so far, or from before
+            return  # from a replica that lags, or a late reply
         if shard.server and message.server != shard.server:
-            raise ProtocolViolation(f"server {shard.server} is told to be {message.server}")
-        self._above.hear(sender)
+            raise ProtocolViolation(f"server {shard.server} got a reply for server {message.server}")
+        self._upstream.on_message(sender)
         update = message.update
         if update is None:
             return
@@ -119,58 +119,58 @@ class Membership:
             self._adopt(update.config)
             if self.left:
                 return
-        self._follow(update, sender, asked=True)
+        self._follow(update, sender, is_reply=True)
 
     def on_updates(self, message: Updates, sender: Address) -> None:
-        """What a leader or an aggregator sends to those below it."""
+        """Process a batch of updates from the leader or an aggregator."""
         for update in message.updates:
             self.on_update(update, sender)
 
     def on_update(self, update: Update, sender: Address) -> None:
-        """News of the shard."""
+        """Process an update of this server's shard."""
         config = self._shard.config
         if config is None or update.shard != config.shard or self.left:
             return
-        self._above.hear(sender)
-        self._follow(update, sender, asked=False)
+        self._upstream.on_message(sender)
+        self._follow(update, sender, is_reply=False)
 
-    def _follow(self, update: Update, sender: Address, *, asked: bool) -> None:
-        """Take what is new; ask for what is missing."""
+    def _follow(self, update: Update, sender: Address, *, is_reply: bool) -> None:
+        """Apply an update; request what is missing. `is_reply`: it comes directly from an ordering replica."""
         shard = self._shard
         config = shard.config
         assert config is not None
         if update.shard != config.shard:
-            raise ProtocolViolation(f"a member of shard {config.shard} is told to be one of shard {update.shard}")
-        known, head = shard.known, shard.chain.head
+            raise ProtocolViolation(f"a member of shard {config.shard} got an update of shard {update.shard}")
+        covered, head = shard.covered, shard.chain.head
         if update.config is not None and update.config.epoch > config.epoch:
             self._adopt(update.config)
             if self.left:
                 return
             config = shard.config
             assert config is not None
-        if asked and update.epoch == config.epoch and shard.server in config.joining:
-            # Only a replica knows the head: an aggregator that has just begun tells the configuration without it.
-            head_then = self._joined_at_head
-            self._joined_at_head = update.head if head_then is None else min(head_then, update.head)
+        if is_reply and update.epoch == config.epoch and shard.server in config.joining:
+            # Only replicas have the head: an aggregator that has just started sends configurations without it.
+            previous = self._joined_at_head
+            self._joined_at_head = update.head if previous is None else min(previous, update.head)
         self._head, self._epoch = max(self._head, update.head), max(self._epoch, update.epoch)
         self._place(update.links)
         shard.trim(update.oldest)
         if shard.chain.head >= update.head:
-            shard.known = max(shard.known, update.last)
-            if update.epoch == config.epoch and (asked or sender in shard.settings.ordering):
-                # All links are here that place segments which this configuration has no more.
+            shard.covered = max(shard.covered, update.last)
+            if update.epoch == config.epoch and (is_reply or sender in shard.settings.ordering):
+                # All links of segments that were removed from this configuration have arrived.
                 shard.chain.forget_all_but([segment.id for segment in config.segments])
-        self._conclude()
-        if asked and shard.chain.head < update.head:
-            self._unlinked = True
-            self._ask_others()
-        elif self._lacks_something():
-            self._ask_if_due()
-        if sender in shard.settings.ordering and (shard.known > known or shard.chain.head > head):
-            self._above.report_aggregator()
+        self._refresh()
+        if is_reply and shard.chain.head < update.head:
+            self._needs_placements = True
+            self._request_placements()
+        elif self._is_behind():
+            self._request_update_if_due()
+        if sender in shard.settings.ordering and (shard.covered > covered or shard.chain.head > head):
+            self._upstream.report_aggregator()
 
     def _place(self, links: tuple[ShardCut, ...]) -> None:
-        """Link what links (SCA-3)."""
+        """Append the links that follow the chain (SCA-3)."""
         chain, meta = self._shard.chain, self._meta
         for link in links:
             if link.number > chain.head:
@@ -178,25 +178,26 @@ class Membership:
                     break
                 chain.place(link)
                 meta.add_link(link)
-        self._unlinked = self._unlinked and chain.head < self._head
+        self._needs_placements = self._needs_placements and chain.head < self._head
 
-    def _conclude(self) -> None:
-        """The chain, the configuration or the oldest GSN has changed: whoever waits for that is answered."""
+    def _refresh(self) -> None:
+        """Answer waiting requests after a change of the chain, the configuration or the oldest GSN."""
         self._shard.refresh()
         self._primary.on_ordered()
-        self._reading.wake()
+        self._reads.wake()
 
-    def _lacks_something(self) -> bool:
+    def _is_behind(self) -> bool:
+        """Whether an update has named a link or an epoch that is missing here."""
         config = self._shard.config
         return self._shard.chain.head < self._head or (config is not None and config.epoch < self._epoch)
 
     # ---- configurations
 
     def _adopt(self, config: ShardConfig) -> None:
-        """Be a member of the shard as it is configured now, or one that was replaced and keeps what it has, or none."""
+        """Adopt a newer configuration, in which this server is a member, or was replaced, or is missing."""
         shard = self._shard
         if shard.config is None or shard.config.reports_to != config.reports_to:
-            self._above.new_parent()
+            self._upstream.new_parent()
         shard.config = config
         if all(member.server != shard.server for member in config.holders):
             self._leave("this server is not in the newest configuration of its shard")
@@ -208,15 +209,15 @@ class Membership:
                 shard.out.append(Drop(copy.journal))
                 copy = None
             if copy is None:
-                self._begin(segment)
+                self._open_copy(segment)
             else:
                 trimmed |= segment.base > copy.base
                 copy.base = max(copy.base, segment.base)
                 copy.sealed = segment.sealed
         kept = {segment.id for segment in config.segments}
-        for gone in shard.copies.keys() - kept:
-            del shard.copies[gone]
-            shard.out.append(Drop(journal_of(gone)))
+        for segment_id in shard.copies.keys() - kept:
+            del shard.copies[segment_id]
+            shard.out.append(Drop(journal_of(segment_id)))
         for name in self._journals.keys() - {META}:
             shard.out.append(Drop(name))
             del self._journals[name]
@@ -228,40 +229,40 @@ class Membership:
         self._replication.on_config()
         self._report()
 
-    def _leave(self, why: str) -> None:
-        """Nobody may wait for this server any more."""
+    def _leave(self, reason: str) -> None:
+        """Reject all waiting requests and stop."""
         self._primary.leave()
-        self._reading.leave()
-        self._shard.out.append(Stop(why, wipe=True))
+        self._reads.leave()
+        self._shard.out.append(Stop(reason, wipe=True))
         self.left = True
 
-    # ---- asking
+    # ---- requests
 
-    def _ask(self) -> None:
-        """Ask the ordering layer: what is new for me? A spare registers with that, once its token is durable."""
+    def _request_update(self) -> None:
+        """Request updates from the ordering layer, once the token is durable. A spare also registers."""
         shard, address = self._shard, self._shard.settings.address
-        self._asked = shard.now
+        self._update_requested_at = shard.now
         if self._meta.durable < self._token_at:
             return
         if shard.config is None:
-            self._above.tell(Register(shard.token, address))
-        self._above.tell(UpdateRequest(shard.token, address, shard.chain.head))
+            self._upstream.send(Register(shard.token, address))
+        self._upstream.send(UpdateRequest(shard.token, address, shard.chain.head))
 
-    def _ask_if_due(self) -> None:
-        if self._shard.now >= self._asked + self._shard.settings.ask_ns:
-            self._ask()
+    def _request_update_if_due(self) -> None:
+        if self._shard.now >= self._update_requested_at + self._shard.settings.ask_ns:
+            self._request_update()
 
-    def _ask_others(self) -> None:
-        """Ask another member for the links that are missing here."""
+    def _request_placements(self) -> None:
+        """Request missing links from another server of the shard."""
         shard = self._shard
-        self._asked_others = shard.now
+        self._placements_requested_at = shard.now
         others = shard.sources()
         if others:
-            question = PlacementsRequest(shard.number, shard.server, shard.chain.head)
-            shard.out.append(Send(shard.rng.choice(others).address, question))
+            request = PlacementsRequest(shard.number, shard.server, shard.chain.head)
+            shard.out.append(Send(shard.rng.choice(others).address, request))
 
-    def on_ask_placements(self, message: PlacementsRequest, sender: Address) -> None:
-        """Give another member the links that it lacks."""
+    def on_placements_request(self, message: PlacementsRequest, sender: Address) -> None:
+        """Send another server of the shard the links after the one that it names."""
         shard, chain = self._shard, self._shard.chain
         if message.shard != shard.number:
             return
@@ -274,7 +275,7 @@ class Membership:
         shard.out.append(Send(sender, answer))
 
     def on_placements(self, message: PlacementsResponse, sender: Address) -> None:
-        """Take links from another member; where it has trimmed what is missing here, begin behind that."""
+        """Append links from another server of the shard. If it has trimmed missing ones, continue after them."""
         shard = self._shard
         if message.shard != shard.number:
             return
@@ -287,21 +288,20 @@ class Membership:
         else:
             self._place(message.entries)
             shard.trim(message.oldest)
-        self._conclude()
+        self._refresh()
         if not message.complete and shard.chain.head > head:
-            self._asked_others = shard.now
-            question = PlacementsRequest(shard.number, shard.server, shard.chain.head)
-            shard.out.append(Send(sender, question))
+            self._placements_requested_at = shard.now
+            shard.out.append(Send(sender, PlacementsRequest(shard.number, shard.server, shard.chain.head)))
 
     def on_sessions(self, message: SessionsResponse, sender: Address) -> None:
-        """Learn what another member knows of clients. Who has told may be wiped once this one has joined (SCA-14)."""
+        """Add another server's sessions and make them durable: it may be wiped when this member has joined (SCA-14)."""
         if self._replication.on_sessions(message):
-            self._learned_at = self._meta.checkpoint()
+            self._sessions_durable_at = self._meta.checkpoint()
 
     # ---- reporting
 
-    def on_ask_report(self, message: ReportRequest, sender: Address) -> None:
-        """A leader asks whether this server is well. It may hear what goes by other replicas only."""
+    def on_report_request(self, message: ReportRequest, sender: Address) -> None:
+        """Report to all ordering replicas: the leader may get this server's messages only through other replicas."""
         shard = self._shard
         if message == (shard.number, shard.server) and not self._is_disk_stuck():
             self._report()
@@ -310,7 +310,8 @@ class Membership:
                     shard.out.append(Send(address, self._reported))
 
     def _report(self) -> None:
-        """Report what is durable (SCA-1) to whoever collects it, and past an aggregator that is silent."""
+        """Send the durable positions (SCA-1) to the aggregator or the ordering layer; to both if the aggregator is
+        silent."""
         shard, config = self._shard, self._shard.config
         assert config is not None
         if shard.is_replaced:
@@ -319,18 +320,18 @@ class Membership:
         report = self._reported = Report(config.shard, config.epoch, shard.server, self._meta.placed, ends)
         if config.reports_to:
             shard.out.append(Send(config.reports_to, report))
-        if not config.reports_to or self._above.is_parent_silent():
-            self._above.tell(report)
+        if not config.reports_to or self._upstream.is_parent_silent():
+            self._upstream.send(report)
 
     def on_persisted(self, journal: str, end: int) -> None:
-        """Something is durable: report it, and send on what may leave now."""
+        """A journal is durable up to `end`: report it, and send what depended on it."""
         shard = self._shard
-        self._disk_moved = shard.now
+        self._disk_progress_at = shard.now
         if journal == META:
             waiting = self._meta.durable < self._token_at
             moved = self._meta.persisted(end)
             if waiting and end >= self._token_at:
-                self._ask()
+                self._request_update()
             if moved and shard.config is not None:
                 self._report()
             return
@@ -338,7 +339,7 @@ class Membership:
         if copy is None or end <= copy.durable:
             return
         copy.durable = min(end, copy.end)
-        # What others wait for leaves first: of a primary its records, of a backup its report.
+        # The message that others wait for is sent first: a primary's records, a backup's report.
         if copy.primary == shard.server and copy.sealed is None:
             self._replication.on_durable(copy)
         if copy.sealed is None:
@@ -347,43 +348,43 @@ class Membership:
             self._replication.on_backup_durable(copy)
 
     def on_tick(self) -> None:
-        """Time has passed: say that this server lives, and try again whatever has had no answer."""
+        """Send a heartbeat report, and repeat unanswered requests."""
         shard, settings = self._shard, self._shard.settings
         shard.out.append(SetTimer(TICK, shard.now + settings.heartbeat_ns))
         if shard.config is None:
-            self._ask_if_due()
+            self._request_update_if_due()
             return
         if not self._is_disk_stuck():
             self._report()
-        heard = self._above.heard()
-        lacks_goal = shard.server in shard.config.joining and self._joined_at_head is None
-        if lacks_goal or self._lacks_something() or shard.now >= max(heard, self._asked) + settings.suspect_after_ns:
-            self._ask_if_due()
-        if self._unlinked and shard.now >= self._asked_others + settings.ask_ns:
-            self._ask_others()
+        needs_goal = shard.server in shard.config.joining and self._joined_at_head is None
+        quiet_since = max(self._upstream.last_message_at(), self._update_requested_at)
+        if needs_goal or self._is_behind() or shard.now >= quiet_since + settings.suspect_after_ns:
+            self._request_update_if_due()
+        if self._needs_placements and shard.now >= self._placements_requested_at + settings.ask_ns:
+            self._request_placements()
         if self._has_caught_up():
-            self._above.tell(CaughtUp(shard.config.shard, shard.server))
+            self._upstream.send(CaughtUp(shard.config.shard, shard.server))
         self._replication.on_tick()
 
     def _is_disk_stuck(self) -> bool:
-        """Whether something has waited for the disk for long. Nobody else can see that of a primary: what is not
-        durable there has been sent to nobody, so no other member is ahead of it."""
+        """Whether a write has waited for the disk for `straggle_after_ns`. Other servers cannot detect that at a
+        primary: records that are not durable there were not sent, so no other member is ahead of it."""
         shard, copies = self._shard, self._shard.copies.values()
         if self._meta.durable == self._meta.end and all(copy.durable == copy.end for copy in copies):
-            self._disk_moved = shard.now
-        return shard.now - self._disk_moved >= shard.settings.straggle_after_ns
+            self._disk_progress_at = shard.now
+        return shard.now - self._disk_progress_at >= shard.settings.straggle_after_ns
 
     def _has_caught_up(self) -> bool:
-        """SCA-9: whether a joining member has, durably, all that was ordered before it came."""
+        """SCA-9: whether a joining member durably has all records that were ordered before it was added."""
         shard, config = self._shard, self._shard.config
         if config is None or shard.server not in config.joining or self._joined_at_head is None:
             return False
         ends = shard.chain.ends
-        has_links = self._meta.placed >= self._joined_at_head and self._meta.durable >= self._learned_at
+        has_links = self._meta.placed >= self._joined_at_head and self._meta.durable >= self._sessions_durable_at
         return has_links and all(copy.whole and copy.durable >= ends.get(copy.id, 1) for copy in shard.copies.values())
 
     def check(self) -> None:
-        """SCA-1."""
+        """SCA-1. Raises AssertionError."""
         if self._reported is not None:
             assert self._reported.placed <= self._meta.placed <= self._shard.chain.head, "SCA-1: placed is not durable"
             for segment, end in self._reported.ends:

@@ -1,13 +1,13 @@
-"""The journal "meta" of a storage server: who it is, its shard's configuration, the links of the chain, checkpoints.
+"""The journal "meta" of a storage server: its identity, its shard's configuration, the links of the chain, checkpoints.
 
-Links are written without hurry, many to a record. A checkpoint holds all that counts, so what is before it goes; it is
-written when the journal has grown by as much as the last checkpoint (so the work stays proportional to what is
-written), and before records of segments go whose clients it must remember.
+Links are collected and written many to a record. A checkpoint contains the whole state and replaces the records before
+it. It is written when the journal has grown by the size of the last checkpoint (so the cost is proportional to the
+bytes written), and before segment records are trimmed whose clients it must remember.
 
     tag 1  IDENTITY     u64 token
     tag 2  MEMBER       JSON: server, config
     tag 3  LINKS        links, one after another (`LINK`, then `RANGE` for each range)
-    tag 4  CHECKPOINT   u32 length of the JSON, JSON: identity, config, how the chain begins, the copies' sessions and
+    tag 4  CHECKPOINT   u32 length of the JSON, JSON: identity, config, the start of the chain, the copies' sessions and
                         sizes; then the links
 """
 
@@ -33,11 +33,12 @@ TOKEN: Final = Struct("<Q")
 LENGTH: Final = Struct("<I")
 LINK: Final = Struct("<QQQI")
 RANGE: Final = Struct("<QQQQ")
-LINKS_IN_MEMORY: Final = 256
+MAX_BUFFERED_LINKS: Final = 256
+"""Number of links after which they are written at once."""
 
 
 class CheckpointedReplica(NamedTuple):
-    """What a checkpoint says of a copy: sessions and sizes of its records before `end`."""
+    """A copy in a checkpoint: sessions and sizes of its records before `end`. `whole`: as in `SegmentReplica`."""
 
     end: int
     whole: bool
@@ -46,7 +47,7 @@ class CheckpointedReplica(NamedTuple):
 
 
 class MetadataJournal:
-    """The journal's writer. `placed`: the number of the last link that is durable, with all before it."""
+    """Writes and recovers the journal. `placed`: the number of the last link that is durable, with all before it."""
 
     def __init__(self, shard: MemberState, journal: Journal | None) -> None:
         self._shard = shard
@@ -61,7 +62,7 @@ class MetadataJournal:
 
     @property
     def end(self) -> int:
-        """Where the next record goes."""
+        """The number of the next record."""
         return self._end
 
     # ---- writing
@@ -76,7 +77,7 @@ class MetadataJournal:
         return self._end
 
     def write_identity(self) -> int:
-        """Write the token; it is durable when the journal is up to what this returns."""
+        """Write the token. Returns the end of the journal up to which it must be durable."""
         return self._write(IDENTITY, TOKEN.pack(self._shard.token))
 
     def write_member(self) -> None:
@@ -86,15 +87,15 @@ class MetadataJournal:
         self._write(MEMBER, json.dumps([self._shard.server, config_state(config)]).encode())
 
     def add_link(self, link: ShardCut) -> None:
-        """Have a link written, soon."""
+        """Write a link after at most `meta_ns`."""
         if not self._unwritten:
             self._shard.out.append(SetTimer(META, self._shard.now + self._shard.settings.meta_ns))
         self._unwritten.append(link)
-        if len(self._unwritten) >= LINKS_IN_MEMORY:
+        if len(self._unwritten) >= MAX_BUFFERED_LINKS:
             self.flush()
 
     def flush(self) -> None:
-        """Write the links that wait, and a checkpoint if it is time."""
+        """Write the collected links, and a checkpoint if the journal has grown enough."""
         if self._unwritten:
             end = self._write(LINKS, b"".join(encoded_links(self._unwritten)))
             self._written.append((end, self._unwritten[-1].number))
@@ -103,8 +104,8 @@ class MetadataJournal:
             self.checkpoint()
 
     def checkpoint(self) -> int:
-        """Write all that counts. When it is durable (the journal is up to what this returns) what is before it goes, in
-        this journal and in the segments."""
+        """Write a checkpoint. When it is durable, the records before it are trimmed, in this journal and the segments'.
+        Returns the end of the journal up to which it must be durable."""
         shard = self._shard
         chain = shard.chain
         head = {
@@ -137,9 +138,9 @@ class MetadataJournal:
         while self._written and self._written[0][0] <= end:
             self.placed = self._written.popleft()[1]
         while self._checkpoints and self._checkpoints[0][0] <= end:
-            at, keep = self._checkpoints.popleft()
+            at, bases = self._checkpoints.popleft()
             self._shard.out.append(Trim(META, at - 1))
-            for segment, lsn in keep.items():
+            for segment, lsn in bases.items():
                 copy = self._shard.copies.get(segment)
                 if copy is not None and copy.first < lsn <= copy.base:
                     copy.first = lsn
@@ -149,7 +150,7 @@ class MetadataJournal:
     # ---- reading
 
     def recover(self, journal: Journal) -> dict[int, CheckpointedReplica]:
-        """Bring the shard to where the journal ends; returns what its last checkpoint covers."""
+        """Restore the state from the journal. Returns the copies in its last checkpoint, by segment."""
         shard = self._shard
         records = journal.records
         last = max((record.lsn for record in records if record.tag == CHECKPOINT), default=journal.first)
@@ -187,7 +188,7 @@ class MetadataJournal:
 
 
 def recovered_copy(segment: Segment, journal: Journal, covered: CheckpointedReplica | None) -> SegmentReplica:
-    """The copy of a segment from its journal and what the last checkpoint says of it."""
+    """The copy of a segment, from its journal and the last checkpoint."""
     first, end = journal.first, journal.end
     if covered is None or covered.end < first:
         copy = SegmentReplica(segment, first, end, RecordSizes(first), ClientSessions(), first == 1)
@@ -203,7 +204,7 @@ def recovered_copy(segment: Segment, journal: Journal, covered: CheckpointedRepl
 
 
 def encoded_links(links: Iterable[ShardCut]) -> Iterator[bytes]:
-    """Links as bytes."""
+    """The bytes of each link."""
     for link in links:
         yield LINK.pack(link.number, link.previous, link.time, len(link.ranges))
         for part in link.ranges:
@@ -211,7 +212,7 @@ def encoded_links(links: Iterable[ShardCut]) -> Iterator[bytes]:
 
 
 def links_in(data: bytes, at: int) -> Iterator[ShardCut]:
-    """The reverse, from byte `at` on."""
+    """Decode the links in `data`, from byte `at` on."""
     while at < len(data):
         number, previous, time, count = LINK.unpack_from(data, at)
         at += LINK.size
@@ -221,12 +222,12 @@ def links_in(data: bytes, at: int) -> Iterator[ShardCut]:
 
 
 def config_state(config: ShardConfig) -> list[Any]:
-    """For JSON."""
+    """A configuration as JSON."""
     return list(config._replace(state=config.state.value))  # type: ignore[arg-type]
 
 
 def config_of(state: list[Any]) -> ShardConfig:
-    """The reverse."""
+    """The inverse of `config_state`."""
     config = ShardConfig(*state)
     return config._replace(
         state=ShardState(config.state),

@@ -1,10 +1,10 @@
-"""The chain of a shard: which of its records got which GSNs, by the links that the cuts made for it.
+"""The chain of a shard: the GSNs of its records, from the links that the cuts made for it.
 
-A link names the one before it, so the chain has no gap. Ranges are kept in arrays in the order of their GSNs, which is
-the order of the links, and for each segment in the order of its LSNs; both ways are bisections.
+A link names the one before it, so the chain has no gap. Ranges are kept in arrays, ordered by GSN, which is the order
+of the links, and for each segment ordered by LSN; lookups in both directions are bisections.
 
-    gsns      1     4     9   ...        a range: so many records of a segment, from this LSN and this GSN on
-    numbers   7     7     9   ...        the link that placed it, in an array of its own with where its ranges begin
+    gsns      1     4     9   ...        the first GSN of each range; parallel arrays: count, segment, first LSN
+    numbers   7     9     ...            the number of each link; parallel arrays: time, index of its first range
 """
 
 from __future__ import annotations
@@ -19,20 +19,19 @@ from logdb.log.scalog.messages import Range, ShardCut
 
 
 class RecordLocation(NamedTuple):
-    """Records of a range from some GSN on: (`segment`, `lsn`) has `gsn`, as have the `count` - 1 after it. `time`: the
-    cut's."""
+    """`count` records with the GSNs from `gsn` on are in `segment` from `lsn` on. `time`: of their cut (ns)."""
 
     gsn: int
-    count: int  # type: ignore[assignment]  # a tuple has a method of that name, which nobody calls
+    count: int  # type: ignore[assignment]  # hides an unused method of tuple
     segment: int
     lsn: int
     time: int
 
 
 class PlacementIndex:
-    """Links after number `trimmed` up to `head`. `last`: the newest GSN that they place (or that was, before them).
+    """The links after number `trimmed` up to `head`. `last`: the newest GSN that these or earlier links have placed.
 
-    `ends`: how far each segment is ordered (the LSN after its last ordered record); those never heard of: 1.
+    `ends`: the ordered end of each segment (the LSN after its last ordered record); 1 for segments not in it.
     """
 
     def __init__(self) -> None:
@@ -51,7 +50,7 @@ class PlacementIndex:
     # ---- growing
 
     def place(self, link: ShardCut) -> None:
-        """Append a link. Raises ProtocolViolation (SCA-3): the caller sees to it that it follows the head."""
+        """Append a link, which must follow the head. Raises ProtocolViolation (SCA-3)."""
         if link.previous != self.head or link.number <= self.head:
             raise ProtocolViolation(f"SCA-3: link {link.number} follows {link.previous}, the head is {self.head}")
         self._numbers.append(link.number)
@@ -78,7 +77,7 @@ class PlacementIndex:
         self.head = link.number
 
     def restart(self, trimmed: int, ends: Iterable[tuple[int, int]]) -> None:
-        """Forget all, and go on behind link `trimmed`: of what it and those before it placed nothing can be read."""
+        """Drop all links and continue after link `trimmed`: no record that it or an earlier link placed is readable."""
         self._clear()
         self.trimmed = self.head = trimmed
         self.ends = dict(ends)
@@ -86,27 +85,28 @@ class PlacementIndex:
     # ---- from GSN to segment and LSN
 
     def find(self, gsn: int) -> RecordLocation | None:
-        """Where the record `gsn` is, and how many follow it there; None: it is not this shard's (or trimmed here)."""
+        """The location of record `gsn` and of those that follow it in its range; None: not of this shard, or
+        trimmed."""
         at = bisect_right(self._gsns, gsn) - 1
         if at < 0 or gsn >= self._gsns[at] + self._counts[at]:
             return None
-        return self._stand(at, gsn)
+        return self._location(at, gsn)
 
-    def stands(self, gsn: int) -> Iterator[RecordLocation]:
-        """Everything that is placed from `gsn` on, in the order of GSNs."""
+    def locations(self, gsn: int) -> Iterator[RecordLocation]:
+        """The locations of all records from `gsn` on, in the order of GSNs."""
         at = bisect_right(self._gsns, gsn) - 1
         if at < 0 or gsn >= self._gsns[at] + self._counts[at]:
             at += 1
         for index in range(at, len(self._gsns)):
-            yield self._stand(index, max(gsn, self._gsns[index]))
+            yield self._location(index, max(gsn, self._gsns[index]))
 
-    def _stand(self, at: int, gsn: int) -> RecordLocation:
+    def _location(self, at: int, gsn: int) -> RecordLocation:
         skipped = gsn - self._gsns[at]
         time = self._times[bisect_right(self._starts, at) - 1]
         return RecordLocation(gsn, self._counts[at] - skipped, self._segments[at], self._lsns[at] + skipped, time)
 
     def last_at_time(self, time: int) -> int:
-        """The newest GSN that was placed at `time` or before; 0: there is none any more."""
+        """The newest GSN that was placed at `time` or before; 0 if there is none, or if it was trimmed."""
         links = bisect_right(self._times, time)
         end = self._starts[links] if links < len(self._starts) else len(self._gsns)
         return self._gsns[end - 1] + self._counts[end - 1] - 1 if end else 0
@@ -114,32 +114,32 @@ class PlacementIndex:
     # ---- from segment and LSN to GSN
 
     def gsns_of(self, segment: int, first: int, end: int) -> list[tuple[int, int]]:
-        """(first GSN, count) of the records `first` to `end` - 1 of a segment, all of which are placed and not trimmed
-        here."""
+        """(first GSN, count) of the records `first` to `end` - 1 of a segment, all of which must be placed and not
+        trimmed."""
         lsns, gsns = self._by_lsn[segment]
         at = bisect_right(lsns, first) - 1
         found = []
         while first < end:
             following = lsns[at + 1] if at + 1 < len(lsns) else self.ends[segment]
             stop = min(end, following)
-            assert -1 < at < len(lsns), "SCA-8: asked for the GSN of what has none"
-            assert lsns[at] <= first < stop, "SCA-8: asked for the GSN of what has none"
+            assert -1 < at < len(lsns), "SCA-8: the GSN of a record that has none was requested"
+            assert lsns[at] <= first < stop, "SCA-8: the GSN of a record that has none was requested"
             found.append((gsns[at] + first - lsns[at], stop - first))
             first = stop
             at += 1
         return found
 
     def placed_from(self, segment: int) -> int:
-        """The first LSN of a segment whose GSN is known here; its ordered end if there is none."""
+        """The first LSN of a segment whose GSN is in the chain; its ordered end if there is none."""
         by_lsn = self._by_lsn.get(segment)
         return by_lsn[0][0] if by_lsn and by_lsn[0] else self.ends.get(segment, 1)
 
     # ---- links for others, and for the journal
 
-    def links(self, after: int, at_most: int) -> tuple[ShardCut, ...]:
-        """The links after number `after` (at or after `trimmed`), as they came."""
+    def links(self, after: int, limit: int) -> tuple[ShardCut, ...]:
+        """At most `limit` links after number `after`, which is at or after `trimmed`."""
         begin = bisect_right(self._numbers, after)
-        return tuple(self._link(index) for index in range(begin, min(begin + at_most, len(self._numbers))))
+        return tuple(self._link(index) for index in range(begin, min(begin + limit, len(self._numbers))))
 
     def _link(self, index: int) -> ShardCut:
         previous = self._numbers[index - 1] if index else self.trimmed
@@ -151,13 +151,13 @@ class PlacementIndex:
         return ShardCut(self._numbers[index], previous, self._times[index], ranges)
 
     def ends_at_trimmed(self) -> tuple[tuple[int, int], ...]:
-        """How far the segments had been ordered by link `trimmed`."""
+        """The ordered ends of the segments at link `trimmed`."""
         return tuple((segment, self.placed_from(segment)) for segment in self.ends)
 
     # ---- trimming
 
     def links_before(self, oldest: int) -> int:
-        """How many of the first links place only GSNs before `oldest`."""
+        """Number of links at the beginning that place only GSNs before `oldest`."""
         kept = bisect_left(self._gsns, oldest)
         if kept and self._gsns[kept - 1] + self._counts[kept - 1] > oldest:
             kept -= 1
@@ -166,7 +166,7 @@ class PlacementIndex:
         return bisect_right(self._starts, kept) - 1
 
     def placed_after(self, oldest: int) -> dict[int, int]:
-        """The first LSN of each segment that the links leave which `trim(oldest)` keeps."""
+        """The first LSN of each segment that is still placed after `trim(oldest)`."""
         links = self.links_before(oldest)
         kept: dict[int, int] = {}
         for at in range(self._starts[links] if links < len(self._starts) else len(self._gsns), len(self._gsns)):
@@ -174,7 +174,7 @@ class PlacementIndex:
         return kept
 
     def trim(self, oldest: int) -> None:
-        """Forget the links that place only GSNs before `oldest`."""
+        """Drop the links that place only GSNs before `oldest`."""
         links = self.links_before(oldest)
         if links == 0:
             return
@@ -182,8 +182,8 @@ class PlacementIndex:
         self.trimmed = self._numbers[links - 1]
         for segment in set(self._segments[:ranges]):
             lsns, gsns = self._by_lsn[segment]
-            gone = self._segments[:ranges].count(segment)
-            del lsns[:gone], gsns[:gone]
+            dropped = self._segments[:ranges].count(segment)
+            del lsns[:dropped], gsns[:dropped]
         for column in (self._gsns, self._counts, self._segments, self._lsns):
             del column[:ranges]
         del self._numbers[:links], self._times[:links], self._starts[:links]
@@ -191,8 +191,8 @@ class PlacementIndex:
             self._starts[index] -= ranges
 
     def forget_all_but(self, segments: Collection[int]) -> None:
-        """No link will place other segments than these: the ends of those whose ranges were trimmed are of no interest
-        any more."""
+        """Drop the ends of segments that no later link places: those that are not in `segments` and whose ranges were
+        trimmed."""
         for segment in [segment for segment in self.ends if segment not in segments]:
             if not self._by_lsn.get(segment, ((),))[0]:
                 del self.ends[segment]
@@ -201,7 +201,7 @@ class PlacementIndex:
     # ---- invariants
 
     def check(self) -> None:
-        """SCA-3, of the newest ranges."""
+        """SCA-3, for the newest ranges. Raises AssertionError."""
         if len(self._gsns) > 1:
             assert self._gsns[-1] >= self._gsns[-2] + self._counts[-2], "SCA-3: GSNs of ranges overlap"
         if self._numbers:

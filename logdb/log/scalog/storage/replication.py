@@ -1,13 +1,14 @@
-"""How records get from the primary of a segment to the other members, in the order of LSNs (PROTOCOL.md, SCA-2).
+"""Replication of segments from the primary to the other members, in the order of LSNs (PROTOCOL.md, SCA-2).
 
-The primary sends what is durable in its own journal, never more. For each backup it keeps a window: from the last
-record that the backup has acknowledged (`ReplicateAck`) to the last one sent. What is not acknowledged in time is sent
-again from there, first one batch, until the backup is heard again. A backup takes records only where its copy ends.
+The primary sends only records that are durable in its own journal. For each backup it keeps a window: from the last
+acknowledged record (`ReplicateAck`) to the last one sent. Records that are not acknowledged in time are sent again, at
+first one batch, until the backup answers. A backup accepts records only at the end of its copy.
 
-Fresh records are still in memory and go to all backups in the same message; laggards are served out of the journal.
+The newest records are kept in memory and sent to all backups in the same message; slower backups are served from the
+journal.
 
-What the primary does not deliver (it is gone, or silent, or the segment is sealed and nobody's any more) a member
-fetches from any other one, a batch at a time, by `ReplicateAck` with `again`.
+Records that the primary does not deliver (it failed or is silent, or the segment is sealed) are requested from any
+other member, a batch at a time, with `ReplicateAck` and `again`.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ from logdb.log.scalog.storage.segment_replica import SegmentReplica
 
 
 class Backup:
-    """What the primary knows of another member: it has `acked` durably (None: not known yet), was sent up to `sent`.
+    """The primary's state for another member. `acked`: its durable end (None: not received yet). `sent`: the end of the
+    records sent to it.
 
-    `flight`: (end, bytes) of what is under way. `probing`: it has not answered, so it gets one batch at a time.
-    `since`: when it was last heard or tried; `wait_ns`: after that it is tried again.
+    `flight`: (end, bytes) of unacknowledged messages. `probing`: it has not answered in time, so it gets one batch at a
+    time. `since`: time of its last progress or of the last attempt; `wait_ns`: time from then to the next attempt.
     """
 
     __slots__ = ("acked", "address", "bytes", "flight", "probing", "sent", "since", "wait_ns")
@@ -40,42 +42,42 @@ class Backup:
         self.flight: deque[tuple[int, int]] = deque()
         self.probing = False
 
-    def back_to(self, end: int) -> None:
-        """Send from `end` on again."""
+    def rewind(self, end: int) -> None:
+        """Restart sending at `end`."""
         self.sent = end
         self.flight.clear()
         self.bytes = 0
 
 
 class Replication:
-    """Both ends of it, for all segments of a member."""
+    """The primary's and the backups' part, for all segments of a member."""
 
     def __init__(self, shard: MemberState) -> None:
         self._shard = shard
         self._backups: dict[int, Backup] = {}
-        self._of = 0
-        self._fresh: deque[tuple[int, list[Record], int]] = deque()
-        self._fresh_bytes = 0
+        self._own_id = 0
+        self._recent: deque[tuple[int, list[Record], int]] = deque()
+        self._recent_bytes = 0
 
-    # ---- the primary's end
+    # ---- the primary's part
 
-    def fresh(self, copy: SegmentReplica, first: int, records: list[Record], size: int) -> None:
-        """The primary has taken records into its segment."""
+    def on_appended(self, copy: SegmentReplica, first: int, records: list[Record], size: int) -> None:
+        """The primary has written records of `size` bytes to its segment: keep them in memory for the backups."""
         if self._backups:
-            self._fresh.append((first, records, size))
-            self._fresh_bytes += size
-            while self._fresh_bytes > self._shard.settings.fresh_bytes:
-                self._fresh_bytes -= self._fresh.popleft()[2]
+            self._recent.append((first, records, size))
+            self._recent_bytes += size
+            while self._recent_bytes > self._shard.settings.fresh_bytes:
+                self._recent_bytes -= self._recent.popleft()[2]
 
     def on_config(self) -> None:
-        """Know the backups of the own segment: the other members."""
+        """Update the backups of the own segment: the other members."""
         own = self._shard.own()
         segment = own.id if own else 0
-        if segment != self._of:
-            self._of = segment
+        if segment != self._own_id:
+            self._own_id = segment
             self._backups.clear()
-            self._fresh.clear()
-            self._fresh_bytes = 0
+            self._recent.clear()
+            self._recent_bytes = 0
         members = {member.server: member.address for member in self._shard.others()} if own else {}
         for server in self._backups.keys() - members.keys():
             del self._backups[server]
@@ -84,16 +86,16 @@ class Replication:
             if backup is None or backup.address != address:
                 self._backups[server] = backup = Backup(address, self._shard.settings.resend_ns)
                 if own is not None:
-                    self._greet(own, backup)
+                    self._request_ack(own, backup)
 
-    def _greet(self, own: SegmentReplica, backup: Backup) -> None:
-        """Ask how far a backup has got."""
+    def _request_ack(self, own: SegmentReplica, backup: Backup) -> None:
+        """Request the durable end of a backup."""
         backup.since = self._shard.now
         message = Replicate(self._shard.number, own.id, own.durable)
         self._shard.out.append(Send(backup.address, message))
 
     def on_durable(self, own: SegmentReplica) -> None:
-        """More of the own segment is durable: send it on. Those that stand at the same place get the same message."""
+        """Send newly durable records of the own segment. Backups at the same position get the same message."""
         ready: dict[int, tuple[Replicate, int, int]] = {}
         for backup in self._backups.values():
             if backup.acked is not None and not (backup.probing and backup.flight):
@@ -107,7 +109,7 @@ class Replication:
         while backup.sent < own.durable and backup.bytes < settings.window_bytes:
             first = backup.sent
             if first < own.base:
-                return  # its copy will begin anew, at the base that its next configuration says
+                return  # the backup will restart its copy at the base in its next configuration
             entry = ready.get(first)
             if entry is None:
                 entry = self._from_memory(own, first)
@@ -118,8 +120,8 @@ class Replication:
                 out.append(Send(backup.address, message))
             else:
                 end = own.reach(first, settings.batch_bytes)
-                if self._fresh and first < self._fresh[0][0] < end:
-                    end = self._fresh[0][0]
+                if self._recent and first < self._recent[0][0] < end:
+                    end = self._recent[0][0]
                 size = own.bytes_between(first, end)
                 message = Replicate(self._shard.number, own.id, first)
                 out.append(SendStored(backup.address, message, own.journal, first, end))
@@ -133,13 +135,13 @@ class Replication:
 
     def _from_memory(self, own: SegmentReplica, first: int) -> tuple[Replicate, int, int] | None:
         """A message with durable records from `first` on, its end and size; None if they are not in memory."""
-        fresh = self._fresh
-        if not fresh or first < fresh[0][0]:
+        recent = self._recent
+        if not recent or first < recent[0][0]:
             return None
         durable, limit = own.durable, self._shard.settings.batch_bytes
         records: list[Record] = []
         size, end = 0, first
-        for begin, batch, batch_bytes in fresh:
+        for begin, batch, batch_bytes in recent:
             if begin + len(batch) <= first:
                 continue
             if begin >= durable or size >= limit:
@@ -150,26 +152,26 @@ class Replication:
             records = records + batch if records else batch
             size += batch_bytes
             end += len(batch)
-        news = own.sessions.news
-        settled = tuple(news.items())
-        news.clear()
+        new_marks = own.sessions.new_marks
+        settled = tuple(new_marks.items())
+        new_marks.clear()
         return Replicate(self._shard.number, own.id, first, settled, records), end, size
 
     def _drop_sent(self, own: SegmentReplica) -> None:
-        """Forget fresh records that every backup that answers has been sent."""
-        fresh = self._fresh
-        heard = [backup.sent for backup in self._backups.values() if backup.acked is not None and not backup.probing]
-        sent = min(heard, default=own.durable)
-        while fresh and fresh[0][0] + len(fresh[0][1]) <= sent:
-            self._fresh_bytes -= fresh.popleft()[2]
+        """Drop records from memory that were sent to every responsive backup."""
+        recent = self._recent
+        ends = [backup.sent for backup in self._backups.values() if backup.acked is not None and not backup.probing]
+        sent = min(ends, default=own.durable)
+        while recent and recent[0][0] + len(recent[0][1]) <= sent:
+            self._recent_bytes -= recent.popleft()[2]
 
     def on_replicate_ack(self, message: ReplicateAck, sender: Address) -> None:
-        """A member says how far its copy goes: open its window, or serve it what it asks for."""
+        """A member acknowledges records, or requests some: move its window, or send them."""
         shard = self._shard
         copy = shard.copies.get(message.segment)
         if copy is None or message.shard != shard.number:
             return
-        if message.segment != self._of or message.server not in self._backups:
+        if message.segment != self._own_id or message.server not in self._backups:
             first = message.end
             if message.again and copy.base <= first < copy.durable:
                 end = copy.reach(first, shard.settings.batch_bytes)
@@ -177,93 +179,96 @@ class Replication:
             return
         end = message.end
         if end > copy.durable:
-            raise ProtocolViolation(f"SCA-2: server {message.server} has {end} of segment {copy.id}, I {copy.durable}")
+            raise ProtocolViolation(
+                f"SCA-2: server {message.server} has segment {copy.id} up to {end}, the primary up to {copy.durable}"
+            )
         backup = self._backups[message.server]
         acked = backup.acked
         if acked is None or end > acked:
             backup.since, backup.wait_ns, backup.probing = shard.now, shard.settings.resend_ns, False
             backup.acked = end
             if acked is None or end > backup.sent:
-                backup.back_to(end)
+                backup.rewind(end)
             flight = backup.flight
             while flight and flight[0][0] <= end:
                 backup.bytes -= flight.popleft()[1]
         if message.again and backup.acked == end and shard.now >= backup.since + transfer_ns(backup.bytes):
-            backup.back_to(end)
+            backup.rewind(end)
         if not (backup.probing and backup.flight):
             self._fill(copy, backup, {})
             self._drop_sent(copy)
 
-    # ---- the backup's end
+    # ---- the backup's part
 
     def on_replicate(self, message: Replicate, sender: Address) -> None:
-        """Take records where the copy ends, and nowhere else."""
+        """Accept records at the end of the copy. Records after a gap are rejected, known ones skipped."""
         shard = self._shard
         copy = shard.copies.get(message.segment)
-        if copy is None or message.shard != shard.number or copy.id == self._of:
+        if copy is None or message.shard != shard.number or copy.id == self._own_id:
             return
         first, records = message.first, message.records
         for client, settled in message.settled:
             copy.sessions.settle(client, settled)
         if first > copy.end:
-            self._held(copy, sender, again=True)
+            self._acknowledge(copy, sender, again=True)
             return
         copy.source = sender
         skipped = copy.end - first
         if skipped >= len(records):
-            self._held(copy, sender, again=False)
+            self._acknowledge(copy, sender, again=False)
             return
         if skipped:
             records = records[skipped:]
-        first = copy.take(records, record_bytes(records))
-        copy.learn(records, first)
+        first = copy.extend(records, record_bytes(records))
+        copy.add_to_sessions(records, first)
         copy.since = shard.now
         shard.out.append(Persist(copy.journal, first, records))
 
     def on_backup_durable(self, copy: SegmentReplica) -> None:
-        """What was taken is durable: say so, and ask on if it did not come from the primary."""
+        """Acknowledge records that are now durable, and request more if they did not come from the primary."""
         if copy.source:
             again = copy.durable == copy.end and copy.durable < self._target(copy) and not self._is_primary(copy)
-            self._shard.out.append(Send(copy.source, self._message(copy, again=again)))
+            self._shard.out.append(Send(copy.source, self._ack(copy, again=again)))
 
-    def _held(self, copy: SegmentReplica, to: Address, *, again: bool) -> None:
-        """Acknowledge; ask for a repetition only once in a while, as much may be under way."""
+    def _acknowledge(self, copy: SegmentReplica, to: Address, *, again: bool) -> None:
+        """Acknowledge. A repetition is requested once in `resend_ns` only: many messages may be in flight."""
         if again:
-            if self._shard.now < copy.asked_again + self._shard.settings.resend_ns:
+            if self._shard.now < copy.repeat_requested_at + self._shard.settings.resend_ns:
                 return
-            copy.asked_again = self._shard.now
+            copy.repeat_requested_at = self._shard.now
             again = copy.durable == copy.end
-        self._shard.out.append(Send(to, self._message(copy, again=again)))
+        self._shard.out.append(Send(to, self._ack(copy, again=again)))
 
-    def _message(self, copy: SegmentReplica, *, again: bool) -> ReplicateAck:
-        copy.told = copy.durable
+    def _ack(self, copy: SegmentReplica, *, again: bool) -> ReplicateAck:
+        copy.acknowledged = copy.durable
         return ReplicateAck(self._shard.number, self._shard.server, copy.id, copy.durable, again)
 
     def _target(self, copy: SegmentReplica) -> int:
-        """How far the copy must go, as far as this member knows."""
+        """The end that the copy must reach: the sealed end, or the ordered end in the chain."""
         return copy.sealed if copy.sealed is not None else self._shard.chain.ends.get(copy.id, 1)
 
     def _is_primary(self, copy: SegmentReplica) -> bool:
-        """Whether the last records came from the primary of an open segment, which sends more by itself."""
+        """Whether the last records came from the primary of an open segment, which sends more without a request."""
         if copy.sealed is not None:
             return False
         return any(m.server == copy.primary and m.address == copy.source for m in self._shard.others())
 
-    # ---- what a copy that began late cannot know from its records
+    # ---- the clients of records before a copy
 
-    def on_ask_sessions(self, message: SessionsRequest, sender: Address) -> None:
-        """Tell which records of clients were before another one's copy; only who knows all of it and where they are."""
+    def on_sessions_request(self, message: SessionsRequest, sender: Address) -> None:
+        """Send the clients of the records before another member's copy, if this copy's sessions and chain are
+        complete."""
         shard = self._shard
         copy = shard.copies.get(message.segment)
         if copy is None or message.shard != shard.number or not copy.whole:
             return
         if message.before <= shard.chain.ends.get(copy.id, 1):
             copy.sessions.fix(message.before, partial(shard.gsns_of, copy.id))
-            known = copy.sessions.known_before(message.before)
-            shard.out.append(Send(sender, SessionsResponse(shard.number, copy.id, message.before, *known)))
+            marks, runs = copy.sessions.before(message.before)
+            shard.out.append(Send(sender, SessionsResponse(shard.number, copy.id, message.before, marks, runs)))
 
     def on_sessions(self, message: SessionsResponse) -> bool:
-        """Learn it. Returns whether it was news."""
+        """Add the clients to the sessions. Returns whether the copy needed them."""
         copy = self._shard.copies.get(message.segment)
         if copy is None or message.shard != self._shard.number or copy.whole or message.before != copy.began:
             return False
@@ -274,44 +279,44 @@ class Replication:
     # ---- time passes
 
     def on_tick(self) -> None:
-        """Send again what was not acknowledged; fetch what the primary does not deliver."""
+        """Send unacknowledged records again; request records that the primary does not deliver."""
         shard = self._shard
-        own = shard.copies.get(self._of)
+        own = shard.copies.get(self._own_id)
         if own is not None:
             for backup in self._backups.values():
-                self._try_again(own, backup)
+                self._retransmit(own, backup)
         others = [] if shard.is_replaced else shard.sources()
         for copy in shard.copies.values():
             if not copy.whole and others:
                 member = shard.rng.choice(others)
                 shard.out.append(Send(member.address, SessionsRequest(shard.number, copy.id, copy.began)))
-            if copy.id == self._of or not others or copy.end != copy.durable or copy.end >= self._target(copy):
+            if copy.id == self._own_id or not others or copy.end != copy.durable or copy.end >= self._target(copy):
                 continue
-            patience = shard.settings.ask_ns if copy.sealed is not None else shard.settings.suspect_after_ns
-            if shard.now >= copy.since + patience:
+            timeout_ns = shard.settings.ask_ns if copy.sealed is not None else shard.settings.suspect_after_ns
+            if shard.now >= copy.since + timeout_ns:
                 copy.since = shard.now
                 member = shard.rng.choice(others)
-                shard.out.append(Send(member.address, self._message(copy, again=True)))
+                shard.out.append(Send(member.address, self._ack(copy, again=True)))
 
-    def _try_again(self, own: SegmentReplica, backup: Backup) -> None:
+    def _retransmit(self, own: SegmentReplica, backup: Backup) -> None:
         shard = self._shard
         if backup.acked == own.durable or shard.now < backup.since + backup.wait_ns + transfer_ns(backup.bytes):
             return
         backup.since = shard.now
         backup.wait_ns = min(max(2 * backup.wait_ns, shard.settings.resend_ns), shard.settings.suspect_after_ns)
         if backup.acked is None or backup.acked < own.base:
-            self._greet(own, backup)
+            self._request_ack(own, backup)
         else:
             backup.probing = True
-            backup.back_to(backup.acked)
+            backup.rewind(backup.acked)
             self._fill(own, backup, {})
             self._drop_sent(own)
 
     def check(self) -> None:
-        """SCA-2: nobody has been sent, or has acknowledged, more than is durable here."""
-        own = self._shard.copies.get(self._of)
+        """SCA-2: no backup was sent, or has acknowledged, more than is durable here. Raises AssertionError."""
+        own = self._shard.copies.get(self._own_id)
         if own is None:
             return
         for backup in self._backups.values():
-            assert backup.sent <= own.durable, "SCA-2: a backup was sent what is not durable at the primary"
+            assert backup.sent <= own.durable, "SCA-2: a backup was sent records that are not durable at the primary"
             assert backup.acked is None or backup.acked <= own.durable, "SCA-2: a backup has more than its primary"

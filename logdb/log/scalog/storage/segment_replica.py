@@ -1,4 +1,4 @@
-"""A member's copy of one segment: how far it goes, how far it is durable, and how large its records are."""
+"""A member's copy of one segment: its end, its durable end, its clients, and the sizes of its records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SAMPLE_BYTES: Final = 16 << 10
 
 
 class RecordSizes:
-    """How many bytes lie between two records: exact every 16 KiB or at both ends of larger batches, even in between."""
+    """The size of ranges of records: exact every 16 KiB or at both ends of larger batches, interpolated in between."""
 
     def __init__(self, first: int) -> None:
         self._lsns, self._totals = array("q", [first]), array("q", [0])
@@ -26,7 +26,7 @@ class RecordSizes:
         self._end = first
 
     def add(self, end: int, added: int) -> None:
-        """The records up to `end` - 1 have been added, `added` bytes."""
+        """Add records up to `end` - 1, of `added` bytes."""
         if added >= SAMPLE_BYTES and self._end > self._lsns[-1]:
             self._lsns.append(self._end)
             self._totals.append(self.total)
@@ -37,7 +37,7 @@ class RecordSizes:
             self._totals.append(self.total)
 
     def at(self, lsn: int) -> int:
-        """About the bytes before a record."""
+        """The approximate number of bytes before a record."""
         at = bisect_right(self._lsns, lsn) - 1
         if at < 0:
             return 0
@@ -49,27 +49,27 @@ class RecordSizes:
         return following if lsn >= end else total + (following - total) * (lsn - begin) // (end - begin)
 
     def reach(self, first: int, end: int, limit: int) -> int:
-        """The end of about `limit` bytes of records from `first` on: one record at least, `end` - 1 the last."""
-        wanted = self.at(first) + limit
-        if self.at(end) <= wanted:
+        """The end of about `limit` bytes of records from `first` on: at least one record, at most up to `end`."""
+        target = self.at(first) + limit
+        if self.at(end) <= target:
             return end
-        at = bisect_right(self._totals, wanted) - 1
+        at = bisect_right(self._totals, target) - 1
         begin, total = self._lsns[at], self._totals[at]
         if at + 1 < len(self._lsns):
             stop, following = self._lsns[at + 1], self._totals[at + 1]
         else:
             stop, following = self._end, self.total
-        reached = begin + (stop - begin) * (wanted - total) // max(1, following - total)
+        reached = begin + (stop - begin) * (target - total) // max(1, following - total)
         return max(first + 1, min(end, reached))
 
     def state(self, before: int) -> list[list[int]]:
-        """For JSON: the samples of records before `before`."""
+        """The samples of records before `before`, as JSON."""
         kept = bisect_right(self._lsns, before)
         return [self._lsns[:kept].tolist(), self._totals[:kept].tolist(), [before, self.at(before)]]
 
     @classmethod
     def restored(cls, state: list[list[int]]) -> RecordSizes:
-        """The reverse."""
+        """The inverse of `state`."""
         lsns, totals, (end, total) = state
         sizes = cls(end)
         if lsns:
@@ -79,12 +79,13 @@ class RecordSizes:
 
 
 class SegmentReplica:
-    """Records `base` to `end` - 1 of a segment, of which those before `durable` are on the medium.
+    """Records `base` to `end` - 1 of a segment; those before `durable` are durable.
 
-    `base` is the first that must be kept; the journal may still have some before it. `whole`: the sessions know all
-    records that ever were in the segment, also those before `began`, where they begin otherwise. `source`: who sent the
-    last records; `since`: when (or when some were last asked for). `told`: the end that another member has been told
-    to be durable. `ordered_bytes`: those of the records that the chain places.
+    `base`: the first record that must be kept; `first`: the first one in the journal. `whole`: whether the sessions
+    contain all records that ever were in the segment, or only those from `began` on. `source`: the sender of the last
+    records; `since`: the time at which they were received, or at which some were last requested; `repeat_requested_at`:
+    the time at which the primary was last asked to send records again. `acknowledged`: the durable end last sent to
+    another member. `ordered_bytes`: the size of the ordered records. Times are in ns.
     """
 
     def __init__(
@@ -97,34 +98,34 @@ class SegmentReplica:
         self.end = self.durable = end
         self.sizes, self.sessions, self.whole, self.began = sizes, sessions, whole, first
         self.source: Address = ""
-        self.since = self.asked_again = self.told = 0
+        self.since = self.repeat_requested_at = self.acknowledged = 0
         self.ordered_bytes = 0
 
     @classmethod
     def empty(cls, segment: Segment) -> SegmentReplica:
-        """A copy that begins where the segment does now."""
+        """An empty copy that begins at the segment's base."""
         base = segment.base
         return cls(segment, base, base, RecordSizes(base), ClientSessions(), base == 1)
 
-    def take(self, records: Sequence[Record], size: int) -> int:
-        """The records go on where the copy ends; returns where. They are not in the sessions yet."""
+    def extend(self, records: Sequence[Record], size: int) -> int:
+        """Add records of `size` bytes, but not to the sessions. Returns the LSN of the first."""
         first = self.end
         self.end = first + len(records)
         self.sizes.add(self.end, size)
         return first
 
-    def learn(self, records: Sequence[Record], first: int) -> None:
-        """Put the records, which begin at `first`, into the sessions."""
+    def add_to_sessions(self, records: Sequence[Record], first: int) -> None:
+        """Add the records, which begin at LSN `first`, to the sessions."""
         lsn = first
         for client, sequence, count in runs_of([payload for _, payload in records]):
             self.sessions.add(client, sequence, count, lsn)
             lsn += count
 
     def recover(self, records: Sequence[LogRecord], first: int) -> None:
-        """Learn the records of a journal that the checkpoint did not cover, and their sizes."""
+        """Add journal records after the checkpoint, which begin at LSN `first`, to the sessions and sizes."""
         for at in range(0, len(records), 1000):
             batch = [(record.tag, record.payload) for record in records[at : at + 1000]]
-            self.learn(batch, first + at)
+            self.add_to_sessions(batch, first + at)
             self.sizes.add(first + at + len(batch), record_bytes(batch))
 
     def reach(self, first: int, limit: int) -> int:
@@ -132,15 +133,15 @@ class SegmentReplica:
         return self.sizes.reach(first, self.durable, limit)
 
     def bytes_between(self, first: int, end: int) -> int:
-        """About."""
+        """The approximate size of the records `first` to `end` - 1."""
         return self.sizes.at(end) - self.sizes.at(first)
 
     def check(self) -> None:
-        """SCA-1 and SCA-2, as far as one copy shows them."""
+        """The parts of SCA-1 and SCA-2 that concern one copy. Raises AssertionError."""
         assert max(self.base, self.durable) <= self.end, "SCA-1: durable beyond what was written"
-        assert self.told <= self.durable, "SCA-2: acknowledged what is not durable"
+        assert self.acknowledged <= self.durable, "SCA-2: acknowledged records that are not durable"
 
 
 def journal_of(segment: int) -> str:
-    """The journal of a segment's records."""
+    """The name of the journal with a segment's records."""
     return f"segment-{segment}"

@@ -1,4 +1,4 @@
-"""The storage server: a member of a shard, or a spare that waits to become one."""
+"""The storage server: a member of a shard, or a spare."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ from logdb.log.scalog.storage.replication import Replication
 _OF_HOLDERS = frozenset(
     {Replicate, ReplicateAck, SessionsRequest, SessionsResponse, PlacementsRequest, PlacementsResponse}
 )
-_FROM_ABOVE = frozenset({RegistrationReply, Update, Updates, ReportRequest})
+_OF_ORDERING = frozenset({RegistrationReply, Update, Updates, ReportRequest})
 
 
 class StorageServer:
     """The core of a storage server. Its journals are "meta" and "segment-<id>", one for each segment of its shard.
 
-    A spare draws a token and registers with it until it is told that it is a member; then it makes a copy of each
-    segment of its shard. From there on updates bring links and configurations, and whatever moves the chain, a copy or
-    the configuration lets the parts (`Primary`, `Replication`, `ReadServer`, `MetadataJournal`) draw their conclusions.
+    A spare draws a token and registers with it until a reply names its shard; then it starts a copy of each segment of
+    the shard. Updates bring links and configurations. Every change of the chain, a copy or the configuration is passed
+    to the parts (`Primary`, `Replication`, `ReadServer`, `MetadataJournal`).
     """
 
     def __init__(self, config: StorageConfig, journals: Mapping[str, Journal], rng: Random) -> None:
@@ -62,39 +62,39 @@ class StorageServer:
         self._journals = journals
         self._meta = MetadataJournal(self._shard, journals.get(META))
         self._replication = Replication(self._shard)
-        self._primary = Primary(self._shard, self._replication.fresh)
-        self._reading = ReadServer(self._shard)
-        self._membership = Membership(self._shard, self._meta, self._primary, self._replication, self._reading)
+        self._primary = Primary(self._shard, self._replication.on_appended)
+        self._reads = ReadServer(self._shard)
+        self._membership = Membership(self._shard, self._meta, self._primary, self._replication, self._reads)
         member = self._membership
-        self._on: dict[type, Callable[[Any, Address], None]] = {
+        self._handlers: dict[type, Callable[[Any, Address], None]] = {
             Append: self._primary.on_append,
             AppendStatusRequest: self._primary.on_append_status_request,
-            ReadRequest: self._reading.on_read,
-            Pull: self._reading.on_pull,
-            TimeRequest: self._reading.on_ask_time,
+            ReadRequest: self._reads.on_read,
+            Pull: self._reads.on_pull,
+            TimeRequest: self._reads.on_time_request,
             Replicate: self._replication.on_replicate,
             ReplicateAck: self._replication.on_replicate_ack,
-            SessionsRequest: self._replication.on_ask_sessions,
+            SessionsRequest: self._replication.on_sessions_request,
             SessionsResponse: member.on_sessions,
             RegistrationReply: member.on_registration_reply,
             Update: member.on_update,
             Updates: member.on_updates,
-            PlacementsRequest: member.on_ask_placements,
-            ReportRequest: member.on_ask_report,
+            PlacementsRequest: member.on_placements_request,
+            ReportRequest: member.on_report_request,
             PlacementsResponse: member.on_placements,
         }
 
     def start(self, now: int) -> list[Effect]:
-        """Draws a token if there is none, recovers what there is, and asks the ordering layer what is new."""
+        """Recover from the journals, or draw a token; request updates from the ordering layer. Returns the effects."""
         return self._do(now, lambda: self._membership.start(self._journals))
 
     def handle(self, event: Event, now: int) -> list[Effect]:
-        """What to do about an event. Raises ProtocolViolation."""
+        """Process an event. Returns the effects. Raises ProtocolViolation."""
         if type(event) is Received:
-            act = self._on.get(type(event.message))
+            act = self._handlers.get(type(event.message))
             if act is None:
-                raise ProtocolViolation(f"a storage server was sent {event.message!r}")
-            if not self._believes(type(event.message), event.sender):
+                raise ProtocolViolation(f"a storage server cannot process the message {event.message!r}")
+            if not self._is_authorized(type(event.message), event.sender):
                 return []
             return self._do(now, act, event.message, event.sender)
         if type(event) is Persisted:
@@ -102,18 +102,18 @@ class StorageServer:
         if type(event) is TimerFired:
             return self._do(now, self._meta.flush if event.name == META else self._membership.on_tick)
         if type(event) is Disconnected:
-            return self._do(now, self._reading.forget, event.peer)
+            return self._do(now, self._reads.drop, event.peer)
         if type(event) is Unreadable:
-            return self._do(now, self._reading.on_unreadable, event)
-        raise ProtocolViolation(f"a storage server was given {event!r}")
+            return self._do(now, self._reads.on_unreadable, event)
+        raise ProtocolViolation(f"a storage server cannot process the event {event!r}")
 
-    def _believes(self, kind: type, sender: Address) -> bool:
-        """Whether this sender has something to say about the shard: another server of it, or who is above. Others may
-        be wrong, and a member that acts on that would damage what it has."""
+    def _is_authorized(self, kind: type, sender: Address) -> bool:
+        """Whether this sender may send this kind of message about the shard: another server of it, its aggregator, or
+        an ordering replica. Acting on a wrong message of another sender could damage the copies."""
         config = self._shard.config
         if kind in _OF_HOLDERS:
             return config is not None and any(holder.address == sender for holder in config.holders)
-        if kind in _FROM_ABOVE:
+        if kind in _OF_ORDERING:
             return sender in self._shard.settings.ordering or (config is not None and sender == config.reports_to)
         return True
 
@@ -128,20 +128,20 @@ class StorageServer:
 
     @property
     def shard(self) -> MemberState:
-        """The state that the parts share: the configuration, the links and the copies of segments. To be read only."""
+        """The state that the parts share: the configuration, the links and the copies of segments. Read only."""
         return self._shard
 
     @property
     def waiting_reads(self) -> int:
-        """Reads and pulls that wait for a record that the shard does not have yet."""
-        return self._reading.waiting
+        """Number of parked reads and pulls."""
+        return self._reads.waiting
 
     def check_invariants(self) -> None:
-        """Raises AssertionError, naming the invariant that does not hold. Takes microseconds."""
+        """Raises AssertionError with the name of the violated invariant. Takes microseconds."""
         for copy in self._shard.copies.values():
             copy.check()
         self._shard.chain.check()
         self._membership.check()
         self._primary.check()
         self._replication.check()
-        self._reading.check()
+        self._reads.check()

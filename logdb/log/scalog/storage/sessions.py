@@ -1,10 +1,10 @@
-"""What each client has appended to one segment, so that nothing is appended to it twice (PROTOCOL.md, Sessions).
+"""The records that each client has appended to one segment, to append none of them twice (PROTOCOL.md, Sessions).
 
-A client numbers its records one after another and a batch gets consecutive LSNs, so a *run* says much in little: the
-sequence numbers from one on are at the LSNs from another on. When the client has settled numbers, runs go; what is left
-of a client that has nothing under way is one integer, its mark.
+A client numbers its records one after another and a batch gets consecutive LSNs, so records are kept as *runs*: a range
+of sequence numbers that maps to a range of LSNs. Runs below the client's settled number are dropped; for a client
+without open appends one integer remains, its mark.
 
-A trim takes the chain's knowledge of old GSNs, so before it runs of trimmed records change from LSNs to GSNs (`fix`).
+A trim removes old GSNs from the chain. Before it, the GSNs of the trimmed records are written into their runs (`fix`).
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from logdb.cores.effects import ProtocolViolation
 
 
 class ClientRun(NamedTuple):
-    """The records `sequence` and following of a client, `count` of them, are in the segment from `lsn` on.
+    """`count` records of a client, from sequence number `sequence` on, are in the segment from `lsn` on.
 
-    `lsn` = 0: they are not. `gsn` > 0: they have the GSNs from there on, though the chain does not know them any more;
-    -1: they had some that nobody here knows.
+    `lsn` = 0: they are not in the segment. `gsn` > 0: they have the GSNs from there on, which the chain no longer
+    contains; -1: they were ordered, but their GSNs are not available here.
     """
 
     sequence: int
-    count: int  # type: ignore[assignment]  # a tuple has a method of that name, which nobody calls
+    count: int  # type: ignore[assignment]  # hides an unused method of tuple
     lsn: int
     gsn: int = 0
 
     def part(self, first: int, end: int) -> ClientRun:
-        """The records `first` to `end` - 1 of it, by sequence numbers."""
+        """The part with the sequence numbers `first` to `end` - 1."""
         skipped = first - self.sequence
         lsn = self.lsn and self.lsn + skipped
         return ClientRun(first, end - first, lsn, self.gsn + skipped if self.gsn > 0 else self.gsn)
@@ -44,22 +44,25 @@ def _before(run: ClientRun, lsn: int) -> ClientRun:
 
 
 class ClientSessions:
-    """The clients of one segment. Runs of a client are in the order of its numbers, and none overlap (SCA-13)."""
+    """The clients of one segment. The runs of a client are ordered by sequence number and do not overlap (SCA-13).
+
+    `new_marks`: the marks that have changed since the last message to the backups.
+    """
 
     def __init__(self) -> None:
         self._runs: dict[int, list[ClientRun]] = {}
         self._marks: dict[int, int] = {}
-        self.news: dict[int, int] = {}
+        self.new_marks: dict[int, int] = {}
 
     def mark(self, client: int) -> int:
-        """Everything below has been settled by the client."""
+        """The client's settled number: it has received the results of all lower numbers."""
         return self._marks.get(client, 0)
 
     def settle(self, client: int, settled: int) -> None:
-        """The client will never again ask for a number below `settled`."""
+        """Drop the numbers below `settled`: the client never asks for them again."""
         if settled <= self._marks.get(client, 0):
             return
-        self._marks[client] = self.news[client] = settled
+        self._marks[client] = self.new_marks[client] = settled
         runs = self._runs.get(client)
         if runs is None or runs[0].sequence >= settled:
             return
@@ -74,7 +77,7 @@ class ClientSessions:
             del self._runs[client]
 
     def is_new(self, client: int, sequence: int) -> bool:
-        """Whether everything from `sequence` on has never been seen: the usual case, told fast."""
+        """Whether all numbers from `sequence` on are new. A fast test for the usual case."""
         runs = self._runs.get(client)
         if runs:
             last = runs[-1]
@@ -82,7 +85,7 @@ class ClientSessions:
         return sequence >= self._marks.get(client, 0)
 
     def add(self, client: int, sequence: int, count: int, lsn: int) -> None:
-        """The records are in the segment, from `lsn` on. Raises ProtocolViolation if some of them were before."""
+        """Add records that are in the segment from `lsn` on. Raises ProtocolViolation if one was added before."""
         runs = self._runs.get(client)
         mark = self._marks.get(client, 0)
         if sequence < mark:
@@ -107,7 +110,7 @@ class ClientSessions:
         runs.insert(at, ClientRun(sequence, count, lsn))
 
     def find(self, client: int, sequence: int, count: int) -> list[ClientRun]:
-        """What is known of these numbers: runs that cover exactly those at or above the mark, in their order."""
+        """Look up sequence numbers. Returns runs, in order, that cover exactly those at or above the mark."""
         end = sequence + count
         sequence = max(sequence, self._marks.get(client, 0))
         runs = self._runs.get(client, [])
@@ -129,7 +132,7 @@ class ClientSessions:
         return found
 
     def fix(self, before: int, gsns_of: Callable[[int, int], Iterable[tuple[int, int]]]) -> None:
-        """Runs of LSNs below `before` keep their GSNs themselves from now on: `gsns_of(first, end)` still knows."""
+        """Write the GSNs into the runs of LSNs below `before`; `gsns_of(first, end)` gives (first GSN, count) pairs."""
         for client, runs in self._runs.items():
             if all(run.gsn or run.lsn >= before for run in runs):
                 continue
@@ -146,10 +149,10 @@ class ClientSessions:
                     fixed.append(run.part(sequence, end))
             self._runs[client] = fixed
 
-    # ---- as another member gets it
+    # ---- for other members
 
-    def known_before(self, lsn: int) -> tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int, int, int, int], ...]]:
-        """The marks, and the runs of records before `lsn`: what a copy that begins there cannot know by itself."""
+    def before(self, lsn: int) -> tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int, int, int, int], ...]]:
+        """The marks, and the runs of records before `lsn`, which a copy that begins there does not contain."""
         runs = [
             (client, *_before(run, lsn))
             for client, of_client in self._runs.items()
@@ -159,7 +162,7 @@ class ClientSessions:
         return tuple(self._marks.items()), tuple(runs)
 
     def merge(self, marks: Iterable[tuple[int, int]], runs: Iterable[tuple[int, int, int, int, int]]) -> None:
-        """The reverse; what is known here already may come again."""
+        """Add what `before` of another member returned. Runs that are present already are skipped."""
         for client, settled in marks:
             self.settle(client, settled)
         for client, *fields in runs:
@@ -170,10 +173,10 @@ class ClientSessions:
                     of_client.append(run.part(part.sequence, part.sequence + part.count))
                     of_client.sort(key=_sequence_of)
 
-    # ---- as a checkpoint keeps it
+    # ---- for checkpoints
 
     def state(self, before: int) -> list[Any]:
-        """All of it, for JSON, but for records from LSN `before` on: those may yet be lost."""
+        """The sessions as JSON, without records from LSN `before` on, which may yet be lost."""
         runs = []
         for client, of_client in self._runs.items():
             runs.append([client, [_before(run, before) for run in of_client if run.lsn < before]])
@@ -181,7 +184,7 @@ class ClientSessions:
 
     @classmethod
     def restored(cls, state: list[Any], before: int) -> ClientSessions:
-        """The reverse, for a journal that ends at `before`."""
+        """The inverse of `state`, for a journal that ends at `before`."""
         sessions = cls()
         marks, runs = state
         sessions._marks = dict(marks)
@@ -192,7 +195,7 @@ class ClientSessions:
         return sessions
 
     def check(self, client: int) -> None:
-        """SCA-13, of the newest runs of a client."""
+        """SCA-13, for the newest runs of a client. Raises AssertionError."""
         runs = self._runs.get(client, [])
         if len(runs) > 1:
             assert runs[-2].sequence + runs[-2].count <= runs[-1].sequence, "SCA-13: a record is in the segment twice"
