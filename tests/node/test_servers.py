@@ -272,7 +272,7 @@ def test_a_directory_belongs_to_one_server(clusters: Callable[..., Cluster], tmp
 
 def test_each_role_takes_what_its_core_takes() -> None:
     storage = StorageServer(StorageConfig("s:1", ("o:1",)), {}, None)  # type: ignore[arg-type]
-    assert taken_by("storage", engine_of("scalog")) == storage._on.keys()
+    assert taken_by("storage", engine_of("scalog")) == storage._handlers.keys()
     assert taken_by("aggregator", engine_of("scalog")) == AGGREGATOR_TAKES.keys()
     assert taken_by("ordering", engine_of("scalog")) > ORDERING_TAKES.keys()
     log = ClientConfig("client-1", ("o:1",))
