@@ -78,8 +78,11 @@ def decode_manifest(content: bytes) -> Manifest:
     fields = json.loads(text)
     if fields.pop("format") != FORMAT:
         raise MalformedManifest("it was written by another version of LogDB")
-    runs = tuple(RunInfo(**run) for run in fields.pop("runs"))
-    manifest = Manifest(**fields | {"log_id": bytes.fromhex(fields["log_id"]), "runs": runs})
+    try:
+        runs = tuple(RunInfo(**run) for run in fields.pop("runs"))
+        manifest = Manifest(**fields | {"log_id": bytes.fromhex(fields["log_id"]), "runs": runs})
+    except TypeError as error:  # fields that this version does not have
+        raise MalformedManifest("it was written by another version of LogDB") from error
     reached = 0
     for run in runs:
         if run.after != reached or run.through < run.after:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import math
 import os
 import random
@@ -13,6 +14,7 @@ from typing import Any
 
 import lmdb
 import pytest
+from google_crc32c import value as crc32c
 
 from logdb.errors import Corruption
 from logdb.log.contract import LogRecord
@@ -21,7 +23,7 @@ from logdb.store import merging, runs
 from logdb.store.checkpoint import Checkpoint
 from logdb.store.files import MapFiles
 from logdb.store.key_map import KeyMap
-from logdb.store.manifest import RunInfo, decode_manifest
+from logdb.store.manifest import MalformedManifest, Manifest, RunInfo, decode_manifest
 from logdb.store.merging import LEVEL_BYTES, MAX_GROUPS, MAX_RUNS, SMALL_BYTES, runs_due
 from logdb.store.overlay import Overlay
 from logdb.store.records import (
@@ -461,6 +463,18 @@ def test_a_run_is_closed_when_its_last_reader_has_let_go(tmp_path: Path) -> None
     assert checkpoint.live_value(b"k1") == b"2"
     assert [file for file in open_files(tmp_path) if file.endswith("(deleted)")] == []
     checkpoint.close()
+
+
+@pytest.mark.parametrize("of_runs", [False, True], ids=["of the map", "of a run"])
+def test_a_field_of_a_later_version(tmp_path: Path, of_runs: bool) -> None:
+    run = RunInfo(1, 0, 3, rows=1, long_keys=0, bytes=2, crc=3)
+    written = Manifest(LOG_ID, covers=3, runs=(run,))
+    assert decode_manifest(written.encode()) == written
+    fields = json.loads(written.encode().partition(b"\n")[0])
+    (fields["runs"][0] if of_runs else fields)["of a later version"] = 1
+    text = json.dumps(fields).encode()
+    with pytest.raises(MalformedManifest, match="written by another version"):
+        decode_manifest(text + b"\n%08x\n" % crc32c(text))
 
 
 def test_a_run_that_a_merge_removes_while_it_is_opened_is_missing(
