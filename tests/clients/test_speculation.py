@@ -90,7 +90,7 @@ def with_clients(place: Served | Cluster, count: int, test: Callable[..., Corout
         await test(*clients)
         for client in clients:
             if isinstance(place, Cluster):
-                assert not client._host._core._holds._held
+                assert not client._host._core.leases.versions
             await client.close()
 
     asyncio.run(main())

@@ -195,7 +195,7 @@ def test_prefixes_are_added_to_what_others_have_stated() -> None:
 
 
 def test_a_copy_goes_elsewhere_when_the_first_is_not_ordered_in_time() -> None:
-    client = Client(hedge_ns=SECOND, copies=2)
+    client = Client(hedge_ns=SECOND, max_copies=2)
     committing(client)
     client.wait(SECOND - 1)
     assert len(client.asks_log(log.Append)) == 1
@@ -248,7 +248,7 @@ def test_refused_is_only_what_nobody_can_have_taken() -> None:
 def test_what_may_be_there_at_the_deadline_is_unknown_by_its_id(copies: list[str]) -> None:
     """DBS-7"""
     results = {"lost": LOST, "refused": Unavailable("no"), "done": log.AppendResult([4], [1])}
-    client = Client(hedge_ns=SECOND // 10, copies=len(copies))
+    client = Client(hedge_ns=SECOND // 10, max_copies=len(copies))
     call, txn = committing(client, deadline=client.now + SECOND // 2)
     client.wait(SECOND // 5)
     client.now += SECOND
@@ -647,8 +647,8 @@ def test_what_is_under_way_together_goes_to_one_segment_in_order() -> None:
 
 def test_what_is_under_way_is_counted_to_its_end() -> None:
     """Also where the verdict comes first, or the append fails, or nobody waits any more."""
-    client = Client(hedge_ns=SECOND, copies=2)
-    order = client.core._commits._order
+    client = Client(hedge_ns=SECOND, max_copies=2)
+    order = client.core.commits.order
     _, txn = committing(client)
     assert order.under_way == 1
     client.decide(txn, 7, COMMITTED)

@@ -342,7 +342,7 @@ class Client(Node):
         settings = replace(DatabaseConfig("client", ("m1", "m2"), log_config("client"), Line), **config)
         with mock.patch("logdb.cluster.client.database_client.LogAdapter", Line):
             super().__init__(DatabaseClient(settings, {}, random.Random(1)))
-        self.core._asking.server = "m1"
+        self.core.queries.server = "m1"
 
     def reads(self) -> list[tuple[str, Read]]:
         """(to, read) of what it has asked since this was last asked."""

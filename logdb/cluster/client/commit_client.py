@@ -1,7 +1,7 @@
-"""Commits of a client: it appends the commit record itself, and a mapping server tells it the verdict.
+"""Commits of a client: it appends the commit record itself, and a mapping server pushes the verdict.
 
-A transaction id is decided once, by the first commit record with it (DBS-6), so a copy that is appended because the
-first one seems lost, or because its shard has stalled, does no harm. A commit is called refused only when no copy is
+A transaction id is decided once, by the first commit record with it (DBS-6). So another copy does no harm: the client
+appends one when the first seems lost, or when its shard has stalled. A commit is called Unavailable only if no copy is
 in the log or ever will be (DBS-7).
 """
 
@@ -31,268 +31,277 @@ from logdb.txn.validation import Reason
 
 @dataclass(slots=True)
 class PendingCommit:
-    """A commit under way. Of its copies, `under_way` are not known to be in the log, `refused` will never be, and of
-    `doubtful` nobody knows. `gsn`: where one stands. `is_blind`: it has read nothing."""
+    """A commit under way.
+
+    Of its copies, `under_way` are being appended, `refused` are not and never will be in the log, and of `unknown` the
+    outcome is unknown. `gsn`: of a copy that is in the log, else 0. `error`: why a copy was refused. `server`: the
+    mapping server that was last asked for the verdict. `is_late`: the deadline has passed. `is_blind`: the transaction
+    has read nothing.
+    """
 
     call: int
     txn: TxnId
     deadline: int | None
-    finish: Callable[[Decided], Any]
+    to_result: Callable[[Decided], Any]
     record: Record = (COMMIT, b"")
     under_way: int = 0
     refused: int = 0
-    doubtful: int = 0
+    unknown: int = 0
     gsn: int = 0
-    asked: Address = ""
+    server: Address = ""
     is_late: bool = False
-    is_over: bool = False
+    is_ended: bool = False
     is_blind: bool = False
-    why: Exception | None = None
-    nag: Timer = field(default_factory=lambda: Timer(_nothing))
-    hedge: Timer = field(default_factory=lambda: Timer(_nothing))
+    error: Exception | None = None
+    verdict_timer: Timer = field(default_factory=lambda: Timer(_do_nothing))
+    hedge_timer: Timer = field(default_factory=lambda: Timer(_do_nothing))
 
 
-def _nothing() -> None:
-    """An alarm that was not set."""
+def _do_nothing() -> None:
+    """A timer that was not set."""
 
 
 class CommitClient:
-    """All commits of a client."""
+    """All commits of a client. `pending`: those under way, by transaction. `order`: counts the appends under way."""
 
     def __init__(
         self,
         context: ClientContext,
         log: LogAdapter,
-        asking: QueryClient,
+        queries: QueryClient,
         placement: Placement | None,
         hedge_ns: int,
-        copies: int,
+        max_copies: int,
         max_bytes: int,
-        holds: Leases,
+        leases: Leases,
         order: StickySegmentPolicy,
     ) -> None:
-        self._context, self._log, self._asking = context, log, asking
-        self._placement, self._hedge_ns, self._copies = placement, hedge_ns, copies
-        self._unstated = encode_placement(placement)
-        self._max_bytes, self._holds, self._order = max_bytes, holds, order
+        self._context, self._log, self._queries = context, log, queries
+        self._placement, self._hedge_ns, self._max_copies = placement, hedge_ns, max_copies
+        self._unstated_placement = encode_placement(placement)
+        self._max_bytes, self._leases, self.order = max_bytes, leases, order
         self._sequence = 0
-        self._fresh: set[TxnId] = set()
-        self.open: dict[TxnId, list[PendingCommit]] = {}
-        self._unsaid: list[PendingCommit] = []
-        self._say = Timer(self._await)
+        self._unused_ids: set[TxnId] = set()
+        self.pending: dict[TxnId, list[PendingCommit]] = {}
+        self._unsent: list[PendingCommit] = []
+        self._flush = Timer(self._send_requests)
 
     def new_id(self) -> TxnId:
-        """An id that no transaction has."""
+        """Allocate a transaction id."""
         self._sequence += 1
         txn = TxnId(self._context.client, self._sequence)
-        self._fresh.add(txn)
+        self._unused_ids.add(txn)
         return txn
 
     # ---- calls
 
     def commit(self, call: int, request: Commit) -> None:
-        """The application commits: large values first, then the record that refers to them."""
+        """Commit a transaction: append large values first, then the record that refers to them."""
         txn = request.txn_id or self.new_id()
         self._state_placement()
 
-        def finish(decided: Decided) -> Committed:
+        def to_result(decided: Decided) -> Committed:
             return Committed(txn, decided.version, decided.verdict, decided.winner)
 
-        committing = self._begin(call, txn, request.deadline, finish)
-        committing.is_blind = not (request.reads or request.ranges)
-        if txn in self._fresh:
-            self._fresh.remove(txn)
-        else:  # it may have been sent before, by an earlier call or an earlier client
-            committing.doubtful = 1
+        pending = self._begin(call, txn, request.deadline, to_result)
+        pending.is_blind = not (request.reads or request.ranges)
+        if txn in self._unused_ids:
+            self._unused_ids.remove(txn)
+        else:  # an earlier call, or an earlier client, may have appended a record
+            pending.unknown = 1
         large = [key for key, value in request.writes.items() if value is not None and len(value) > INLINE_VALUE_BYTES]
         if large:
-            self._append_values(committing, request, large)
+            self._append_values(pending, request, large)
         else:
-            self._seal(committing, request, request.writes)
+            self._append_record(pending, request, request.writes)
 
     def settle(self, call: int, request: Settle) -> None:
-        """The application wants a transaction ended."""
+        """End a transaction: append a record with its id that can never be applied."""
 
-        def finish(decided: Decided) -> Outcome:
+        def to_result(decided: Decided) -> Outcome:
             status = Status.COMMITTED if decided.verdict.committed else Status.ABORTED
             return Outcome(status, decided.version)
 
-        committing = self._begin(call, request.txn_id, request.deadline, finish)
-        committing.record = COMMIT, encode_commit(CommitRecord(*request.txn_id, FENCE))
-        self._append(committing)
+        pending = self._begin(call, request.txn_id, request.deadline, to_result)
+        pending.record = COMMIT, encode_commit(CommitRecord(*request.txn_id, FENCE))
+        self._append_copy(pending)
 
-    def _begin(self, call: int, txn: TxnId, deadline: int | None, finish: Callable[[Decided], Any]) -> PendingCommit:
-        committing = PendingCommit(call, txn, deadline, finish)
-        committing.nag = Timer(lambda: self._retry_verdict(committing))
-        committing.hedge = Timer(lambda: self._append(committing))
-        self._context.open(call, deadline, lambda: self._expired(committing))
-        self.open.setdefault(txn, []).append(committing)
-        return committing
+    def _begin(self, call: int, txn: TxnId, deadline: int | None, to_result: Callable[[Decided], Any]) -> PendingCommit:
+        pending = PendingCommit(call, txn, deadline, to_result)
+        pending.verdict_timer = Timer(lambda: self._retry_verdict(pending))
+        pending.hedge_timer = Timer(lambda: self._append_copy(pending))
+        self._context.open(call, deadline, lambda: self._expired(pending))
+        self.pending.setdefault(txn, []).append(pending)
+        return pending
 
     def _state_placement(self) -> None:
-        """Append the placement, before the first record that follows it; with the next commit again if that fails."""
-        payload, self._unstated = self._unstated, None
+        """Append the placement before the first record that follows it; after a failure, with the next commit."""
+        payload, self._unstated_placement = self._unstated_placement, None
         if payload is not None:
 
-            def appended(result: Any) -> None:
+            def on_appended(result: Any) -> None:
                 if not isinstance(result, calls.AppendResult):
-                    self._unstated = payload
+                    self._unstated_placement = payload
 
-            self._log.call(calls.Append(((PLACEMENT, payload),)), appended)
+            self._log.call(calls.Append(((PLACEMENT, payload),)), on_appended)
 
     def _shard(self, key: bytes) -> int | None:
         return None if self._placement is None else self._placement(key)
 
-    def _append_values(self, committing: PendingCommit, request: Commit, large: list[bytes]) -> None:
-        """A copy that nobody refers to does no harm, so what failed is simply appended again."""
+    def _append_values(self, pending: PendingCommit, request: Commit, large: list[bytes]) -> None:
+        """Append the values of the keys `large`, and again after a failure: a copy without a reference is harmless."""
         values = [request.writes[key] or b"" for key in large]
         records = [placed(VALUE, value, self._shard(key)) for key, value in zip(large, values, strict=True)]
 
-        def appended(result: Any) -> None:
-            if committing.is_over:
+        def on_appended(result: Any) -> None:
+            if pending.is_ended:
                 return
             if isinstance(result, calls.AppendResult):
                 writes: dict[bytes, Value] = dict(request.writes)
                 for key, value, gsn, shard in zip(large, values, result.gsns, result.shards, strict=True):
                     writes[key] = Place(gsn, shard, len(value), digest(value))
-                self._holds.hold(committing.txn, min(result.gsns))
-                self._seal(committing, request, writes)
-            elif isinstance(result, LogFailed) and not committing.is_late:
-                self._context.set_timer(Timer(again), self._context.now + self._context.backoff(3))
+                self._leases.hold(pending.txn, min(result.gsns))
+                self._append_record(pending, request, writes)
+            elif isinstance(result, LogFailed) and not pending.is_late:
+                self._context.set_timer(Timer(append), self._context.now + self._context.backoff(3))
             else:
-                committing.refused += 1
-                committing.why = result
-                self._look(committing)
+                pending.refused += 1
+                pending.error = result
+                self._end_if_certain(pending)
 
-        def again() -> None:
-            if not committing.is_over:
-                self._log.call(calls.Append(records, None, committing.deadline), appended)
+        def append() -> None:
+            if not pending.is_ended:
+                self._log.call(calls.Append(records, None, pending.deadline), on_appended)
 
-        again()
+        append()
 
-    def _seal(self, committing: PendingCommit, request: Commit, writes: Any) -> None:
-        """All places are known: make the commit record."""
+    def _append_record(self, pending: PendingCommit, request: Commit, writes: Any) -> None:
+        """Append the commit record; `writes` has the places of large values."""
         _, snapshot, label, reads, ranges, conditions, *_ = request
-        payload = encode_commit(CommitRecord(*committing.txn, writes, snapshot, label, reads, ranges, conditions))
+        payload = encode_commit(CommitRecord(*pending.txn, writes, snapshot, label, reads, ranges, conditions))
         if len(payload) > self._max_bytes:
-            too_large = TransactionTooLarge(len(payload), self._max_bytes, ", with what it has read,")
-            self._end(committing, too_large)
+            self._end(pending, TransactionTooLarge(len(payload), self._max_bytes, ", with what it has read,"))
             return
-        committing.record = placed(COMMIT, payload, self._shard(next(iter(writes))) if writes else None)
-        self._append(committing)
+        pending.record = placed(COMMIT, payload, self._shard(next(iter(writes))) if writes else None)
+        self._append_copy(pending)
 
     # ---- the record
 
-    def _append(self, committing: PendingCommit) -> None:
-        """Append a copy of the commit record, and have the server tell."""
-        if committing.is_over or committing.gsn:
+    def _append_copy(self, pending: PendingCommit) -> None:
+        """Append a copy of the commit record, and request the verdict."""
+        if pending.is_ended or pending.gsn:
             return
-        committing.under_way += 1
-        self._order.appending()
+        pending.under_way += 1
+        self.order.appending()
         self._log.call(
-            calls.Append((committing.record,), None, committing.deadline),
-            lambda result: self._appended(committing, result),
+            calls.Append((pending.record,), None, pending.deadline),
+            lambda result: self._appended(pending, result),
         )
-        if committing.is_over:
+        if pending.is_ended:
             return
-        self._tell_me(committing)
-        copies = committing.under_way + committing.refused + committing.doubtful
-        if copies < self._copies and type(committing.record) is tuple:
-            self._context.set_timer(committing.hedge, self._context.now + self._hedge_ns)
+        self._request_verdict(pending)
+        copies = pending.under_way + pending.refused + pending.unknown
+        if copies < self._max_copies and type(pending.record) is tuple:
+            self._context.set_timer(pending.hedge_timer, self._context.now + self._hedge_ns)
 
-    def _appended(self, committing: PendingCommit, result: Any) -> None:
-        """A copy is in the log, or will never be, or nobody knows."""
-        self._order.appended()
-        if committing.is_over:
+    def _appended(self, pending: PendingCommit, result: Any) -> None:
+        """The append of a copy has ended: it is in the log, it never will be, or its outcome is unknown."""
+        self.order.appended()
+        if pending.is_ended:
             return
-        committing.under_way -= 1
+        pending.under_way -= 1
         if isinstance(result, calls.AppendResult):
-            committing.gsn = committing.gsn or result.gsns[0]
-            committing.hedge.at = None
-            if committing.asked != self._asking.server:
-                self._tell_me(committing)
-            self._context.set_timer(committing.nag, self._context.now + self._context.config.answer_timeout_ns)
+            pending.gsn = pending.gsn or result.gsns[0]
+            pending.hedge_timer.at = None
+            if pending.server != self._queries.server:
+                self._request_verdict(pending)
+            self._context.set_timer(pending.verdict_timer, self._context.now + self._context.config.answer_timeout_ns)
         elif isinstance(result, LogFailed):
-            committing.doubtful += 1
-            if not committing.is_late:
-                self._context.set_timer(committing.hedge, self._context.now + self._context.backoff(3))
+            pending.unknown += 1
+            if not pending.is_late:
+                self._context.set_timer(pending.hedge_timer, self._context.now + self._context.backoff(3))
         else:
-            committing.refused += 1
-            committing.why = result
-        self._look(committing)
+            pending.refused += 1
+            pending.error = result
+        self._end_if_certain(pending)
 
-    def _look(self, committing: PendingCommit) -> None:
-        """Whether there is nothing left to wait for but the verdict, which may not come in time."""
-        if committing.under_way:
+    def _end_if_certain(self, pending: PendingCommit) -> None:
+        """End the commit if no copy is in the log or ever will be, or if its verdict is too late."""
+        if pending.under_way:
             return
-        if not committing.gsn and not committing.doubtful:
-            self._end(committing, Unavailable(f"nothing was committed: {committing.why}"))
-        elif committing.is_late:
-            self._end(committing, OutcomeUnknown(str(committing.txn), "no verdict came before the deadline"))
+        if not pending.gsn and not pending.unknown:
+            self._end(pending, Unavailable(f"nothing was committed: {pending.error}"))
+        elif pending.is_late:
+            self._end(pending, OutcomeUnknown(str(pending.txn), "no verdict came before the deadline"))
 
-    def _expired(self, committing: PendingCommit) -> None:
-        """The deadline has passed. Appends under way end at the same time, and say whether they have left."""
-        committing.is_late = True
-        committing.hedge.at = None
-        if committing.gsn or committing.under_way or committing.doubtful:
-            self._look(committing)
+    def _expired(self, pending: PendingCommit) -> None:
+        """The deadline has passed. Appends under way have the same deadline, and their results say what was sent."""
+        pending.is_late = True
+        pending.hedge_timer.at = None
+        if pending.gsn or pending.under_way or pending.unknown:
+            self._end_if_certain(pending)
 
     # ---- the verdict
 
-    def _tell_me(self, committing: PendingCommit) -> None:
-        """Have the server push the verdict; one message for all who ask at the same time."""
-        committing.asked = self._asking.server
-        self._unsaid.append(committing)
-        if self._say.at is None:
-            self._context.set_timer(self._say, self._context.now)
+    def _request_verdict(self, pending: PendingCommit) -> None:
+        """Request the verdict from the server; the requests of one event leave in one message."""
+        pending.server = self._queries.server
+        self._unsent.append(pending)
+        if self._flush.at is None:
+            self._context.set_timer(self._flush, self._context.now)
 
-    def _await(self) -> None:
-        unsaid, self._unsaid = self._unsaid, []
-        waits = {}
-        for committing in unsaid:
-            if not committing.is_over:
-                committing.asked = self._asking.server
-                waits[committing.txn] = AwaitedTransaction(*committing.txn, committing.gsn)
-        if waits:
-            self._context.send(self._asking.server, AwaitVerdicts(tuple(waits.values())))
+    def _send_requests(self) -> None:
+        unsent, self._unsent = self._unsent, []
+        awaited = {}
+        for pending in unsent:
+            if not pending.is_ended:
+                pending.server = self._queries.server
+                awaited[pending.txn] = AwaitedTransaction(*pending.txn, pending.gsn)
+        if awaited:
+            self._context.send(self._queries.server, AwaitVerdicts(tuple(awaited.values())))
 
-    def _retry_verdict(self, committing: PendingCommit) -> None:
-        """It stands in the log, and no verdict has come: ask again, and somebody else."""
-        self._asking.leave(committing.asked)
-        self._tell_me(committing)
-        self._context.set_timer(committing.nag, self._context.now + self._context.config.answer_timeout_ns)
+    def _retry_verdict(self, pending: PendingCommit) -> None:
+        """The record is in the log, and no verdict has come: request it from the next server."""
+        self._queries.leave(pending.server)
+        self._request_verdict(pending)
+        self._context.set_timer(pending.verdict_timer, self._context.now + self._context.config.answer_timeout_ns)
 
     def lost(self, server: Address) -> None:
-        """Whom this server was to tell a verdict shall hear it from the one that is asked now."""
-        for committings in self.open.values():
-            for committing in committings:
-                if committing.asked == server:
-                    self._tell_me(committing)
+        """This server is unreachable: request from the current one the verdicts that it was to push."""
+        for commits in self.pending.values():
+            for pending in commits:
+                if pending.server == server:
+                    self._request_verdict(pending)
 
     def verdicts(self, message: Verdicts, sender: Address) -> None:
+        """End the commits whose verdicts have come."""
         for decided in message.verdicts:
             txn = TxnId(decided.client, decided.sequence)
             if decided.version:
-                self._asking.saw(decided.version)
-            for committing in list(self.open.get(txn, ())):
-                if decided.verdict.reason is Reason.TOO_OLD and committing.is_blind:
-                    overtaken = "a compaction was faster than its large values; nothing was committed, send it again"
-                    self._end(committing, Unavailable(overtaken))
+                self._queries.saw(decided.version)
+            for pending in list(self.pending.get(txn, ())):
+                if decided.verdict.reason is Reason.TOO_OLD and pending.is_blind:
+                    overtaken = "a compaction was ordered before its large values; nothing was committed, send it again"
+                    self._end(pending, Unavailable(overtaken))
                 elif decided.verdict.reason is Reason.DUPLICATE:
-                    self._end(committing, OutcomeUnknown(str(txn), "what was written so long ago was compacted away"))
+                    self._end(pending, OutcomeUnknown(str(txn), "its commit record was compacted away"))
                 else:
-                    self._end(committing, committing.finish(decided))
+                    self._end(pending, pending.to_result(decided))
 
-    def _end(self, committing: PendingCommit, result: Any) -> None:
-        committing.is_over = True
-        self._holds.hold(committing.txn, None)
-        self._context.discard_timer(committing.nag)
-        self._context.discard_timer(committing.hedge)
-        waiting = self.open[committing.txn]
-        waiting.remove(committing)
-        if not waiting:
-            del self.open[committing.txn]
-        self._context.answer(committing.call, result)
+    def _end(self, pending: PendingCommit, result: Any) -> None:
+        pending.is_ended = True
+        self._leases.hold(pending.txn, None)
+        self._context.discard_timer(pending.verdict_timer)
+        self._context.discard_timer(pending.hedge_timer)
+        commits = self.pending[pending.txn]
+        commits.remove(pending)
+        if not commits:
+            del self.pending[pending.txn]
+        self._context.answer(pending.call, result)
 
     def check_invariants(self) -> None:
-        assert not self._unsaid or self._say.at is not None, "verdicts are wanted, and nobody asks for them"
+        """Raises AssertionError."""
+        assert not self._unsent or self._flush.at is not None, "verdicts are awaited, and no timer requests them"
+        for txn, commits in self.pending.items():
+            assert commits, f"{txn} has no commit under way"
+            assert not any(pending.is_ended for pending in commits), f"a commit of {txn} has ended"

@@ -1,7 +1,7 @@
 """The client of the database: the core in the application's process.
 
-`CommitClient` brings commit records into the log, `ReadClient` puts questions to mapping servers (`QueryClient` chooses
-which), the log client inside (`LogAdapter`) appends, and reads large values where they stand.
+`CommitClient` appends commit records, `ReadClient` sends queries to mapping servers (`QueryClient` chooses the server),
+and the log client inside (`LogAdapter`) appends records and reads large values.
 """
 
 from __future__ import annotations
@@ -28,12 +28,14 @@ from logdb.store.limits import MAX_TRANSACTION_BYTES
 
 @dataclass(frozen=True, slots=True)
 class DatabaseConfig:
-    """What a client is told. `servers`: mapping servers. `log`: of its log client, at the same address, which also
-    gives the time-outs, and which `build_log` makes; where records go is not for its policy to say, but for
-    `StickySegmentPolicy` and the placement. `placement`: where objects live. `hedge_ns`: a commit record that is not in
-    the log after so long is appended once more, `copies` times at most, unless its shard was named. `keys_per_read`: of
-    one question. `session`: a version that it is not to be shown the past of. `transaction_bytes`: the longest commit
-    record. `hold_ns`: so often it tells what it holds.
+    """The configuration of a client.
+
+    `servers`: mapping servers. `log`: the configuration of its log client, which `build_log` makes, at the same
+    address; its timeouts are the client's own, its policy is replaced by `StickySegmentPolicy` and the placement.
+    `placement`: the shard of each object. `hedge_ns`: a commit record that is not in the log after this time is
+    appended once more, in `max_copies` copies at most, unless the placement names its shard. `keys_per_read`: maximum
+    number of keys in a query. `session`: no read returns an older version. `transaction_bytes`: maximum size of a
+    commit record. `hold_ns`: how often the lease on the versions in use is renewed.
     """
 
     address: Address
@@ -42,7 +44,7 @@ class DatabaseConfig:
     build_log: BuildLogClient
     placement: Placement | None = None
     hedge_ns: int = 2 * SECOND
-    copies: int = 3
+    max_copies: int = 3
     keys_per_read: int = 500
     session: int = 0
     transaction_bytes: int = MAX_TRANSACTION_BYTES
@@ -61,57 +63,56 @@ class DatabaseClient:
         self._context = context = ClientContext(config.log, rng)
         order = StickySegmentPolicy(rng)
         self.log = LogAdapter(config.build_log, replace(config.log, policy=ByObject(order)), rng, context)
-        self._asking = asking = QueryClient(context, config.servers)
-        asking.saw(config.session)
-        holds = Leases(context, config.servers, config.hold_ns)
-        self._compactions = compactions = CompactionClient(context, asking)
-        self._commits = CommitClient(
+        self.queries = queries = QueryClient(context, config.servers)
+        queries.saw(config.session)
+        self.leases = Leases(context, config.servers, config.hold_ns)
+        self._compactions = compactions = CompactionClient(context, queries)
+        self.commits = CommitClient(
             context,
             self.log,
-            asking,
+            queries,
             config.placement,
             config.hedge_ns,
-            config.copies,
+            config.max_copies,
             config.transaction_bytes,
-            holds,
+            self.leases,
             order,
         )
-        readings = ReadClient(context, self.log, asking, config.keys_per_read)
+        reads = ReadClient(context, self.log, queries, config.keys_per_read)
         self._calls: dict[type, Callable[[int, Any], None]] = {
-            calls.Get: readings.get,
-            calls.Scan: readings.scan,
-            calls.MultiScan: readings.multi_scan,
-            calls.History: readings.history,
-            calls.Version: readings.version,
-            calls.Oldest: readings.oldest,
-            calls.AtTime: readings.at_time,
-            calls.RecordAt: readings.record_at,
-            calls.Pins: readings.pins,
-            calls.Pin: readings.pin,
-            calls.Aborted: readings.aborted,
-            calls.Outcome: readings.outcome,
+            calls.Get: reads.get,
+            calls.Scan: reads.scan,
+            calls.MultiScan: reads.multi_scan,
+            calls.History: reads.history,
+            calls.Version: reads.version,
+            calls.Oldest: reads.oldest,
+            calls.AtTime: reads.at_time,
+            calls.RecordAt: reads.record_at,
+            calls.Pins: reads.pins,
+            calls.Pin: reads.pin,
+            calls.Aborted: reads.aborted,
+            calls.Outcome: reads.outcome,
             calls.NewId: self._new_id,
-            calls.Commit: self._commits.commit,
-            calls.Settle: self._commits.settle,
+            calls.Commit: self.commits.commit,
+            calls.Settle: self.commits.settle,
             calls.Hold: self._hold,
             calls.Compact: compactions.compact,
-            calls.SetServers: self._use,
-            **dict.fromkeys(calls.FOLLOWING, self._of_the_log),
+            calls.SetServers: self._set_servers,
+            **dict.fromkeys(calls.FOLLOWING, self._call_log),
         }
-        own: dict[type, Callable[[Any, Address], None]] = {
-            messages.Answers: self._asking.answers,
-            messages.Busy: self._asking.busy,
-            messages.Verdicts: self._commits.verdicts,
-            messages.Compacting: compactions.told,
-            messages.Compacted: compactions.told,
+        handlers: dict[type, Callable[[Any, Address], None]] = {
+            messages.Answers: self.queries.answers,
+            messages.Busy: self.queries.busy,
+            messages.Verdicts: self.commits.verdicts,
+            messages.Compacting: compactions.on_reply,
+            messages.Compacted: compactions.on_reply,
         }
-        self._handlers = own
-        self._holds = holds
+        self._handlers = handlers
 
     @property
     def session(self) -> int:
         """The newest version that this client has seen."""
-        return self._asking.session
+        return self.queries.session
 
     # ---- events
 
@@ -121,7 +122,7 @@ class DatabaseClient:
         return self._context.effects()
 
     def handle(self, event: Event, now: int) -> list[Effect]:
-        """What to do about an event. Raises ProtocolViolation."""
+        """Handle an event. Raises ProtocolViolation."""
         self._context.now = now
         if type(event) is Received:
             handler = self._handlers.get(type(event.message))
@@ -137,8 +138,8 @@ class DatabaseClient:
             else:
                 self._context.fire_timers()
         elif type(event) is Disconnected:
-            self._asking.lost(event.peer)
-            self._commits.lost(event.peer)
+            self.queries.lost(event.peer)
+            self.commits.lost(event.peer)
             self._compactions.lost(event.peer)
             self.log.received(event)
         return self._context.effects()
@@ -146,27 +147,28 @@ class DatabaseClient:
     def check_invariants(self) -> None:
         """Those of its parts."""
         self.log.check_invariants()
-        self._asking.check_invariants()
-        self._commits.check_invariants()
+        self.queries.check_invariants()
+        self.commits.check_invariants()
+        self.leases.check_invariants()
 
-    def _of_the_log(self, call: int, request: Any) -> None:
+    def _call_log(self, call: int, request: Any) -> None:
         self._context.open(call, None, lambda: None)
         self.log.call(request, lambda result: self._context.answer(call, result))
 
     def _hold(self, call: int, request: calls.Hold) -> None:
         self._context.open(call, None, lambda: None)
-        self._holds.hold(request.holder, request.version)
+        self.leases.hold(request.holder, request.version)
         self._context.answer(call, None)
 
-    def _use(self, call: int, request: calls.SetServers) -> None:
+    def _set_servers(self, call: int, request: calls.SetServers) -> None:
         self._context.open(call, None, lambda: None)
-        left = self._asking.server
-        self._asking.use(request.servers)
-        self._holds.use(request.servers)
-        if self._asking.server != left:
-            self._commits.lost(left)
+        former = self.queries.server
+        self.queries.use(request.servers)
+        self.leases.use(request.servers)
+        if self.queries.server != former:
+            self.commits.lost(former)
         self._context.answer(call, None)
 
     def _new_id(self, call: int, request: calls.NewId) -> None:
         self._context.open(call, None, lambda: None)
-        self._context.answer(call, self._commits.new_id())
+        self._context.answer(call, self.commits.new_id())

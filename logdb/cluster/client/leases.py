@@ -1,4 +1,4 @@
-"""What a client asks of the whole database: that versions stay readable while it reads, and that others may go."""
+"""A client's leases on versions that it reads at, and the compactions that it requests."""
 
 from __future__ import annotations
 
@@ -21,89 +21,96 @@ from logdb.cores.effects import MILLISECOND, Address
 from logdb.errors import FutureVersion, Unavailable, VersionTrimmed
 
 HOLD_NS: Final = 100 * MILLISECOND
-"""So often a client tells what it holds."""
+"""How often a client renews its lease."""
 
 
 class Leases:
-    """The versions that this client needs. The oldest is told to all servers, again and again while there is one; what
-    is let go of before it was told costs nothing."""
+    """The versions that this client reads at, by holder.
 
-    def __init__(self, context: ClientContext, servers: tuple[Address, ...], hold_ns: int) -> None:
-        self._context, self._servers, self._hold_ns = context, servers, hold_ns
-        self._held: dict[Hashable, int] = {}
-        self._told: int | None = None
-        self._tell = Timer(self._notify_all)
+    While there are any, the oldest one is leased at all mapping servers, every `renew_ns`. A version that is released
+    before the first renewal costs no message.
+    """
+
+    def __init__(self, context: ClientContext, servers: tuple[Address, ...], renew_ns: int) -> None:
+        self._context, self._servers, self._renew_ns = context, servers, renew_ns
+        self.versions: dict[Hashable, int] = {}
+        self._leased: int | None = None
+        self._renewal = Timer(self._renew)
 
     def hold(self, holder: Hashable, version: int | None) -> None:
-        """None: no more."""
+        """Lease `version` for `holder`; None releases it."""
         if version is not None:
-            self._held[holder] = version
-            if self._tell.at is None:
-                self._context.set_timer(self._tell, self._context.now + self._hold_ns)
+            self.versions[holder] = version
+            if self._renewal.at is None:
+                self._context.set_timer(self._renewal, self._context.now + self._renew_ns)
         else:
-            self._held.pop(holder, None)
+            self.versions.pop(holder, None)
 
     def use(self, servers: tuple[Address, ...]) -> None:
         """These are the servers from now on."""
         self._servers = servers
 
-    def _notify_all(self) -> None:
-        oldest = min(self._held.values(), default=None)
-        if oldest is not None or self._told is not None:
+    def _renew(self) -> None:
+        oldest = min(self.versions.values(), default=None)
+        if oldest is not None or self._leased is not None:
             for server in self._servers:
                 self._context.send(server, Hold(oldest))
-            self._context.set_timer(self._tell, self._context.now + self._hold_ns)
-        self._told = oldest
+            self._context.set_timer(self._renewal, self._context.now + self._renew_ns)
+        self._leased = oldest
+
+    def check_invariants(self) -> None:
+        """Raises AssertionError."""
+        assert not self.versions or self._renewal.at is not None, "versions are held, and their lease is not renewed"
 
 
 class CompactionClient:
-    """The compactions that this client has asked for: said again to a server as long as that answers, else to
-    another."""
+    """The compactions that this client has requested: each request is repeated to a server while that replies, and
+    sent to the next server when it does not."""
 
-    def __init__(self, context: ClientContext, asking: QueryClient) -> None:
-        self._context, self._asking = context, asking
+    def __init__(self, context: ClientContext, queries: QueryClient) -> None:
+        self._context, self._queries = context, queries
         self._requests = PendingRequests(context)
 
     def compact(self, call: int, request: requests.Compact) -> None:
-        """The version must be readable; then a server is asked until it is done."""
+        """Check that the version is readable, then request the compaction until it is done."""
         context = self._context
-        asked, number = 0, context.next_number()
+        query, number = 0, context.next_number()
 
         def expired() -> None:
-            self._asking.drop(asked)
+            self._queries.drop(query)
             self._requests.cancel(number)
-            context.answer(call, Unavailable("the compaction does not go on, or nobody says so; do it again"))
+            context.answer(call, Unavailable("no server reports progress of the compaction; do it again"))
 
-        def readable(_: int, result: Any) -> None:
+        def on_readable(_: int, result: Any) -> None:
             if isinstance(result, VersionTrimmedReply):
                 context.answer(call, VersionTrimmed(request.before, result.oldest))
             elif isinstance(result, FutureVersionReply):
                 context.answer(call, FutureVersion(request.before, result.newest))
             elif context.is_open(call):
-                self._ask(call, number, request)
+                self._request(call, number, request)
 
         context.open(call, request.deadline, expired)
-        asked = self._asking.ask(Version(), requests.SNAPSHOT, request.before, readable)
+        query = self._queries.ask(Version(), requests.SNAPSHOT, request.before, on_readable)
 
-    def _ask(self, call: int, number: int, request: requests.Compact) -> None:
-        context, asking = self._context, self._asking
-        request_ttl_ns = None if request.deadline is None else request.deadline - context.now
+    def _request(self, call: int, number: int, request: requests.Compact) -> None:
+        context, queries = self._context, self._queries
+        ttl_ns = None if request.deadline is None else request.deadline - context.now
         unanswered = copied = 0
 
         def where(_: int) -> Address:
             nonlocal unanswered
             if unanswered:
-                asking.leave(asking.server)
+                queries.leave(queries.server)
             unanswered += 1
-            return asking.server
+            return queries.server
 
-        def answered(message: Compacting | Compacted, _: Address) -> int | None:
+        def on_reply(message: Compacting | Compacted, _: Address) -> int | None:
             nonlocal unanswered, copied
             if isinstance(message, Compacting):
                 unanswered = 0
-                if message.copied != copied and request_ttl_ns is not None:
+                if message.copied != copied and ttl_ns is not None:
                     copied = message.copied
-                    context.extend_deadline(call, context.now + request_ttl_ns)
+                    context.extend_deadline(call, context.now + ttl_ns)
                 if request.progress is not None:
                     request.progress(message.copied)
                 return context.config.answer_timeout_ns
@@ -113,12 +120,12 @@ class CompactionClient:
             context.answer(call, result)
             return None
 
-        self._requests.send(number, Compact(number, request.before), where, answered)
+        self._requests.send(number, Compact(number, request.before), where, on_reply)
 
-    def told(self, message: Compacting | Compacted, sender: Address) -> None:
-        """What a server says of one."""
+    def on_reply(self, message: Compacting | Compacted, sender: Address) -> None:
+        """A server reports progress or the result."""
         self._requests.on_reply(message.request, message, sender)
 
     def lost(self, server: Address) -> None:
-        """This server can not be reached any more."""
+        """This server is unreachable."""
         self._requests.on_disconnected(server)

@@ -1,4 +1,4 @@
-"""Calls of a client that read: questions one after another, and the large values, which it reads in the log itself."""
+"""Calls of a client that read: their queries, one after another, and large values, which it reads from the log."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from logdb.cluster import messages
 from logdb.cluster.client import requests as calls
-from logdb.cluster.client.query_client import QueryClient, Told
+from logdb.cluster.client.query_client import OnAnswer, QueryClient
 from logdb.cluster.log_adapter import LogAdapter, ignore_result
 from logdb.cluster.messages import Consistency, FutureVersionReply, Question, VersionTrimmedReply
 from logdb.cores.context import ClientContext
@@ -19,178 +19,181 @@ from logdb.store.records import PIN, Place, Value, encode_pin
 
 
 class PendingRead:
-    """A call under way. `question`: its read that is out; `tries`: how often values were looked for. `applied`: how far
-    a server must have got to be asked, since the values that stood at `trimmed` were trimmed by then."""
+    """A call under way. `query`: the number of its current query. `lookups`: how many times its large values were
+    looked up. `trimmed`: the places whose records were trimmed, as of version `min_applied`: only a server that has
+    applied that version is asked again."""
 
-    __slots__ = ("applied", "call", "deadline", "question", "tries", "trimmed")
+    __slots__ = ("call", "deadline", "lookups", "min_applied", "query", "trimmed")
 
     def __init__(self, call: int, deadline: int | None) -> None:
         self.call, self.deadline = call, deadline
-        self.question = self.tries = self.applied = 0
+        self.query = self.lookups = self.min_applied = 0
         self.trimmed: set[int] = set()
 
 
 class ReadClient:
-    """All reads that an application has called for."""
+    """All reads of an application."""
 
-    def __init__(self, context: ClientContext, log: LogAdapter, asking: QueryClient, keys_per_read: int) -> None:
-        self._context, self._log, self._asking = context, log, asking
+    def __init__(self, context: ClientContext, log: LogAdapter, queries: QueryClient, keys_per_read: int) -> None:
+        self._context, self._log, self._queries = context, log, queries
         self._keys_per_read = keys_per_read
 
     def _open(self, call: int, deadline: int | None) -> PendingRead:
-        reading = PendingRead(call, deadline)
+        pending = PendingRead(call, deadline)
 
         def expired() -> None:
-            self._asking.drop(reading.question)
+            self._queries.drop(pending.query)
             self._context.answer(call, Unavailable("no mapping server answered before the deadline"))
 
         self._context.open(call, deadline, expired)
-        return reading
+        return pending
 
     def _ask(
-        self, reading: PendingRead, question: Question, consistency: Consistency, version: int, told: Told
+        self, pending: PendingRead, question: Question, consistency: Consistency, version: int, on_answer: OnAnswer
     ) -> None:
-        """Put a question; what is not the version asked for ends the call, all else goes to `told`."""
+        """Send a query. A version that cannot be read ends the call, any other answer goes to `on_answer`."""
 
-        def answered(at: int, result: Any) -> None:
+        def on_result(at: int, result: Any) -> None:
             if isinstance(result, VersionTrimmedReply):
-                self._context.answer(reading.call, VersionTrimmed(version, result.oldest))
+                self._context.answer(pending.call, VersionTrimmed(version, result.oldest))
             elif isinstance(result, FutureVersionReply):
-                self._context.answer(reading.call, FutureVersion(version, result.newest))
-            elif self._context.is_open(reading.call):
-                told(at, result)
+                self._context.answer(pending.call, FutureVersion(version, result.newest))
+            elif self._context.is_open(pending.call):
+                on_answer(at, result)
 
-        reading.question = self._asking.ask(question, consistency, version, answered, reading.applied)
+        pending.query = self._queries.ask(question, consistency, version, on_result, pending.min_applied)
 
     # ---- keys, ranges, histories
 
     def get(self, call: int, request: calls.Get) -> None:
         self._get(self._open(call, request.deadline), request)
 
-    def _get(self, reading: PendingRead, request: calls.Get) -> None:
-        """Many keys are asked for in parts, the later ones at the version that the first was read at."""
-        keys, most = tuple(request.keys), self._keys_per_read
+    def _get(self, pending: PendingRead, request: calls.Get) -> None:
+        """Get many keys in parts, the later ones at the version of the first one."""
+        keys, max_keys = tuple(request.keys), self._keys_per_read
         found: list[tuple[int, Value]] = []
 
-        def told(version: int, entries: messages.Entries) -> None:
+        def on_answer(version: int, entries: messages.Entries) -> None:
             found.extend(entries.entries)
-            left = keys[len(found) : len(found) + most]
-            if left:
-                self._ask(reading, messages.Get(left), calls.SNAPSHOT, version, told)
+            rest = keys[len(found) : len(found) + max_keys]
+            if rest:
+                self._ask(pending, messages.Get(rest), calls.SNAPSHOT, version, on_answer)
                 return
 
-            def whole(values: list[bytes | None]) -> None:
+            def on_values(values: list[bytes | None]) -> None:
                 entries = tuple(zip([entry[0] for entry in found], values, strict=True))
-                self._context.answer(reading.call, calls.Found(version, entries))
+                self._context.answer(pending.call, calls.Found(version, entries))
 
-            again = request._replace(consistency=calls.SNAPSHOT, version=version)
-            self._fetch(reading, version, [entry[1] for entry in found], whole, lambda: self._get(reading, again))
+            same = request._replace(consistency=calls.SNAPSHOT, version=version)
+            self._fetch(pending, version, [entry[1] for entry in found], on_values, lambda: self._get(pending, same))
 
-        self._ask(reading, messages.Get(keys[:most]), request.consistency, request.version, told)
+        self._ask(pending, messages.Get(keys[:max_keys]), request.consistency, request.version, on_answer)
 
     def scan(self, call: int, request: calls.Scan) -> None:
         self._scan(self._open(call, request.deadline), request)
 
-    def _scan(self, reading: PendingRead, request: calls.Scan) -> None:
-        def told(version: int, rows: messages.Rows) -> None:
-            def whole(values: list[bytes | None]) -> None:
+    def _scan(self, pending: PendingRead, request: calls.Scan) -> None:
+        def on_answer(version: int, rows: messages.Rows) -> None:
+            def on_values(values: list[bytes | None]) -> None:
                 found = tuple(zip([key for key, _ in rows.rows], values, strict=True))
-                self._context.answer(reading.call, calls.Page(version, found, rows.more))  # type: ignore[arg-type]
+                self._context.answer(pending.call, calls.Page(version, found, rows.more))  # type: ignore[arg-type]
 
-            again = request._replace(consistency=calls.SNAPSHOT, version=version)
-            self._fetch(reading, version, [value for _, value in rows.rows], whole, lambda: self._scan(reading, again))
+            same = request._replace(consistency=calls.SNAPSHOT, version=version)
+            self._fetch(
+                pending, version, [value for _, value in rows.rows], on_values, lambda: self._scan(pending, same)
+            )
 
         question = messages.Scan(request.start, request.end, request.reverse, request.rows)
-        self._ask(reading, question, request.consistency, request.version, told)
+        self._ask(pending, question, request.consistency, request.version, on_answer)
 
     def multi_scan(self, call: int, request: calls.MultiScan) -> None:
         self._multi_scan(self._open(call, request.deadline), request)
 
-    def _multi_scan(self, reading: PendingRead, request: calls.MultiScan) -> None:
-        def told(version: int, found: messages.MultiRows) -> None:
-            def whole(values: list[bytes | None]) -> None:
+    def _multi_scan(self, pending: PendingRead, request: calls.MultiScan) -> None:
+        def on_answer(version: int, found: messages.MultiRows) -> None:
+            def on_values(values: list[bytes | None]) -> None:
                 rest = iter(values)
                 pages = [
                     calls.Page(version, tuple([(key, next(rest)) for key, _ in rows.rows]), rows.more)  # type: ignore[misc]
                     for rows in found.ranges
                 ]
-                self._context.answer(reading.call, calls.Pages(version, tuple(pages)))
+                self._context.answer(pending.call, calls.Pages(version, tuple(pages)))
 
-            again = request._replace(consistency=calls.SNAPSHOT, version=version)
+            same = request._replace(consistency=calls.SNAPSHOT, version=version)
             values = [value for rows in found.ranges for _, value in rows.rows]
-            self._fetch(reading, version, values, whole, lambda: self._multi_scan(reading, again))
+            self._fetch(pending, version, values, on_values, lambda: self._multi_scan(pending, same))
 
-        self._ask(reading, messages.MultiScan(request.scans), request.consistency, request.version, told)
+        self._ask(pending, messages.MultiScan(request.scans), request.consistency, request.version, on_answer)
 
     def history(self, call: int, request: calls.History) -> None:
         self._history(self._open(call, request.deadline), request)
 
-    def _history(self, reading: PendingRead, request: calls.History) -> None:
-        def told(version: int, versions: messages.Versions) -> None:
-            def whole(values: list[bytes | None]) -> None:
+    def _history(self, pending: PendingRead, request: calls.History) -> None:
+        def on_answer(version: int, versions: messages.Versions) -> None:
+            def on_values(values: list[bytes | None]) -> None:
                 entries = tuple(zip([entry[0] for entry in versions.versions], values, strict=True))
-                self._context.answer(reading.call, calls.Versions(version, entries, versions.more))
+                self._context.answer(pending.call, calls.Versions(version, entries, versions.more))
 
-            again = request._replace(consistency=calls.SNAPSHOT, version=version)
+            same = request._replace(consistency=calls.SNAPSHOT, version=version)
             values = [value for _, value in versions.versions]
-            self._fetch(reading, version, values, whole, lambda: self._history(reading, again))
+            self._fetch(pending, version, values, on_values, lambda: self._history(pending, same))
 
         question = messages.History(request.key, request.rows)
-        self._ask(reading, question, request.consistency, request.version, told)
+        self._ask(pending, question, request.consistency, request.version, on_answer)
 
     # ---- large values
 
     def _fetch(
         self,
-        reading: PendingRead,
+        pending: PendingRead,
         version: int,
         values: list[Value],
-        whole: Callable[[list[bytes | None]], None],
+        on_values: Callable[[list[bytes | None]], None],
         again: Callable[[], None],
     ) -> None:
-        """Put the large values in the place of their places. `again`: look them up anew, they were moved.
+        """Replace the places of large values by the values. `again` repeats the query, after a value was moved.
 
         A value is trimmed when the ENDING of the compaction that moved it is in the log. So a server that has applied
-        the log up to a tail that is asked for after that knows the copy, or has a newer floor (DBS-13).
+        a tail requested after that has the place of the copy, or a newer floor (DBS-13).
         """
         places = [(index, value) for index, value in enumerate(values) if isinstance(value, Place)]
         if not places:
-            whole(values)  # type: ignore[arg-type]
+            on_values(values)  # type: ignore[arg-type]
             return
-        reading.tries += 1
-        tries, left = reading.tries, len(places)
+        pending.lookups += 1
+        lookup, missing = pending.lookups, len(places)
 
-        def got(index: int, place: Place, result: Any) -> None:
-            nonlocal left
-            if not self._context.is_open(reading.call) or reading.tries != tries:
+        def on_record(index: int, place: Place, result: Any) -> None:
+            nonlocal missing
+            if not self._context.is_open(pending.call) or pending.lookups != lookup:
                 return
             if isinstance(result, LogRecord):
                 if not place.has(result.tag, result.payload):
                     what = f"record {place.gsn} does not hold the value that the map places there (DBS-10)"
-                    self._context.answer(reading.call, Corruption(f"shard {place.shard}", None, what))
+                    self._context.answer(pending.call, Corruption(f"shard {place.shard}", None, what))
                     return
                 values[index] = result.payload
-                left -= 1
-                if not left:
-                    whole(values)  # type: ignore[arg-type]
-            elif isinstance(result, Trimmed) and place.gsn in reading.trimmed:
+                missing -= 1
+                if not missing:
+                    on_values(values)  # type: ignore[arg-type]
+            elif isinstance(result, Trimmed) and place.gsn in pending.trimmed:
                 what = f"record {place.gsn} was trimmed, and the map has no copy of the value (DBS-13)"
-                self._context.answer(reading.call, Corruption(f"shard {place.shard}", None, what))
+                self._context.answer(pending.call, Corruption(f"shard {place.shard}", None, what))
             elif isinstance(result, Trimmed):
-                reading.tries += 1
-                reading.trimmed.add(place.gsn)
-                self._log.call(log.Tail(reading.deadline), moved)
+                pending.lookups += 1
+                pending.trimmed.add(place.gsn)
+                self._log.call(log.Tail(pending.deadline), on_tail)
             elif not isinstance(result, TimeoutError):
-                self._context.answer(reading.call, result)
+                self._context.answer(pending.call, result)
 
-        def moved(tail: Any) -> None:
-            if self._context.is_open(reading.call) and not isinstance(tail, TimeoutError):
-                reading.applied = tail
+        def on_tail(tail: Any) -> None:
+            if self._context.is_open(pending.call) and not isinstance(tail, TimeoutError):
+                pending.min_applied = tail
                 again()
 
         for index, place in places:
-            read = log.Read(place.gsn, place.shard, reading.deadline, place.length)
-            self._log.call(read, partial(got, index, place))
+            read = log.Read(place.gsn, place.shard, pending.deadline, place.length)
+            self._log.call(read, partial(on_record, index, place))
 
     # ---- versions, pins, outcomes
 
@@ -216,9 +219,9 @@ class ReadClient:
     def _simple(
         self, call: int, deadline: int | None, question: Question, consistency: Consistency, version: int
     ) -> None:
-        """One question, whose answer is the call's."""
+        """Send one query, whose answer is the result of the call."""
 
-        def told(at: int, result: Any) -> None:
+        def on_answer(at: int, result: Any) -> None:
             if isinstance(result, messages.VersionReply):
                 result = at
             elif isinstance(result, messages.Pinned):
@@ -227,47 +230,47 @@ class ReadClient:
                 result = result.gsns
             self._context.answer(call, result)
 
-        self._ask(self._open(call, deadline), question, consistency, version, told)
+        self._ask(self._open(call, deadline), question, consistency, version, on_answer)
 
     def pin(self, call: int, request: calls.Pin) -> None:
-        """The version must be readable; then the log is told; and then what the pin came to is looked at."""
-        reading = self._open(call, request.deadline)
+        """Check that the version is readable, append the PIN record, then read which version the name pins after it."""
+        pending = self._open(call, request.deadline)
 
-        def told(_: int, pinned: messages.Pinned) -> None:
+        def on_answer(_: int, pinned: messages.Pinned) -> None:
             self._context.answer(call, dict(pinned.pins).get(request.name, 0))
 
-        def appended(result: Any) -> None:
+        def on_appended(result: Any) -> None:
             if isinstance(result, log.AppendResult):
-                self._ask(reading, messages.Pins(), calls.SESSION, result.gsns[0], told)
+                self._ask(pending, messages.Pins(), calls.SESSION, result.gsns[0], on_answer)
             else:
                 self._context.answer(call, Unavailable(f"the pin was not written: {result}"))
 
         def append(*_: Any) -> None:
             record = (PIN, encode_pin(request.name, request.version))
-            self._log.call(log.Append((record,), None, request.deadline), appended)
+            self._log.call(log.Append((record,), None, request.deadline), on_appended)
 
         if request.version:
-            self._ask(reading, messages.Version(), calls.SNAPSHOT, request.version, append)
+            self._ask(pending, messages.Version(), calls.SNAPSHOT, request.version, append)
         else:
             append()
 
     # ---- the log itself
 
     def record_at(self, call: int, request: calls.RecordAt) -> None:
-        """Nobody says which shard has it, so the log is followed from there on, by one step."""
-        reading = self._open(call, request.deadline)
+        """Read a record whose shard is not known: subscribe from there, and take the first batch."""
+        pending = self._open(call, request.deadline)
 
-        def subscribed(result: Any) -> None:
+        def on_subscribed(result: Any) -> None:
             if isinstance(result, int):
-                self._log.call(log.Next(result, request.deadline), partial(delivered, result))
+                self._log.call(log.Next(result, request.deadline), partial(on_batch, result))
             else:
                 answer(result)
 
-        def delivered(subscription: int, result: Any) -> None:
+        def on_batch(subscription: int, result: Any) -> None:
             self._log.call(log.Close(subscription), ignore_result)
             answer(result.records[0] if isinstance(result, Batch) else result)
 
         def answer(result: Any) -> None:
-            self._context.answer(reading.call, None if isinstance(result, Trimmed) else result)
+            self._context.answer(pending.call, None if isinstance(result, Trimmed) else result)
 
-        self._log.call(log.Subscribe(request.version), subscribed)
+        self._log.call(log.Subscribe(request.version), on_subscribed)

@@ -19,6 +19,7 @@ from logdb.cluster.client.commit_client import CommitClient, PendingCommit
 from logdb.cluster.client.leases import Leases
 from logdb.cluster.client.query_client import QueryClient
 from logdb.cluster.client.read_client import ReadClient
+from logdb.cluster.compaction.client_leases import ClientLeases
 from logdb.cluster.compaction.compactor import Compactor, Phase
 from logdb.cluster.compaction.records import encode_ending
 from logdb.cluster.mapping_server import decision_writer, query_executor, replica
@@ -82,7 +83,7 @@ def catch(name: str, engine: str = ENGINES[0]) -> tuple[str, Outcome | None, int
 # ---- deciding
 
 
-@planted(CommitClient, "_seal", seed=9)
+@planted(CommitClient, "_append_record", seed=9)
 def evaluate_conditions_on_arrival(
     right: Any, commits: CommitClient, one: PendingCommit, request: Any, writes: Any
 ) -> None:
@@ -279,8 +280,8 @@ def give_the_last_copy_for_the_first(right: Any, one: Replica, txn: TxnId) -> De
 @planted(CommitClient, "_appended", seed=3)
 def take_an_append_for_a_commit(right: Any, commits: CommitClient, one: PendingCommit, result: Any) -> None:
     """What is in the log has committed."""
-    if isinstance(result, log.AppendResult) and not one.is_over:
-        commits._end(one, one.finish(Decided(*one.txn, result.gsns[0], COMMITTED, "")))
+    if isinstance(result, log.AppendResult) and not one.is_ended:
+        commits._end(one, one.to_result(Decided(*one.txn, result.gsns[0], COMMITTED, "")))
     else:
         right(commits, one, result)
 
@@ -290,10 +291,10 @@ def call_unavailable_what_nobody_knows(right: Any, commits: CommitClient, one: P
     commits._end(one, Unavailable("the deadline passed"))
 
 
-@planted(CommitClient, "_append", seed=14)
+@planted(CommitClient, "_append_copy", seed=14)
 def send_again_as_a_new_transaction(right: Any, commits: CommitClient, one: PendingCommit) -> None:
     """A copy gets an id of its own."""
-    if one.under_way or one.doubtful:
+    if one.under_way or one.unknown:
         commit = decode_commit(one.record[1])
         fresh = commits.new_id()
         one.record = COMMIT, commit_client.encode_commit(commit._replace(sequence=fresh.sequence))
@@ -485,9 +486,9 @@ def compact_what_is_pinned(right: Any, coordinator: Coordinator, floor: int) -> 
     return floor
 
 
-@planted(Compactor, "_held", seed=4)
-def compact_what_clients_hold(right: Any, compactor: Compactor) -> list[int]:
-    """Holds hold nothing back."""
+@planted(ClientLeases, "versions", seed=4)
+def compact_what_clients_hold(right: Any, leases: ClientLeases) -> list[int]:
+    """Leases are ignored."""
     return []
 
 
