@@ -196,7 +196,7 @@ def _between(log: Log, first: int, end: int) -> Iterator[LogRecord]:
     while first < end:
         batch = _next(subscription, first, end - 1, TIMEOUT_S)
         assert batch is not None
-        yield from (record for record in batch.records if record.lsn < end)
+        yield from (record for record in batch.records if record.gsn < end)
         first = batch.end
     subscription.close()
 
@@ -215,4 +215,4 @@ def _next(subscription: Subscription, position: int, tail: int, timeout: float |
 
 def _row(record: LogRecord, kinds: Mapping[int, str]) -> tuple[int, str | None, str | int, bytes]:
     time = iso(timestamps.moment(record.time))
-    return record.lsn, time, kinds.get(record.tag, record.tag), record.payload
+    return record.gsn, time, kinds.get(record.tag, record.tag), record.payload

@@ -132,7 +132,7 @@ def count(log: RemoteLog, first: int, last: int, figures: Figures) -> Figures:
     while first <= last:
         batch = next(subscription)
         for record in batch.records:
-            if record.lsn <= last:
+            if record.gsn <= last:
                 figures.take(record.tag, record.payload)
         first = batch.end
     subscription.close()
@@ -144,7 +144,7 @@ def revenue(log: RemoteLog, last: int) -> int:
     cents, end, subscription = 0, 1, log.subscribe(1, tags={BOUGHT})
     while end <= last:
         batch = next(subscription)
-        cents += sum(json.loads(record.payload)["cents"] for record in batch.records if record.lsn <= last)
+        cents += sum(json.loads(record.payload)["cents"] for record in batch.records if record.gsn <= last)
         end = batch.end
     subscription.close()
     return cents

@@ -165,7 +165,7 @@ class ClusterSource(RemoteSource[ClusterBackend]):
     def commits(self, first: int, end: int) -> Iterator[tuple[int, bytes]]:
         with contextlib.closing(prefetched(self._batches(first, end, copies=False))) as batches:
             for batch in batches:
-                yield from ((record.lsn, record.payload) for record in batch.records if record.lsn < end)
+                yield from ((record.gsn, record.payload) for record in batch.records if record.gsn < end)
 
     async def _aborted(self, first: int, end: int) -> Iterable[int]:
         found: tuple[int, ...] = await self._host.call(calls.Aborted(first - 1, end - 1))
@@ -188,7 +188,7 @@ def _size_bytes(records: Sequence[LogRecord]) -> int:
 def _with_copies(records: Iterable[LogRecord], copies_from: int, end: int) -> Iterator[LogRecord]:
     """The records before `end`, with the copies of the compaction that counts as RELOCATION records."""
     for record in records:
-        if record.lsn >= end:
+        if record.gsn >= end:
             return
         if record.tag == COMMIT:
             yield record

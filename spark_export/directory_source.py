@@ -146,7 +146,7 @@ class DirectorySource(SnapshotSource):
 
     def commits(self, first: int, end: int) -> Iterator[tuple[int, bytes]]:
         records = self._opened().log.scan(first, end)
-        return ((record.lsn, record.payload) for record in records if record.tag == COMMIT)
+        return ((record.gsn, record.payload) for record in records if record.tag == COMMIT)
 
 
 _OPEN: Final = set[DirectorySource]()

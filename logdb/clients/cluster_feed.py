@@ -152,7 +152,7 @@ class ClusterFeed:
         if not records:
             return []
         try:
-            aborted = await self._host.call(calls.Aborted(records[0].lsn - 1, records[-1].lsn))
+            aborted = await self._host.call(calls.Aborted(records[0].gsn - 1, records[-1].gsn))
         except VersionTrimmed as error:  # which of them had aborted is forgotten, and so is what they had written
             raise VersionTrimmed(self._seen, error.oldest) from error
         left_out = set(aborted)

@@ -161,7 +161,7 @@ def _copied(log: OrderedLog, first: int, end: int) -> Iterator[Copied]:
 def _copies(log: OrderedLog, first: int, end: int) -> Iterator[tuple[int, list[Relocated]]]:
     for record in log.scan(first, end) if first else ():
         if record.tag == RELOCATION:
-            yield record.lsn, decode_relocation(record.payload)
+            yield record.gsn, decode_relocation(record.payload)
 
 
 def _copy_overlay(host: Compacting, floor: int, reach: int) -> int:

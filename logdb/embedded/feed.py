@@ -97,7 +97,7 @@ class Feed:
         ready = self._commits(batch)
         # Which of the records before the floor had aborted is forgotten, and so is what they had written.
         floor = self._host.coordinator.floor
-        if batch.first <= floor and any(record.lsn < floor for record in batch.records):
+        if batch.first <= floor and any(record.gsn < floor for record in batch.records):
             raise VersionTrimmed(self.since, floor)
         if ready:
             ready.reverse()

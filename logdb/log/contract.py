@@ -54,13 +54,17 @@ def always_false() -> bool:
 
 
 class LogRecord(NamedTuple):
-    """A record read from a log or a journal. `lsn`: its GSN, or its sequence number if it was read from a journal;
-    `time`: when it was ordered, ns since the epoch; `tag`: its kind."""
+    """A record read from a log. `time`: when it was ordered, ns since the epoch; `tag`: its kind."""
 
-    lsn: int
+    gsn: int
     time: int
     tag: int
     payload: bytes
+
+    @property
+    def lsn(self) -> int:
+        """For a record that was read from a journal: its sequence number there, which takes the place of a GSN."""
+        return self.gsn
 
 
 class LogFailed(Exception):

@@ -206,7 +206,7 @@ class Outcome(NamedTuple):
 
 class Read(NamedTuple):
     """Read the record at `gsn`; waits until the log has reached `gsn`. `size`: the size of its payload in bytes, 0 if
-    unknown. -> LogRecord, whose `lsn` is the GSN.
+    unknown. -> LogRecord.
 
     Trimmed, NotOfThisShard, Corruption (no replica can read it), TimeoutError.
     """

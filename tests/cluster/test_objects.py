@@ -70,7 +70,7 @@ def parts(log: RemoteLog, key: bytes) -> list[int]:
         for record in batch.records:
             _, part = decode_part(record.payload)
             if isinstance(part, MapRows) and any(row.key == key for row in part.rows):
-                found.append(record.lsn)
+                found.append(record.gsn)
         first = batch.end
     subscription.close()
     return found

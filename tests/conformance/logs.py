@@ -81,7 +81,7 @@ def follow(log: Log, gsn: int, count: int, tags: Collection[int] | None = None) 
     while len(got) < count:
         batch = next(subscription)
         assert batch.first == at < batch.end
-        assert all(batch.first <= record.lsn < batch.end for record in batch.records)
+        assert all(batch.first <= record.gsn < batch.end for record in batch.records)
         got.extend(batch.records)
         at = batch.end
     subscription.close()

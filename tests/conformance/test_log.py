@@ -38,7 +38,7 @@ def test_appends_are_ordered_and_durable(log: Log) -> None:
     assert log.tail() >= gsns[-1]
     records = [read(log, gsn) for gsn in gsns]
     assert [(r.tag, r.payload) for r in records] == [(3, b"a"), (255, b""), (1, b"c" * 3000), (4, bytes(range(256)))]
-    assert [r.lsn for r in records] == gsns
+    assert [r.gsn for r in records] == gsns
 
 
 def test_an_append_of_nothing(log: Log) -> None:
@@ -68,7 +68,7 @@ def test_a_policy_says_which_shard(log: Log) -> None:
         assert log.read_record(gsn, active[tag % len(active)]).payload == b"%d" % tag
     log.set_shard_policy(lambda record: 1000)
     (gsn,) = log.append([(1, b"there is no such shard, so another one takes it")])
-    assert read(log, gsn).lsn == gsn
+    assert read(log, gsn).gsn == gsn
 
 
 def test_the_five_answers_of_a_read(log: Log) -> None:
@@ -76,7 +76,7 @@ def test_the_five_answers_of_a_read(log: Log) -> None:
     shard = a_shard(log)
     gsns, _ = log.append_to_shard([(1, b"x" * 900) for _ in range(6)], shard)
     log.trim(gsns[3])
-    assert log.read_record(gsns[3], shard).lsn == gsns[3]
+    assert log.read_record(gsns[3], shard).gsn == gsns[3]
     with pytest.raises(Trimmed) as trimmed:
         log.read_record(gsns[2], shard)
     assert (trimmed.value.gsn, trimmed.value.oldest) == (gsns[2], gsns[3])
@@ -121,7 +121,7 @@ def test_trimming(log: Log) -> None:
     log.trim(gsns[4])
     log.trim(gsns[2])
     assert log.oldest() == gsns[4]
-    assert read(log, gsns[4]).lsn == gsns[4]
+    assert read(log, gsns[4]).gsn == gsns[4]
     log.trim(log.tail() + 1)
     assert log.oldest() == log.tail() + 1
     with pytest.raises(Trimmed):
@@ -141,7 +141,7 @@ def test_times_never_go_back(log: Log) -> None:
 def test_a_subscription_gives_everything_in_order(log: Log) -> None:
     gsns = log.append(numbered(3000))
     got = follow(log, gsns[4], 2996)
-    assert [record.lsn for record in got] == list(gsns[4:])
+    assert [record.gsn for record in got] == list(gsns[4:])
     assert [record.payload for record in got] == [b"%d" % number for number in range(4, 3000)]
     subscription = log.subscribe(log.tail() + 1)
     assert subscription.poll(0) is None
@@ -158,7 +158,7 @@ def test_subscriptions_agree(log: Log) -> None:
     one, other = follow(log, 1, 30), follow(log, 1, 30)
     assert one == other
     assert [record.payload for record in one] == [b"%d" % number for number in range(30)]
-    assert follow(log, one[10].lsn, 20) == one[10:]
+    assert follow(log, one[10].gsn, 20) == one[10:]
 
 
 def test_a_subscription_to_some_tags_shows_its_gaps(log: Log) -> None:
@@ -193,7 +193,7 @@ def test_a_subscription_to_the_future(log: Log) -> None:
         log.append([(1, b"%d" % log.tail())])
     batch = next(subscription)
     assert batch.first == future
-    assert min(record.lsn for record in batch.records) >= future
+    assert min(record.gsn for record in batch.records) >= future
 
 
 def test_a_trim_that_overtakes_a_subscription(log: Log) -> None:
@@ -206,7 +206,7 @@ def test_a_trim_that_overtakes_a_subscription(log: Log) -> None:
     assert (trimmed.value.gsn, trimmed.value.oldest) == (1, gsns[4])
     with pytest.raises(Trimmed):
         log.subscribe(gsns[3])
-    assert [record.lsn for record in follow(log, gsns[4], 8)] == [*gsns[4:], *more]
+    assert [record.gsn for record in follow(log, gsns[4], 8)] == [*gsns[4:], *more]
 
 
 def test_an_append_after_a_record_is_ordered_after_it(log: Log) -> None:
@@ -231,7 +231,7 @@ def test_an_append_after_a_record_that_another_reader_has_seen(log: Log) -> None
     while seen < 8:
         batch = next(subscription)
         if batch.records:
-            assert min(log.append(numbered(1, tag=2), after=batch.records[-1].lsn)) > batch.records[-1].lsn
+            assert min(log.append(numbered(1, tag=2), after=batch.records[-1].gsn)) > batch.records[-1].gsn
         seen += sum(record.tag == 1 for record in batch.records)
     for thread in threads:
         thread.join(JOIN_S)
@@ -302,7 +302,7 @@ def test_many_threads(log: Log) -> None:
     everything = sorted(itertools.chain(*got))
     assert len(set(everything)) == 400
     assert log.tail() >= everything[-1]
-    records = {record.lsn: record for record in follow(log, 1, 400)}
+    records = {record.gsn: record for record in follow(log, 1, 400)}
     assert sorted(records) == everything
     for number, gsns in enumerate(got):
         assert gsns == sorted(gsns)

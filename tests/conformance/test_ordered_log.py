@@ -98,7 +98,7 @@ def test_trimming(log: OrderedLog) -> None:
     log.trim(3)
     assert log.oldest() == 5
     assert log.oldest_after_trim(5) <= 5
-    assert [record.lsn for record in log.scan(5, 11)] == list(range(5, 11))
+    assert [record.gsn for record in log.scan(5, 11)] == list(range(5, 11))
     with pytest.raises(Trimmed):
         list(log.scan(4, 11))
     log.trim(11)
@@ -125,10 +125,10 @@ def test_a_scan_that_a_trim_overtakes(log: OrderedLog) -> None:
     for _ in range(20):
         log.append([(1, b"x" * 500)])
     scan = log.scan(1, 21)
-    got = [next(scan).lsn]
+    got = [next(scan).gsn]
     log.trim(21)
     try:
-        got.extend(record.lsn for record in scan)
+        got.extend(record.gsn for record in scan)
         assert len(got) == 20
     except Trimmed as error:
         assert error.oldest == 21
@@ -166,7 +166,7 @@ def test_a_subscription_leaves_out_no_number(log: OrderedLog) -> None:
     while at <= 3000:
         batch = next(subscription)
         assert batch.first == at
-        assert [record.lsn for record in batch.records] == list(range(batch.first, batch.end))
+        assert [record.gsn for record in batch.records] == list(range(batch.first, batch.end))
         at = batch.end
     log.append(numbered(1))
     batch = next(subscription)
@@ -191,7 +191,7 @@ def test_a_subscription_to_the_future(log: OrderedLog) -> None:
     log.append(numbered(2))
     assert subscription.poll(0) is None
     log.append(numbered(2))
-    assert [record.lsn for record in next(subscription).records] == [4, 5]
+    assert [record.gsn for record in next(subscription).records] == [4, 5]
 
 
 def test_closing_the_log_ends_who_waits(log: OrderedLog) -> None:

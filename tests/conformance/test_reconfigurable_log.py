@@ -70,7 +70,7 @@ class Appending:
     def check(self) -> None:
         """Everything is there, once and in order."""
         records = [record for record in follow(self.log, 1, self.log.tail()) if record.tag == 2]
-        assert [(record.lsn, record.payload) for record in records] == [
+        assert [(record.gsn, record.payload) for record in records] == [
             (gsn, b"%d" % number) for number, gsn in enumerate(self.gsns)
         ]
 
@@ -177,7 +177,7 @@ def test_an_append_that_ended_as_unknown_can_be_asked_for(log: Reconfigurable) -
             break
     assert unknown
     gsns = {payload: log.outcome(error.append_id) for payload, error in unknown.items()}
-    found = {record.lsn: record.payload for record in follow(log, 1, log.tail())}
+    found = {record.gsn: record.payload for record in follow(log, 1, log.tail())}
     assert {payload: [gsn for gsn, it in found.items() if it == payload] for payload in gsns} == gsns
     foreign = AppendId(1, ((1, 1),))
     with pytest.raises(AppendUnknown, match="1 of its records were not found"):
@@ -218,8 +218,8 @@ def test_finalized_shards_go_when_everything_in_them_is_trimmed(log: Reconfigura
     gsns, _ = log.append_to_shard(numbered(2), new)
     log.trim(gsns[0])
     assert old not in log.view().finalized
-    assert [record.lsn for record in follow(log, gsns[0], 2)] == list(gsns)
+    assert [record.gsn for record in follow(log, gsns[0], 2)] == list(gsns)
     with pytest.raises(Unavailable):
         log.append_to_shard(numbered(1), old)
     (gsn,) = log.append(numbered(1))
-    assert read(log, gsn).lsn == gsn
+    assert read(log, gsn).gsn == gsn

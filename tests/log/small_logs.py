@@ -57,8 +57,8 @@ def records(log: LocalLog) -> list[LogRecord]:
 def assert_prefix(log: LocalLog, at_least: int, at_most: int) -> None:
     """The log holds what was appended, to somewhere between these two, and nothing else."""
     found = records(log)
-    assert [record.lsn for record in found] == list(range(log.oldest(), log.durable + 1))
-    assert [record.payload for record in found] == [payload_of(record.lsn) for record in found]
+    assert [record.gsn for record in found] == list(range(log.oldest(), log.durable + 1))
+    assert [record.payload for record in found] == [payload_of(record.gsn) for record in found]
     assert all(record.tag == TAG for record in found)
     times = [record.time for record in found]
     assert all(a <= b for a, b in pairwise(times))

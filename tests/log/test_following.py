@@ -22,7 +22,7 @@ def assert_sees(path: Path, durable: int, first: int = 1) -> None:
     """A reader that opens now."""
     log = opened(path, writable=False, follow=True)
     assert log.tail() == durable
-    assert [(r.lsn, r.payload) for r in records(log)] == [(g, payload_of(g)) for g in range(first, durable + 1)]
+    assert [(r.gsn, r.payload) for r in records(log)] == [(g, payload_of(g)) for g in range(first, durable + 1)]
     log.close()
 
 
@@ -101,7 +101,7 @@ def test_a_trim_of_what_the_follower_has_not_seen(fresh: Fresh) -> None:
     assert oldest > 60
     assert follower.tail() == writer.durable
     assert follower.oldest() == oldest
-    assert [r.lsn for r in records(follower)] == list(range(oldest, writer.durable + 1))
+    assert [r.gsn for r in records(follower)] == list(range(oldest, writer.durable + 1))
     with pytest.raises(Trimmed) as raised:
         subscription.poll(0)
     assert (raised.value.gsn, raised.value.oldest) == (4, oldest)

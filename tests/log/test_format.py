@@ -93,7 +93,7 @@ def test_decoders_take_anything(soup: bytes, offset: int, lsn: int) -> None:
     """No exception, whatever the bytes, and nothing that is not there."""
     offset = max(0, min(offset, len(soup)))
     for at, record in walk_frames(soup, offset, len(soup), lsn, 5):
-        assert framed(record.lsn, 5, 0, 0, 0, b"")[:4] == soup[at : at + 4]
+        assert framed(record.gsn, 5, 0, 0, 0, b"")[:4] == soup[at : at + 4]
         assert soup[at + FRAME_BYTES :].startswith(record.payload)
     witness = claims_durable(soup, offset, len(soup), lsn, 5)
     assert witness is None or soup[witness : witness + 4] == FRAME_MAGIC
@@ -177,7 +177,7 @@ def test_opening_anything(data: st.DataObject) -> None:
             assert error.path.startswith(str(path))
             return
         try:
-            got = [(record.lsn, record.payload) for record in log.scan(1, log.durable + 1)]
+            got = [(record.gsn, record.payload) for record in log.scan(1, log.durable + 1)]
         except Corruption as error:
             assert error.path == str(path / name)
         else:

@@ -100,7 +100,7 @@ def test_all_is_durable_on_return_in_fewer_syncs_than_appends(fresh: Fresh, thre
     finally:
         sys.setswitchinterval(interval)
     assert not errors
-    stored = {record.lsn: record.payload for record in records(log)}
+    stored = {record.gsn: record.payload for record in records(log)}
     for number, ranges in got.items():
         assert all(a[-1] < b[0] for a, b in itertools.pairwise(ranges)), "a thread's appends are in its order"
         for turn, gsns in enumerate(ranges):
@@ -169,7 +169,7 @@ def test_a_leader_that_falls(fresh: Fresh, error: BaseException, kind: str, afte
         assert fallen == [error]
         assert log.flushing == 0
         assert len(log.append([(TAG, b"next")])) == 1
-        assert [record.lsn for record in records(log)] == list(range(1, 13))
+        assert [record.gsn for record in records(log)] == list(range(1, 13))
         log.close()
         log = opened(path, disk=FaultyDisk())
         assert log.durable == 12

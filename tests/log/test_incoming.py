@@ -51,7 +51,7 @@ def test_they_are_read_as_all_others(fresh: Fresh) -> None:
         wanted.update((gsn, payload_of(gsn)) for gsn in append(log, 3))
     log.wait_durable(log.end() - 1)
     for _ in range(2):
-        assert {record.lsn: record.payload for record in records(log)} == wanted
+        assert {record.gsn: record.payload for record in records(log)} == wanted
         for gsn, payload in wanted.items():
             for size in (1, 3, 10_000):
                 tag, length, parts = log.payload(gsn, size)
@@ -62,7 +62,7 @@ def test_they_are_read_as_all_others(fresh: Fresh) -> None:
         log = opened(path, disk=FaultyDisk())
     assert len(segment_files(path)) == len(payloads), "a segment goes on after the record that began it"
     reader = opened(path, writable=False, follow=True, disk=FaultyDisk())
-    assert {record.lsn: record.payload for record in records(reader)} == wanted
+    assert {record.gsn: record.payload for record in records(reader)} == wanted
     reader.close()
     log.close()
 
@@ -160,7 +160,7 @@ def test_a_disk_that_fails_when_it_is_ordered(fresh: Fresh, kind: str, number: i
     else:
         log.store.abandon()
     log = opened(path, disk=FaultyDisk())
-    assert [record.lsn for record in records(log)] == list(range(1, last + 1))
+    assert [record.gsn for record in records(log)] == list(range(1, last + 1))
     log.close()
 
 
@@ -182,5 +182,5 @@ def test_an_interrupt_when_it_is_ordered(fresh: Fresh) -> None:
         last = append(log, 40)[-1]
         log.close()
         log = opened(path, disk=FaultyDisk())
-        assert [record.lsn for record in records(log)] == list(range(1, last + 1))
+        assert [record.gsn for record in records(log)] == list(range(1, last + 1))
         log.close()

@@ -199,7 +199,7 @@ def test_readers_while_the_log_is_trimmed(fresh: Fresh) -> None:
             while not done.is_set():
                 try:
                     for record in log.scan(log.oldest(), log.durable + 1):
-                        assert record.payload == payload_of(record.lsn)
+                        assert record.payload == payload_of(record.gsn)
                 except Trimmed:
                     pass
         except BaseException as error:

@@ -50,7 +50,7 @@ def everything(log: RemoteLog, wait_s: float) -> dict[int, str]:
         batch = subscription.poll(wait_s)
         if batch is None:
             raise Failure("the log can be read", f"not from {max(found, default=0) + 1} on, and its tail is {tail}")
-        found.update({record.lsn: record.payload.decode() for record in batch.records})
+        found.update({record.gsn: record.payload.decode() for record in batch.records})
     return found
 
 

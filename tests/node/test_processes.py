@@ -71,7 +71,7 @@ def everything(log: RemoteLog) -> dict[int, bytes]:
     while len(found) < tail:
         batch = subscription.poll(WAIT_S)
         assert batch is not None, f"the log does not go on after {max(found)}"
-        found.update({record.lsn: record.payload for record in batch.records})
+        found.update({record.gsn: record.payload for record in batch.records})
     return found
 
 

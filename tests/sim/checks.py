@@ -57,7 +57,7 @@ def truth_of(copies: list[Copy], oldest: int, tail: int) -> Truth:
                 if truth.owner.setdefault(gsn, copy.shard) != copy.shard:
                     raise Failure("a GSN is one record's", f"{gsn} is of {truth.owner[gsn]} and {copy.shard}")
         for record in copy.records:
-            gsn = record.lsn
+            gsn = record.gsn
             if not oldest <= gsn <= tail:
                 continue
             if gsn not in owned:
@@ -113,9 +113,9 @@ def known(history: History, truth: Truth) -> dict[int, Record]:
     for operation in history.operations:
         if type(operation.request) is calls.Read and isinstance(operation.result, LogRecord):
             found = operation.result
-            if found.lsn != operation.request.gsn:
+            if found.gsn != operation.request.gsn:
                 raise Failure("a read returns the record asked for", f"{operation}")
-            learn(found.lsn, (found.tag, found.payload), f"read by {operation.client}")
+            learn(found.gsn, (found.tag, found.payload), f"read by {operation.client}")
     for operation, fates in outcomes(history):
         for gsn, record in fates:
             if gsn is not None:

@@ -272,9 +272,9 @@ class Application:
                 raise Failure("the next batch begins where the last one ended", f"{following!r}: {result!r}")
             gsn = result.first - 1
             for record in result.records:
-                if not gsn < record.lsn < result.end:
+                if not gsn < record.gsn < result.end:
                     raise Failure("a batch is in order", f"{result!r}")
-                gsn = record.lsn
+                gsn = record.gsn
                 following.records.append((gsn, record.time, (record.tag, record.payload)))
             if following.tags is None and len(result.records) != result.end - result.first:
                 raise Failure("GSNs are dense", f"a batch without them: {result!r}")

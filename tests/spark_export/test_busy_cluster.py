@@ -86,7 +86,7 @@ class Follower:
         for first, end, records in self._batches:
             if first <= version:
                 stop = min(end, version + 1)
-                replica.apply(Batch(first, stop, [record for record in records if record.lsn < stop]))
+                replica.apply(Batch(first, stop, [record for record in records if record.gsn < stop]))
         rows = []
         for batch in replica.map.scan(None, None, version, False):
             rows += [(key, value, replica.map.version(key, version)) for key, value in batch]

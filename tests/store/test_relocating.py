@@ -148,9 +148,9 @@ class CompactingMachine(Machine):
 
 def apply(key_map: KeyMap, record: LogRecord) -> None:
     if record.tag == COMMIT:
-        key_map.apply(record.lsn, decode_commit(record.payload).writes)
+        key_map.apply(record.gsn, decode_commit(record.payload).writes)
     elif record.tag == RELOCATION:
-        key_map.relocate(record.lsn, decode_relocation(record.payload))
+        key_map.relocate(record.gsn, decode_relocation(record.payload))
 
 
 STEPS = (

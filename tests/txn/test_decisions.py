@@ -65,7 +65,7 @@ def test_decisions_follow_from_the_log_and_nothing_else(history: list[Commit]) -
     assert [key for key in states[-1] if one.map.version(key, len(history)) != states[-1][key][0]] == []
     again = coordinator(log)
     records = log.scan(1, len(history) + 1)
-    assert [again.deliver(record.lsn, decode_commit(record.payload)) for record in records] == verdicts
+    assert [again.deliver(record.gsn, decode_commit(record.payload)) for record in records] == verdicts
     told = coordinator(log)
     told.preload_decisions([one.undeclared()])
     told.replay(log.scan(1, len(history) + 1))

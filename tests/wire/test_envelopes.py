@@ -134,7 +134,7 @@ def test_a_stretch_of_the_log_is_cut_short(monkeypatch: pytest.MonkeyPatch, chos
     assert part.first == 95
     assert 100 < part.end < 140
     assert not part.final
-    assert part.records == tuple(record for record in records if record.lsn < part.end)
+    assert part.records == tuple(record for record in records if record.gsn < part.end)
     assert part.records
     told = [gsn for first, count in part.owned for gsn in range(first, first + count)]
     assert told == [gsn for gsn in owned if gsn < part.end]

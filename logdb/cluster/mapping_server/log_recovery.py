@@ -108,7 +108,7 @@ class LogRecovery:
         while end <= last:
             batch = yield calls.Next(subscription)
             for record in batch.records:
-                rows += take(record) if record.lsn <= last else 0
+                rows += take(record) if record.gsn <= last else 0
                 if rows >= ROWS_AT_ONCE:
                     rows = 0
                     yield None
@@ -118,9 +118,9 @@ class LogRecovery:
     def _look(self, record: LogRecord) -> int:
         """For the newest BEGINNING that came to its end before another one."""
         if record.tag == BEGINNING:
-            self._begun = record.lsn
+            self._begun = record.gsn
         elif decode_ending(record.payload) == self._begun:
-            self.began, self._ended = self._begun, record.lsn
+            self.began, self._ended = self._begun, record.gsn
         return 0
 
     def _take_part(self, record: LogRecord) -> int:
@@ -137,7 +137,7 @@ class LogRecovery:
 
     def _take_commit(self, record: LogRecord) -> int:
         """What parts say of a version stands: they have the newer place of its value (DBS-13)."""
-        gsn, key_map = record.lsn, self._replica.map
+        gsn, key_map = record.gsn, self._replica.map
         if gsn in self._aborted or gsn == self.began:
             return 0
         writes = decode_commit(record.payload).writes

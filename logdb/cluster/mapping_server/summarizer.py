@@ -84,9 +84,9 @@ class Summarizer:
                     if not self._is_known():
                         return
                     for record in batch.records:
-                        if record.lsn <= end:
+                        if record.gsn <= end:
                             found += 1
-                            self._look(record.lsn, record.payload, source, shard_of, told)
+                            self._look(record.gsn, record.payload, source, shard_of, told)
                     position = batch.end
                     for shard in [shard for shard, size in self._sizes.items() if size >= ROWS_BYTES]:
                         if not (yield from self._tell(Summary(shard, placement))):

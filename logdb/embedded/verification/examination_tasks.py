@@ -120,7 +120,7 @@ class Examiner:
             except Corruption:
                 pass  # of another segment, whose task names it
             except (KeyError, MalformedRecord) as error:
-                what = f"record {found.lsn} of kind {found.tag} cannot be decoded ({error})"
+                what = f"record {found.gsn} of kind {found.tag} cannot be decoded ({error})"
                 damage.append((str(segment.path), None, what))
             if size - told >= TOLD_BYTES:
                 tell({"progress": size - told})

@@ -142,7 +142,7 @@ class MemoryLog:
             if record is None:
                 break
             if record.time <= time:
-                return record.lsn
+                return record.gsn
         return self._oldest - 1
 
     def time_of(self, gsn: int) -> int:

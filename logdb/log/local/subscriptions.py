@@ -64,7 +64,7 @@ class LocalSubscription:
                 records.append(record)
             size += len(record.payload)
             if size >= BATCH_BYTES:
-                end = record.lsn + 1
+                end = record.gsn + 1
                 break
         self._next = end
         return Batch(first, end, records)

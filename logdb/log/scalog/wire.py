@@ -29,7 +29,7 @@ def _replicate(message: m.Replicate) -> list[m.Replicate]:
 
 def _pulled(message: m.Pulled) -> list[m.Pulled]:
     records = message.records[: len(message.records) // 2]
-    end = message.records[len(records)].lsn
+    end = message.records[len(records)].gsn
     owned = tuple((gsn, min(count, end - gsn)) for gsn, count in message.owned if gsn < end)
     return [message._replace(end=end, owned=owned, final=False, records=records)]
 

@@ -50,7 +50,7 @@ def test_a_member_that_lacks_it_sends_the_client_to_another() -> None:
     assert sorted(asked) == ["s11", "s12", "s13"]
     to, read = stage.one(ReadRequest)
     stage.give(to, found(read))
-    assert stage.answers[call].lsn == 5
+    assert stage.answers[call].gsn == 5
 
 
 def test_silence_sends_the_same_request_to_another() -> None:
@@ -62,7 +62,7 @@ def test_silence_sends_the_same_request_to_another() -> None:
     assert {to for to, _ in asked} == {"s11", "s12", "s13"}
     assert len({read.request for _, read in asked}) == 1
     stage.give(asked[0][0], found(asked[0][1]))
-    assert stage.answers[call].lsn == 5
+    assert stage.answers[call].gsn == 5
     stage.give(asked[1][0], found(asked[1][1]))
     stage.wait(10 * SECOND)
     assert stage.take(ReadRequest) == []
@@ -104,7 +104,7 @@ def test_a_record_of_another_place_is_not_delivered() -> None:
     assert call not in stage.answers
     to, read = stage.one(ReadRequest)
     stage.give(to, found(read))
-    assert stage.answers[call].lsn == 5
+    assert stage.answers[call].gsn == 5
 
 
 def test_a_shard_that_is_not_known_is_looked_for_in_a_fresh_view() -> None:
@@ -118,7 +118,7 @@ def test_a_shard_that_is_not_known_is_looked_for_in_a_fresh_view() -> None:
     to, read = stage.one(ReadRequest)
     assert to in ("s31", "s32")
     stage.give(to, found(read))
-    assert stage.answers[there].lsn == 5
+    assert stage.answers[there].gsn == 5
 
 
 def test_a_shard_that_goes_while_it_is_read_was_trimmed_away() -> None:

@@ -56,7 +56,7 @@ def test_shards_are_merged_by_gsn() -> None:
     batch = reader.stage.answers[call]
     assert (batch.first, batch.end) == (1, 11)
     assert [record.payload for record in batch.records] == [b"%d" % gsn for gsn in range(1, 11)]
-    assert [(record.lsn, record.time) for record in batch.records] == [(gsn, gsn * 10) for gsn in range(1, 11)]
+    assert [(record.gsn, record.time) for record in batch.records] == [(gsn, gsn * 10) for gsn in range(1, 11)]
     assert {number: pull.gsn for number, (_, pull) in reader.pulls().items()} == {1: 11, 2: 9}
 
 
@@ -68,7 +68,7 @@ def test_one_shard_is_followed_without_the_others() -> None:
     reader.tell(pulls[2], 9, (3, 2), (7, 1))
     batch = reader.stage.answers[call]
     assert (batch.first, batch.end) == (1, 9)
-    assert [record.lsn for record in batch.records] == [3, 4, 7]
+    assert [record.gsn for record in batch.records] == [3, 4, 7]
     call = reader.next()
     (pull,) = reader.pulls().values()
     assert pull[1].gsn == 9
@@ -116,7 +116,7 @@ def test_tags_leave_gaps_that_show() -> None:
     reader.tell(pulls[2], 8, (3, 5))
     reader.tell(pulls[1], 8, (1, 2))
     batch = reader.stage.answers[call]
-    assert (batch.first, batch.end, [record.lsn for record in batch.records]) == (1, 8, [3, 6])
+    assert (batch.first, batch.end, [record.gsn for record in batch.records]) == (1, 8, [3, 6])
     call = reader.next()
     pulls = reader.pulls()
     reader.tell(pulls[1], 9, (8, 1))

@@ -216,7 +216,7 @@ def test_a_pull_tells_every_gsn_that_is_the_shards(cluster: Cluster) -> None:
     pulled = pull(cluster, 1)
     assert pulled is not None
     assert (pulled.first, pulled.end, pulled.owned) == (1, 12, ((3, 3), (8, 4)))
-    texts = [(record.lsn, record.time, record.payload) for record in unwrap_all(pulled.records)]
+    texts = [(record.gsn, record.time, record.payload) for record in unwrap_all(pulled.records)]
     assert texts == [
         (3, 1000, b"7:1"),
         (4, 1000, b"7:2"),
@@ -239,7 +239,7 @@ def test_a_pull_by_tags_still_tells_every_gsn(cluster: Cluster) -> None:
     pulled = pull(cluster, 1, frozenset({3}))
     assert pulled is not None
     assert pulled.owned == ((3, 3), (8, 4))
-    assert [record.lsn for record in pulled.records] == [4, 9, 11]
+    assert [record.gsn for record in pulled.records] == [4, 9, 11]
 
 
 def test_pulls_of_few_bytes_follow_each_other_without_a_gap(cluster: Cluster) -> None:
@@ -255,7 +255,7 @@ def test_pulls_of_few_bytes_follow_each_other_without_a_gap(cluster: Cluster) ->
         found += pulled.records
         owned += pulled.owned
         steps += 1
-    assert [record.lsn for record in found] == [3, 4, 5, 8, 9, 10, 11]
+    assert [record.gsn for record in found] == [3, 4, 5, 8, 9, 10, 11]
     assert sum(count for _, count in owned) == 7
     assert steps > 2
 

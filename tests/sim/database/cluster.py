@@ -88,7 +88,7 @@ class DatabaseCluster(Cluster):
     def keep(self, batch: Batch) -> None:
         """What is in the log before a compaction trims it: whoever does that has applied it."""
         for record in batch.records:
-            assert self.archive.setdefault(record.lsn, record) == record, "DBS-1"
+            assert self.archive.setdefault(record.gsn, record) == record, "DBS-1"
         self.floors.fold(batch)
 
     def _look(self, process: Process) -> None:

@@ -25,7 +25,7 @@ class Floors:
     def fold(self, batch: Batch) -> None:
         """What comes next in the log, or has been seen already."""
         for record in batch.records:
-            if record.lsn > self.through:
+            if record.gsn > self.through:
                 self._fold(record)
         if batch.first <= self.through + 1:
             self.through = max(self.through, batch.end - 1)

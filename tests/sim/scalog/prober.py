@@ -91,7 +91,7 @@ class Prober:
                         raise Failure("a pull is answered from its GSN on", f"{address}: {gsn}, {answer}")
                     copy.owned += answer.owned
                     for record in answer.records:
-                        copy.authors[record.lsn] = record.payload[:HEADER_BYTES]
+                        copy.authors[record.gsn] = record.payload[:HEADER_BYTES]
                         copy.records.append(record._replace(payload=record.payload[HEADER_BYTES:]))
                     if answer.end <= tail and not answer.final:
                         again.append((address, copy, answer.end))
