@@ -1,8 +1,7 @@
-"""The shared log: one contract (`contract`), several engines.
+"""The shared log: the contract (`contract`) and its engines.
 
-`local`   one process, one shard: the sequence number in its segments is the GSN.
-`memory`  the reference engine: the contract in the fewest lines, for tests and `logdb.open(":memory:")`.
-`scalog`  a cluster of servers, as pure cores. `connect` and `connect_async` give the log of one that runs.
+`local`: a log in a directory of one process, and the reference engine in memory (`logdb.open(":memory:")`). The engines
+that servers run are listed in `engine.ENGINES`; `connect` and `connect_async` return the log of a running cluster.
 """
 
 from importlib import import_module
@@ -28,7 +27,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """What stands on a higher floor, and needs gRPC, is loaded when it is asked for."""
+    """Import `connect` and `connect_async` on first use: they need gRPC and modules that import this one."""
     if name in ("connect", "connect_async"):
         return getattr(import_module("logdb.clients.log_client"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

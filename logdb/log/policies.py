@@ -1,8 +1,8 @@
-"""Which segment a record goes to: the shard policies of the client (§3.1, setShardPolicy).
+"""The policies by which a client chooses the shard and the segment of a record (§3.1, setShardPolicy).
 
-A policy splits the records of an append by the shard that it wants for them (None: any) and picks one of the segments
-that then are possible. A shard that takes no appends any more is stood in for by the next one that does, by number and
-round the end (`Directory.instead_of`): so what goes together stays together.
+A policy splits the records of an append by their shard (None: any shard), and then picks one of the possible segments.
+If a shard no longer accepts appends, its records go to the shard with the next number that does, wrapping around
+(`Directory.instead_of`): records of one shard stay together.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from random import Random
 from logdb.log.contract import Record, ShardPolicy
 
 RecordIndexes = range | list[int]
-"""Which of an append's records: their indexes."""
+"""The indexes of some of the records of an append."""
 
 
 @dataclass(frozen=True, slots=True)
 class Anywhere:
-    """A random live segment, drawn anew for each batch."""
+    """A random live segment for each batch."""
 
     def split(self, records: Sequence[Record]) -> Iterable[tuple[int | None, RecordIndexes]]:
         return ((None, range(len(records))),)
@@ -30,7 +30,8 @@ class Anywhere:
 
 @dataclass(frozen=True, slots=True)
 class Nearest(Anywhere):
-    """The segment whose primary has the lowest smoothed round trip; those not measured yet are tried first."""
+    """The segment whose primary has the lowest smoothed round-trip time; segments without a measurement are tried
+    first."""
 
     def pick(self, segments: Sequence[int], round_trip: Callable[[int], int], rng: Random) -> int:
         return min(segments, key=round_trip)
@@ -48,8 +49,8 @@ class Fixed(Anywhere):
 
 @dataclass(frozen=True, slots=True)
 class ByRecord(Anywhere):
-    """The shard that a function of the record names, by its key for instance. An append may so go to several shards,
-    and keeps its order in each of them."""
+    """The shard that `shard_of` returns for the record, for example by its key. The records of one append can go to
+    several shards, and keep their order on each of them."""
 
     shard_of: ShardPolicy
 

@@ -1,8 +1,8 @@
-"""The times that a log of one process gives its records: they grow, and follow no clock that jumps ahead.
+"""The timestamps of the records of a log in one process: strictly increasing, and protected against clock jumps.
 
-A time cannot be taken back, since those after it have to be later. So a clock that is wrong for one write would mark
-all later versions with its time, and none of them could be found by its time. What follows a jump is refused until the
-clock is set right, or the log is opened again: then the jump was the correction.
+Timestamps never decrease. After a single write with a clock that is far ahead, all later records would have times in
+the future, and could not be found by time. Therefore appends are rejected after the clock has jumped ahead, until it is
+corrected or the log is opened again: reopening confirms that the new time is right.
 """
 
 from __future__ import annotations
@@ -17,68 +17,68 @@ from logdb.errors import Unavailable
 
 log = logging.getLogger(__name__)
 
-LONGEST_JUMP_NS: Final = 24 * 3_600 * 1_000_000_000
-LONGEST_PAUSE_NS: Final = 3_653 * LONGEST_JUMP_NS
-"""No log that is opened again has rested for longer: ten years."""
-
+MAX_JUMP_NS: Final = 24 * 3_600 * 1_000_000_000
+MAX_PAUSE_NS: Final = 3_653 * MAX_JUMP_NS
+"""Maximum time between the newest record and the next one: ten years."""
 
 UNSET_NS: Final = 946_684_800_000_000_000
-"""A clock that shows less, the year 2000, has not been set yet: what it shows next is no jump."""
+"""The year 2000. A clock with an earlier time has not been set yet: setting it is not a jump."""
 
 
 def since_boot() -> int:
-    """ns that have passed, also while the machine was suspended; nobody can set them."""
+    """ns since the machine was started, including suspended time; a clock that cannot be set."""
     return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def is_beyond_any_pause(last: int, now: int) -> bool:
-    """Whether `now` is so much later than the newest record's time that the clock must be wrong."""
-    return last > UNSET_NS and now - last > LONGEST_PAUSE_NS
+    """Whether `now` is so much later than `last`, the time of the newest record, that the clock must be wrong."""
+    return last > UNSET_NS and now - last > MAX_PAUSE_NS
 
 
 class RecordClock:
-    """`last`: the time of the newest record, 0 if there is none. For one thread at a time."""
+    """The clock of a log. `last`: the time of its newest record, 0 if there is none; `monotonic`: a clock in ns that
+    cannot be set. For one thread at a time."""
 
-    def __init__(self, last: int, clock: Callable[[], int], passed: Callable[[], int] = since_boot) -> None:
-        self._last, self._clock, self._passed = last, clock, passed
-        self._agreed: tuple[int, int] | None = None
-        self._unasked_until = 0
+    def __init__(self, last: int, clock: Callable[[], int], monotonic: Callable[[], int] = since_boot) -> None:
+        self._last, self._clock, self._monotonic = last, clock, monotonic
+        self._checked_at: tuple[int, int] | None = None
+        self._next_check = 0
         self._is_behind = False
 
     def next(self) -> int:
-        """ns since the epoch, later than before. Raises Unavailable while the clock is far ahead."""
+        """The next timestamp, ns since the epoch. Raises Unavailable while the clock is far ahead."""
         now = self._clock()
         if now <= self._last:
-            if self._last - now > LONGEST_JUMP_NS and not self._is_behind:
+            if self._last - now > MAX_JUMP_NS and not self._is_behind:
                 self._is_behind = True
                 log.warning(
-                    "the clock says %s, the newest record %s: until then times are counted on from there, and do not"
-                    " tell when something was written; set the clock if it is wrong",
-                    _shown(now),
-                    _shown(self._last),
+                    "the clock shows %s, but the newest record has the time %s: until the clock catches up, times of"
+                    " new records continue from there; set the clock if it is wrong",
+                    _text(now),
+                    _text(self._last),
                 )
             now = self._last + 1
-        elif now > self._unasked_until:
+        elif now > self._next_check:
             self._check(now)
         self._last = now
         return now
 
     def _check(self, now: int) -> None:
-        passed = self._passed()
-        if self._agreed is not None:
-            agreed_at, then = self._agreed
-            if agreed_at > UNSET_NS and now - agreed_at - (passed - then) > LONGEST_JUMP_NS:
+        monotonic = self._monotonic()
+        if self._checked_at is not None:
+            time_then, monotonic_then = self._checked_at
+            if time_then > UNSET_NS and now - time_then - (monotonic - monotonic_then) > MAX_JUMP_NS:
                 self._refuse(now, "while this log was open; set it right, or open the log again if it is right now")
         if is_beyond_any_pause(self._last, now):
             self._refuse(now, "by more than ten years; set it right, or if it is right, export the data to a new log")
-        self._agreed, self._unasked_until = (now, passed), now + LONGEST_JUMP_NS
+        self._checked_at, self._next_check = (now, monotonic), now + MAX_JUMP_NS
 
-    def _refuse(self, now: int, how: str) -> None:
-        what = f"the clock of this machine has jumped ahead, from {_shown(self._last)} to {_shown(now)}, {how}"
-        log.error("writes are refused: %s", what)
-        raise Unavailable(f"nothing was written: {what}")
+    def _refuse(self, now: int, details: str) -> None:
+        reason = f"the clock of this machine has jumped ahead, from {_text(self._last)} to {_text(now)}, {details}"
+        log.error("writes are refused: %s", reason)
+        raise Unavailable(f"nothing was written: {reason}")
 
 
-def _shown(time_ns: int) -> str:
+def _text(time_ns: int) -> str:
     seconds = min(time_ns // 1_000_000_000, 253_402_300_799)
     return f"{dt.datetime.fromtimestamp(seconds, dt.UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 
-from logdb.log.record_clock import LONGEST_JUMP_NS, UNSET_NS, since_boot
+from logdb.log.record_clock import MAX_JUMP_NS, UNSET_NS, since_boot
 
 logger = logging.getLogger("logdb.server")
 
@@ -26,7 +26,7 @@ class Clock:
     def __call__(self) -> int:
         wall, at = time.time_ns(), since_boot()
         counted = self._now + at - self._told_at
-        is_ahead = self._now > UNSET_NS and wall - counted > LONGEST_JUMP_NS
+        is_ahead = self._now > UNSET_NS and wall - counted > MAX_JUMP_NS
         self._now = counted if is_ahead else max(wall, self._now + (at - self._told_at) // 2)
         self._told_at = at
         if is_ahead and not self._is_ahead:

@@ -38,7 +38,7 @@ from logdb.log.segments import Disk, SegmentStore
 from logdb.log.segments.store import SEGMENT_BYTES, Run
 from logdb.system.disk import DISK_FULL, described
 
-LEAST_BYTES = 64 << 10
+MIN_ALLOCATION_BYTES = 64 << 10
 """A new journal takes so much of the disk."""
 DROPPED = ".dropped"
 _FOLDER = re.compile(r"(?P<name>.+)\.(?P<generation>\d+)@(?P<first>\d+)")
@@ -189,7 +189,7 @@ class Journals:
                 writable=True,
                 first=kept.first,
                 segment_bytes=self._segment_bytes,
-                least_bytes=LEAST_BYTES,
+                min_allocation_bytes=MIN_ALLOCATION_BYTES,
                 disk=self._disk,
             )
         except OSError as error:
@@ -216,7 +216,7 @@ class Journals:
             if kept.backlog or kept.store is None:
                 self._dirty[kept] = None
             if kept.store is not None:
-                taken.stores.append((kept, kept.store, kept.store.take()))
+                taken.stores.append((kept, kept.store, kept.store.take_batch()))
         return taken
 
     def flush(self, taken: FlushBatch) -> None:

@@ -191,7 +191,7 @@ def test_a_rotation_while_a_flush_is_under_way(fresh: Fresh) -> None:
     log = opened(fresh(), disk=disk)
     last = append(log, 1)[-1]
     log.order([(7, payload_of(last + 1))])
-    taken = log.store.take()
+    taken = log.store.take_batch()
     log.order([(7, payload_of(last + 2))])
     while len(log.store.segments) == 1:
         log.order([(7, payload_of(log.end()))])

@@ -28,7 +28,7 @@ from logdb.cores.effects import (
 from logdb.errors import Corruption
 from logdb.log.contract import LogFailed, LogRecord
 from logdb.log.segments import segment
-from logdb.node.journals import LEAST_BYTES, Journals
+from logdb.node.journals import MIN_ALLOCATION_BYTES, Journals
 from tests.harness.faulty_disk import Fault
 from tests.log.faulty_tree import CrashedTree, FaultyTree, plant
 
@@ -174,7 +174,7 @@ def test_a_small_journal_takes_little_of_the_disk(fresh: Fresh, monkeypatch: pyt
     journals = Journals(path, IDENTITY)  # on a real disk
     journals.perform(Create("meta", 1), 0)
     file = path / "meta.1@1" / f"{1:020d}.log"
-    assert file.stat().st_size < 2 * LEAST_BYTES
+    assert file.stat().st_size < 2 * MIN_ALLOCATION_BYTES
     for number in range(1, 40):
         journals.perform(Persist("meta", number, [(1, bytes(1 << 20))]), 0)
     assert file.stat().st_size <= 64 << 20

@@ -11,7 +11,7 @@ import pytest
 import logdb
 from logdb.embedded import EmbeddedBackend
 from logdb.log import MemoryLog
-from logdb.log.record_clock import LONGEST_JUMP_NS, LONGEST_PAUSE_NS, RecordClock
+from logdb.log.record_clock import MAX_JUMP_NS, MAX_PAUSE_NS, RecordClock
 from tests.harness.served import Served
 
 S = 1_000_000_000
@@ -58,7 +58,7 @@ def test_a_clock_that_jumps_ahead_is_not_followed(clocks: Clocks) -> None:
             stamp()
     clocks.now -= 50 * YEARS - S
     assert stamp() == NOW + S
-    clocks.now += 2 * LONGEST_JUMP_NS
+    clocks.now += 2 * MAX_JUMP_NS
     with pytest.raises(logdb.Unavailable, match="open the log again if it is right now"):
         stamp()
     assert opened(clocks, NOW + S)() == clocks.now
@@ -68,7 +68,7 @@ def test_a_log_that_is_opened_with_a_clock_far_ahead(clocks: Clocks) -> None:
     clocks.now += 50 * YEARS
     with pytest.raises(logdb.Unavailable, match="more than ten years"):
         opened(clocks, NOW)()
-    clocks.now = NOW + LONGEST_PAUSE_NS
+    clocks.now = NOW + MAX_PAUSE_NS
     assert opened(clocks, NOW)() == clocks.now
 
 
@@ -78,7 +78,7 @@ def test_time_that_has_passed_is_no_jump(clocks: Clocks) -> None:
     assert stamp() == NOW
     for _ in range(3):
         clocks.go_on(3 * YEARS)
-        clocks.now += LONGEST_JUMP_NS // 3
+        clocks.now += MAX_JUMP_NS // 3
         assert stamp() == clocks.now
 
 

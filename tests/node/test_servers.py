@@ -26,7 +26,7 @@ from logdb.errors import DatabaseInUse, NotADatabase, Unavailable
 from logdb.log import connect, connect_async
 from logdb.log.contract import AppendId, AppendUnknown, LogFailed, Record
 from logdb.log.engine import engine_of
-from logdb.log.record_clock import LONGEST_JUMP_NS, UNSET_NS
+from logdb.log.record_clock import MAX_JUMP_NS, UNSET_NS
 from logdb.log.requests import ClientConfig
 from logdb.log.scalog import messages
 from logdb.log.scalog.aggregator.aggregator import _HANDLERS as AGGREGATOR_TAKES
@@ -414,14 +414,14 @@ def test_a_clock_that_jumps_ahead_is_not_followed_until_it_is_right(
     monkeypatch.setattr("logdb.node.clock.time.time_ns", lambda: wall[0])
     monkeypatch.setattr("logdb.node.clock.since_boot", lambda: passed[0])
     clock = Clock()
-    wall[0], passed[0] = begin + LONGEST_JUMP_NS, 5
-    assert clock() == begin + LONGEST_JUMP_NS
-    jumped = wall[0] = begin + 50 * 366 * LONGEST_JUMP_NS
-    assert [clock(), clock()] == [begin + LONGEST_JUMP_NS] * 2
+    wall[0], passed[0] = begin + MAX_JUMP_NS, 5
+    assert clock() == begin + MAX_JUMP_NS
+    jumped = wall[0] = begin + 50 * 366 * MAX_JUMP_NS
+    assert [clock(), clock()] == [begin + MAX_JUMP_NS] * 2
     passed[0] = 12
-    assert clock() == begin + LONGEST_JUMP_NS + 7
+    assert clock() == begin + MAX_JUMP_NS + 7
     assert [record.levelname for record in caplog.records] == ["ERROR"]
-    wall[0], passed[0] = begin + LONGEST_JUMP_NS + 20, 14
+    wall[0], passed[0] = begin + MAX_JUMP_NS + 20, 14
     assert clock() == wall[0]
     wall[0], passed[0] = 1, 0
     just_set = Clock()

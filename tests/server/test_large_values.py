@@ -390,7 +390,7 @@ def test_a_disk_without_room(served: Served, monkeypatch: pytest.MonkeyPatch) ->
         db.put(b"small", b"v")
         with monkeypatch.context() as patched:
             patched.setattr(Disk, "allocate", full)
-            with pytest.raises(logdb.Unavailable, match=r"has no room.*free some space"):
+            with pytest.raises(logdb.Unavailable, match=r"there is no space.*free some space"):
                 db.put(b"k", LARGE)
         assert dict(db.scan()) == {b"small": b"v"}
         db.put(b"k", LARGE)

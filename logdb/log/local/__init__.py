@@ -1,1 +1,1 @@
-"""The engines that live in this process: on disk, and in memory."""
+"""The engines of a log in this process: on disk, and in memory."""

@@ -1,8 +1,8 @@
-"""The local engine: one process, one shard, and the sequence number in its segments is the GSN.
+"""The local engine: one process and one shard. The GSN of a record is its sequence number in the segments.
 
-The degenerate Scalog: a cut after every append, so order is decided at once and only durability is waited for. Group
-commit: the first caller that needs the disk becomes the leader and syncs everything ordered so far; those who come
-meanwhile wait, and the first of them whose records the leader did not take leads next.
+It corresponds to Scalog with a cut after every append: the order is decided at once, and callers wait only for
+durability. Group commit: the first caller that needs a sync becomes the leader and syncs everything ordered so far.
+Callers that arrive during the sync wait, and the first of them whose records were not included becomes the next leader.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ from logdb.log.segments.store import SEGMENT_BYTES
 from logdb.system.forking import forked_text, own
 
 FOLLOW_INTERVAL_S = 0.002
-LEAST_BYTES = 1 << 20
-"""A file begins with so much room, and gets a quarter more when that is full: a small log stays small."""
+MIN_ALLOCATION_BYTES = 1 << 20
+"""The initial allocation of a file. Later allocations add a quarter of its size, so that a small log stays small."""
 MEDIAN_STEP = 1.05
+"""The factor by which `sync_s` changes with each sync."""
 
 
 class LocalLog:
-    """A log in a directory of segments. One process writes it (the caller holds the lock); others may `follow`."""
+    """A log in a directory of segments. One process writes it (the caller must hold the lock); others can `follow`."""
 
     def __init__(
         self,
@@ -58,10 +59,10 @@ class LocalLog:
             writable=writable,
             follow=follow,
             segment_bytes=segment_bytes,
-            least_bytes=LEAST_BYTES,
+            min_allocation_bytes=MIN_ALLOCATION_BYTES,
             disk=disk,
         )
-        # Who only reads also follows a writer that comes later.
+        # A reader also follows a writer that starts later.
         self._follow, self._writable = not writable, writable
         self._lock = threading.Lock()
         self._advanced = threading.Condition(self._lock)
@@ -72,7 +73,7 @@ class LocalLog:
         self._closed = False
         self.durable = self.store.durable_end - 1
         self.sync_s = 0.001
-        self._stamps = RecordClock(self.store.time(self.durable) if self.durable >= self.store.base else 0, clock)
+        self._record_clock = RecordClock(self.store.time(self.durable) if self.durable >= self.store.base else 0, clock)
         own(self)
 
     # ---- appending
@@ -92,7 +93,7 @@ class LocalLog:
         with self._lock:
             if self._refusal is not None:
                 raise LogFailed(self._refusal)
-            now = self._stamps.next()
+            now = self._record_clock.next()
             try:
                 return self.store.append(records, now)
             except LogFailed:
@@ -109,7 +110,7 @@ class LocalLog:
         with self._lock:
             if self._refusal is not None:
                 raise LogFailed(self._refusal)
-            now = self._stamps.next()
+            now = self._record_clock.next()
             try:
                 return self.store.append_incoming(tag, incoming, now)
             except LogFailed:
@@ -127,13 +128,13 @@ class LocalLog:
                 if caller.queued:
                     self._leave(caller)
         finally:
-            # An interrupt can come anywhere, in the middle of leaving too: then once more.
+            # An interrupt can occur anywhere, also within `_leave`: call it again.
             if caller.queued:
                 self._leave(caller)
 
     @property
     def flushing(self) -> int:
-        """How many callers write and sync records now, or wait for one that does."""
+        """The number of callers that are syncing records or waiting for a sync."""
         with self._lock:
             return len(self._waiters) + (self._leader is not None)
 
@@ -156,20 +157,21 @@ class LocalLog:
                 caller.turn.acquire()
 
     def _lead(self) -> None:
-        """Sync all that is ordered."""
+        """Sync all ordered records."""
         with self._lock:
-            taken = self.store.take()
-        begun = time.perf_counter()
-        self.store.flush(taken)
+            batch = self.store.take_batch()
+        started = time.perf_counter()
+        self.store.flush(batch)
         self.durable = self.store.durable_end - 1
-        # One step up or down for each sync ends where as many are longer as are shorter.
-        self.sync_s *= MEDIAN_STEP if time.perf_counter() - begun > self.sync_s else 1 / MEDIAN_STEP
+        # A step up or down for each sync converges to the median.
+        self.sync_s *= MEDIAN_STEP if time.perf_counter() - started > self.sync_s else 1 / MEDIAN_STEP
 
     def _leave(self, caller: _Caller) -> None:
-        """Leave the queue; a leader wakes those whose records it synced, and one who waits for more leads next.
+        """Leave the queue. A leader wakes the callers whose records it synced, and the first of the others becomes the
+        next leader.
 
-        Can be interrupted and called again: everything up to the two assignments is then done again, and everybody
-        is woken again, which is harmless.
+        Can be interrupted and called again: everything before the final assignments is then repeated, and waking a
+        caller twice is harmless.
         """
         with self._lock:
             if self._leader is caller:
@@ -182,9 +184,9 @@ class LocalLog:
                     else:
                         done = [waiter for waiter in self._waiters if waiter.gsn <= durable]
                         waiting = [waiter for waiter in self._waiters if waiter.gsn > durable]
-                    heir = waiting[0] if waiting else None
-                    caller.done, caller.heir = done, heir
-                    self._leader, self._waiters = heir, waiting[1:]
+                    successor = waiting[0] if waiting else None
+                    caller.done, caller.successor = done, successor
+                    self._leader, self._waiters = successor, waiting[1:]
             elif caller in self._waiters:
                 self._waiters.remove(caller)
             if self._listeners:
@@ -192,8 +194,8 @@ class LocalLog:
         for waiter in caller.done:
             waiter.queued = False
             waiter.wake()
-        if caller.heir is not None:
-            caller.heir.wake()
+        if caller.successor is not None:
+            caller.successor.wake()
         caller.queued = False
 
     # ---- reading
@@ -240,7 +242,7 @@ class LocalLog:
             return False
 
     def _poll_past(self, gsn: int, timeout: float | None, stopped: Callable[[], bool]) -> bool:
-        """Another process writes, and tells nobody: look at its watermark again and again."""
+        """Poll the watermark of the process that writes the log."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while self.refresh() <= gsn:
             if self._closed:
@@ -303,7 +305,7 @@ class LocalLog:
                 raise
 
     def set_shard_policy(self, policy: ShardPolicy) -> None:
-        """There is one shard, so every `policy` chooses it."""
+        """Ignored: there is only one shard."""
 
     def view(self) -> View:
         return View(frozenset({0}), frozenset())
@@ -322,7 +324,7 @@ class LocalLog:
         self._release()
 
     def disown(self, parent: int) -> None:
-        """In a child of fork() by process `parent`: take no records, and touch no file of the parent's."""
+        """In a child of fork() by process `parent`: reject appends and do not touch the parent's files."""
         self._lock = threading.Lock()
         self._advanced = threading.Condition(self._lock)
         self._leader, self._waiters = None, []
@@ -337,19 +339,18 @@ class LocalLog:
 
 
 class _Caller:
-    """A call of `wait_durable`. `turn`, which those have who wait for a leader, is released when `gsn` is durable, the
-    log failed, or the caller must lead.
-    """
+    """A call of `wait_durable`. A caller that waits for a leader has a lock `turn`, which is released when `gsn` is
+    durable, the log has failed, or the caller is the next leader."""
 
-    __slots__ = ("done", "gsn", "heir", "queued", "turn")
+    __slots__ = ("done", "gsn", "queued", "successor", "turn")
     turn: threading.Lock
 
     def __init__(self, gsn: int) -> None:
         self.gsn, self.queued = gsn, True
         self.done: Sequence[_Caller] = ()
-        self.heir: _Caller | None = None
+        self.successor: _Caller | None = None
 
     def wake(self) -> None:
-        """Let the caller look again how things stand."""
+        """Make the waiting caller check its conditions again."""
         if self.turn.locked():
             self.turn.release()

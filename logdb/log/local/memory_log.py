@@ -1,4 +1,4 @@
-"""The reference engine: the log contract in the fewest lines, in memory. A record is durable when it is ordered."""
+"""The reference engine: the log contract in memory, as simple as possible. A record is durable when it is ordered."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from logdb.log.record_clock import RecordClock
 
 
 class IncomingBytes:
-    """See `IncomingPayload`."""
+    """An `IncomingPayload` in memory."""
 
     def __init__(self, length: int) -> None:
         self.length = length
@@ -34,7 +34,7 @@ class IncomingBytes:
         self._parts.append(data)
 
     def take(self) -> bytes:
-        """The payload, which is whole."""
+        """Return the complete payload."""
         payload = b"".join(self._parts)
         assert len(payload) == self.length
         self._parts.clear()
@@ -45,11 +45,11 @@ class IncomingBytes:
 
 
 class MemoryLog:
-    """Records in a list; the record with GSN g stands at g - 1, or None stands there once it is trimmed."""
+    """A log in a list. Index g - 1 contains the record with GSN g, or None once it is trimmed."""
 
     def __init__(self, clock: Callable[[], int] = time.time_ns) -> None:
         self._records: list[LogRecord | None] = []
-        self._stamps = RecordClock(0, clock)
+        self._record_clock = RecordClock(0, clock)
         self._oldest = 1
         self._advanced = threading.Condition()
         self._closed = False
@@ -60,7 +60,7 @@ class MemoryLog:
         with self._advanced:
             if self._closed:
                 raise LogFailed("the log is closed")
-            now = self._stamps.next()
+            now = self._record_clock.next()
             first = self.end()
             for gsn, (tag, payload) in enumerate(records, first):
                 self._records.append(LogRecord(gsn, now, tag, payload))
@@ -157,7 +157,7 @@ class MemoryLog:
             self._oldest = max(self._oldest, gsn)
 
     def set_shard_policy(self, policy: ShardPolicy) -> None:
-        """There is one shard, so every `policy` chooses it."""
+        """Ignored: there is only one shard."""
 
     def view(self) -> View:
         return View(frozenset({0}), frozenset())

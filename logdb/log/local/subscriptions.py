@@ -1,4 +1,4 @@
-"""Subscriptions and waiting reads of the engines that live in this process."""
+"""Subscriptions and waiting reads of the engines in this process."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from logdb.log.contract import Batch, LogRecord, NotOfThisShard, Trimmed
 
 BATCH_RECORDS = 1024
 BATCH_BYTES = 1 << 20
-"""A batch ends after the record that reaches this, whether it is wanted or not."""
+"""A batch ends after the record that reaches this size, including records that the tags exclude."""
 
 
 class SubscribedLog(Protocol):
-    """What following needs of an engine."""
+    """The part of an engine that subscriptions use."""
 
     durable: int
 
@@ -24,7 +24,7 @@ class SubscribedLog(Protocol):
 
 
 class LocalSubscription:
-    """A subscription to a log of this process, from `gsn` on."""
+    """A subscription to a log in this process, from `gsn` on."""
 
     def __init__(self, log: SubscribedLog, gsn: int, tags: Collection[int] | None) -> None:
         self._log, self._next, self._closed = log, gsn, False
@@ -71,7 +71,7 @@ class LocalSubscription:
 
 
 def read_waiting(log: SubscribedLog, gsn: int, shard: int, timeout: float | None) -> LogRecord:
-    """`Log.read_record` on an engine with the one shard 0."""
+    """`Log.read_record` for an engine whose only shard is 0."""
     if shard != 0 or gsn < 1:
         raise NotOfThisShard(gsn, shard)
     if not log.wait_past(gsn - 1, timeout):

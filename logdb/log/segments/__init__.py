@@ -1,6 +1,6 @@
 """Log segments on disk: the record format, store and index files, rotation, recovery, truncation.
 
-`FORMAT.md` beside this file is the byte grammar. `SegmentStore` is what the engines use.
+`FORMAT.md` in this folder specifies the bytes. Engines use `SegmentStore`.
 """
 
 from logdb.log.segments.store import SegmentStore

@@ -1,8 +1,7 @@
-"""The bytes of store and index files. `FORMAT.md` is the grammar; this file is the only one that knows offsets.
+"""The bytes of store and index files, as specified by `FORMAT.md`. No other module depends on their layout.
 
-A frame proves itself: its checksum covers every byte of it and is folded with its sequence number and the log's id.
-So a frame that stands at another place, is left over from an earlier life of the file, or came in as part of a value
-(a copy of another log's file) is not valid.
+The checksum of a frame covers all of its bytes, and is combined with its sequence number and the log's id. Therefore a
+frame is not valid at another position, in a reused file, or inside a value that is a copy of another log's file.
 """
 
 from __future__ import annotations
@@ -44,23 +43,23 @@ MAX_OFFSET: Final = (1 << 32) - 1
 
 
 Readable = bytes | mmap.mmap
-"""What a frame is read from."""
+"""The contents of a store file."""
 
 
 def salt_of(log_id: bytes) -> int:
-    """What the checksums of this log's frames are folded with."""
+    """The number with which the checksums of this log's frames are combined."""
     return int(value(log_id))
 
 
 def frame_head(lsn: int, salt: int, unsynced: int, time: int, tag: int, payload: bytes) -> bytes:
-    """The frame's first `FRAME_BYTES` bytes; the payload follows them on disk."""
+    """The first `FRAME_BYTES` bytes of a frame, before its payload."""
     length = len(payload)
     checksum = extend(value(FRAME_BODY.pack(length, unsynced, time, tag)), payload)
     return FRAME.pack(FRAME_MAGIC, checksum ^ (lsn & LOW_HALF) ^ salt, length, unsynced, time, tag)
 
 
 def incoming_head(lsn: int, salt: int, unsynced: int, time: int, tag: int, length: int, payload_checksum: int) -> bytes:
-    """As `frame_head`, for a payload of which only length and CRC32C are known."""
+    """Like `frame_head`, from the length and the CRC32C of the payload."""
     before = value(FRAME_BODY.pack(length, unsynced, time, tag))
     checksum = joined_checksum(before, payload_checksum, length)
     return FRAME.pack(FRAME_MAGIC, checksum ^ (lsn & LOW_HALF) ^ salt, length, unsynced, time, tag)
@@ -71,8 +70,8 @@ _ONE: Final = 1 << 31
 
 
 def joined_checksum(first: int, second: int, second_bytes: int) -> int:
-    """The CRC32C of two pieces together, from those of each: the first is multiplied by x^(8 * second_bytes) in GF(2),
-    modulo CRC32C's polynomial, bits reversed (as `crc32_combine` of zlib does)."""
+    """The CRC32C of two concatenated strings, from the CRC32C of each: the first is multiplied by x^(8 * second_bytes)
+    in GF(2), modulo CRC32C's polynomial, bits reversed (as in `crc32_combine` of zlib)."""
     power, square, left = _ONE, _ONE >> 1, 8 * second_bytes
     while left:
         if left & 1:
@@ -93,7 +92,7 @@ def _multiplied(a: int, b: int) -> int:
 
 
 def read_frame(data: Readable, offset: int, limit: int, lsn: int, salt: int) -> LogRecord | None:
-    """The record `lsn` that starts at `offset` and ends at or before `limit`, or None if those bytes are not it."""
+    """The record `lsn` at `offset`, which must end at or before `limit`; None if there is no valid frame of it."""
     if offset + FRAME_BYTES > limit or limit > len(data):
         return None
     magic, checksum, length, _, time, tag = FRAME.unpack_from(data, offset)
@@ -107,7 +106,7 @@ def read_frame(data: Readable, offset: int, limit: int, lsn: int, salt: int) -> 
 
 
 def walk_frames(data: Readable, offset: int, limit: int, lsn: int, salt: int) -> Iterator[tuple[int, LogRecord]]:
-    """(offset, record) of every frame from `offset` on, up to the first that is not valid."""
+    """(offset, record) of every frame from `offset` on, up to the first invalid one."""
     while (record := read_frame(data, offset, limit, lsn, salt)) is not None:
         yield offset, record
         offset += FRAME_BYTES + len(record.payload)
@@ -115,9 +114,9 @@ def walk_frames(data: Readable, offset: int, limit: int, lsn: int, salt: int) ->
 
 
 def claims_durable(data: Readable, offset: int, limit: int, lsn: int, salt: int) -> int | None:
-    """The offset of a later frame written when `lsn` was already durable, if there is one after `offset`.
+    """The offset of a frame after `offset` that was written when `lsn` was already durable, None if there is none.
 
-    Such a frame tells damage from a torn tail: a writer appends after `lsn` became durable only if `lsn` was whole.
+    Such a frame shows that an invalid record `lsn` is damaged, not a torn tail.
     """
     for at, ahead, unsynced in _frames_anywhere(data, offset + 1, limit, lsn, salt):
         if 0 < ahead <= (at - offset) // FRAME_BYTES + 1 and ahead > unsynced:
@@ -126,7 +125,7 @@ def claims_durable(data: Readable, offset: int, limit: int, lsn: int, salt: int)
 
 
 def holds_frame(data: Readable, limit: int, base: int, salt: int) -> bool:
-    """Whether there is a whole frame of this log anywhere in the store file that begins with record `base`."""
+    """Whether a store file whose first record is `base` contains a complete frame of this log."""
     return any(
         ahead <= (at - STORE_HEADER_BYTES) // FRAME_BYTES
         for at, ahead, _ in _frames_anywhere(data, STORE_HEADER_BYTES, limit, base, salt)
@@ -134,9 +133,9 @@ def holds_frame(data: Readable, limit: int, base: int, salt: int) -> bool:
 
 
 def _frames_anywhere(data: Readable, start: int, limit: int, lsn: int, salt: int) -> Iterator[tuple[int, int, int]]:
-    """(offset, how far its sequence number would be ahead of `lsn`, its `unsynced`) of whatever may be a frame.
+    """(offset, distance of its sequence number from `lsn`, its `unsynced`) of everything that may be a frame.
 
-    The sequence number comes back out of the checksum: it is right if it is one that fits there.
+    The sequence number is computed from the checksum; the frame is valid if that number is possible at its offset.
     """
     at = start - 1
     while (at := data.find(FRAME_MAGIC, at + 1, limit)) != -1:
@@ -162,7 +161,7 @@ def index_header(base: int, log_id: bytes, count: int, store_bytes: int, entries
 
 
 def is_sealed(header: bytes, length: int) -> bool:
-    """Whether a header of `length` bytes carries its own right checksum."""
+    """Whether `header` has `length` bytes and a valid checksum."""
     return len(header) == length and CRC.unpack(header[-4:])[0] == value(header[:-4])
 
 

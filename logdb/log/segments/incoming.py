@@ -1,9 +1,9 @@
-"""A large record that comes in parts: its payload goes into a file of its own, which becomes a segment of the log.
+"""A large record that is received in parts: its payload is written to a separate file, which becomes a segment.
 
-So the log takes a record of any size without holding it in memory, and without a long sync that others would wait for:
-the payload is on the medium before the record is numbered. The file has room for the store header and the frame's head
-in front of the payload. Both are zeros until the record has its number, so a file that a crash leaves behind holds no
-record, and opening the log removes it.
+The log can append a record of any size without keeping it in memory, and without a long sync that delays other appends:
+the payload is on the medium before the record is numbered. The file reserves space for the store header and the frame's
+head in front of the payload. Both are zeros until the record has its number, so a file left by a crash contains no
+record; opening the log removes it.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from logdb.system.disk import DISK_FULL, Disk, described
 PREFIX: Final = "incoming-"
 PAYLOAD_AT: Final = STORE_HEADER_BYTES + FRAME_BYTES
 SYNC_BYTES: Final = 4 << 20
-"""What is written is synced so often: the syncs of others, at the same disk, wait behind no more than this."""
+"""Bytes between two syncs. Limits how long the syncs of other writers to the same disk are delayed."""
 
 
 class Incoming:
-    """The payload of a record of `length` bytes. `write` is called by one thread at a time, `discard` by any.
+    """The payload of a record, `length` bytes. One thread at a time may call `write`, any thread `discard`.
 
-    `checksum`: CRC32C of what has been written. `fd`: given away with `release`.
+    `written`, `checksum`: the number of bytes written so far and their CRC32C.
     """
 
     def __init__(self, directory: Path, length: int, disk: Disk) -> None:
@@ -43,9 +43,9 @@ class Incoming:
             self._fd: int | None = disk.create(self.path)
 
     def write(self, data: bytes) -> None:
-        """Add the next bytes of the payload; the last ones are on the medium when it returns.
+        """Append `data` to the payload. Once the payload is complete, it is on the medium when this returns.
 
-        Raises Unavailable when the disk has no room, OSError.
+        Raises Unavailable if the disk is full, OSError.
         """
         with self._lock:
             if self._fd is None:
@@ -62,25 +62,25 @@ class Incoming:
                     self._synced = self.written
 
     def release(self) -> int:
-        """The file descriptor of a payload that is whole: from now on the caller's. The file keeps its name."""
+        """Pass the ownership of the file with the complete payload to the caller; returns its descriptor."""
         with self._lock:
             assert self._fd is not None, "it was discarded"
-            assert self.written == self.length, "it is not whole"
+            assert self.written == self.length, "it is incomplete"
             fd, self._fd = self._fd, None
             return fd
 
     def take(self) -> bytes:
-        """The payload, which is whole. The file is discarded."""
+        """Return the complete payload and discard the file."""
         with self._lock:
             assert self._fd is not None, "it was discarded"
-            assert self.written == self.length, "it is not whole"
+            assert self.written == self.length, "it is incomplete"
             with self._disk.map(self._fd, PAYLOAD_AT + self.length) as mapped:
                 payload = mapped[PAYLOAD_AT:]
         self.discard()
         return payload
 
     def discard(self) -> None:
-        """Remove the file, unless it was released. Twice is harmless."""
+        """Remove the file, unless it was released. Can be called repeatedly."""
         with self._lock:
             if self._fd is not None:
                 fd, self._fd = self._fd, None
@@ -94,11 +94,13 @@ class Incoming:
             yield
         except OSError as error:
             if error.errno in DISK_FULL:
-                raise Unavailable(f"a value of {self.length:,} bytes has no room: {described(error)}") from error
+                raise Unavailable(
+                    f"there is no space for a value of {self.length:,} bytes: {described(error)}"
+                ) from error
             raise
 
 
 def remove_leftovers(directory: Path, disk: Disk) -> None:
-    """Remove what a process left there that was killed. Called by the writer of the log, before it takes anything."""
+    """Remove the files of a process that was killed. The writer of the log calls this before it appends."""
     for path in directory.glob(f"{PREFIX}*"):
         disk.unlink(path)

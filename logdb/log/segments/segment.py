@@ -1,4 +1,4 @@
-"""One log segment: a store file of frames and, once it is sealed, an index file of their offsets."""
+"""A log segment: a store file of frames and, once it is sealed, an index file of their offsets."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ INDEX_SUFFIX = ".idx"
 ALLOCATE_BYTES = 16 << 20
 CHECK_BYTES = 1 << 20
 WRITE_BYTES = 1 << 20
-"""What is longer is written as it is, not copied to be written together with what is before and after it."""
+"""Frames up to this size are joined and written together; larger ones are written separately, without a copy."""
 
 
 class SegmentClosed(Exception):
@@ -52,19 +52,18 @@ class SegmentClosed(Exception):
 
 
 class Segment:
-    """A store file and what is known of it: the offset of each record (`offsets`) and where the last one ends.
+    """A store file, the offsets of its records (`offsets`), and the end of the last one (`length`).
 
-    `length` counts what has been appended, which is ahead of the file until the store flushes it. Blocks are allocated
-    a quarter as many at a time as there are already, but `least_bytes` at least and ALLOCATE_BYTES at most.
-    `incoming_bytes`: of
-    the record that came in parts, with which the segment began.
+    `length` includes appended records that are not flushed yet. Blocks are allocated in steps of a quarter of the file,
+    with a minimum of `min_allocation_bytes` and a maximum of ALLOCATE_BYTES. `incoming_bytes`: the size of the first
+    frame if its record was received in parts, else 0.
     """
 
     def __init__(
-        self, path: Path, base: int, log_id: bytes, fd: int, disk: Disk, *, least_bytes: int = MAX_OFFSET
+        self, path: Path, base: int, log_id: bytes, fd: int, disk: Disk, *, min_allocation_bytes: int = MAX_OFFSET
     ) -> None:
         self.path, self.base, self._log_id, self._fd, self._disk = path, base, log_id, fd, disk
-        self._least_bytes = least_bytes
+        self._min_allocation_bytes = min_allocation_bytes
         self._salt = salt_of(log_id)
         self.offsets: array[int] = array("I")
         self.length = STORE_HEADER_BYTES
@@ -78,22 +77,22 @@ class Segment:
 
     @classmethod
     def create(
-        cls, directory: Path, base: int, log_id: bytes, room: int, disk: Disk, *, least_bytes: int = MAX_OFFSET
+        cls, directory: Path, base: int, log_id: bytes, size: int, disk: Disk, *, min_allocation_bytes: int = MAX_OFFSET
     ) -> Segment:
-        """A new, empty segment with `room` bytes allocated, on the medium. Leaves nothing behind when it fails."""
+        """Create an empty segment with `size` bytes allocated, on the medium. Removes the file if it fails."""
         path = directory / f"{base:020d}{STORE_SUFFIX}"
         try:
             fd = disk.create(path)
-        except FileExistsError:  # what a creation left that was interrupted twice
+        except FileExistsError:  # left by a creation whose clean-up was interrupted
             disk.unlink(path)
             fd = disk.create(path)
         try:
-            wanted = max(room, min(least_bytes, ALLOCATE_BYTES))
-            _reserve(disk, fd, 0, STORE_HEADER_BYTES + wanted, STORE_HEADER_BYTES + room)
+            desired = max(size, min(min_allocation_bytes, ALLOCATE_BYTES))
+            _reserve(disk, fd, 0, STORE_HEADER_BYTES + desired, STORE_HEADER_BYTES + size)
             disk.write(fd, store_header(base, log_id), 0)
             disk.sync(fd)
             disk.sync_directory(directory)
-            return cls(path, base, log_id, fd, disk, least_bytes=least_bytes)
+            return cls(path, base, log_id, fd, disk, min_allocation_bytes=min_allocation_bytes)
         except BaseException:
             disk.close(fd)
             with contextlib.suppress(OSError):
@@ -102,10 +101,11 @@ class Segment:
             raise
 
     @classmethod
-    def begun_by(
-        cls, incoming: Incoming, directory: Path, base: int, log_id: bytes, disk: Disk, *, least_bytes: int
+    def from_incoming(
+        cls, incoming: Incoming, directory: Path, base: int, log_id: bytes, disk: Disk, *, min_allocation_bytes: int
     ) -> Segment:
-        """The segment that an incoming record begins: with its header on the medium, the frame's head unwritten."""
+        """Turn the file of an incoming record into a segment: its header is on the medium, the frame's head is not
+        written yet."""
         path = directory / f"{base:020d}{STORE_SUFFIX}"
         fd = incoming.release()
         try:
@@ -113,7 +113,7 @@ class Segment:
             disk.sync(fd)
             disk.rename(incoming.path, path)
             disk.sync_directory(directory)
-            segment = cls(path, base, log_id, fd, disk, least_bytes=least_bytes)
+            segment = cls(path, base, log_id, fd, disk, min_allocation_bytes=min_allocation_bytes)
         except BaseException:
             disk.close(fd)
             for name in (incoming.path, path):
@@ -126,14 +126,16 @@ class Segment:
         return segment
 
     @classmethod
-    def open(cls, path: Path, log_id: bytes, disk: Disk, *, writable: bool, least_bytes: int = MAX_OFFSET) -> Segment:
-        """An existing segment with the records that its index vouches for; `walk` finds the others."""
-        return cls.of(disk.open(path, writable=writable), path, log_id, disk, least_bytes=least_bytes)
+    def open(
+        cls, path: Path, log_id: bytes, disk: Disk, *, writable: bool, min_allocation_bytes: int = MAX_OFFSET
+    ) -> Segment:
+        """Open an existing segment with the records that its index covers; `walk` finds the others."""
+        return cls.of(disk.open(path, writable=writable), path, log_id, disk, min_allocation_bytes=min_allocation_bytes)
 
     @classmethod
-    def of(cls, fd: int, path: Path, log_id: bytes, disk: Disk, *, least_bytes: int = MAX_OFFSET) -> Segment:
-        """As `open`, of a file that is open: its name may be gone."""
-        segment = cls(path, int(path.stem), log_id, fd, disk, least_bytes=least_bytes)
+    def of(cls, fd: int, path: Path, log_id: bytes, disk: Disk, *, min_allocation_bytes: int = MAX_OFFSET) -> Segment:
+        """Like `open`, for an open file, whose name may have been removed."""
+        segment = cls(path, int(path.stem), log_id, fd, disk, min_allocation_bytes=min_allocation_bytes)
         try:
             segment._check_header()
             segment._load_index()
@@ -154,24 +156,24 @@ class Segment:
     # ---- appending
 
     def make_room(self, size: int) -> None:
-        """Allocate blocks for `size` more bytes. Raises OSError when the disk is full; nothing is changed then."""
+        """Allocate blocks for `size` more bytes. If the disk is full, raises OSError and changes nothing."""
         needed = self.length + size
         if needed > self.allocated:
-            least = needed - self.allocated
-            wanted = max(least, min(ALLOCATE_BYTES, max(self._least_bytes, self.allocated // 4)))
-            self.allocated += _reserve(self._disk, self._fd, self.allocated, wanted, least)
+            minimum = needed - self.allocated
+            desired = max(minimum, min(ALLOCATE_BYTES, max(self._min_allocation_bytes, self.allocated // 4)))
+            self.allocated += _reserve(self._disk, self._fd, self.allocated, desired, minimum)
 
     def write(self, frames: list[bytes], offset: int) -> None:
-        """Write frames, or parts of them, at `offset` and return when they are on the medium."""
+        """Write frames, or parts of them, at `offset` and sync them."""
         for data in _chunks(frames):
             self._disk.write(self._fd, data, offset)
             offset += len(data)
         self._disk.sync(self._fd)
 
     def seal(self) -> None:
-        """Give back the blocks after the last record and write the index. All records must be durable.
+        """Release the blocks after the last record and write the index. All records must be durable.
 
-        Where the disk has no room for the index, there is none: whoever opens the segment walks through it.
+        If the disk is full, no index is written; opening the segment then reads all frames.
         """
         if self.indexed == len(self.offsets) and self.damaged_index is None and self.allocated == self.length:
             return
@@ -201,7 +203,7 @@ class Segment:
         self.indexed, self.damaged_index = len(self.offsets), None
 
     def cut(self) -> None:
-        """Drop every byte after the last record, a torn tail included, so that zeros follow it."""
+        """Truncate the file after the last record, which also removes a torn tail."""
         if self._disk.size(self._fd) != self.length:
             self._map = None
             self._disk.truncate(self._fd, self.length)
@@ -209,13 +211,13 @@ class Segment:
         self.allocated = self.length
 
     def sync(self) -> None:
-        """Return when what the file holds is on the medium."""
+        """Sync the file."""
         self._disk.sync(self._fd)
 
     # ---- reading
 
     def read(self, lsn: int) -> LogRecord:
-        """The record `lsn`, checked. Raises Corruption."""
+        """The record `lsn`. Verifies its checksum; raises Corruption."""
         position = lsn - self.base
         offset = self.offsets[position]
         limit = self.offsets[position + 1] if position + 1 < len(self.offsets) else self.length
@@ -225,7 +227,8 @@ class Segment:
         return record
 
     def payload(self, lsn: int, part_bytes: int) -> tuple[int, int, Iterator[bytes]]:
-        """(tag, length, the payload in parts) of record `lsn`. It is checked with the last part. Raises Corruption."""
+        """(tag, length, the payload in parts) of record `lsn`. The last part is returned only if the checksum matches;
+        raises Corruption."""
         position = lsn - self.base
         offset = self.offsets[position]
         limit = self.offsets[position + 1] if position + 1 < len(self.offsets) else self.length
@@ -245,11 +248,11 @@ class Segment:
             if at + len(part) == limit and found != checksum:
                 raise Corruption(self.path, offset, f"record {lsn} does not match its checksum")
             yield part
-            data.madvise(mmap.MADV_DONTNEED, at // mmap.PAGESIZE * mmap.PAGESIZE, len(part))  # they stay in the cache
+            data.madvise(mmap.MADV_DONTNEED, at // mmap.PAGESIZE * mmap.PAGESIZE, len(part))  # still in the page cache
             at += len(part)
 
     def scan(self, first: int, end: int) -> Iterator[LogRecord]:
-        """Records `first` to `end` - 1, checked. Raises Corruption."""
+        """Records `first` to `end` - 1. Verifies their checksums; raises Corruption."""
         if first >= end:
             return
         last = end - 1 - self.base
@@ -263,7 +266,7 @@ class Segment:
             offset += FRAME_BYTES + len(record.payload)
 
     def check(self, end: int) -> Iterator[tuple[int, LogRecord | Corruption]]:
-        """(bytes, what they hold) of every frame before record `end`, in order; first what is wrong with the index."""
+        """(size, record or damage) of every frame before record `end`, in order; before them, damage of the index."""
         if self.damaged_index is not None:
             yield 0, self.damaged_index
         offsets, salt, position, stop = self.offsets, self._salt, 0, min(len(self.offsets), end - self.base)
@@ -276,8 +279,8 @@ class Segment:
                 limit -= first
                 found = read_frame(data, at, limit, lsn, salt)
                 if found is None or at + FRAME_BYTES + len(found.payload) != limit:
-                    what = f"record {lsn} does not match its checksum"
-                    yield limit - at, Corruption(self.path, first + at, what)
+                    damage = f"record {lsn} does not match its checksum"
+                    yield limit - at, Corruption(self.path, first + at, damage)
                 else:
                     yield limit - at, found
                 at = limit
@@ -285,8 +288,8 @@ class Segment:
             position = following - self.base
 
     def frames(self, first: int, end: int, max_bytes: int) -> tuple[bytes, int]:
-        """(the frames of records `first` to `next` - 1 as they stand there, not checked; `next`): about so many bytes,
-        one record at least."""
+        """(the unverified frames of records `first` to `next` - 1, `next`): about `max_bytes` and at least one
+        record."""
         position, stop = first - self.base, end - self.base
         start = self.offsets[position]
         last = max(bisect_right(self.offsets, start + max_bytes, position, stop), position + 1)
@@ -294,15 +297,15 @@ class Segment:
         return self._mapped(limit)[start:limit], self.base + last
 
     def time(self, lsn: int) -> int:
-        """When record `lsn` was written, ns since the epoch. Raises Corruption."""
+        """The time of record `lsn`, ns since the epoch. Raises Corruption."""
         return self.read(lsn).time
 
     def last_at_time(self, time: int, end: int) -> int:
-        """The last record before `end` that is not younger than `time` (ns), or `base` - 1."""
+        """The last record before `end` with this `time` (ns) or an earlier one; `base` - 1 if there is none."""
         return self.base + bisect_right(range(self.base, end), time, key=self.time) - 1
 
     def walk(self, end: int | None = None) -> None:
-        """Find the records that follow the known ones, up to the first bytes that are no valid frame, or to `end`."""
+        """Add the records after the indexed ones, up to the first invalid frame or to record `end`."""
         data, size = self._whole()
         for offset, record in walk_frames(data, self.length, size, self.end, self._salt):
             self.offsets.append(offset)
@@ -315,46 +318,46 @@ class Segment:
         return self._fd
 
     def contents(self) -> mmap.mmap:
-        """The whole file as it is now."""
+        """The current contents of the file."""
         return self._whole()[0]
 
     def close(self) -> None:
-        """Close the file. Maps that readers still hold stay readable."""
+        """Close the file. Readers can continue to use their maps of it."""
         with self._mapping:
             if not self._closed:
                 self._closed, self._map = True, None
                 self._disk.close(self._fd)
 
     def disown(self) -> None:
-        """In a child of fork(): as `close`, whoever held the lock in the parent."""
+        """In a child of fork(): like `close`, even if a thread of the parent held the lock."""
         self._mapping = threading.Lock()
         self.close()
 
     def unlink(self) -> None:
-        """Remove both files' names; who has them open can go on reading."""
+        """Unlink both files; readers that have them open can continue."""
         for path in (self.index_path, self.path):
             if path.exists():
                 self._disk.unlink(path)
 
     def _whole(self) -> tuple[mmap.mmap, int]:
-        """The file as it is now, and its size."""
+        """The current contents of the file, and their size."""
         while True:
             size = self._disk.size(self._fd)
             try:
                 return self._mapped(size), size
             except ValueError:
-                if self._disk.size(self._fd) >= size:  # it is not that the writer has given blocks back meanwhile
+                if self._disk.size(self._fd) >= size:  # not because the writer has truncated the file meanwhile
                     raise
 
     def _mapped(self, length: int) -> mmap.mmap:
         mapped = self._map
         if mapped is None or len(mapped) < length:
             with self._mapping:
-                if self._closed:  # the descriptor may be another file's by now
+                if self._closed:  # the descriptor may have been reused
                     raise SegmentClosed(str(self.path))
                 try:
                     mapped = self._disk.map(self._fd, max(length, self._disk.size(self._fd)))
-                except ValueError:  # the writer has given blocks back after `size` looked
+                except ValueError:  # the writer has truncated the file after the call of `size`
                     mapped = self._disk.map(self._fd, max(length, self._disk.size(self._fd)))
                 self._map = mapped
         return mapped
@@ -368,7 +371,7 @@ class Segment:
             if found > FORMAT_VERSION and is_sealed(header, STORE_HEADER_BYTES):
                 raise UnsupportedFormat(self.path, found, FORMAT_VERSION)
         if header != store_header(self.base, self._log_id):
-            raise Corruption(self.path, 0, "the header is not the one of this segment")
+            raise Corruption(self.path, 0, "the header does not belong to this segment")
 
     def _load_index(self) -> None:
         try:
@@ -384,7 +387,7 @@ class Segment:
             raise UnsupportedFormat(self.index_path, version, FORMAT_VERSION)
         entries = raw[INDEX_HEADER_BYTES:]
         if (magic, base, owner) != (INDEX_MAGIC, self.base, self._log_id):
-            self.damaged_index = Corruption(self.index_path, 0, "the index is not the one of this segment")
+            self.damaged_index = Corruption(self.index_path, 0, "the index does not belong to this segment")
             return
         size = self._disk.size(self._fd)
         if store_bytes > size:
@@ -401,22 +404,22 @@ class Segment:
         self.indexed = count
 
 
-def _reserve(disk: Disk, fd: int, offset: int, wanted: int, least: int) -> int:
-    """Allocate `wanted` bytes, or `least` where the disk has no room for more. Returns how many."""
+def _reserve(disk: Disk, fd: int, offset: int, desired: int, minimum: int) -> int:
+    """Allocate `desired` bytes, or only `minimum` if the disk is full. Returns the allocated size."""
     try:
-        disk.allocate(fd, offset, wanted)
+        disk.allocate(fd, offset, desired)
     except OSError as error:
-        if error.errno not in DISK_FULL or least == wanted:
+        if error.errno not in DISK_FULL or minimum == desired:
             raise
-        if disk.size(fd) > offset:  # what was allocated before the disk was full: others need it, too
+        if disk.size(fd) > offset:  # release the blocks allocated before the disk was full
             disk.truncate(fd, offset)
-        disk.allocate(fd, offset, least)
-        return least
-    return wanted
+        disk.allocate(fd, offset, minimum)
+        return minimum
+    return desired
 
 
 def _chunks(frames: list[bytes]) -> Iterator[bytes]:
-    """The same bytes in fewer pieces."""
+    """The same bytes, with small frames joined."""
     start = 0
     for position, part in enumerate(frames):
         if len(part) > WRITE_BYTES:

@@ -1,19 +1,20 @@
-"""A log segment as its server keeps it: segment files in a directory, appended to by one writer, read by many.
+"""A sequence of records in segment files of one directory, with one writer and many readers.
 
-Writing has two halves, so that one fdatasync can serve many appends: `append` gives records their sequence numbers and
-keeps their frames, `flush` puts all that were kept on the medium. Appends must be serialized by the caller, flushes
-too; an append may run while a flush does.
+A write has two steps, so that one fdatasync can serve many appends: `append` numbers records and buffers their frames,
+`flush` writes and syncs a batch of them. The caller must serialize appends, and likewise flushes; an append may run
+during a flush.
 
 Invariants (asserted by `check_invariants`, cited by the tests):
 
 SEG-1  Sequence numbers are contiguous: each segment begins where the one before it ends.
 SEG-2  `durable_end` never passes `end`, and moves only after the fdatasync of what it covers.
-SEG-3  One append call lies in one segment: it is refused whole, before anything is numbered, when the disk is full.
-SEG-4  After a failed write or fdatasync nothing is ever appended or flushed again through this object.
-       An interrupt (an exception out of a signal handler) is no failure: what it cut short can be called again.
-SEG-5  Recovery drops only bytes that no writer can have acknowledged: what the watermark, an index or a later frame
-       says to be durable must be there, or opening fails with the file and the offset.
-SEG-6  Frames go to a segment only after all of the one before it is on the medium.
+SEG-3  The records of one append are in one segment. If the disk is full, the append is rejected before any record is
+       numbered.
+SEG-4  After a failed write or fdatasync, this object rejects all appends and flushes.
+       An interrupt (an exception from a signal handler) is not a failure: the interrupted call can be repeated.
+SEG-5  Recovery drops only records that cannot have been acknowledged: if a record is missing that is durable according
+       to the watermark, an index or a later frame, opening fails with the file and the offset.
+SEG-6  Frames are written to a segment only after the segment before it is completely on the medium.
 """
 
 from __future__ import annotations
@@ -45,21 +46,21 @@ from logdb.system.disk import DISK_FULL, Disk, described
 
 SEGMENT_BYTES = 64 << 20
 REFUSED = (*DISK_FULL, errno.EMFILE, errno.ENFILE)
-"""What keeps a segment from being extended now, and may not a moment later; anything else is a failing disk."""
+"""Errors that prevent the extension of a segment only temporarily; any other error is a disk failure."""
 _READ_BYTES = 1 << 20
 
 Run = tuple[Segment, int, list[bytes], bool]
-"""Frames that follow each other in a segment, the offset where the first goes, and whether no other frames follow."""
+"""(segment, offset, consecutive frames to write there, whether they are the last of the segment)."""
 
 
 class SegmentStore:
-    """The records `first` to `end` - 1 of one log, of which those before `durable_end` are on the medium.
+    """The records `first` to `end` - 1, of which those before `durable_end` are on the medium.
 
-    `writable`: become the one writer (the caller holds the lock that makes it so), recover the tail, cut what is torn.
-    `follow`: only read while another process may be writing; `refresh` sees what has become durable meanwhile.
-    Neither: only read, and nobody writes: the tail is found as a writer would find it, and left as it is.
-    `first`: the number at which the log begins when there is none yet; it must be the same at each opening.
-    `least_bytes`: blocks are allocated in steps that begin with this and grow, up to `segment.ALLOCATE_BYTES`.
+    `writable`: open as the only writer (the caller must hold the lock), recover the tail and truncate a torn one.
+    `follow`: open for reading during writes of another process; `refresh` updates `durable_end`.
+    Neither: open for reading while there is no writer; the tail is determined as a writer would, but not changed.
+    `first`: the number of the first record of a new log; must be the same at each opening.
+    `min_allocation_bytes`: the minimum size by which files grow; the maximum is `segment.ALLOCATE_BYTES`.
     """
 
     def __init__(
@@ -71,11 +72,11 @@ class SegmentStore:
         follow: bool = False,
         first: int = 1,
         segment_bytes: int = SEGMENT_BYTES,
-        least_bytes: int = MAX_OFFSET,
+        min_allocation_bytes: int = MAX_OFFSET,
         disk: Disk | None = None,
     ) -> None:
         self._directory, self._log_id, self._segment_bytes = directory, log_id, segment_bytes
-        self._begin, self._least_bytes = first, least_bytes
+        self._begin, self._min_allocation_bytes = first, min_allocation_bytes
         self._salt = salt_of(log_id)
         self._disk = disk or Disk()
         self._writable = writable
@@ -103,10 +104,10 @@ class SegmentStore:
     # ---- appending
 
     def append(self, records: Sequence[tuple[int, bytes]], time: int) -> int:
-        """Number the records, given as (tag, payload), and keep their frames for the next `flush`.
+        """Number `records`, pairs (tag, payload), and buffer their frames for the next `flush`.
 
-        Returns the first sequence number. Raises Unavailable when the disk is full (nothing was done), LogFailed
-        after a failed flush.
+        Returns the first sequence number. Raises Unavailable if the disk is full (nothing was done), LogFailed after a
+        failed flush.
         """
         if self.failure is not None:
             raise LogFailed(described(self.failure)) from self.failure
@@ -137,50 +138,56 @@ class SegmentStore:
         return first
 
     def receive(self, length: int) -> Incoming:
-        """A record of `length` bytes that comes in parts. Whoever does not append it discards it.
+        """Begin to receive a record of `length` bytes in parts. The caller must append or discard it.
 
-        Raises Unavailable when the disk has no room, OSError.
+        Raises Unavailable if the disk is full, OSError.
         """
         return Incoming(self._directory, length, self._disk)
 
     def append_incoming(self, tag: int, incoming: Incoming, time: int) -> int:
-        """As `append` of the one record, which is whole: it begins a segment, and a flush has only its head to write.
+        """Like `append`, for one completely received record: its file becomes a new segment, and the next flush only
+        writes the frame's head.
 
-        Its file is discarded where this raises.
+        If this raises, the file is discarded.
         """
         if self.failure is not None:
             raise LogFailed(described(self.failure)) from self.failure
-        if not self._segments[-1].offsets:  # the segment would have the name of this one
+        if not self._segments[-1].offsets:  # the new segment would have the same name
             return self.append([(tag, incoming.take())], time)
         lsn = self.end
         unsynced, checksum = lsn - self.durable_end, incoming.checksum
         head = incoming_head(lsn, self._salt, unsynced, time, tag, incoming.length, checksum)
         try:
-            new = Segment.begun_by(
-                incoming, self._directory, lsn, self._log_id, self._disk, least_bytes=self._least_bytes
+            new = Segment.from_incoming(
+                incoming,
+                self._directory,
+                lsn,
+                self._log_id,
+                self._disk,
+                min_allocation_bytes=self._min_allocation_bytes,
             )
         except OSError as error:
             raise self._refusal(error, incoming.length) from error
-        self._go_on_in(new, [head], lsn + 1)
+        self._switch_to(new, [head], lsn + 1)
         return lsn
 
-    def take(self) -> tuple[list[Run], int]:
-        """What `flush` is to write, and the sequence number after it. Serialized with `append` by the caller.
+    def take_batch(self) -> tuple[list[Run], int]:
+        """Take the buffered frames for `flush`; returns them and the sequence number after them. The caller must
+        serialize this with `append`.
 
-        What was taken by a flush that did not get to its end (an interrupt) is taken again: writing it twice is
-        harmless.
+        Includes the frames of a flush that was interrupted: writing them twice is harmless.
         """
         segment = self._segments[-1]
         runs = self._taken + self._runs
         if self._frames:
             runs.append((segment, self._run_offset, self._frames, False))
-        # No call stands between these, so no interrupt comes between them.
+        # Without a call between these assignments, no interrupt can occur between them.
         self._taken, self._runs, self._frames, self._run_offset = runs, [], [], segment.length
         return runs, self.end
 
-    def flush(self, taken: tuple[list[Run], int]) -> None:
-        """Put what was taken on the medium. Raises LogFailed, after which nothing is written any more (SEG-4)."""
-        runs, end = taken
+    def flush(self, batch: tuple[list[Run], int]) -> None:
+        """Write and sync a batch of `take_batch`. Raises LogFailed, after which nothing is written any more (SEG-4)."""
+        runs, end = batch
         if self.failure is not None:
             raise LogFailed(described(self.failure)) from self.failure
         try:
@@ -196,7 +203,8 @@ class SegmentStore:
         self._taken = []
 
     def begin_file(self) -> None:
-        """Let the next record begin a segment. Serialized with `append`. Raises Unavailable, LogFailed."""
+        """Start a new segment with the next record. The caller must serialize this with `append`. Raises Unavailable,
+        LogFailed."""
         if self.failure is not None:
             raise LogFailed(described(self.failure)) from self.failure
         segment = self._segments[-1]
@@ -204,7 +212,8 @@ class SegmentStore:
             self._room_for(segment, 0, begin=True)
 
     def _room_for(self, segment: Segment, size: int, *, begin: bool = False) -> Segment:
-        """The segment that takes `size` more bytes: this one with more blocks, or the next, which `begin` demands."""
+        """The segment for `size` more bytes: `segment` with more blocks, or a new one; with `begin`, always a new
+        one."""
         try:
             used = segment.length - segment.incoming_bytes
             if not begin and (used + size <= self._segment_bytes or not segment.offsets):
@@ -213,13 +222,13 @@ class SegmentStore:
             new = self._new_segment(self.end, size)
         except OSError as error:
             raise self._refusal(error, size) from error
-        self._go_on_in(new, [], self.end)
+        self._switch_to(new, [], self.end)
         return new
 
-    def _go_on_in(self, new: Segment, frames: list[bytes], end: int) -> None:
-        """Append to another segment from now on; these frames are the first of it, up to before record `end`."""
-        # A run of the old segment, even an empty one, makes the flush seal it. No call stands between these, so no
-        # interrupt comes between them.
+    def _switch_to(self, new: Segment, frames: list[bytes], end: int) -> None:
+        """Continue in the segment `new`; `frames` are its first, up to record `end` - 1."""
+        # A run of the old segment, even an empty one, makes the flush seal it. Without a call between these
+        # statements, no interrupt can occur between them.
         self._runs += [(self._segments[-1], self._run_offset, self._frames, True)]
         if frames:
             self._runs += [(new, STORE_HEADER_BYTES, frames, False)]
@@ -229,10 +238,10 @@ class SegmentStore:
         self.end = end
 
     def _refusal(self, error: OSError, size: int) -> Exception:
-        """What it means that a segment could not be extended, or another one begun."""
+        """The exception for a failure to extend a segment or to create one."""
         if error.errno in DISK_FULL:
             return Unavailable(
-                f"the disk that holds {self._directory} is full: {size:,} bytes could not be reserved; "
+                f"the disk of {self._directory} is full: {size:,} bytes could not be reserved; "
                 "free some space and try again"
             )
         if error.errno in REFUSED:
@@ -249,7 +258,8 @@ class SegmentStore:
 
     @property
     def base(self) -> int:
-        """The oldest sequence number in the files: trimming removes whole files, so it may lag behind `first`."""
+        """The oldest sequence number in the files. May be less than `first`, because a trim removes only whole
+        files."""
         return self._bases[0]
 
     def read(self, lsn: int) -> LogRecord:
@@ -260,17 +270,17 @@ class SegmentStore:
             raise self._gone(lsn) from None
 
     def payload(self, lsn: int, part_bytes: int) -> tuple[int, int, Iterator[bytes]]:
-        """(tag, length, the payload in parts) of the durable record `lsn`. The parts stay readable when it is trimmed;
-        with the last one the checksum is compared. Raises Trimmed, Corruption."""
+        """(tag, length, the payload in parts) of the durable record `lsn`. The parts stay readable if it is trimmed
+        meanwhile; the checksum is verified before the last part. Raises Trimmed, Corruption."""
         try:
             return self._segment_of(lsn).payload(lsn, part_bytes)
         except SegmentClosed:
             raise self._gone(lsn) from None
 
     def scan(self, first: int, end: int) -> Iterator[LogRecord]:
-        """Durable records `first` to `end` - 1 in order;
+        """Durable records `first` to `end` - 1 in order; `base` <= `first`, `end` <= `durable_end`.
 
-        `base` <= `first`, `end` <= `durable_end`. Raises Corruption, and Trimmed when a trim overtakes it.
+        Raises Corruption, and Trimmed if the records are trimmed meanwhile.
         """
         while first < end:
             segment = self._segment_of(first)
@@ -282,8 +292,8 @@ class SegmentStore:
             first = stop
 
     def frames(self, first: int, end: int, max_bytes: int) -> tuple[bytes, int]:
-        """(the frames of durable records from `first` on, as they stand in one file, not checked; the next record):
-        about so many bytes, and no further than `end`. Raises Trimmed."""
+        """(the unverified frames of durable records from `first` on, the next record): consecutive frames of one file,
+        about `max_bytes`, all before record `end`. Raises Trimmed."""
         segment = self._segment_of(first)
         try:
             return segment.frames(first, min(end, segment.end), max_bytes)
@@ -291,7 +301,8 @@ class SegmentStore:
             raise self._gone(first) from None
 
     def last_at_time(self, time: int) -> int:
-        """The last durable record not younger than `time` (ns since the epoch), or `base` - 1 if all are."""
+        """The last durable record with this `time` (ns since the epoch) or an earlier one; `base` - 1 if there is
+        none."""
         end = self.durable_end
         for segment in reversed(self._segments):
             stop = min(end, segment.end)
@@ -303,11 +314,11 @@ class SegmentStore:
         return self._bases[0] - 1
 
     def time(self, lsn: int) -> int:
-        """When the durable record `lsn` was written, ns since the epoch."""
+        """The time of the durable record `lsn`, ns since the epoch."""
         return self.read(lsn).time
 
     def refresh(self) -> int:
-        """Where another process writes: see what has become durable. Returns `durable_end`."""
+        """Update `durable_end` with what another process has written; returns it."""
         end = self._watermark.next
         if end > self.durable_end:
             with self._refreshing:
@@ -316,11 +327,11 @@ class SegmentStore:
         return self.durable_end
 
     def size(self, first: int) -> int:
-        """The bytes of the files, from the one that holds record `first` on."""
+        """The size in bytes of the files from the one that contains record `first` on."""
         return sum([segment.length for segment in self._segments if segment.end > first])
 
     def oldest_after_trim(self, lsn: int) -> int:
-        """The oldest record that the files would still have after `trim(lsn)`."""
+        """The oldest record that would remain in the files after `trim(lsn)`."""
         return self._segment_of(max(lsn, self.base)).base
 
     def files(self, first: int, end: int) -> list[tuple[Path, int, int]]:
@@ -332,7 +343,7 @@ class SegmentStore:
         ]
 
     def _segment_of(self, lsn: int) -> Segment:
-        # Both of one moment: a trim in another thread replaces the two together.
+        # Both at once: a trim in another thread replaces them together.
         segments, bases = self._segments, self._bases
         position = bisect_right(bases, lsn)
         if position == 0:
@@ -345,12 +356,13 @@ class SegmentStore:
     # ---- trimming and closing
 
     def trim(self, lsn: int) -> None:
-        """Records before `lsn` may go: no longer readable, and whole files of them are removed. Raises LogFailed."""
+        """Make the records before `lsn` unreadable, and delete files that contain only such records. Raises
+        LogFailed."""
         self._trimmed_to = max(self._trimmed_to, min(lsn, self.durable_end))
         while len(self._segments) > 1 and self._segments[1].base <= self._trimmed_to:
             segment = self._segments[0]
             try:
-                # One by one, so that a crash leaves no hole between the files.
+                # One at a time, so that a crash leaves no gap between the files.
                 segment.unlink()
                 self._disk.sync_directory(self._directory)
             except OSError as error:
@@ -360,7 +372,7 @@ class SegmentStore:
             segment.close()
 
     def close(self) -> None:
-        """Seal the last segment, if everything was flushed, and release the files. Raises LogFailed."""
+        """Seal the last segment, if everything was flushed, and close the files. Raises LogFailed."""
         try:
             if self._writable and self.failure is None and self.durable_end == self.end:
                 self._segments[-1].seal()
@@ -371,12 +383,12 @@ class SegmentStore:
             self._close_files()
 
     def abandon(self) -> None:
-        """Release the files of a log that nobody needs any more, in whatever state they are."""
+        """Close the files without flushing or sealing: the log is no longer needed."""
         self._writable = False
         self._close_files()
 
     def disown(self) -> None:
-        """In a child of fork(): as `abandon`, whoever held a lock in the parent."""
+        """In a child of fork(): like `abandon`, even if a thread of the parent held a lock."""
         self._refreshing = threading.Lock()
         for segment in self._segments:
             segment.disown()
@@ -398,17 +410,17 @@ class SegmentStore:
             self._open_following(paths)
             return
         durable_end = self._watermark.next
-        unborn = self._adopt_all(paths)
+        unfinished = self._adopt_all(paths)
         if not self._segments:
             self._open_empty(durable_end)
             return
         unused = self._find_end(durable_end)
         last = self._segments[-1]
         if self._writable:
-            for path in [*unborn, *unused]:
+            for path in [*unfinished, *unused]:
                 self._disk.unlink(path)
             remove_leftovers(self._directory, self._disk)
-            # The names too: those of new files may not have been synced, those of removed ones must not come back.
+            # Sync the directory too: new names may not be durable yet, and removed ones must not reappear.
             self._disk.sync_directory(self._directory)
             for segment in self._segments[:-1]:
                 segment.seal()
@@ -432,24 +444,33 @@ class SegmentStore:
         self.end = self.durable_end = self._begin
 
     def _new_segment(self, base: int, size: int) -> Segment:
-        return Segment.create(self._directory, base, self._log_id, size, self._disk, least_bytes=self._least_bytes)
+        return Segment.create(
+            self._directory, base, self._log_id, size, self._disk, min_allocation_bytes=self._min_allocation_bytes
+        )
 
     def _adopt_all(self, paths: list[Path]) -> list[Path]:
-        """Adopt the segments. Returns the files that never got their header: a crash or an interrupt came before."""
-        unborn: list[Path] = []
+        """Open the segments. Returns the files without a complete header: their creation was interrupted."""
+        unfinished: list[Path] = []
         for path in paths:
             try:
                 self._adopt(
-                    Segment.open(path, self._log_id, self._disk, writable=self._writable, least_bytes=self._least_bytes)
+                    Segment.open(
+                        path,
+                        self._log_id,
+                        self._disk,
+                        writable=self._writable,
+                        min_allocation_bytes=self._min_allocation_bytes,
+                    )
                 )
             except Corruption:
-                if not self._is_unborn(path) or (not self._segments and len(paths) > 1):
+                if not self._is_unfinished(path) or (not self._segments and len(paths) > 1):
                     raise
-                unborn.append(path)
-        return unborn
+                unfinished.append(path)
+        return unfinished
 
-    def _is_unborn(self, path: Path) -> bool:
-        """Whether the file has never had a whole header: no index, nothing but zeros after a header half written."""
+    def _is_unfinished(self, path: Path) -> bool:
+        """Whether the creation of the file was interrupted: it has no index, and only a part of its header and
+        zeros."""
         if path.with_suffix(INDEX_SUFFIX).exists():
             return False
         base = int(path.stem)
@@ -462,10 +483,10 @@ class SegmentStore:
             return all(not chunk.strip(b"\0") for chunk in iter(lambda: file.read(_READ_BYTES), b""))
 
     def _find_end(self, durable_end: int) -> list[Path]:
-        """Walk through what no index vouches for, to where the log ends. Returns the files that hold nothing of it.
+        """Read the records that no index covers, up to the end of the log. Returns the files that contain no record.
 
-        One that begins before the segment before it ends is left over from a rotation that failed or was interrupted,
-        after which the log went on in the old file.
+        A segment that begins before the end of its predecessor is left from a rotation that failed or was interrupted,
+        after which the log continued in the old file.
         """
         unused: list[Path] = []
         position = 0
@@ -476,7 +497,7 @@ class SegmentStore:
                 segment.sync()
             if later and later[0].base < segment.end:
                 if self._was_used(later[0]):
-                    raise Corruption(later[0].path, 0, f"{segment.path.name} holds record {later[0].base} too")
+                    raise Corruption(later[0].path, 0, f"{segment.path.name} also contains record {later[0].base}")
                 unused += self._drop(position + 1, position + 2)
                 continue
             if not later or segment.end < later[0].base:
@@ -486,7 +507,7 @@ class SegmentStore:
         return unused
 
     def _check_end(self, segment: Segment, later: list[Segment], durable_end: int) -> None:
-        """Raises Corruption if something says that the record that should come next had been durable."""
+        """Raise Corruption if there is evidence that the next record was durable."""
         data, lsn = segment.contents(), segment.end
         witness = claims_durable(data, segment.length, len(data), lsn, self._salt)
         if witness is not None or any(self._was_used(other) for other in later) or lsn < durable_end:
@@ -502,7 +523,7 @@ class SegmentStore:
         return [segment.path for segment in dropped]
 
     def _was_used(self, segment: Segment) -> bool:
-        """Whether a record was ever written to this later segment: then those before it were whole (SEG-6)."""
+        """Whether a record was ever written to this later segment: then its predecessors were complete (SEG-6)."""
         data = segment.contents()
         return segment.index_path.exists() or holds_frame(data, len(data), segment.base, self._salt)
 
@@ -515,7 +536,7 @@ class SegmentStore:
     def _open_following(self, paths: list[Path]) -> None:
         end = self._watermark.next
         if not paths or end == 0:
-            raise Unavailable(f"{self._directory} is just being created or recovered; try again")
+            raise Unavailable(f"{self._directory} is being created or recovered; try again")
         self._adopt(self._open_oldest(0))
         self._follow_to(end)
 
@@ -528,7 +549,7 @@ class SegmentStore:
         self.end = self.durable_end = max(end, last.base)
 
     def _open_next(self, last: Segment) -> Segment:
-        """Adopt the segment that follows; if it was trimmed, the oldest one left instead of all there are."""
+        """Open the next segment. If it was trimmed, replace all segments by the oldest remaining one."""
         path = self._directory / f"{last.end:020d}{STORE_SUFFIX}"
         try:
             segment = Segment.open(path, self._log_id, self._disk, writable=False)
@@ -547,7 +568,7 @@ class SegmentStore:
         return segment
 
     def _open_oldest(self, after: int) -> Segment:
-        """The first segment that begins after `after`; the writer may be trimming."""
+        """Open the first segment that begins after `after`; the writer may trim at the same time."""
         while True:
             paths = [path for path in self._paths() if int(path.stem) > after]
             if not paths:
@@ -559,17 +580,17 @@ class SegmentStore:
 
     @property
     def segments(self) -> Sequence[Segment]:
-        """The segments there are now, oldest first."""
+        """The current segments, oldest first."""
         return self._segments
 
     def damaged_watermark(self) -> Corruption | None:
-        """What is wrong with the watermark, if anything is."""
+        """The damage of the watermark; None if it is valid."""
         if self._watermark.is_whole:
             return None
         return Corruption(self._directory / FILE_NAME, 0, "the watermark does not match its complement")
 
     def check_invariants(self) -> None:
-        """SEG-1, SEG-2 and the order of offsets; for tests and simulations."""
+        """Check SEG-1 and SEG-2; for tests and simulations."""
         for before, after in zip(self._segments, self._segments[1:], strict=False):
             assert before.end == after.base, f"SEG-1: {before.path} ends at {before.end}, {after.path} follows"
         assert self._segments[-1].end >= self.end >= self.durable_end, "SEG-2"

@@ -1,9 +1,8 @@
-"""The durable watermark: one number that tells how far the log is known to be on the medium.
+"""The durable watermark: the number up to which the log is known to be on the medium.
 
-It is written through a memory map right after every fdatasync, costs no system call, and has two readers: processes
-that follow the log while another one writes it, and recovery. After a kill it is exact, since the page cache
-survives; after a power loss it may be old, but it is never too high, since it is set only after the sync that it
-speaks of.
+The writer sets it through a memory map after every fdatasync, without a system call. It is read by processes that
+follow the log and by recovery. After the writer was killed it is exact, because the page cache survives. After a power
+failure it may be too low but never too high, because it is set only after the sync.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _ALL_ONES = (1 << 64) - 1
 
 
 class Watermark:
-    """`next`: the first sequence number that is not known to be durable; 0 when nothing is known."""
+    """`next`: the first sequence number that is not known to be durable; 0 if nothing is known."""
 
     def __init__(self, directory: Path, disk: Disk, *, writable: bool) -> None:
         self._disk = disk
@@ -39,11 +38,11 @@ class Watermark:
         if disk.size(self._fd) >= _PAIR.size:
             self._map = disk.map(self._fd, _PAIR.size, writable=writable)
         self.is_whole = self._read() is not None
-        """Whether the number and its complement agreed when the log was opened."""
+        """Whether the number and its complement matched when the log was opened."""
 
     @property
     def next(self) -> int:
-        # A read may fall between the writer's two stores.
+        # A read can occur between the writer's two stores.
         for _ in range(100):
             if (number := self._read()) is not None:
                 return number
@@ -61,12 +60,12 @@ class Watermark:
         return int(number) if number == complement ^ _ALL_ONES else None
 
     def advance(self, lsn: int) -> None:
-        """Everything before `lsn` is durable."""
+        """Record that all records before `lsn` are durable."""
         assert self._map is not None
         self._map[:] = _PAIR.pack(lsn, lsn ^ _ALL_ONES)
 
     def close(self, *, sync: bool) -> None:
-        """Release the file; with `sync`, put the number on the medium first. Twice is harmless."""
+        """Close the file; with `sync`, sync the number first. Can be called repeatedly."""
         fd, self._fd = self._fd, -1
         if fd < 0:
             return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from logdb.cores.effects import MILLISECOND, SECOND, TimerFired
-from logdb.log.record_clock import LONGEST_PAUSE_NS, UNSET_NS
+from logdb.log.record_clock import MAX_PAUSE_NS, UNSET_NS
 from logdb.log.requests import FinalizeShard, ShardState
 from logdb.log.scalog.messages import (
     CaughtUp,
@@ -40,7 +40,7 @@ def test_a_leader_whose_clock_is_decades_ahead_stops_before_it_dates_a_cut() -> 
     layer.report(shard, 4, 1)
     assert (layer.state.next_gsn, layer.stopped) == (4, [])
     dated = layer.state.time
-    layer.now += LONGEST_PAUSE_NS + SECOND
+    layer.now += MAX_PAUSE_NS + SECOND
     layer.report(shard, 5, 1)
     assert (layer.state.next_gsn, layer.state.time) == (4, dated)
     assert "set it right" in layer.stopped[0].reason
