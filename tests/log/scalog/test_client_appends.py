@@ -350,7 +350,7 @@ def test_what_everybody_has_forgotten_is_told_as_unknown() -> None:
             asked.append(to)
             stage.give(to, AppendStatus(append.client, 11, ((append.sequence, 4, 0),), ()))
     assert isinstance(stage.answers[call], LogFailed)
-    assert "it is in the log, and was trimmed" in str(stage.answers[call])
+    assert "it is in the log, but was trimmed" in str(stage.answers[call])
     assert {"s11", "s12", "s13"} <= set(asked[:-1]), "everybody could have told"
 
 
@@ -624,7 +624,7 @@ def test_what_was_unknown_is_not_settled_so_that_other_clients_find_it() -> None
 
 
 def test_servers_do_not_remember_for_ever_what_was_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("logdb.log.scalog.client.batches.HELD", 2)
+    monkeypatch.setattr("logdb.log.scalog.client.batches.MAX_RETAINED", 2)
     stage = Stage(view(1, shard(1, servers=1)))
     stage.call(calls.Append(records(1), deadline=stage.now + SECOND))
     to, unknown = stage.one(Append)

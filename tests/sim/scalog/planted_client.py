@@ -10,7 +10,7 @@ from logdb.cores.context import ClientContext
 from logdb.log import requests as calls
 from logdb.log.contract import Batch, NotOfThisShard
 from logdb.log.scalog.client.appends import AppendClient, OutcomeSearch, PendingAppend, ShardPortion
-from logdb.log.scalog.client.batches import NEVER, Chunk, SequenceNumbers
+from logdb.log.scalog.client.batches import EXCLUDED, Chunk, SequenceNumbers
 from logdb.log.scalog.client.batches import Batch as Sent
 from logdb.log.scalog.client.directory import Directory
 from logdb.log.scalog.client.log_client import LogClient
@@ -28,14 +28,14 @@ def elsewhere(appender: SegmentAppender) -> None:
     """Have everything that is under way go to another segment, perhaps."""
     for batch in list(appender.flight.values()):
         for first, count in batch.open_runs():
-            appender._decide(first, first + count, NEVER)
+            appender._decide(first, first + count, EXCLUDED)
 
 
 @planted(AppendClient, "_finish")
 def call_never_what_is_not_known_yet(right: Callable[..., None], appends: AppendClient, append: PendingAppend) -> None:
-    for call, _ in append.asked:
+    for call, _ in append.outcome_calls:
         appends._context.answer(call, [gsn if gsn > 0 else None for gsn in append.gsns])
-    append.asked = ()
+    append.outcome_calls = ()
 
 
 @planted(OutcomeSearch, "take")
@@ -58,7 +58,7 @@ def send_elsewhere_after_a_timeout(right: Callable[..., Any], appender: SegmentA
     right(appender)
 
 
-@planted(SegmentAppender, "refused")
+@planted(SegmentAppender, "on_rejected")
 def take_busy_for_never(right: Callable[..., Any], appender: SegmentAppender, answer: Rejected, sender: str) -> None:
     """Of the whole segment."""
     right(appender, answer, sender)
@@ -90,13 +90,13 @@ def call_settled_what_was_sent(right: Callable[..., int], numbers: SequenceNumbe
     return numbers.next
 
 
-@planted(AppendClient, "_next_part")
-def place_all_parts_at_once(right: Callable[..., Any], appends: AppendClient, share: ShardPortion) -> None:
-    while share.parts:
-        right(appends, share)
+@planted(AppendClient, "_assign_next")
+def place_all_parts_at_once(right: Callable[..., Any], appends: AppendClient, portion: ShardPortion) -> None:
+    while portion.pending:
+        right(appends, portion)
 
 
-@planted(AppendClient, "ordered")
+@planted(AppendClient, "on_ordered")
 def credit_a_part_to_the_beginning(
     right: Callable[..., Any], appends: AppendClient, chunk: Chunk, start: int, gsns: Sequence[int], shard: int
 ) -> None:
@@ -125,7 +125,7 @@ def skip_what_was_trimmed(right: Callable[..., Any], following: ActiveSubscripti
     return result
 
 
-@planted(ReadClient, "_elsewhere")
+@planted(ReadClient, "_retry")
 def take_one_replica_for_all(
     right: Callable[..., Any], reads: ReadClient, call: int, request: calls.Read, damaged: dict[str, str]
 ) -> None:
@@ -146,7 +146,7 @@ def remember_the_tail(right: Callable[..., None], client: LogClient, call: int, 
         known.append(tail)
         client._context.answer(call, tail.last)
 
-    client._ask(call, request.deadline, lambda: ordering_client.tail(learn), TimeoutError())
+    client._request(call, request.deadline, lambda: ordering_client.tail(learn), TimeoutError())
 
 
 @planted(Directory, "adopt")
@@ -165,6 +165,6 @@ def begin_again_with_the_same_numbers(
     context.client = 1 + sum(config.address.encode())
 
 
-@planted(SequenceNumbers, "hold")
+@planted(SequenceNumbers, "retain")
 def have_servers_forget_what_was_unknown(right: Callable[..., None], numbers: SequenceNumbers, first: int) -> None:
     """This client has learned where it is."""

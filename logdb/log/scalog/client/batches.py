@@ -1,4 +1,4 @@
-"""What a client has under way to segments: numbers, pieces of appends, and batches of them."""
+"""The unacknowledged records of a client: sequence numbers, chunks of appends, and batches of chunks."""
 
 from __future__ import annotations
 
@@ -10,68 +10,69 @@ from typing import Final
 from logdb.cores.effects import ProtocolViolation
 from logdb.log.contract import Record
 
-NEVER = -1
-"""In the place of a GSN: the record is not in the segment and never will be."""
+EXCLUDED = -1
+"""Instead of a GSN: the record is not in the segment and never will be."""
 FORGOTTEN = -2
-"""In the place of a GSN: the record was ordered, and nobody knows where any more."""
-HELD: Final = 100_000
-"""Numbers that a client has not settled, for others to ask for them; servers remember where they are."""
+"""Instead of a GSN: the record was ordered, but no server has its GSN any more."""
+MAX_RETAINED: Final = 100_000
+"""Number of later sequence numbers for which the numbers of an unknown append stay unsettled, so that servers keep
+their GSNs."""
 
 
 class Chunk:
-    """Records that stay together: consecutive ones of an append, for one segment.
+    """Consecutive records of an append that are sent to one segment together.
 
-    `owner`: what `AppendObserver` knows it by. `sequence`: the number of the first one, once it has one. `gsns`: of
-    each what is known, 0 if nothing is; None if nothing is known at all.
+    `owner`: belongs to the `AppendObserver`. `sequence`: the number of the first record; 0 before they are numbered.
+    `gsns`: the result for each record, 0 while there is none; None while there is none for any record.
     """
 
-    __slots__ = ("gsns", "owner", "places", "records", "sequence", "size")
+    __slots__ = ("gsns", "indexes", "owner", "records", "sequence", "size")
 
-    def __init__(self, owner: object, places: range | list[int], records: Sequence[Record], size: int) -> None:
-        self.owner, self.places, self.records, self.size = owner, places, records, size
+    def __init__(self, owner: object, indexes: range | list[int], records: Sequence[Record], size: int) -> None:
+        self.owner, self.indexes, self.records, self.size = owner, indexes, records, size
         self.sequence = 0
         self.gsns: Sequence[int] | None = None
 
     def decide(self, start: int, gsns: Sequence[int]) -> list[tuple[int, int]]:
-        """Note what became of the records from index `start` on. Returns the (start, end) runs for which it is news."""
+        """Store results for the records from index `start` on. Returns the (start, end) runs that had none before."""
         if self.gsns is None:
             if len(gsns) == len(self.records):
                 self.gsns = gsns
                 return [(0, len(gsns))]
             self.gsns = (0,) * len(self.records)
-        known = list(self.gsns)
+        results = list(self.gsns)
         runs: list[tuple[int, int]] = []
         for index, gsn in enumerate(gsns, start):
-            if known[index] and known[index] != gsn:
-                raise ProtocolViolation(f"SCA-13: record {self.sequence + index} is at {known[index]} and at {gsn}")
-            if not known[index]:
-                known[index] = gsn
+            if results[index] and results[index] != gsn:
+                raise ProtocolViolation(f"SCA-13: record {self.sequence + index} is at {results[index]} and at {gsn}")
+            if not results[index]:
+                results[index] = gsn
                 if runs and runs[-1][1] == index:
                     runs[-1] = (runs[-1][0], index + 1)
                 else:
                     runs.append((index, index + 1))
-        self.gsns = known
+        self.gsns = results
         return runs
 
 
 class SequenceNumbers:
-    """The sequence numbers of a client, and below which all are settled."""
+    """The sequence numbers of a client. A number is settled when the client has its result and no longer retains it."""
 
     def __init__(self) -> None:
         self.next = 1
         self._open: set[int] = set()
         self._heap: list[int] = []
-        self._held: list[int] = []
+        self._retained: list[int] = []
 
     def take(self, count: int) -> int:
-        """Numbers for so many records; they are open under the first."""
+        """Allocate `count` numbers, which are open under the first one. Returns the first."""
         first = self.next
         self.next += count
         self.open(first)
         return first
 
     def open(self, first: int) -> None:
-        """The numbers from `first` on, up to the next open one, are not settled."""
+        """Mark the numbers from `first` up to the next open one as unsettled."""
         if first not in self._open:
             self._open.add(first)
             heappush(self._heap, first)
@@ -79,27 +80,27 @@ class SequenceNumbers:
     def close(self, first: int) -> None:
         self._open.discard(first)
 
-    def hold(self, first: int) -> None:
-        """Settle no number from `first` on, open or not, until it is released or `HELD` more were given."""
-        if first not in self._held:
-            insort(self._held, first)
+    def retain(self, first: int) -> None:
+        """Settle no number from `first` on until `release`, or until `MAX_RETAINED` more numbers were allocated."""
+        if first not in self._retained:
+            insort(self._retained, first)
 
     def release(self, first: int) -> None:
-        if self._held and first in self._held:
-            self._held.remove(first)
+        if self._retained and first in self._retained:
+            self._retained.remove(first)
 
     def settled(self) -> int:
-        """Every number below it is settled."""
-        heap, held = self._heap, self._held
+        """The lowest number that is not settled."""
+        heap, retained = self._heap, self._retained
         while heap and heap[0] not in self._open:
             heappop(heap)
-        while held and held[0] + HELD < self.next:
-            del held[0]
-        return min([self.next, *heap[:1], *held[:1]])
+        while retained and retained[0] + MAX_RETAINED < self.next:
+            del retained[0]
+        return min([self.next, *heap[:1], *retained[:1]])
 
 
 def merged(runs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """(first, count) runs in their order, those that follow each other as one."""
+    """(first, count) runs sorted, adjacent ones merged."""
     found: list[tuple[int, int]] = []
     for first, count in sorted(runs):
         if found and sum(found[-1]) == first:
@@ -110,8 +111,8 @@ def merged(runs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 class Batch:
-    """Records under way in one message; `left`: of so many of them nothing is known yet. `marks`: what it keeps open in
-    `SequenceNumbers`."""
+    """Records in flight in one message. `left`: number of records without a result. `marks`: the numbers that it keeps
+    open in `SequenceNumbers`."""
 
     __slots__ = ("attempts", "chunks", "count", "left", "marks", "records", "resend_at", "sent_at", "sequence", "size")
 
@@ -123,7 +124,7 @@ class Batch:
         self.attempts = self.sent_at = self.resend_at = 0
 
     def open_runs(self) -> list[tuple[int, int]]:
-        """(first number, count) of what is not known yet."""
+        """(first number, count) of the records without a result."""
         if self.left == self.count:
             return [(self.sequence, self.count)]
         return merged(

@@ -1,4 +1,4 @@
-"""The log as a client sees it: the newest view, and what it learned about servers by talking to them."""
+"""The log's configuration at a client: the newest view, and what messages of servers have added to it."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ from logdb.cores.effects import Address
 from logdb.log.requests import ShardState
 from logdb.log.scalog.messages import Segment, ShardConfig, View
 
-SELDOM = 7
-"""Servers that were replaced are asked every so many turns."""
+REPLACED_PERIOD = 7
+"""Requests to replaced servers are sent once in this number of turns: most of them are down."""
 
 
 class Directory:
-    """The newest view that has come, and indexes over it.
+    """The newest view that was received, and indexes over it. A view is only replaced by a newer one.
 
-    `oldest`: the oldest readable GSN, as far as anybody has told. `leaving`: shards that said themselves that they are
-    being finalized, before a view did. A view is only ever replaced by a newer one.
+    `oldest`: the largest oldest readable GSN in any message. `draining`: shards that are being finalized according to
+    their members, but not yet in the view.
     """
 
     def __init__(self) -> None:
         self.view: View | None = None
         self.oldest = 1
-        self.leaving: set[int] = set()
+        self.draining: set[int] = set()
         self.shards: dict[int, ShardConfig] = {}
-        self._ended: set[int] = set()
+        self._sealed: set[int] = set()
         self._segments: dict[int, tuple[Segment, ShardConfig]] = {}
         self._addresses: dict[int, Address] = {}
         self._open: dict[int, tuple[int, ...]] = {}
-        self._welcome: list[int] = []
+        self._preferred: list[int] = []
         self._everywhere: list[int] = []
         self._round_trips: dict[int, int] = {}
 
@@ -35,107 +35,109 @@ class Directory:
         return self.view.version if self.view is not None else 0
 
     def adopt(self, view: View) -> bool:
-        """Take a view, if it is newer."""
+        """Adopt a view if it is newer. Returns whether it is."""
         if self.view is not None and view.version <= self.view.version:
             return False
         self.view = view
-        self.trimmed(view.oldest)
+        self.advance_oldest(view.oldest)
         self.shards = {config.shard: config for config in view.shards}
         self._segments = {segment.id: (segment, config) for config in view.shards for segment in config.segments}
         self._addresses = {member.server: member.address for config in view.shards for member in config.holders}
-        self.leaving &= self.shards.keys()
-        self._ended &= self._segments.keys()
+        self.draining &= self.shards.keys()
+        self._sealed &= self._segments.keys()
         self._round_trips = {server: time for server, time in self._round_trips.items() if server in self._addresses}
         self._choose()
         return True
 
-    def ends(self, segment: int) -> None:
-        """Somebody says that a segment is sealed, before a view does."""
-        if self.takes_appends(segment):
-            self._ended.add(segment)
+    def mark_sealed(self, segment: int) -> None:
+        """A server has reported that a segment is sealed."""
+        if self.accepts_appends(segment):
+            self._sealed.add(segment)
             self._choose()
 
-    def trimmed(self, oldest: int) -> None:
-        """Somebody says that this is the oldest readable GSN."""
+    def advance_oldest(self, oldest: int) -> None:
+        """A server has reported this oldest readable GSN."""
         self.oldest = max(self.oldest, oldest)
 
-    def leaves(self, shard: int) -> bool:
-        """A shard says that it is being finalized. True if that is news."""
-        if shard in self.leaving or shard not in self.shards or self.shards[shard].state is not ShardState.LIVE:
+    def mark_draining(self, shard: int) -> bool:
+        """A member has reported that its shard is being finalized. Returns whether that is new."""
+        if shard in self.draining or shard not in self.shards or self.shards[shard].state is not ShardState.LIVE:
             return False
-        self.leaving.add(shard)
+        self.draining.add(shard)
         self._choose()
         return True
 
     def _choose(self) -> None:
-        """Which segments take appends, and which shards are to get new ones."""
+        """Compute which segments accept appends, and which shards are preferred for new ones."""
         self._open = {
-            config.shard: tuple(segment.id for segment in config.segments if self.takes_appends(segment.id))
+            config.shard: tuple(segment.id for segment in config.segments if self.accepts_appends(segment.id))
             for config in self.shards.values()
         }
-        self._welcome = sorted(
+        self._preferred = sorted(
             shard
             for shard, segments in self._open.items()
-            if segments and self.shards[shard].state is ShardState.LIVE and shard not in self.leaving
+            if segments and self.shards[shard].state is ShardState.LIVE and shard not in self.draining
         )
-        self._everywhere = [segment for shard in self._welcome for segment in self._open[shard]]
+        self._everywhere = [segment for shard in self._preferred for segment in self._open[shard]]
 
     # ---- where appends may go
 
     def everywhere(self) -> list[int]:
-        """The segments of all shards that are to get new appends."""
+        """The segments of all shards that are preferred for new appends."""
         return self._everywhere
 
-    def instead_of(self, shard: int) -> tuple[int, ...]:
-        """The segments of that shard, if it is to get new appends, else of the next one that is."""
-        if not self._welcome:
+    def at_or_after(self, shard: int) -> tuple[int, ...]:
+        """The segments of this shard if it is preferred for new appends, else of the next one that is."""
+        if not self._preferred:
             return ()
-        return self._open[next((live for live in self._welcome if live >= shard), self._welcome[0])]
+        return self._open[next((live for live in self._preferred if live >= shard), self._preferred[0])]
 
     def of(self, shard: int) -> tuple[int, ...]:
-        """The segments of that very shard that take appends."""
+        """The segments of exactly this shard that accept appends."""
         return self._open.get(shard, ())
 
-    def takes_appends(self, segment: int) -> bool:
-        """Whether appends to it may be ordered, as far as anybody has told."""
+    def accepts_appends(self, segment: int) -> bool:
+        """Whether a segment accepts appends, according to the view and to messages of servers."""
         entry = self._segments.get(segment)
-        if entry is None or segment in self._ended:
+        if entry is None or segment in self._sealed:
             return False
         return entry[0].sealed is None and entry[1].state is not ShardState.FINALIZED
 
     def shard_of(self, segment: int) -> ShardConfig | None:
-        """The shard of a segment; None if it is in this view no more."""
+        """The shard of a segment; None if the view does not contain it."""
         entry = self._segments.get(segment)
         return entry[1] if entry is not None else None
 
     def primary(self, segment: int) -> tuple[int, Address] | None:
-        """The server that takes appends to a segment, and where it is."""
+        """The id and the address of a segment's primary, if the view contains it."""
         entry = self._segments.get(segment)
         if entry is None or entry[0].primary not in self._addresses:
             return None
         return entry[0].primary, self._addresses[entry[0].primary]
 
     def member(self, shard: int, turn: int) -> Address | None:
-        """Who has records of a shard: all of them, turn by turn; those that were replaced seldom, for most are down."""
+        """The server of a shard to send a request to in this turn. Turns rotate over the members; every
+        `REPLACED_PERIOD`-th one goes to a replaced server."""
         config = self.shards.get(shard)
         if config is None or not config.members:
             return None
-        if config.replaced and turn % SELDOM == SELDOM - 1:
-            return config.replaced[turn // SELDOM % len(config.replaced)].address
+        if config.replaced and turn % REPLACED_PERIOD == REPLACED_PERIOD - 1:
+            return config.replaced[turn // REPLACED_PERIOD % len(config.replaced)].address
         return config.members[turn % len(config.members)].address
 
-    def turns(self, config: ShardConfig) -> int:
-        """So many turns of `member` go round once."""
-        return max(SELDOM * len(config.replaced), 2 * len(config.members) if config.replaced else len(config.members))
+    def rotation(self, config: ShardConfig) -> int:
+        """Number of turns after which `member` has returned every server of the shard."""
+        members, replaced = len(config.members), len(config.replaced)
+        return max(REPLACED_PERIOD * replaced, 2 * members if replaced else members)
 
     def has_existed(self, shard: int) -> bool:
-        """Whether there is, or was, such a shard by this view."""
+        """Whether the shard exists, or existed, in this view."""
         return self.view is not None and 1 <= shard < self.view.next_shard
 
-    # ---- how far the servers are
+    # ---- round trips
 
-    def measured(self, server: int, time: int) -> None:
-        """A round trip to a server took so long (ns)."""
+    def add_round_trip(self, server: int, time: int) -> None:
+        """Add the measured time of a round trip to a server (ns)."""
         smooth = self._round_trips.get(server)
         self._round_trips[server] = time if smooth is None else smooth + (time - smooth) // 8
 

@@ -1,7 +1,7 @@
 """The client of a Scalog log: the core in the application's process (§3.2, client library).
 
-`AppendClient` takes records to segments, `ReadClient` and `Subscriber` get them back, `OrderingClient` talks to the
-ordering layer, `Directory` is the log's configuration as it is known here, `ClientContext` what they all share.
+`AppendClient` sends records to segments, `ReadClient` and `Subscriber` read them, `OrderingClient` sends requests to
+the ordering layer, `Directory` has the log's configuration, and `ClientContext` is shared by all.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from logdb.log.scalog.client.subscriber import Subscriber
 
 
 class LogClient:
-    """A core that turns calls (`logdb/log/requests.py`) into messages, and their answers into answers.
+    """A core that turns calls (`logdb/log/requests.py`) into messages, and replies into answers to the calls.
 
-    It needs no journal. Its number, by which servers know its records, is drawn from `rng`: a host gives each
-    incarnation a generator of its own, or one that goes on.
+    It has no journal. Its number, which identifies its records at the servers, is drawn from `rng`: the host gives each
+    incarnation a new generator, or one that continues.
     """
 
     def __init__(self, config: ClientConfig, journals: Mapping[str, Journal], rng: Random) -> None:
@@ -55,9 +55,9 @@ class LogClient:
             calls.SetPolicy: self._set_policy,
         }
         own: dict[type, Callable[[Any, Address], None]] = {
-            messages.Appended: self._appends.appended,
-            messages.Rejected: self._appends.refused,
-            messages.AppendStatus: self._appends.fate,
+            messages.Appended: self._appends.on_appended,
+            messages.Rejected: self._appends.on_rejected,
+            messages.AppendStatus: self._appends.on_status,
         }
         self._messages = own
         self._answers = {
@@ -73,13 +73,13 @@ class LogClient:
     # ---- events
 
     def start(self, now: int) -> list[Effect]:
-        """Asks for the view."""
+        """Request the view. Returns the effects."""
         self._context.now = now
         self._ordering_client.refresh()
         return self._context.effects()
 
     def handle(self, event: Event, now: int) -> list[Effect]:
-        """What to do about an event. Raises ProtocolViolation."""
+        """Process an event. Returns the effects. Raises ProtocolViolation."""
         self._context.now = now
         if type(event) is Received:
             self._received(event.message, event.sender)
@@ -97,14 +97,14 @@ class LogClient:
             if message.client == self._context.client:
                 self._messages[kind](message, sender)
             elif kind is messages.AppendStatus:
-                self._appends.found(message)
+                self._appends.on_foreign_status(message)
         elif kind in self._answers:
             self._requests.on_reply(message.request, message, sender)
         elif kind is messages.ChangeResponse:
             self._requests.on_reply(message.id, message, sender)
 
     def append_id(self, call: int) -> AppendId | None:
-        """By what an append that is under way can be asked for; None if nothing of it has been sent."""
+        """The id of an open append, for `Outcome`; None if none of its records was sent."""
         return self._appends.id_of(call)
 
     def _view_changed(self) -> None:
@@ -113,18 +113,18 @@ class LogClient:
 
     @property
     def number(self) -> int:
-        """What names this client in the ids of its appends."""
+        """The number of this client in the ids of its appends."""
         return self._context.client
 
     def check_invariants(self) -> None:
-        """SCA-11 and SCA-13, as far as they are this core's, and that bytes are counted right."""
+        """The client's part of SCA-11 and SCA-13, and its byte counters. Raises AssertionError."""
         self._appends.check_invariants()
         self._subscriber.check_invariants()
 
-    # ---- calls that the ordering layer answers
+    # ---- calls answered by the ordering layer
 
-    def _ask(self, call: int, deadline: int | None, ask: Callable[[], int], late: Exception) -> None:
-        """A call that is one question to the ordering layer."""
+    def _request(self, call: int, deadline: int | None, send: Callable[[], int], late: Exception) -> None:
+        """Open a call that is one request to the ordering layer; `late` is its result at the deadline."""
         number = 0
 
         def expired() -> None:
@@ -132,42 +132,42 @@ class LogClient:
             self._context.answer(call, late)
 
         self._context.open(call, deadline, expired)
-        number = ask()
+        number = send()
 
     def _tail(self, call: int, request: calls.Tail) -> None:
-        def told(tail: messages.TailResponse) -> None:
+        def on_tail(tail: messages.TailResponse) -> None:
             self._context.answer(call, tail.last)
 
-        self._ask(call, request.deadline, lambda: self._ordering_client.tail(told), _late())
+        self._request(call, request.deadline, lambda: self._ordering_client.tail(on_tail), _late())
 
     def _oldest(self, call: int, request: calls.Oldest) -> None:
-        def told(tail: messages.TailResponse) -> None:
+        def on_tail(tail: messages.TailResponse) -> None:
             self._context.answer(call, tail.oldest)
 
-        self._ask(call, request.deadline, lambda: self._ordering_client.tail(told), _late())
+        self._request(call, request.deadline, lambda: self._ordering_client.tail(on_tail), _late())
 
     def _view(self, call: int, request: calls.View) -> None:
-        def told(tail: messages.TailResponse) -> None:
+        def on_tail(tail: messages.TailResponse) -> None:
             self._context.answer(call, self._directory.view)
 
-        self._ask(call, request.deadline, lambda: self._ordering_client.confirm(told), _late())
+        self._request(call, request.deadline, lambda: self._ordering_client.confirm(on_tail), _late())
 
     def _trim(self, call: int, request: calls.Trim) -> None:
-        """The tail only grows, so a GSN that it has reached can be trimmed to whenever the change is carried out."""
+        """The tail only grows, so a trim to a GSN that it has reached is valid whenever it is carried out."""
         change = messages.TrimLog(request.gsn)
 
-        def changed(answer: messages.ChangeResponse) -> None:
+        def on_response(answer: messages.ChangeResponse) -> None:
             if answer.error:
                 self._context.answer(call, ValueError(answer.error))
             else:
-                self._directory.trimmed(answer.result)
+                self._directory.advance_oldest(answer.result)
                 self._context.answer(call, answer.result)
 
         late = outcome_unknown("the ordering layer did not answer before the deadline")
-        self._ask(call, request.deadline, lambda: self._ordering_client.change(change, changed), late)
+        self._request(call, request.deadline, lambda: self._ordering_client.change(change, on_response), late)
 
     def _reconfigure(self, call: int, request: calls.Reconfigure) -> None:
-        def changed(answer: messages.ChangeResponse) -> None:
+        def on_response(answer: messages.ChangeResponse) -> None:
             if answer.error:
                 self._context.answer(call, Unavailable(answer.error))
             else:
@@ -175,7 +175,7 @@ class LogClient:
                 self._context.answer(call, answer.result)
 
         late = outcome_unknown("the ordering layer did not answer before the deadline")
-        self._ask(call, request.deadline, lambda: self._ordering_client.change(request.change, changed), late)
+        self._request(call, request.deadline, lambda: self._ordering_client.change(request.change, on_response), late)
 
     def _set_policy(self, call: int, request: calls.SetPolicy) -> None:
         self._context.open(call, None, lambda: None)

@@ -1,4 +1,4 @@
-"""The ordering layer, as a client asks it: for views, for the tail, for changes of the configuration."""
+"""Requests to the ordering layer: for views, the tail, and changes of the configuration."""
 
 from __future__ import annotations
 
@@ -22,113 +22,114 @@ from logdb.log.scalog.messages import (
 
 
 class OrderingClient:
-    """Asks the replica that it takes for the leader, and the others in turn when that is silent or says it is not.
+    """Sends requests to the presumed leader, and to the other replicas in turn when it is silent or not the leader.
 
-    `adopted` is called when a newer view has come.
+    `on_view` is called when a newer view was adopted. `refreshed_at`: the time of the last view request (ns).
     """
 
     def __init__(
-        self, context: ClientContext, requests: PendingRequests, directory: Directory, adopted: Callable[[], None]
+        self, context: ClientContext, requests: PendingRequests, directory: Directory, on_view: Callable[[], None]
     ) -> None:
-        self._context, self._requests, self._directory, self._adopted = context, requests, directory, adopted
+        self._context, self._requests, self._directory, self._on_view = context, requests, directory, on_view
         self._replicas = context.config.ordering
         self._leader = context.rng.choice(self._replicas)
         self._silent: Address | None = None
-        self._looking = 0
+        self._view_request = 0
         self._awaited: list[tuple[int, Callable[[], None]]] = []
-        self.looked_at = 0
+        self.refreshed_at = 0
 
     # ---- views
 
     def refresh(self) -> None:
-        """Ask for the view, unless that is being done."""
-        if not self._requests.is_open(self._looking):
-            self._looking = self._context.next_number()
-            self.looked_at = self._context.now
-            self._requests.send(self._looking, ViewRequest(self._looking), self._whom(), self._viewed)
+        """Request the view, unless a request is open."""
+        if not self._requests.is_open(self._view_request):
+            number = self._view_request = self._context.next_number()
+            self.refreshed_at = self._context.now
+            self._requests.send(number, ViewRequest(number), self._replicas_in_turn(), self._on_view_response)
 
-    def _viewed(self, answer: ViewResponse, sender: Address) -> int | None:
+    def _on_view_response(self, answer: ViewResponse, sender: Address) -> int | None:
         if self._directory.adopt(answer.view):
-            self._adopted()
+            self._on_view()
         reached = [then for version, then in self._awaited if version <= self._directory.version]
         self._awaited = [entry for entry in self._awaited if entry[0] > self._directory.version]
         for then in reached:
             then()
         return self._context.backoff(0) if self._awaited else None
 
-    # ---- what the leader is asked
+    # ---- requests to the leader
 
     def tail(self, then: Callable[[TailResponse], None]) -> int:
-        """Learn the tail as it is now, or later. Returns the number of the question, by which it can be dropped."""
+        """Request the tail as it is now, or later. Returns the number of the request, to cancel it."""
         number = self._context.next_number()
 
-        def answered(answer: TailResponse | NotLeader, sender: Address) -> int | None:
+        def on_reply(answer: TailResponse | NotLeader, sender: Address) -> int | None:
             if isinstance(answer, NotLeader):
                 return self._not_leader(answer, sender)
-            self._found(sender)
-            self._directory.trimmed(answer.oldest)
+            self._leader_is(sender)
+            self._directory.advance_oldest(answer.oldest)
             then(answer)
             return None
 
-        self._requests.send(number, TailRequest(number), self._whom(), answered)
+        self._requests.send(number, TailRequest(number), self._replicas_in_turn(), on_reply)
         return number
 
     def confirm(self, then: Callable[[TailResponse], None]) -> int:
-        """The same, and have a view with everything that was decided before."""
+        """Request the tail, and a view that is at least as new as it. Returns the number of the request."""
 
-        def told(tail: TailResponse) -> None:
+        def on_tail(tail: TailResponse) -> None:
             if self._directory.view is not None and tail.view <= self._directory.version:
                 then(tail)
             else:
                 self._awaited.append((tail.view, lambda: then(tail)))
                 self.refresh()
 
-        return self.tail(told)
+        return self.tail(on_tail)
 
     def change(self, change: Reconfiguration, then: Callable[[ChangeResponse], None]) -> int:
-        """Have a change carried out, once however often it is sent. Returns the number of the question."""
+        """Request a change, which is carried out once however often it is sent. Returns the number of the request."""
         number = self._context.rng.getrandbits(63)
 
-        def answered(answer: ChangeResponse | NotLeader, sender: Address) -> int | None:
+        def on_reply(answer: ChangeResponse | NotLeader, sender: Address) -> int | None:
             if isinstance(answer, NotLeader):
                 return self._not_leader(answer, sender)
-            self._found(sender)
+            self._leader_is(sender)
             then(answer)
             return None
 
-        self._requests.send(number, ChangeRequest(number, change), self._whom(), answered)
+        self._requests.send(number, ChangeRequest(number, change), self._replicas_in_turn(), on_reply)
         return number
 
     def suspect(self, server: int) -> None:
-        """Tell that a server does not answer."""
+        """Report a server that does not answer."""
         self._context.send(self._leader, Unreachable(server))
 
-    # ---- who leads
+    # ---- the leader
 
-    def _whom(self) -> Callable[[int], Address | None]:
-        """Whom to ask, for one question: the leader; when it was asked before and is asked again, it was silent."""
-        asked: Any = None
+    def _replicas_in_turn(self) -> Callable[[int], Address | None]:
+        """Chooses the replica for each attempt of one request: the presumed leader. If the attempt before went to it,
+        it was silent, and the next replica is presumed to lead."""
+        last: Any = None
 
-        def whom(attempt: int) -> Address:
-            nonlocal asked
-            if asked == self._leader:
-                self._silent = asked
-                self._leader = self._after(asked)
-            asked = self._leader
+        def choose(attempt: int) -> Address:
+            nonlocal last
+            if last == self._leader:
+                self._silent = last
+                self._leader = self._after(last)
+            last = self._leader
             return self._leader
 
-        return whom
+        return choose
 
     def _not_leader(self, answer: NotLeader, sender: Address) -> int:
-        """Go where the replica points; not to one that was silent a moment ago."""
-        known = answer.leader in self._replicas and answer.leader not in (sender, self._silent)
-        if known:
+        """Follow the replica's hint, unless it names a replica that was just silent. Returns the time to wait (ns)."""
+        is_usable = answer.leader in self._replicas and answer.leader not in (sender, self._silent)
+        if is_usable:
             self._leader = answer.leader
         elif self._leader == sender:
             self._leader = self._after(sender)
-        return 0 if known else self._context.backoff(2)
+        return 0 if is_usable else self._context.backoff(2)
 
-    def _found(self, leader: Address) -> None:
+    def _leader_is(self, leader: Address) -> None:
         self._leader, self._silent = leader, None
 
     def _after(self, replica: Address) -> Address:

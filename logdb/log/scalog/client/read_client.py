@@ -1,4 +1,4 @@
-"""Reads of single records, and of the GSN at a time."""
+"""Reads of single records, and lookups of the GSN at a time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from logdb.log.scalog.records import transfer_ns, unwrap
 
 
 class ReadClient:
-    """Asks one member of a shard after another, from a random one on, until one has the answer."""
+    """Sends requests to the members of a shard in turn, from a random one on, until one has the result."""
 
     def __init__(
         self, context: ClientContext, directory: Directory, requests: PendingRequests, ordering_client: OrderingClient
@@ -39,7 +39,7 @@ class ReadClient:
     # ---- records
 
     def read(self, call: int, request: calls.Read) -> None:
-        """The application wants a record."""
+        """Read a record."""
         context, number = self._context, self._context.next_number()
         gsn, shard = request.gsn, request.shard
 
@@ -53,27 +53,27 @@ class ReadClient:
         elif gsn < self._directory.oldest:
             context.answer(call, Trimmed(gsn, self._directory.oldest))
         elif shard in self._directory.shards:
-            self._ask(call, request, number)
+            self._request(call, request, number)
         else:
             self._ordering_client.confirm(lambda tail: self._look_for_shard(call, request, number))
 
     def _look_for_shard(self, call: int, request: calls.Read, number: int) -> None:
-        """The view is fresh: a shard that is not in it was trimmed away, or has not existed when this was asked."""
+        """The view is as new as the call: a shard that it lacks was trimmed away, or did not exist at the call."""
         directory = self._directory
         if not self._context.is_open(call):
             return
         if request.gsn < directory.oldest:
             self._context.answer(call, Trimmed(request.gsn, directory.oldest))
         elif request.shard in directory.shards:
-            self._ask(call, request, number)
+            self._request(call, request, number)
         else:
             self._context.answer(call, NotOfThisShard(request.gsn, request.shard))
 
-    def _ask(self, call: int, request: calls.Read, number: int) -> None:
+    def _request(self, call: int, request: calls.Read, number: int) -> None:
         turn = self._context.rng.randrange(8)
         damaged: dict[Address, str] = {}
 
-        def where(attempt: int) -> Address | None:
+        def choose_server(attempt: int) -> Address | None:
             if request.shard not in self._directory.shards:
                 self._requests.cancel(number)
                 self._ordering_client.confirm(lambda tail: self._look_for_shard(call, request, number))
@@ -82,14 +82,14 @@ class ReadClient:
                 self._ordering_client.refresh()
             return self._directory.member(request.shard, turn + attempt)
 
-        def answered(answer: ReadResponse | ReadFailed, sender: Address) -> int | None:
+        def on_reply(answer: ReadResponse | ReadFailed, sender: Address) -> int | None:
             if isinstance(answer, ReadResponse):
                 if answer.gsn != request.gsn:
                     return 0
                 tag, payload = answer.records[0]
                 self._context.answer(call, LogRecord(answer.gsn, answer.time, tag, unwrap(payload)))
                 return None
-            self._directory.trimmed(answer.oldest)
+            self._directory.advance_oldest(answer.oldest)
             if answer.why is ReadError.TRIMMED:
                 self._context.answer(call, Trimmed(request.gsn, answer.oldest))
             elif answer.why is ReadError.SHARD:
@@ -97,78 +97,83 @@ class ReadClient:
             else:
                 if answer.why is ReadError.READABLE:
                     damaged[sender] = answer.explanation
-                return self._elsewhere(call, request, damaged)
+                return self._retry(call, request, damaged)
             return None
 
         message = ReadRequest(number, request.shard, request.gsn)
-        self._requests.send(number, message, where, answered, transfer_ns(request.size))
+        self._requests.send(number, message, choose_server, on_reply, transfer_ns(request.size))
 
-    def _elsewhere(self, call: int, request: calls.Read, damaged: dict[Address, str]) -> int | None:
-        """A member cannot give the record, which others may; unless all have said that it is damaged."""
+    def _retry(self, call: int, request: calls.Read, damaged: dict[Address, str]) -> int | None:
+        """Retry at another server, unless all have reported that the record is damaged. Returns the time to wait
+        (ns)."""
         config = self._directory.shards.get(request.shard)
         members = {member.address for member in config.holders} if config is not None else set()
         if members and members <= damaged.keys():
-            where = f"record {request.gsn} of shard {request.shard}"
-            self._context.answer(call, Corruption(where, None, "; ".join(sorted(set(damaged.values())))))
+            place = f"record {request.gsn} of shard {request.shard}"
+            self._context.answer(call, Corruption(place, None, "; ".join(sorted(set(damaged.values())))))
             return None
         return self._context.backoff(1)
 
     # ---- times
 
     def at_time(self, call: int, request: calls.AtTime) -> None:
-        """The application wants the newest GSN at a time: the newest of those of all shards."""
-        asked = _AtTime(call, request.time)
+        """Look up the newest GSN at a time: the newest one of all shards."""
+        query = _AtTime(call, request.time)
 
         def expired() -> None:
-            for number in asked.numbers:
+            for number in query.numbers:
                 self._requests.cancel(number)
             self._context.answer(call, TimeoutError("the shards did not answer before the deadline"))
 
         self._context.open(call, request.deadline, expired)
-        asked.numbers.append(self._ordering_client.confirm(lambda tail: self._ask_shards(asked, tail)))
+        query.numbers.append(self._ordering_client.confirm(lambda tail: self._request_shards(query, tail)))
 
-    def _ask_shards(self, asked: _AtTime, tail: TailResponse) -> None:
-        if not self._context.is_open(asked.call):
+    def _request_shards(self, query: _AtTime, tail: TailResponse) -> None:
+        if not self._context.is_open(query.call):
             return
-        asked.tail = tail.last
-        asked.waiting = set(self._directory.shards)
-        for shard in sorted(asked.waiting):
-            self._ask_shard(asked, shard)
-        self._told(asked)
+        query.tail = tail.last
+        query.waiting = set(self._directory.shards)
+        for shard in sorted(query.waiting):
+            self._request_shard(query, shard)
+        self._answer_if_complete(query)
 
-    def _ask_shard(self, asked: _AtTime, shard: int) -> None:
+    def _request_shard(self, query: _AtTime, shard: int) -> None:
         number, turn = self._context.next_number(), self._context.rng.randrange(8)
-        asked.numbers.append(number)
+        query.numbers.append(number)
 
-        def where(attempt: int) -> Address | None:
+        def choose_server(attempt: int) -> Address | None:
             if shard not in self._directory.shards:
                 self._requests.cancel(number)
-                asked.waiting.discard(shard)
-                self._told(asked)
+                query.waiting.discard(shard)
+                self._answer_if_complete(query)
                 return None
             if attempt % 8 == 3:
                 self._ordering_client.refresh()
             return self._directory.member(shard, turn + attempt)
 
-        def answered(answer: TimeResponse | ReadFailed, sender: Address) -> int | None:
-            if isinstance(answer, ReadFailed) or answer.known < asked.tail:
+        def on_reply(answer: TimeResponse | ReadFailed, sender: Address) -> int | None:
+            if isinstance(answer, ReadFailed) or answer.known < query.tail:
                 return self._context.backoff(2)
-            asked.newest = max(asked.newest, answer.gsn)
-            asked.waiting.discard(shard)
-            self._told(asked)
+            query.newest = max(query.newest, answer.gsn)
+            query.waiting.discard(shard)
+            self._answer_if_complete(query)
             return None
 
-        self._requests.send(number, TimeRequest(number, shard, asked.time), where, answered)
+        self._requests.send(number, TimeRequest(number, shard, query.time), choose_server, on_reply)
 
-    def _told(self, asked: _AtTime) -> None:
-        """A shard trimmed away had nothing that can still be read, so the newest may be the one before the oldest."""
-        if not asked.waiting:
-            self._context.answer(asked.call, max(asked.newest, self._directory.oldest - 1))
+    def _answer_if_complete(self, query: _AtTime) -> None:
+        """Answer when all shards have. A shard that was trimmed away has no readable record, so the result is at least
+        the GSN before the oldest."""
+        if not query.waiting:
+            self._context.answer(query.call, max(query.newest, self._directory.oldest - 1))
 
 
 @dataclass(slots=True)
 class _AtTime:
-    """A question to all shards. They must know the log up to `tail`, or they may not know of younger records."""
+    """A lookup at all shards. Each must have the links up to `tail`, or it could lack records before the time.
+
+    `newest`: the largest result so far. `waiting`: shards without a result. `numbers`: of the open requests.
+    """
 
     call: int
     time: int

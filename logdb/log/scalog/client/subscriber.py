@@ -1,9 +1,8 @@
-"""Subscriptions: the stretches of all shards, merged by GSN (SCA-11).
+"""Subscriptions: the records of all shards, merged by GSN (SCA-11).
 
-Each shard says of a stretch of the log which GSNs in it are its own. GSNs are dense, so the position moves over a GSN
-only when a shard has owned it: a shard that is silent, slow or unknown holds the subscription, it never makes a gap.
-When every known shard is past the position and none owns it, there is a shard that this client does not know, and it
-asks for the view.
+For a range of the log, each shard returns which GSNs it owns. GSNs are dense, so the position advances over a GSN only
+when a shard owns it: a silent, slow or unknown shard delays the subscription, but never causes a gap. When every shard
+in the view is past the position and none owns it, the view lacks a shard, and the client requests a newer one.
 """
 
 from __future__ import annotations
@@ -24,30 +23,32 @@ from logdb.log.scalog.client.ordering_client import OrderingClient
 from logdb.log.scalog.messages import Pull, Pulled, ReadError, ReadFailed
 from logdb.log.scalog.records import HEADER_BYTES
 
-LEAST_BYTES = 1 << 16
-"""A pull asks for so much at least, however many shards share what may be fetched ahead."""
+MIN_PULL_BYTES = 1 << 16
+"""Minimum size of a pull, however many shards share the prefetched bytes."""
 
 
 class ShardFeed:
-    """One shard, as a subscription hears of it: everything before `at`, of which `held` bytes are not delivered yet.
+    """The state of one shard in a subscription: everything before GSN `at` was fetched; `buffered` bytes of it are not
+    delivered yet.
 
-    `turn`: whom it asks. `final`: it will never own anything from `at` on. `damage`: what it has there is unreadable.
+    `turn`: selects the server for the next pull. `final`: whether the shard will never own a GSN from `at` on.
+    `damage`: set if no server can read the shard's records at `at`.
     """
 
-    __slots__ = ("at", "damage", "damaged", "final", "held", "request", "shard", "turn")
+    __slots__ = ("at", "buffered", "damage", "damaged", "final", "request", "shard", "turn")
 
     def __init__(self, shard: int, at: int, turn: int) -> None:
         self.shard, self.at, self.turn = shard, at, turn
-        self.held = self.request = 0
+        self.buffered = self.request = 0
         self.final = False
         self.damaged: dict[Address, str] = {}
         self.damage: Corruption | None = None
 
 
 class ActiveSubscription:
-    """A subscription at `position`, of all shards or of one.
+    """A subscription at GSN `position`, of all shards or of one.
 
-    `ready`: (first, end, shard, records, bytes) of what was fetched, a heap.
+    `_ready`: a heap of (first GSN, end, shard, records, bytes), fetched but not delivered yet.
     """
 
     def __init__(
@@ -71,13 +72,13 @@ class ActiveSubscription:
         self._feeds: dict[int, ShardFeed] = {}
         self._ready: list[tuple[int, int, int, Sequence[LogRecord], int]] = []
         self._waiting: deque[int] = deque()
-        self._puzzled = Timer(self._look_again)
-        self._puzzles = 0
+        self._gap_timer = Timer(self._on_gap_timer)
+        self._gap_attempts = 0
 
     # ---- the application
 
     def next(self, call: int, deadline: int | None) -> None:
-        """The application waits for a batch."""
+        """Wait for the next batch."""
 
         def expired() -> None:
             if call in self._waiting:
@@ -93,10 +94,10 @@ class ActiveSubscription:
             self._requests.cancel(feed.request)
         for call in self._waiting:
             self._context.answer(call, StopIteration())
-        self._puzzled.at = None
+        self._gap_timer.at = None
 
     def view_changed(self) -> None:
-        """There may be shards that this one does not follow, or some less."""
+        """Start feeds for new shards, end those of removed ones."""
         if not self._waiting and not self._feeds:
             return
         shards = self._directory.shards
@@ -107,46 +108,46 @@ class ActiveSubscription:
             if feed.shard not in shards and not feed.final:
                 feed.final = True
                 self._requests.cancel(feed.request)
-        self._go_on()
+        self._advance()
 
     # ---- fetching
 
-    def _go_on(self) -> None:
-        """Give what there is to who waits, and fetch more."""
+    def _advance(self) -> None:
+        """Deliver fetched records to waiting calls, and fetch more."""
         self._deliver()
         self._fetch()
 
     def _fetch(self) -> None:
-        share = max(self._fetch_bytes // (2 * max(1, len(self._feeds))), LEAST_BYTES)
+        share = max(self._fetch_bytes // (2 * max(1, len(self._feeds))), MIN_PULL_BYTES)
         share = min(share, self._context.config.batch_bytes)
         for feed in self._feeds.values():
-            if not feed.final and feed.held < share and not self._requests.is_open(feed.request):
+            if not feed.final and feed.buffered < share and not self._requests.is_open(feed.request):
                 feed.at = max(feed.at, self.position)
                 feed.request = self._context.next_number()
                 self._pull(feed, share)
 
     def _pull(self, feed: ShardFeed, share: int) -> None:
-        def where(attempt: int) -> Address | None:
+        def choose_server(attempt: int) -> Address | None:
             if attempt % 8 == 3:
                 self._ordering_client.refresh()
             if attempt:
                 feed.turn += 1
             return self._directory.member(feed.shard, feed.turn)
 
-        def answered(answer: Pulled | ReadFailed, sender: Address) -> int | None:
+        def on_reply(answer: Pulled | ReadFailed, sender: Address) -> int | None:
             if isinstance(answer, Pulled):
                 if answer.first != feed.at:
                     raise ProtocolViolation(f"SCA-11: {answer.first} was pulled instead of {feed.at}")
                 self._requests.cancel(feed.request)
-                self._take(feed, answer)
+                self._add(feed, answer)
                 return None
-            return self._refused(feed, answer, sender)
+            return self._on_failed(feed, answer, sender)
 
         pull = Pull(feed.request, feed.shard, feed.at, self._tags, share)
-        self._requests.send(feed.request, pull, where, answered)
+        self._requests.send(feed.request, pull, choose_server, on_reply)
 
-    def _take(self, feed: ShardFeed, pulled: Pulled) -> None:
-        """A stretch has come: cut it where the shard changes."""
+    def _add(self, feed: ShardFeed, pulled: Pulled) -> None:
+        """Split a fetched range into the runs that the shard owns."""
         feed.damaged.clear()
         feed.damage = None
         feed.at, feed.final = pulled.end, pulled.final
@@ -158,24 +159,24 @@ class ActiveSubscription:
         for first, count in pulled.owned:
             end = first + count
             start_of_next = bisect_left(records, (end,), start)
-            mine = records[start:start_of_next]
-            if first < pulled.first or end > pulled.end or (self._tags is None and len(mine) != count):
-                raise ProtocolViolation(f"SCA-11: {len(mine)} records for {first} to {end - 1} of shard {feed.shard}")
+            run = records[start:start_of_next]
+            if first < pulled.first or end > pulled.end or (self._tags is None and len(run) != count):
+                raise ProtocolViolation(f"SCA-11: {len(run)} records for {first} to {end - 1} of shard {feed.shard}")
             if first < self.position:
-                raise ProtocolViolation(f"SCA-4: {first} is of shard {feed.shard}, and another one had it")
-            size = sum([len(record.payload) for record in mine]) + 64
-            feed.held += size
-            heappush(self._ready, (first, end, feed.shard, mine, size))
+                raise ProtocolViolation(f"SCA-4: {first} belongs to shard {feed.shard} and to another one")
+            size = sum([len(record.payload) for record in run]) + 64
+            feed.buffered += size
+            heappush(self._ready, (first, end, feed.shard, run, size))
             start = start_of_next
-        self._go_on()
+        self._advance()
 
-    def _refused(self, feed: ShardFeed, answer: ReadFailed, sender: Address) -> int | None:
-        """A member has nothing to give: another may."""
-        self._directory.trimmed(answer.oldest)
+    def _on_failed(self, feed: ShardFeed, answer: ReadFailed, sender: Address) -> int | None:
+        """A server cannot return records: retry at another one. Returns the time to wait (ns)."""
+        self._directory.advance_oldest(answer.oldest)
         if answer.why is ReadError.TRIMMED:
             self._requests.cancel(feed.request)
             feed.at = max(feed.at, answer.oldest)
-            self._go_on()
+            self._advance()
             return None
         if answer.why is ReadError.READABLE:
             feed.damaged[sender] = answer.explanation
@@ -184,7 +185,7 @@ class ActiveSubscription:
             if members <= feed.damaged.keys():
                 explanation = "; ".join(sorted(set(feed.damaged.values())))
                 feed.damage = Corruption(f"shard {feed.shard} from record {feed.at} on", None, explanation)
-                self._go_on()
+                self._advance()
         return self._context.backoff(1)
 
     # ---- merging
@@ -197,29 +198,29 @@ class ActiveSubscription:
             self._context.answer(self._waiting.popleft(), batch)
 
     def _merged(self) -> Batch | Exception | None:
-        """What comes next in the log, as much as is there, about a batch at most; None if it is not there yet."""
+        """The next records of the log, about a batch at most; None if they are not there yet."""
         if self.position < self._directory.oldest:
             return Trimmed(self.position, self._directory.oldest)
         if self._shard is not None:
-            return self._of_one_shard(self._shard)
+            return self._next_of_shard(self._shard)
         first, size = self.position, 0
         found: list[LogRecord] = []
         ready = self._ready
         while ready and ready[0][0] <= self.position and size < self._context.config.batch_bytes:
             start, end, shard, records, bytes_ = heappop(ready)
             if start < self.position:
-                raise ProtocolViolation(f"SCA-4: {start} is of shard {shard}, and another one had it")
+                raise ProtocolViolation(f"SCA-4: {start} belongs to shard {shard} and to another one")
             found += records
             self.position = end
-            self._feeds[shard].held -= bytes_
+            self._feeds[shard].buffered -= bytes_
             size += bytes_
         if self.position > first:
-            self._puzzles = 0
+            self._gap_attempts = 0
             return Batch(first, self.position, found)
         return self._explain()
 
-    def _of_one_shard(self, shard: int) -> Batch | Exception | None:
-        """What comes next in this shard, whoever owns the GSNs between its own."""
+    def _next_of_shard(self, shard: int) -> Batch | Exception | None:
+        """The next records of one shard, with gaps where other shards own the GSNs."""
         feed = self._feeds.get(shard)
         if feed is None and not self._directory.has_existed(shard):
             return None
@@ -228,7 +229,7 @@ class ActiveSubscription:
         while ready and size < self._context.config.batch_bytes:
             _, self.position, _, records, bytes_ = heappop(ready)
             found += records
-            self._feeds[shard].held -= bytes_
+            self._feeds[shard].buffered -= bytes_
             size += bytes_
         if not ready:
             self.position = END if feed is None or feed.final else feed.at
@@ -237,28 +238,29 @@ class ActiveSubscription:
         return None if feed is None else feed.damage
 
     def _explain(self) -> Exception | None:
-        """Why there is nothing at the position: nobody is there yet, or it is damaged, or its shard is not known."""
+        """No record at the position: returns the damage, if that is the cause. If all shards are past the position, a
+        newer view is requested."""
         for feed in self._feeds.values():
             if feed.at <= self.position and not feed.final:
                 return feed.damage
-        if self._puzzled.at is None:
-            self._context.set_timer(self._puzzled, self._context.now + self._context.backoff(self._puzzles))
-            self._puzzles += 1
+        if self._gap_timer.at is None:
+            self._context.set_timer(self._gap_timer, self._context.now + self._context.backoff(self._gap_attempts))
+            self._gap_attempts += 1
         return None
 
-    def _look_again(self) -> None:
-        """Ask for a newer view, until one has the shard: who was asked may lag, or there may be no shard at all yet."""
+    def _on_gap_timer(self) -> None:
+        """Request a newer view, until one contains the shard: replicas may lag, or no shard may exist yet."""
         self._ordering_client.refresh()
         self._deliver()
 
     def check_invariants(self) -> None:
         ready = self._ready
-        assert not ready or ready[0][0] >= self.position, "SCA-11: something fetched was passed over"
-        assert sum([feed.held for feed in self._feeds.values()]) == sum([entry[4] for entry in ready])
+        assert not ready or ready[0][0] >= self.position, "SCA-11: fetched records were skipped"
+        assert sum([feed.buffered for feed in self._feeds.values()]) == sum([entry[4] for entry in ready])
 
 
 class Subscriber:
-    """All subscriptions of a client, by the number of the call that began them."""
+    """All subscriptions of a client, by the numbers of the calls that started them."""
 
     def __init__(
         self, context: ClientContext, directory: Directory, requests: PendingRequests, ordering_client: OrderingClient
@@ -269,7 +271,7 @@ class Subscriber:
             requests,
             ordering_client,
         )
-        self._following: dict[int, ActiveSubscription] = {}
+        self._subscriptions: dict[int, ActiveSubscription] = {}
 
     def subscribe(self, call: int, request: calls.Subscribe) -> None:
         context, oldest = self._context, self._directory.oldest
@@ -277,30 +279,30 @@ class Subscriber:
         if request.gsn < oldest:
             context.answer(call, Trimmed(request.gsn, oldest))
             return
-        self._following[call] = ActiveSubscription(
+        self._subscriptions[call] = ActiveSubscription(
             call, request, context, self._directory, self._requests, self._ordering_client
         )
         context.answer(call, call)
 
     def next(self, call: int, request: calls.Next) -> None:
-        following = self._following.get(request.subscription)
-        if following is not None:
-            following.next(call, request.deadline)
+        subscription = self._subscriptions.get(request.subscription)
+        if subscription is not None:
+            subscription.next(call, request.deadline)
         else:
             self._context.open(call, None, lambda: None)
             self._context.answer(call, StopIteration())
 
     def close(self, call: int, request: calls.Close) -> None:
         self._context.open(call, None, lambda: None)
-        following = self._following.pop(request.subscription, None)
-        if following is not None:
-            following.close()
+        subscription = self._subscriptions.pop(request.subscription, None)
+        if subscription is not None:
+            subscription.close()
         self._context.answer(call, None)
 
     def view_changed(self) -> None:
-        for following in list(self._following.values()):
-            following.view_changed()
+        for subscription in list(self._subscriptions.values()):
+            subscription.view_changed()
 
     def check_invariants(self) -> None:
-        for following in self._following.values():
-            following.check_invariants()
+        for subscription in self._subscriptions.values():
+            subscription.check_invariants()
