@@ -175,7 +175,7 @@ class Server:
             logger.info(f"no member of the {role.name} group yet: waits for the others", extra={"why": why})
         while not role.is_ready(core):
             await asyncio.sleep(JOIN_POLL_S)
-        if role.paxos_replica is not None and role.paxos_replica(core).was_let_in:
+        if role.paxos_replica is not None and role.paxos_replica(core).has_rejoined:
             logger.info(f"has joined the {role.name} group again, with what the others know")
         await self._is_ready(core, peers)
 

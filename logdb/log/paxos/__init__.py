@@ -1,6 +1,6 @@
-"""Multi-Paxos as a core without I/O: the replicated log of commands under Scalog's ordering layer.
+"""Multi-Paxos as a core without I/O: a replicated log of commands, used by the founders of every engine.
 
-`PROTOCOL.md` beside this file is the specification, `Replica` the face.
+`PROTOCOL.md` in this folder is the specification; `Replica` is the interface.
 """
 
 from logdb.log.paxos.interface import (

@@ -1,14 +1,15 @@
-"""What one replica has promised, accepted and knows to be chosen, in memory and in its journal.
+"""The state of one replica: its promise, its accepted values and the chosen ones, in memory and in its journal.
 
-The log is the slots `base` + 1 to `last`, without a gap (PAX-5):
+The log consists of the slots `base` + 1 to `last`, without gaps (PAX-5):
 
     snapshot --+               +-- commit: chosen up to here        +-- last
                v               v                                    v
       [ retained ][ chosen     ][ accepted for `promised` ][ accepted for older ballots ]
       ^ base                                               ^ matched
 
-Values are accepted in the order of slots alone, so what a replica has accepted for a ballot is one number, `matched`,
-and votes are counted by comparing numbers. A value behind `matched` stays until a leader replaces it: it may be chosen.
+Values are accepted only in the order of slots. Therefore a single number, `matched`, describes the accepted values of a
+ballot, and counting votes is comparing numbers. A value after `matched` is kept until a leader replaces it, because it
+may be chosen.
 """
 
 from __future__ import annotations
@@ -23,21 +24,21 @@ from logdb.log.contract import Record
 from logdb.log.paxos import records
 from logdb.log.paxos.interface import JOURNAL, Chosen, Outcome, Restore
 from logdb.log.paxos.membership import Membership
-from logdb.log.paxos.messages import NOBODY, Ballot, Entry
+from logdb.log.paxos.messages import NO_BALLOT, Ballot, Entry
 
 
 class Acceptor:
-    """`out` takes the effects. `promised`: what is below that ballot is refused (PAX-2).
+    """Appends its effects to `out`. `promised`: the replica rejects lower ballots (PAX-2).
 
-    `nonce`: what tells the disk of a replica that was no member yet; `membership`: None before it is one.
+    `nonce`: identifies the disk of a replica that has not been a member yet. `membership`: None until it is a member.
     """
 
     def __init__(self, journal: Journal | None, out: list[Outcome], batch_bytes: int) -> None:
         self._out, self._batch_bytes = out, batch_bytes
-        self.promised = NOBODY
+        self.promised = NO_BALLOT
         self.nonce = 0
         self.membership: Membership | None = None
-        self._joined_at = 0
+        self._joined_end = 0
         self.base = self.snapshot_slot = self.commit = 0
         self.snapshot = b""
         self.log: list[Entry] = []
@@ -48,7 +49,7 @@ class Acceptor:
             self._replay(journal)
         self.matched = self._matched_in(self.promised)
         self._end = self._durable = 1 if journal is None else journal.end
-        self._waiting: deque[tuple[int, Effect]] = deque()
+        self._pending_effects: deque[tuple[int, Effect]] = deque()
 
     @property
     def last(self) -> int:
@@ -58,7 +59,7 @@ class Acceptor:
         return self.log[slot - self.base - 1][1]
 
     def entries(self, first: int) -> list[Entry]:
-        """What was accepted from slot `first` on, as much as fits into a message but one at least."""
+        """The accepted values from slot `first` on: as many as fit into a message, and at least one."""
         return self.log[first - self.base - 1 : self._batch_end(first) - self.base - 1]
 
     def values(self, first: int) -> list[bytes]:
@@ -70,56 +71,56 @@ class Acceptor:
             slot += 1
         return slot
 
-    # ---- durability: nothing is answered before all that was written is on the medium (PAX-1)
+    # ---- durability: a reply is sent only after all previous writes are on the medium (PAX-1)
 
     def _write(self, written: Sequence[Record]) -> None:
         self._out.append(Persist(JOURNAL, self._end, written))
         self._end += len(written)
 
     def when_durable(self, effect: Effect) -> list[Effect]:
-        """The effect, if it may be performed now. If not, `persisted` returns it in time."""
+        """Return the effect if all writes are durable; otherwise `persisted` returns it later."""
         if self._durable == self._end:
             return [effect]
-        self._waiting.append((self._end, effect))
+        self._pending_effects.append((self._end, effect))
         return []
 
     def persisted(self, end: int) -> list[Effect]:
-        """What may be performed now that the records before `end` are on the medium."""
+        """Return the effects that were waiting for the records before `end`, which are now durable."""
         self._durable = max(self._durable, end)
         ready = []
-        while self._waiting and self._waiting[0][0] <= end:
-            ready.append(self._waiting.popleft()[1])
+        while self._pending_effects and self._pending_effects[0][0] <= end:
+            ready.append(self._pending_effects.popleft()[1])
         return ready
 
-    # ---- who this is
+    # ---- membership
 
-    def mint(self, nonce: int) -> None:
-        """This disk is a new one."""
+    def set_nonce(self, nonce: int) -> None:
+        """Store the nonce of a new disk."""
         self.nonce = nonce
         self._write([records.fresh(nonce)])
 
-    def enrol(self, membership: Membership) -> None:
-        """This is who this replica is from now on, and who the others are."""
+    def set_membership(self, membership: Membership) -> None:
+        """Store the membership of this replica and the incarnations of the others."""
         joins = membership.joined and not self.has_joined
         self.membership = membership
         self._write([records.member(membership)])
         if joins:
-            self._joined_at = self._end
+            self._joined_end = self._end
 
     @property
     def has_joined(self) -> bool:
-        """Whether this replica is a member that nothing is missing of (PAX-15)."""
+        """Whether this replica is a member with a complete state (PAX-15)."""
         return self.membership is not None and self.membership.joined
 
     @property
     def has_joined_durably(self) -> bool:
-        """Whether a crash does not change that either."""
-        return self.has_joined and self._durable >= self._joined_at
+        """Whether `has_joined` is durable."""
+        return self.has_joined and self._durable >= self._joined_end
 
     # ---- promising and accepting
 
     def promise(self, ballot: Ballot) -> None:
-        """Refuse everything below `ballot` from now on."""
+        """Promise `ballot`: reject lower ballots from now on."""
         assert ballot > self.promised, "PAX-2"
         self.promised = ballot
         self.matched = self._matched_in(ballot)
@@ -132,19 +133,19 @@ class Acceptor:
         return slot
 
     def accept(self, first: int, values: Sequence[bytes], commit: int) -> bool:
-        """Accept for the ballot that is promised. Returns whether that follows on what is here; if not, nothing is."""
+        """Accept `values` for the promised ballot. Returns False, and accepts nothing, if they leave a gap."""
         if first > self.matched + 1:
             return False
-        known = self.matched + 1 - first
-        self._check_agreement(first, values[:known])
-        fresh = values[known:]
-        if fresh:
+        already_accepted = self.matched + 1 - first
+        self._check_agreement(first, values[:already_accepted])
+        new = values[already_accepted:]
+        if new:
             ballot, at, slot = self.promised, self.matched - self.base, self.matched + 1
-            self.log[at : at + len(fresh)] = [(ballot, value) for value in fresh]
-            self.matched += len(fresh)
+            self.log[at : at + len(new)] = [(ballot, value) for value in new]
+            self.matched += len(new)
         self.choose(min(commit, self.matched))
-        if fresh:
-            self._write([records.accepted(ballot, self.commit, slot, fresh)])
+        if new:
+            self._write([records.accepted(ballot, self.commit, slot, new)])
         return True
 
     def _check_agreement(self, first: int, values: Sequence[bytes]) -> None:
@@ -153,7 +154,7 @@ class Acceptor:
                 raise ProtocolViolation(f"PAX-3: two values for slot {slot}")
 
     def choose(self, commit: int) -> None:
-        """The slots up to `commit` are known to be chosen."""
+        """Mark the slots up to `commit` as chosen."""
         for slot in range(self.commit + 1, commit + 1):
             value = self.value(slot)
             self.uncompacted_bytes += len(value)
@@ -163,9 +164,11 @@ class Acceptor:
     # ---- snapshots
 
     def compact(self, slot: int, snapshot: bytes, retain_bytes: int) -> None:
-        """Let go of the slots up to `slot`, but for the last `retain_bytes` of them."""
+        """Replace the slots up to `slot` by a snapshot, except for the last `retain_bytes` of values."""
         if not self.snapshot_slot < slot <= self.commit:
-            raise ProtocolViolation(f"PAX-11: a snapshot of slot {slot}, {self.snapshot_slot} to {self.commit} are due")
+            raise ProtocolViolation(
+                f"PAX-11: a snapshot of slot {slot}, expected {self.snapshot_slot + 1} to {self.commit}"
+            )
         self.uncompacted_bytes -= sum(len(self.value(at)) for at in range(self.snapshot_slot + 1, slot + 1))
         keep = slot
         while keep > self.base and (retain_bytes := retain_bytes - len(self.value(keep))) >= 0:
@@ -174,7 +177,7 @@ class Acceptor:
         self._store_snapshot(slot, snapshot)
 
     def install(self, slot: int, snapshot: bytes) -> None:
-        """Begin anew with another replica's snapshot. What was accepted behind it stays: it may be a vote."""
+        """Replace the state by another replica's snapshot. Values accepted after it are kept: they may be votes."""
         assert slot > self.commit, "PAX-11"
         self._cut(slot)
         self.commit, self.uncompacted_bytes = slot, 0
@@ -189,22 +192,22 @@ class Acceptor:
         self.base = base
 
     def _store_snapshot(self, slot: int, snapshot: bytes) -> None:
-        """Write down all that is to be known, and let the journal's older records go when that is durable (PAX-12)."""
+        """Write the complete state, and trim the journal's older records once that is durable (PAX-12)."""
         self.snapshot_slot, self.snapshot = slot, snapshot
         before = self._end
         assert self.membership is not None, "PAX-14"
-        standing = records.promise(self.promised), records.member(self.membership)
-        self._write([records.snapshot(slot, snapshot), *standing, *self._retold(slot + 1)])
-        self._waiting.append((self._end, Trim(JOURNAL, before)))
+        state = records.promise(self.promised), records.member(self.membership)
+        self._write([records.snapshot(slot, snapshot), *state, *self._rewritten_log(slot + 1)])
+        self._pending_effects.append((self._end, Trim(JOURNAL, before)))
 
-    def _retold(self, first: int) -> list[Record]:
-        told = []
+    def _rewritten_log(self, first: int) -> list[Record]:
+        written = []
         while first <= self.last:
             ballot, entries = next(groupby(self.entries(first), key=itemgetter(0)))
             values = [value for _, value in entries]
-            told.append(records.accepted(ballot, min(self.commit, first + len(values) - 1), first, values))
+            written.append(records.accepted(ballot, min(self.commit, first + len(values) - 1), first, values))
             first += len(values)
-        return told
+        return written
 
     # ---- starting
 
@@ -217,7 +220,7 @@ class Acceptor:
                 ballot, commit, first, values = records.read_accepted(payload)
                 self.promised, self.commit = max(self.promised, ballot), max(self.commit, commit)
                 for slot, value in enumerate(values, first):
-                    accepted[slot] = max((ballot, value), accepted.get(slot, (NOBODY, b"")), key=itemgetter(0))
+                    accepted[slot] = max((ballot, value), accepted.get(slot, (NO_BALLOT, b"")), key=itemgetter(0))
             elif tag == records.SNAPSHOT:
                 self.snapshot_slot, self.snapshot = records.read_snapshot(payload)
             elif tag == records.FRESH:
@@ -225,7 +228,7 @@ class Acceptor:
             elif tag == records.MEMBER:
                 self.membership = records.read_member(payload)
             else:
-                raise ProtocolViolation(f"PAX-12: the journal holds a record with the tag {tag}")
+                raise ProtocolViolation(f"PAX-12: the journal has a record with the tag {tag}")
         self.base = self.snapshot_slot
         while self.last + 1 in accepted:
             self.log.append(accepted[self.last + 1])
@@ -233,8 +236,8 @@ class Acceptor:
         if self.commit > self.last or max(accepted, default=0) > self.last:
             raise ProtocolViolation(f"PAX-12: the journal has a gap after slot {self.last}")
 
-    def restore(self) -> None:
-        """Tell the embedding core what is known to be chosen."""
+    def deliver_chosen(self) -> None:
+        """Pass the snapshot and all chosen values to the embedding core."""
         if self.snapshot_slot:
             self._out.append(Restore(self.snapshot_slot, self.snapshot))
         commit, self.commit = self.commit, self.snapshot_slot

@@ -1,4 +1,4 @@
-"""What a replica and its embedding core say to each other, besides the effects and events of `logdb.cores.effects`."""
+"""The interface between a replica and its embedding core, besides the effects and events of `logdb.cores.effects`."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from logdb.cores.effects import MILLISECOND, Address, Effect
 
 JOURNAL = "paxos"
 TIMERS = "paxos."
-"""How the names of all timers of a replica begin."""
+"""The prefix of the names of a replica's timers."""
 
 
 class Chosen(NamedTuple):
-    """`value` is the command of `slot`, for ever. Slots come in order, each once in a run of the replica."""
+    """`value` is permanently the command of `slot`. Slots are delivered in order, each once between two starts of the
+    replica."""
 
     slot: int
     value: bytes
 
 
 class Restore(NamedTuple):
-    """Begin with `snapshot` instead of whatever there is: the state after `slot`. The next chosen one is `slot` + 1.
+    """Replace the state by `snapshot`, the state after `slot`. The next chosen slot is `slot` + 1.
 
-    Comes first at a start, if there is a snapshot, and whenever a replica was so slow that it is sent another one's.
+    Delivered first at a start, if there is a snapshot, and when a slow replica receives the snapshot of another one.
     """
 
     slot: int
@@ -30,21 +31,21 @@ class Restore(NamedTuple):
 
 
 class Confirmed(NamedTuple):
-    """This replica still led after `read_index(token)` was called: the state after `slot`, which has been chosen by
-    now, holds everything that had been chosen when it was called."""
+    """The replica was still the leader after the call `read_index(token)`. The state after `slot`, which is already
+    chosen, includes everything that was chosen before that call."""
 
     token: int
     slot: int
 
 
 class Elected(NamedTuple):
-    """This replica leads, and everything that may have been chosen before is chosen: `propose` away."""
+    """This replica is the leader and can propose; all values that may have been chosen before are chosen."""
 
 
 class Deposed(NamedTuple):
-    """This replica leads no more. What it has proposed and not seen chosen may be chosen yet, or never.
+    """This replica is no longer the leader. Its proposals that were not chosen may be chosen later, or never.
 
-    Tokens of `read_index` that were not confirmed never will be.
+    Pending calls of `read_index` will not be confirmed.
     """
 
 
@@ -53,7 +54,7 @@ Outcome = Effect | Notice
 
 
 class NotLeader(Exception):
-    """Only the leader does that. `leader`: its address, "" if it is not known."""
+    """Only the leader can do this. `leader`: its address, "" if unknown."""
 
     def __init__(self, leader: Address) -> None:
         self.leader = leader
@@ -62,11 +63,10 @@ class NotLeader(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """`election_ns`: so long (and up to twice as long, at random) a leader must be silent to be replaced.
-
-    `heartbeat_ns`: the leader says so often that it is there. `batch_bytes`: about the size of the largest message.
-    `window`: messages with values on their way to one replica. `retain_bytes`: chosen values kept behind a snapshot
-    for replicas that are a little slow, so that they need no snapshot.
+    """`election_ns`: minimum election timeout; the timeout is random, up to twice as long. `heartbeat_ns`: the leader's
+    heartbeat interval. `batch_bytes`: approximate maximum size of a message. `window`: maximum number of unanswered
+    messages with values to one replica. `retain_bytes`: size of chosen values kept before a snapshot, so that a
+    slightly slow replica does not need the snapshot.
     """
 
     election_ns: int = 500 * MILLISECOND
@@ -76,6 +76,6 @@ class Config:
     retain_bytes: int = 1 << 20
 
     def __post_init__(self) -> None:
-        assert 0 < 2 * self.heartbeat_ns <= self.election_ns, "a leader must be heard before it is missed"
+        assert 0 < 2 * self.heartbeat_ns <= self.election_ns, "at least two heartbeats in an election timeout"
         assert self.batch_bytes > 0, "batch_bytes"
         assert self.window > 0, "window"

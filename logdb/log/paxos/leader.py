@@ -1,8 +1,8 @@
-"""Leading: what the replica with a quorum of promises does, until it hears of a higher ballot.
+"""The leader: the replica with the promises of a quorum, until it learns of a higher ballot.
 
-It sends each other replica the slots in their order, a `window` of messages ahead of the answers. What does not arrive
-is sent again when the replica says where it stands, so following, catching up and sending again are one thing. Who is
-behind the beginning of the log gets the snapshot, a piece at a time.
+It sends the slots in order to every other replica, with up to `window` unanswered messages. Each reply contains the
+position of the replica, from which the leader continues; so replication, catching up and retransmission are the same
+mechanism. A replica whose position is before the beginning of the log gets the snapshot in chunks.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from logdb.log.paxos.messages import Accept, Accepted, Ballot, Install, Installe
 
 @dataclass(slots=True)
 class Peer:
-    """Another replica, which has accepted up to `matched`. `next`: the first slot that was not yet sent to it.
+    """Another replica, which has accepted up to slot `matched`. `next`: the next slot to send.
 
-    `sent`: the last slots of messages that it has not answered. `heard_at`: when it last answered. `probed`: the last
-    probe that it answered. `snapshot`: the one on its way (slot, bytes), of which the piece at `offset` was sent;
-    `stuck`: nothing was heard of that piece since the last heartbeat.
+    `sent`: the last slots of its unanswered messages. `last_reply_at`: the time of its last reply. `probed`: the last
+    probe that it answered. `snapshot`: (slot, bytes) of the snapshot that is being sent, of which the chunk at `offset`
+    was sent last; `is_stalled`: there was no reply to that chunk since the last heartbeat.
     """
 
     address: Address
     next: int
-    heard_at: int
+    last_reply_at: int
     matched: int = 0
     sent: deque[int] = field(default_factory=deque)
     probed: int = 0
     snapshot: tuple[int, bytes] | None = None
     offset: int = 0
-    stuck: bool = False
+    is_stalled: bool = False
 
 
 class Leader:
-    """Leads in `ballot`, from slot `first` on; `begin` makes it start. `established`: PAX-9."""
+    """The leader of `ballot`. `established`: all recovered values are chosen (PAX-9)."""
 
     def __init__(
         self,
@@ -53,19 +53,19 @@ class Leader:
         self._first = acceptor.commit + 1
         self._peers = {address: Peer(address, self._first, 0) for address in others}
         self._quorum = (len(others) + 1) // 2 + 1
-        self._own = acceptor.commit
+        self._own_matched = acceptor.commit
         self._recovered_to = acceptor.commit
         self.established = False
         self._probe = self._confirmed = 0
-        self._asked: deque[tuple[int, int, int]] = deque()
+        self._pending_reads: deque[tuple[int, int, int]] = deque()
 
     # ---- values
 
     def begin(self, recovered: Sequence[bytes], now: int) -> None:
-        """Have the values chosen that were found at a quorum: they may have been already (PAX-4)."""
+        """Start leading: propose the values recovered from a quorum, which may already be chosen (PAX-4)."""
         self._recovered_to += len(recovered)
         for peer in self._peers.values():
-            peer.heard_at = now
+            peer.last_reply_at = now
         if recovered:
             self._accept(self._first, recovered)
         else:
@@ -73,7 +73,7 @@ class Leader:
         self._announce()
 
     def propose(self, value: bytes) -> None:
-        """Have `value` chosen for the next slot."""
+        """Propose `value` for the next slot."""
         self._accept(self._acceptor.last + 1, (value,))
 
     def _accept(self, first: int, values: Sequence[bytes]) -> None:
@@ -81,12 +81,12 @@ class Leader:
         assert acceptor.matched + 1 == first, "PAX-4"
         acceptor.accept(first, values, acceptor.commit)
         for peer in self._peers.values():
-            self._fill(peer)
-        waits = acceptor.when_durable(Send(self._me, Accepted(self.ballot, acceptor.matched, False)))
-        assert not waits, "PAX-6"
+            self._send_missing(peer)
+        ready = acceptor.when_durable(Send(self._me, Accepted(self.ballot, acceptor.matched, False)))
+        assert not ready, "PAX-6"
 
-    def _fill(self, peer: Peer) -> None:
-        """Send what there is and what the window lets through."""
+    def _send_missing(self, peer: Peer) -> None:
+        """Send the next values, as far as the window allows."""
         if peer.next <= self._acceptor.base:
             if peer.snapshot is None:
                 peer.snapshot = self._acceptor.snapshot_slot, self._acceptor.snapshot
@@ -100,17 +100,17 @@ class Leader:
 
     # ---- votes
 
-    def accepted(self, sender: Address, message: Accepted, now: int) -> None:
-        """A replica says where it stands."""
+    def on_accepted(self, sender: Address, message: Accepted, now: int) -> None:
+        """Handle the position of a replica."""
         matched = message.matched
         if matched > self._acceptor.last:
-            raise ProtocolViolation(f"PAX-5: {sender} has slot {matched}, which I have not proposed")
+            raise ProtocolViolation(f"PAX-5: {sender} has accepted slot {matched}, which was not proposed")
         if sender == self._me:
-            self._own = matched
-            self._count()
+            self._own_matched = matched
+            self._count_votes()
             return
         peer = self._peers[sender]
-        peer.heard_at = now
+        peer.last_reply_at = now
         if message.again:
             peer.next = matched + 1
             peer.sent.clear()
@@ -121,12 +121,12 @@ class Leader:
             peer.snapshot = None
         if matched > peer.matched:
             peer.matched = matched
-            self._count()
-        self._fill(peer)
+            self._count_votes()
+        self._send_missing(peer)
 
-    def _count(self) -> None:
-        """What a quorum has accepted is chosen (PAX-6)."""
-        chosen = sorted((self._own, *(peer.matched for peer in self._peers.values())))[-self._quorum]
+    def _count_votes(self) -> None:
+        """Mark the values that a quorum has accepted as chosen (PAX-6)."""
+        chosen = sorted((self._own_matched, *(peer.matched for peer in self._peers.values())))[-self._quorum]
         if chosen > self._acceptor.commit:
             self._acceptor.choose(chosen)
             if not self.established:
@@ -137,24 +137,24 @@ class Leader:
             self.established = True
             self._out.append(Elected())
 
-    def forget(self, address: Address) -> None:
-        """It has lost its disk: nothing counts that it has said before (PAX-16)."""
-        self._peers[address] = Peer(address, self._acceptor.last + 1, self._peers[address].heard_at)
+    def reset_peer(self, address: Address) -> None:
+        """Discard the votes and replies of a replica that has lost its disk (PAX-16)."""
+        self._peers[address] = Peer(address, self._acceptor.last + 1, self._peers[address].last_reply_at)
 
     # ---- heartbeats
 
     def has_quorum(self, now: int) -> bool:
-        """Whether so many replicas have answered lately that this one may think that it still leads."""
+        """Whether a quorum has replied within twice the election timeout."""
         since = now - 2 * self._config.election_ns
-        return 1 + sum(peer.heard_at >= since for peer in self._peers.values()) >= self._quorum
+        return 1 + sum(peer.last_reply_at >= since for peer in self._peers.values()) >= self._quorum
 
     def heartbeat(self) -> None:
-        """Send again what may be lost, and say to all that there is a leader."""
+        """Send heartbeats, and retransmit a stalled chunk and the current probe."""
         for peer in self._peers.values():
             if peer.snapshot is not None:
-                if peer.stuck:
+                if peer.is_stalled:
                     self._send_chunk(peer, peer.offset)
-                peer.stuck = True
+                peer.is_stalled = True
         if self._confirmed < self._probe:
             self._send_probe()
         self._announce()
@@ -165,10 +165,10 @@ class Leader:
 
     # ---- snapshots
 
-    def installed(self, sender: Address, message: Installed, now: int) -> None:
-        """A replica has got a piece of the snapshot. What says nothing new is a copy of what was answered before."""
+    def on_installed(self, sender: Address, message: Installed, now: int) -> None:
+        """A replica has received a chunk of the snapshot: send the next one. Duplicates are ignored."""
         peer = self._peers[sender]
-        peer.heard_at = now
+        peer.last_reply_at = now
         if peer.snapshot is not None and peer.snapshot[0] == message.slot and message.offset != peer.offset:
             self._send_chunk(peer, message.offset)
 
@@ -177,16 +177,16 @@ class Leader:
         slot, snapshot = peer.snapshot
         chunk = snapshot[offset : offset + self._config.batch_bytes]
         self._out.append(Send(peer.address, Install(self.ballot, slot, len(snapshot), offset, chunk)))
-        peer.offset, peer.stuck = offset, False
+        peer.offset, peer.is_stalled = offset, False
 
     # ---- reading
 
     def read_index(self, token: int) -> None:
-        """Confirm `token` when a probe that begins after this has been answered by a quorum (PAX-10)."""
+        """Confirm `token` once a quorum has answered a probe that starts after this call (PAX-10)."""
         if not self._peers:
             self._out.append(Confirmed(token, self._acceptor.commit))
             return
-        self._asked.append((self._probe + 1, token, self._acceptor.commit))
+        self._pending_reads.append((self._probe + 1, token, self._acceptor.commit))
         if self._confirmed == self._probe:
             self._begin_probe()
 
@@ -199,22 +199,22 @@ class Leader:
             if peer.probed < self._probe:
                 self._out.append(Send(peer.address, Probe(self.ballot, self._probe)))
 
-    def probed(self, sender: Address, message: Probed, now: int) -> None:
-        """A replica knows of no higher ballot."""
+    def on_probed(self, sender: Address, message: Probed, now: int) -> None:
+        """A replica has confirmed that it has promised no higher ballot."""
         peer = self._peers[sender]
-        peer.heard_at = now
+        peer.last_reply_at = now
         peer.probed = max(peer.probed, message.number)
         self._confirmed = sorted((self._probe, *(peer.probed for peer in self._peers.values())))[-self._quorum]
-        while self._asked and self._asked[0][0] <= self._confirmed:
-            _, token, slot = self._asked.popleft()
+        while self._pending_reads and self._pending_reads[0][0] <= self._confirmed:
+            _, token, slot = self._pending_reads.popleft()
             self._out.append(Confirmed(token, slot))
-        if self._asked and self._confirmed == self._probe:
+        if self._pending_reads and self._confirmed == self._probe:
             self._begin_probe()
 
     def check_invariants(self) -> None:
         acceptor = self._acceptor
         assert acceptor.matched == acceptor.last, "PAX-4"
-        assert self._own <= acceptor.matched, "PAX-6"
+        assert self._own_matched <= acceptor.matched, "PAX-6"
         assert self.established <= (acceptor.commit >= self._recovered_to), "PAX-9"
         assert self._confirmed <= self._probe, "PAX-10"
         assert all(peer.next <= acceptor.last + 1 for peer in self._peers.values()), "PAX-5"

@@ -1,8 +1,7 @@
-"""Who a replica is: which cluster it belongs to, and which disks the others are that it has heard of.
+"""The membership of a replica: its cluster, and the newest known incarnation of every replica.
 
-A replica that has lost its disk is another one under the same name. It becomes a member again with a larger
-*incarnation*, and what it said as a former one does not count together with what others say who know of that (PAX-16).
-"""
+A replica that has lost its disk becomes a member again under the same name, with a larger *incarnation*. Messages of
+its former incarnation do not count together with messages of replicas that know the new one (PAX-16)."""
 
 from __future__ import annotations
 
@@ -11,13 +10,13 @@ from struct import pack
 from typing import NamedTuple
 
 FOUNDER = 1
-"""The incarnation of each replica when its cluster was founded. Later ones are larger."""
+"""The incarnation of each replica when its cluster was founded; later incarnations are larger."""
 
 
 class Membership(NamedTuple):
-    """`founders`: the nonces of the replicas when they founded the cluster. `roster`: the newest incarnation of each
-    that this one knows, its own among them. `joined`: nothing is missing that a former one of it may have said, so it
-    promises, leads, and lets others in (PAX-15)."""
+    """`founders`: the nonces of the replicas when they founded the cluster. `roster`: the newest known incarnation of
+    every replica, including this one. `joined`: this replica has everything that its former incarnation may have voted
+    for; it may promise, lead and admit others (PAX-15)."""
 
     founders: tuple[int, ...]
     roster: tuple[int, ...]
@@ -25,11 +24,11 @@ class Membership(NamedTuple):
 
     @property
     def cluster(self) -> int:
-        """What tells the cluster from all others, of which others under the same names may have been founded."""
+        """The number of the cluster, which distinguishes it from others founded under the same names."""
         return cluster_of(self.founders)
 
 
 def cluster_of(founders: tuple[int, ...]) -> int:
-    """63 bits."""
+    """The number of the cluster with these `founders`, 63 bits."""
     digest = blake2b(pack(f"<{len(founders)}Q", *founders), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1

@@ -1,8 +1,7 @@
-"""Every message between replicas, and what it promises. `PROTOCOL.md` tells how they work together.
+"""The messages between replicas. `PROTOCOL.md` describes how they work together.
 
-None relies on another to have arrived, or to arrive once, or in order. `ballot` names the leader, or who wants to be.
-What members say travels in `MemberEnvelope`; `JoinRequest` and `JoinReply` make members of those that are none.
-"""
+Messages may be lost, duplicated and reordered. `ballot` identifies the leader or the candidate. Members send all
+messages in a `MemberEnvelope`, except for `JoinReply`; replicas that are not members yet send `JoinRequest`."""
 
 from __future__ import annotations
 
@@ -11,43 +10,46 @@ from typing import NamedTuple
 
 
 class Ballot(NamedTuple):
-    """A leadership: the `member` with this index in round `round`. Ordered; no two replicas ever have the same one."""
+    """The leadership of the replica with the index `member` in round `round`. Ballots are ordered and unique."""
 
     round: int
     member: int
 
 
-NOBODY = Ballot(0, 0)
-"""Before every ballot."""
+NO_BALLOT = Ballot(0, 0)
+"""Lower than every ballot."""
 
 Entry = tuple[Ballot, bytes]
-"""A value that was accepted, and for whom."""
+"""An accepted value, with the ballot for which it was accepted."""
 
 
 class PreVote(NamedTuple):
-    """Would you promise me `ballot`? I know that the slots up to `commit` are chosen. Binds nobody."""
+    """Asks whether the receiver would promise `ballot`; has no effect on it. The sender knows that the slots up to
+    `commit` are chosen."""
 
     ballot: Ballot
     commit: int
 
 
 class PreVoted(NamedTuple):
-    """I would: I have not heard of a leader for a while, and know no more than you."""
+    """The sender would promise `ballot`: its election timeout has expired, and it knows no more chosen slots than the
+    candidate."""
 
     ballot: Ballot
 
 
 class Prepare(NamedTuple):
-    """Accept nothing for less than `ballot` any more, and tell me what you have accepted from slot `first` on."""
+    """Asks for a promise to accept nothing for a lower ballot, and for the values accepted from slot `first` on."""
 
     ballot: Ballot
     first: int
 
 
 class Promise(NamedTuple):
-    """I will accept nothing for less than `ballot`. What I have accepted is in the slots up to `last`.
+    """The sender will accept nothing for a lower ballot. It has accepted values up to slot `last`.
 
-    `entries`: those from `first` on, as many as fit; the rest is to be asked for by another `Prepare`.
+    `entries`: the accepted values from `first` on, as many as fit; the candidate requests the rest by another
+    `Prepare`.
     """
 
     ballot: Ballot
@@ -57,9 +59,9 @@ class Promise(NamedTuple):
 
 
 class Accept(NamedTuple):
-    """Accept `values` for the slots from `first` on. The slots up to `commit` are chosen.
+    """Asks to accept `values` for the slots from `first` on. The slots up to `commit` are chosen.
 
-    Without values it says that the leader is there, and that you should have everything before `first`.
+    Without values, it is a heartbeat; the receiver should have all slots before `first`.
     """
 
     ballot: Ballot
@@ -69,9 +71,9 @@ class Accept(NamedTuple):
 
 
 class Accepted(NamedTuple):
-    """I have accepted for `ballot`, or know to be chosen, all slots up to `matched`, durably.
+    """The sender has durably accepted for `ballot`, or knows to be chosen, all slots up to `matched`.
 
-    `again`: what was sent does not follow on that, send from there on.
+    `again`: the received values left a gap; the leader must continue after `matched`.
     """
 
     ballot: Ballot
@@ -80,7 +82,8 @@ class Accepted(NamedTuple):
 
 
 class Install(NamedTuple):
-    """The bytes from `offset` on of the snapshot of `size` bytes that replaces the slots up to `slot`."""
+    """A chunk of a snapshot that replaces the slots up to `slot`: its bytes from `offset` on. `size`: of the whole
+    snapshot."""
 
     ballot: Ballot
     slot: int
@@ -90,7 +93,8 @@ class Install(NamedTuple):
 
 
 class Installed(NamedTuple):
-    """Of this snapshot I have the bytes before `offset`. When all have become durable, `Accepted` says so."""
+    """The sender has the bytes of the snapshot before `offset`. It sends `Accepted` once the whole snapshot is
+    durable."""
 
     ballot: Ballot
     slot: int
@@ -98,21 +102,21 @@ class Installed(NamedTuple):
 
 
 class Rejected(NamedTuple):
-    """I do nothing for `ballot`: I have promised `promised`."""
+    """The sender rejects `ballot`, because it has promised `promised`."""
 
     ballot: Ballot
     promised: Ballot
 
 
 class Probe(NamedTuple):
-    """Do you still know of no higher ballot?"""
+    """Asks whether the receiver has promised a higher ballot. `number`: of the probe."""
 
     ballot: Ballot
     number: int
 
 
 class Probed(NamedTuple):
-    """When the probe `number` came, I had promised nothing higher."""
+    """The sender had promised no higher ballot when it received the probe `number`."""
 
     ballot: Ballot
     number: int
@@ -122,8 +126,8 @@ Message = PreVote | PreVoted | Prepare | Promise | Accept | Accepted | Install |
 
 
 class MemberEnvelope(NamedTuple):
-    """A member of `cluster` says `message`. `roster`: the newest incarnation of each replica that it knows, its own
-    among them: what a former one has said does not count together with this."""
+    """A `message` of a member of `cluster`. `roster`: the newest incarnations that the sender knows, including its own;
+    messages of former incarnations do not count together with this one."""
 
     cluster: int
     roster: Sequence[int]
@@ -131,10 +135,11 @@ class MemberEnvelope(NamedTuple):
 
 
 class JoinRequest(NamedTuple):
-    """I am no member. I have this nonce, among those that all others have told me who are none: 0 who has not.
+    """The sender is not a member. `nonces`: its own nonce and those that it has received from other replicas that are
+    not members, 0 for the others.
 
-    Who has found `cluster` wants to be the member with this `incarnation` there; 0: not yet. Without nonces: I have
-    become that, and ask for what a leader knows.
+    `cluster`, `incarnation`: the cluster that it has found and the incarnation that it requests there, 0 if it has
+    none yet. Without nonces: it has that incarnation, and requests the leader's ballot and end of log.
     """
 
     nonces: Sequence[int]
@@ -143,8 +148,9 @@ class JoinRequest(NamedTuple):
 
 
 class JoinReply(NamedTuple):
-    """I am a member of the cluster that those with the nonces `founders` have founded, and know these incarnations,
-    durably. I will accept nothing for less than `promised`; if I lead (`leads`) then in that ballot, up to `last`."""
+    """The sender is a member of the cluster with these `founders`, and has durably stored the incarnations in `roster`.
+    It will accept nothing for a ballot lower than `promised`. `leads`: it is the leader in that ballot; `last`: the
+    last slot of its log."""
 
     founders: Sequence[int]
     roster: Sequence[int]

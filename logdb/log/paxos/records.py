@@ -1,13 +1,13 @@
-"""What a replica writes into its journal, in bytes. Each record is a fact that stays true, so replaying merges them.
+"""The records in a replica's journal. Each record is a fact that remains true, so replay merges them in any order.
 
-All integers are little-endian. The tag says which of them it is:
+All integers are little-endian. The formats by tag:
 
-    PROMISE    round=u64 member=u32                 nothing below this ballot was accepted after this record
+    PROMISE    round=u64 member=u32                 no lower ballot was accepted after this record
     ACCEPTED   round=u64 member=u32 commit=u64 first=u64 count=u32 length=u32*count value*count
                for this ballot, the slots from `first` on; those up to `commit` were known to be chosen
     SNAPSHOT   slot=u64 snapshot                    the state after `slot`; all slots up to it are chosen
-    FRESH      nonce=u64                            this disk is not a member's yet, and is told from others by this
-    MEMBER     joined=u8 founder=u64*n incarnation=u64*n   who this replica is, and who the others are (membership.py)
+    FRESH      nonce=u64                            the nonce of a disk whose replica is not a member yet
+    MEMBER     joined=u8 founder=u64*n incarnation=u64*n   the membership (membership.py)
 """
 
 from __future__ import annotations

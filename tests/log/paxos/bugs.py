@@ -14,7 +14,7 @@ from logdb.log.paxos.interface import Confirmed
 from logdb.log.paxos.joining import Joining
 from logdb.log.paxos.leader import Leader
 from logdb.log.paxos.membership import FOUNDER, Membership
-from logdb.log.paxos.messages import NOBODY, Accepted, Ballot, JoinReply, JoinRequest, MemberEnvelope, Promise
+from logdb.log.paxos.messages import NO_BALLOT, Accepted, Ballot, JoinReply, JoinRequest, MemberEnvelope, Promise
 from logdb.log.paxos.replica import Replica
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -29,7 +29,7 @@ def accept_before_persisting(patch: pytest.MonkeyPatch) -> None:
 
 
 def _answer_at_once(patch: pytest.MonkeyPatch, kind: type) -> None:
-    right = Replica._answer
+    right = Replica._reply_when_durable
 
     def answer(self: Replica, to: str, message: Any, now: int) -> None:
         if isinstance(message, kind):
@@ -37,18 +37,18 @@ def _answer_at_once(patch: pytest.MonkeyPatch, kind: type) -> None:
         else:
             right(self, to, message, now)
 
-    patch.setattr(Replica, "_answer", answer)
+    patch.setattr(Replica, "_reply_when_durable", answer)
 
 
 def forget_values_in_a_promise(patch: pytest.MonkeyPatch) -> None:
-    right = Replica._answer
+    right = Replica._reply_when_durable
 
     def answer(self: Replica, to: str, message: Any, now: int) -> None:
         if isinstance(message, Promise):
             message = message._replace(entries=[], last=message.first - 1)
         right(self, to, message, now)
 
-    patch.setattr(Replica, "_answer", answer)
+    patch.setattr(Replica, "_reply_when_durable", answer)
 
 
 def recover_the_oldest_value(patch: pytest.MonkeyPatch) -> None:
@@ -56,20 +56,20 @@ def recover_the_oldest_value(patch: pytest.MonkeyPatch) -> None:
 
 
 def accept_a_lower_ballot(patch: pytest.MonkeyPatch) -> None:
-    right = Replica._obeys
+    right = Replica._accepts_ballot
 
     def obeys(self: Replica, sender: str, ballot: Ballot, now: int) -> bool:
         return ballot < self._acceptor.promised or right(self, sender, ballot, now)
 
-    patch.setattr(Replica, "_obeys", obeys)
+    patch.setattr(Replica, "_accepts_ballot", obeys)
 
 
 def count_the_own_vote_twice(patch: pytest.MonkeyPatch) -> None:
     def count(self: Leader) -> None:
-        votes = sorted((self._own, self._own, *(peer.matched for peer in self._peers.values())))
+        votes = sorted((self._own_matched, self._own_matched, *(peer.matched for peer in self._peers.values())))
         _choose(self, votes[-self._quorum])
 
-    patch.setattr(Leader, "_count", count)
+    patch.setattr(Leader, "_count_votes", count)
 
 
 def count_the_own_vote_early(patch: pytest.MonkeyPatch) -> None:
@@ -77,7 +77,7 @@ def count_the_own_vote_early(patch: pytest.MonkeyPatch) -> None:
         votes = sorted((self._acceptor.matched, *(peer.matched for peer in self._peers.values())))
         _choose(self, votes[-self._quorum])
 
-    patch.setattr(Leader, "_count", count)
+    patch.setattr(Leader, "_count_votes", count)
 
 
 def _choose(leading: Leader, chosen: int) -> None:
@@ -102,7 +102,7 @@ def forget_the_promise_at_restart(patch: pytest.MonkeyPatch) -> None:
 
     def replay(self: Acceptor, journal: Journal) -> None:
         right(self, journal)
-        self.promised = max((ballot for ballot, _ in self.log), default=NOBODY)
+        self.promised = max((ballot for ballot, _ in self.log), default=NO_BALLOT)
 
     patch.setattr(Acceptor, "_replay", replay)
 
@@ -119,9 +119,9 @@ def confirm_by_the_probe_before(patch: pytest.MonkeyPatch) -> None:
 
     def read_index(self: Leader, token: int) -> None:
         right(self, token)
-        if self._asked:
-            number, *rest = self._asked.pop()
-            self._asked.append((number - 1, *rest))  # type: ignore[arg-type]
+        if self._pending_reads:
+            number, *rest = self._pending_reads.pop()
+            self._pending_reads.append((number - 1, *rest))  # type: ignore[arg-type]
 
     patch.setattr(Leader, "read_index", read_index)
 
@@ -144,14 +144,14 @@ def skip_a_slot_with_a_snapshot(patch: pytest.MonkeyPatch) -> None:
 
 
 def drop_votes_behind_a_snapshot(patch: pytest.MonkeyPatch) -> None:
-    right = Acceptor._retold
-    patch.setattr(Acceptor, "_retold", lambda self, first: right(self, first)[:0])
+    right = Acceptor._rewritten_log
+    patch.setattr(Acceptor, "_rewritten_log", lambda self, first: right(self, first)[:0])
 
 
 def trim_before_the_snapshot_is_durable(patch: pytest.MonkeyPatch) -> None:
     def store_snapshot(self: Acceptor, slot: int, snapshot: bytes) -> None:
         right(self, slot, snapshot)
-        self._out.append(self._waiting.pop()[1])
+        self._out.append(self._pending_effects.pop()[1])
 
     right = Acceptor._store_snapshot
     patch.setattr(Acceptor, "_store_snapshot", store_snapshot)
@@ -174,12 +174,12 @@ def promise_to_one_who_knows_less(patch: pytest.MonkeyPatch) -> None:
 
     def prepare(self: Replica, sender: str, message: messages.Prepare, now: int) -> None:
         ballot, first = message
-        if self._obeys(sender, ballot, now):
+        if self._accepts_ballot(sender, ballot, now):
             start = max(first, self._acceptor.commit + 1)
             entries = self._acceptor.entries(start)
-            self._answer(sender, Promise(ballot, first, entries, first + len(entries) - 1), now)
+            self._reply_when_durable(sender, Promise(ballot, first, entries, first + len(entries) - 1), now)
 
-    patch.setattr(Replica, "_prepare", prepare)
+    patch.setattr(Replica, "_on_prepare", prepare)
 
 
 def welcome_before_persisting(patch: pytest.MonkeyPatch) -> None:
@@ -190,17 +190,17 @@ def welcome_before_persisting(patch: pytest.MonkeyPatch) -> None:
 def vote_with_an_empty_disk(patch: pytest.MonkeyPatch) -> None:
     """Who has lost its disk is a member as soon as it knows the name of the cluster."""
 
-    def welcomed(self: Joining, sender: int, welcome: JoinReply, now: int) -> bool:
+    def on_join_reply(self: Joining, sender: int, reply: JoinReply, now: int) -> bool:
         if self._acceptor.membership is None:
-            self._acceptor.enrol(Membership(tuple(welcome.founders), tuple(welcome.roster), True))
+            self._acceptor.set_membership(Membership(tuple(reply.founders), tuple(reply.roster), True))
         return False
 
-    patch.setattr(Joining, "welcomed", welcomed)
+    patch.setattr(Joining, "on_join_reply", on_join_reply)
 
 
 def count_votes_of_a_former_self(patch: pytest.MonkeyPatch) -> None:
     """Of which those who count them know that it has lost its disk."""
-    right = Replica._hear
+    right = Replica._on_envelope
 
     def hear(self: Replica, sender: str, said: MemberEnvelope, now: int) -> None:
         membership = self._acceptor.membership
@@ -211,26 +211,26 @@ def count_votes_of_a_former_self(patch: pytest.MonkeyPatch) -> None:
             said = said._replace(roster=roster)
         right(self, sender, said, now)
 
-    patch.setattr(Replica, "_hear", hear)
+    patch.setattr(Replica, "_on_envelope", hear)
 
 
 def keep_votes_of_a_former_self(patch: pytest.MonkeyPatch) -> None:
     """That were counted before it was known that it has lost its disk."""
-    patch.setattr(Leader, "forget", lambda self, address: None)
-    right = Replica._learn
+    patch.setattr(Leader, "reset_peer", lambda self, address: None)
+    right = Replica._merge_roster
 
     def learn(self: Replica, roster: Sequence[int]) -> Membership:
-        kept = set(self._backers), dict(self._promises), set(self._whole)
+        kept = set(self._pre_votes), dict(self._promises), set(self._complete_promises)
         membership = right(self, roster)
-        self._backers, self._promises, self._whole = kept
+        self._pre_votes, self._promises, self._complete_promises = kept
         return membership
 
-    patch.setattr(Replica, "_learn", learn)
+    patch.setattr(Replica, "_merge_roster", learn)
 
 
 def tell_nobody_who_lost_its_disk(patch: pytest.MonkeyPatch) -> None:
     """Those who were not asked count votes of its former self."""
-    right = Replica._said
+    right = Replica._enveloped
 
     def said(self: Replica, send: Send) -> Send:
         send = right(self, send)
@@ -240,7 +240,7 @@ def tell_nobody_who_lost_its_disk(patch: pytest.MonkeyPatch) -> None:
             send = Send(send.to, send.message._replace(roster=tuple(roster)))
         return send
 
-    patch.setattr(Replica, "_said", said)
+    patch.setattr(Replica, "_enveloped", said)
 
 
 def be_let_in_by_too_few(patch: pytest.MonkeyPatch) -> None:
@@ -256,25 +256,25 @@ def be_let_in_by_too_few(patch: pytest.MonkeyPatch) -> None:
 
 def forget_what_others_promised(patch: pytest.MonkeyPatch) -> None:
     """Who is let in takes part in the next instance, whatever its former self has promised."""
-    right = Joining.welcomed
+    right = Joining.on_join_reply
 
-    def welcomed(self: Joining, sender: int, welcome: JoinReply, now: int) -> bool:
+    def on_join_reply(self: Joining, sender: int, reply: JoinReply, now: int) -> bool:
         if self._acceptor.membership is None:
-            welcome = welcome._replace(promised=NOBODY)
-        return right(self, sender, welcome, now)
+            reply = reply._replace(promised=NO_BALLOT)
+        return right(self, sender, reply, now)
 
-    patch.setattr(Joining, "welcomed", welcomed)
+    patch.setattr(Joining, "on_join_reply", on_join_reply)
 
 
 def join_without_the_values(patch: pytest.MonkeyPatch) -> None:
     """Who is let in promises at once, and knows of no value."""
 
-    def caught_up(self: Joining) -> None:
+    def check_caught_up(self: Joining) -> None:
         membership = self._acceptor.membership
         if membership is not None and not membership.joined:
-            self._acceptor.enrol(membership._replace(joined=True))
+            self._acceptor.set_membership(membership._replace(joined=True))
 
-    patch.setattr(Joining, "caught_up", caught_up)
+    patch.setattr(Joining, "check_caught_up", check_caught_up)
 
 
 def go_by_an_instance_alone(patch: pytest.MonkeyPatch) -> None:
@@ -285,15 +285,15 @@ def go_by_an_instance_alone(patch: pytest.MonkeyPatch) -> None:
     def join_request(self: Joining) -> JoinRequest:
         return right(self)._replace(incarnation=0)
 
-    def welcomed(self: Joining, sender: int, welcome: JoinReply, now: int) -> bool:
+    def on_join_reply(self: Joining, sender: int, reply: JoinReply, now: int) -> bool:
         membership = self._acceptor.membership
-        if membership is None and welcome.leads:
-            self._acceptor.enrol(Membership(tuple(welcome.founders), tuple(welcome.roster), False))
-            self._goal = welcome.promised, welcome.last + 1
+        if membership is None and reply.leads:
+            self._acceptor.set_membership(Membership(tuple(reply.founders), tuple(reply.roster), False))
+            self._catch_up_to = reply.promised, reply.last + 1
         return membership is None
 
     patch.setattr(Joining, "join_request", join_request)
-    patch.setattr(Joining, "welcomed", welcomed)
+    patch.setattr(Joining, "on_join_reply", on_join_reply)
 
 
 def drop_the_roster_with_the_old_journal(patch: pytest.MonkeyPatch) -> None:
@@ -316,10 +316,10 @@ def found_without_all(patch: pytest.MonkeyPatch) -> None:
         if len(told) + 1 < self._quorum:
             return False
         founders = tuple(nonce or 1 for nonce in self._nonces)
-        self._acceptor.enrol(Membership(founders, (FOUNDER,) * len(founders), True))
+        self._acceptor.set_membership(Membership(founders, (FOUNDER,) * len(founders), True))
         return True
 
-    patch.setattr(Joining, "_found", found)
+    patch.setattr(Joining, "_try_to_found", found)
 
 
 BUGS: list[Plant] = [

@@ -35,7 +35,7 @@ from logdb.cores.effects import (
 )
 from logdb.log.contract import LogRecord, Record
 from logdb.log.paxos import Chosen, Config, Confirmed, Deposed, Elected, NotLeader, Outcome, Replica, Restore, records
-from logdb.log.paxos.messages import NOBODY, Accepted, JoinReply, MemberEnvelope, Prepare, Promise
+from logdb.log.paxos.messages import NO_BALLOT, Accepted, JoinReply, MemberEnvelope, Prepare, Promise
 
 CONFIG = Config(
     election_ns=100 * MILLISECOND, heartbeat_ns=25 * MILLISECOND, batch_bytes=200, window=4, retain_bytes=150
@@ -63,7 +63,7 @@ class Medium:
         self.records: list[Record] = []
         self.accepted: dict[int, bytes] = {}
         self.restorable = 0
-        self.promised = NOBODY
+        self.promised = NO_BALLOT
         self.roster: tuple[int, ...] = ()
 
     @property
@@ -134,7 +134,7 @@ class Node:
         self.applied = self.state = 0
         self.leads = False
         self.knew = 0
-        self.promised = NOBODY
+        self.promised = NO_BALLOT
         self.lost: list[Medium] = []
         self.has_joined = False
 
@@ -223,7 +223,7 @@ class Cluster:
         self.crash(address)
         node.lost.append(node.medium)
         node.medium = Medium(node.medium.quantum)
-        node.promised, node.has_joined = NOBODY, False
+        node.promised, node.has_joined = NO_BALLOT, False
         self.wiped += 1
         return True
 

@@ -9,7 +9,7 @@ from logdb.log.contract import LogRecord
 from logdb.log.paxos import records
 from logdb.log.paxos.membership import FOUNDER, Membership
 from logdb.log.paxos.messages import (
-    NOBODY,
+    NO_BALLOT,
     Accept,
     Accepted,
     Ballot,
@@ -92,15 +92,15 @@ def test_all_must_have_told_the_same_to_found_a_cluster() -> None:
 
 def test_a_founder_is_told_that_it_is_one() -> None:
     driven, mine = fresh()
-    driven.hear("b", JoinReply((mine, 5, 6), (FOUNDER,) * 3, NOBODY, False, 0))
+    driven.hear("b", JoinReply((mine, 5, 6), (FOUNDER,) * 3, NO_BALLOT, False, 0))
     driven.sync()
     assert driven.replica.has_joined
-    assert not driven.replica.was_let_in
+    assert not driven.replica.has_rejoined
 
 
 def test_a_founder_tells_who_founded() -> None:
     assert Driven().hear("b", JoinRequest((0, 9, 0), 0, 0)) == [
-        ("b", JoinReply(FOUNDED.founders, FOUNDED.roster, NOBODY, False, 0))
+        ("b", JoinReply(FOUNDED.founders, FOUNDED.roster, NO_BALLOT, False, 0))
     ]
 
 
@@ -119,7 +119,7 @@ def test_a_new_incarnation_is_durable_before_it_is_welcome() -> None:
     member = Driven()
     assert member.hear("b", JoinRequest((0, NONCE, 0), FOUNDED.cluster, 70)) == []
     roster = (FOUNDER, 70, FOUNDER)
-    assert member.sync() == [("b", JoinReply(FOUNDED.founders, roster, NOBODY, False, 0))]
+    assert member.sync() == [("b", JoinReply(FOUNDED.founders, roster, NO_BALLOT, False, 0))]
     again = member.crash()
     assert again.hear("b", JoinRequest((0, NONCE, 0), FOUNDED.cluster, 70))[0][1].roster == roster
 
@@ -142,7 +142,7 @@ def test_who_is_let_in_promises_when_it_has_what_a_leader_had() -> None:
     assert not driven.replica.has_joined
     driven.hear_durably("b", Accept(NEWER, 2, (b"w",), 1))
     assert driven.replica.has_joined
-    assert driven.replica.was_let_in
+    assert driven.replica.has_rejoined
     ((_, promise),) = driven.hear_durably("c", Prepare(higher, 2))
     assert promise.entries == [(NEWER, b"w")]
     assert driven.crash().replica.has_joined
