@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from logdb.cores.effects import SECOND, Received, Send
+from logdb.cores.effects import SECOND, Received, Send, TimerFired
 from logdb.log.requests import ShardState
-from logdb.log.scalog.aggregator.aggregator import Aggregator
+from logdb.log.scalog.aggregator.aggregator import HEARTBEAT, Aggregator
 from logdb.log.scalog.messages import (
+    AssignShard,
     Report,
     ReportRequest,
     SealSegment,
@@ -15,6 +16,7 @@ from logdb.log.scalog.messages import (
     Suspect,
     SuspectAggregator,
     Tally,
+    Update,
     Updates,
 )
 from tests.log.scalog.ordering_layer import Layer
@@ -209,6 +211,56 @@ def test_a_silent_parent_is_suspected_and_gone_around() -> None:
         layer.run(100)
     assert layer.state.tree.parents == {"aggregator-1": ""}
     assert layer.state.next_gsn == 1 + 2 * 38
+
+
+def test_a_shard_that_was_assigned_elsewhere_is_no_evidence_against_the_parent() -> None:
+    layer = layer_of(2)
+    layer.done(SetParent("aggregator-1", "aggregator-2"))
+    layer.run(300)
+    layer.report(1, 3, 3)
+    layer.cut_off = {"aggregator-2"}
+    layer.report(1, 5, 5)  # the aggregator gets no update that confirms its tally
+    layer.done(AssignShard(1, ""))
+    layer.cut_off = set()
+    for end in range(6, 36):
+        layer.report(1, end, end)
+        layer.run(100)
+    assert layer.state.next_gsn == 1 + 2 * 34
+    assert layer.state.tree.parents == {"aggregator-1": "aggregator-2", "aggregator-2": ""}
+
+
+def test_a_shard_that_comes_back_is_no_evidence_against_the_parent() -> None:
+    layer = layer_of(2)
+    layer.done(SetParent("aggregator-1", "aggregator-2"))
+    layer.run(300)
+    layer.report(1, 3, 3)
+    layer.done(AssignShard(1, ""))
+    layer.run(300)
+    layer.report(1, 9, 9)  # ordered without a link by way of the aggregators
+    layer.done(AssignShard(1, "aggregator-1"))
+    for _ in range(30):
+        layer.report(1, 9, 9)
+        layer.run(100)
+    assert layer.state.tree.parents == {"aggregator-1": "aggregator-2", "aggregator-2": ""}
+
+
+def test_a_lost_link_is_no_evidence_against_the_parent_that_sends_the_next_update() -> None:
+    layer = layer_of(2)
+    layer.done(SetParent("aggregator-1", "aggregator-2"))
+    layer.run(300)
+    layer.report(1, 3, 3)
+    core, config = aggregator(layer), layer.config(1)
+    for server, address in config.members:
+        core.handle(Received(address, Report(1, config.epoch, server, 0, ((1, 5), (2, 5)))), layer.now)
+    head, last = layer.state.cut + 1, layer.state.last + 4
+    suspicions: list[object] = []
+    for step in range(30):
+        now = layer.now + step * SECOND // 10
+        update = Update(1, config.epoch, None, (), head, last, 1)
+        effects = core.handle(Received("aggregator-2", Updates(layer.state.version, (update,))), now)
+        effects += core.handle(TimerFired(HEARTBEAT), now)
+        suspicions += [one.message for one in effects if isinstance(one, Send)]
+    assert not any(isinstance(message, SuspectAggregator) for message in suspicions)
 
 
 def test_a_dropped_aggregator_that_lives_comes_back() -> None:

@@ -71,8 +71,9 @@ class Aggregator:
 
     `tallies`: merged tallies by shard, from reports and from aggregators below. `reported`: shards with reports that
     are not merged yet; `advanced`: shards whose tally has advanced since it was sent; `sent`: shards whose tally no
-    update has confirmed yet. `ordered`: the ordered end of each segment, from links. `early`: the newest report of each
-    member that names a newer configuration than this aggregator has.
+    update has confirmed yet. `ordered`: the ordered end of each segment, from links, as long as none was lost. `early`:
+    the newest report of each member that names a newer configuration than this aggregator has. `_below`: the shards
+    that report to this aggregator or to one below it; the state of other shards is dropped with the next view.
     """
 
     def __init__(self, config: AggregatorConfig, journals: Mapping[str, Journal], rng: random.Random) -> None:
@@ -82,6 +83,7 @@ class Aggregator:
         self.leader: Address = ROOT
         self.configs: dict[int, ShardConfig] = {}
         self._watched: list[int] = []
+        self._below: set[int] = set()
         self.tallies = ShardTallies()
         self.reported: set[int] = set()
         self.advanced: set[int] = set()
@@ -145,7 +147,11 @@ class Aggregator:
             for member in config.members:  # a removed server learns it from the ordering layer
                 if member.server == report.server:
                     self._out.append(Send(member.address, Updates(self._version, (update,))))
-        elif is_of(config, report.server, sender) and self._monitor.collect(config, report, now):
+        elif (
+            config.reports_to == self.config.address
+            and is_of(config, report.server, sender)
+            and self._monitor.collect(config, report, now)
+        ):
             self.reported.add(report.shard)
 
     def _tally(self, tally: Tally, sender: Address, now: int) -> None:
@@ -199,6 +205,8 @@ class Aggregator:
         below: dict[Address, list[Update]] = {child: [] for child in self._children}
         for update in updates.updates:
             shard = update.shard
+            if self._misses_link(update):
+                self._forget_ordered(shard)
             self._newest[shard] = update
             for link in update.links:
                 self.sent.discard(shard)
@@ -215,6 +223,18 @@ class Aggregator:
             self._out.append(Send(child, Updates(updates.view, tuple(forwarded))))
         if updates.view > self._version:
             self._request_view(now)
+
+    def _misses_link(self, update: Update) -> bool:
+        """Whether a link before this update was lost on its way here."""
+        newest = self._newest.get(update.shard)
+        if newest is None or update.head <= newest.head:
+            return False
+        return not update.links or update.links[0].previous > newest.head
+
+    def _forget_ordered(self, shard: int) -> None:
+        """After a lost link the ordered ends are unknown: they are no evidence that the parent drops tallies."""
+        for segment in self.configs[shard].segments if shard in self.configs else ():
+            self.ordered.pop(segment.id, None)
 
     # ---- the view
 
@@ -245,15 +265,20 @@ class Aggregator:
             self._unconfirmed_since.clear()
         self._children = [child for child, parent in view.aggregators if parent == own_address]
         self._route(view, parents)
-        for shard in self.tallies.keys() - self.configs.keys():
-            del self.tallies[shard]
-        for about in (self._newest, self._unconfirmed_since, self._monitor.cuts):
-            for shard in about.keys() - self.configs.keys():
-                del about[shard]
-        open_segments = {one.id for config in view.shards for one in config.segments if one.sealed is None}
+        by_shard: tuple[dict[int, Any], ...] = (
+            self.tallies,
+            self._newest,
+            self._unconfirmed_since,
+            self._monitor.cuts,
+        )
+        for state in by_shard:
+            for shard in state.keys() - self._below:
+                del state[shard]
+        below = [self.configs[shard] for shard in self._below]
+        open_segments = {one.id for config in below for one in config.segments if one.sealed is None}
         self.ordered = {one: end for one, end in self.ordered.items() if one in open_segments}
         for shards in (self.reported, self.advanced, self.sent):
-            shards.intersection_update(self.configs)
+            shards.intersection_update(self._below)
         early, self.early = self.early, {}
         for report, member in early.values():
             self._report(report, member, now)
@@ -268,6 +293,11 @@ class Aggregator:
             next_hops.update(dict.fromkeys(path, next_hops.get(path[-1], ROOT)))
         self.configs = {config.shard: config for config in view.shards}
         self._members, self._next_hop, self._watched = {}, {}, []
+        self._below = {
+            config.shard
+            for config in view.shards
+            if config.reports_to == own_address or next_hops.get(config.reports_to, ROOT) != ROOT
+        }
         for config in view.shards:
             if config.state is ShardState.FINALIZED:
                 continue
@@ -282,7 +312,8 @@ class Aggregator:
     def _check_parent(self, now: int) -> None:
         """Report the parent if it is silent, or if tallies sent to it do not lead to updates."""
         ordered, since = self.ordered, self._unconfirmed_since
-        for shard, tally in self.tallies.items():
+        for shard in self._below & self.tallies.keys():
+            tally = self.tallies[shard]
             if any(end > ordered.get(segment, end) for segment, end in tally.ends.items()):
                 since.setdefault(shard, now)
             else:
