@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 from logdb.log.paxos.messages import MemberEnvelope
 from logdb.node.host import Host
 from logdb.node.journals import FlushBatch, Journals
-from logdb.transport.peers import Peers
+from logdb.transport.peers import Port
 
 MOST_NOTES: Final = 200_000
 
@@ -46,10 +46,10 @@ class Note(NamedTuple):
 def noted() -> Iterator[deque[Note]]:
     """The notes of this process, as they are taken."""
     notes: deque[Note] = deque(maxlen=MOST_NOTES)
-    send, receive, flush = Peers.send, Host.receive, Journals.flush
+    send, receive, flush = Port.send, Host.receive, Journals.flush
     clock = time.monotonic_ns
 
-    def noted_send(self: Peers, to: str, message: Any) -> None:
+    def noted_send(self: Port, to: str, message: Any) -> None:
         notes.append(Note(clock(), "sent", to, kind_of(message)))
         send(self, to, message)
 
@@ -63,11 +63,11 @@ def noted() -> Iterator[deque[Note]]:
         flush(self, taken)
         notes.append(Note(clock(), "flushed"))
 
-    Peers.send, Host.receive, Journals.flush = noted_send, noted_receive, noted_flush  # type: ignore[method-assign]
+    Port.send, Host.receive, Journals.flush = noted_send, noted_receive, noted_flush  # type: ignore[method-assign]
     try:
         yield notes
     finally:
-        Peers.send, Host.receive, Journals.flush = send, receive, flush  # type: ignore[method-assign]
+        Port.send, Host.receive, Journals.flush = send, receive, flush  # type: ignore[method-assign]
 
 
 def read(path: Path) -> list[Note]:

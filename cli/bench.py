@@ -71,7 +71,7 @@ class Workload(NamedTuple):
 def bench(
     session: Session, operations: int, threads: int, value_bytes: int, seed: int, force: bool, as_json: bool
 ) -> None:
-    """Metric durable puts, gets, multi-puts, multi-gets, transactions and a scan. The keys bench/... stay
+    """Measure durable puts, gets, multi-puts, multi-gets, transactions and a scan. The keys bench/... stay
     in the database.
     """
     with session.open(read_only=False, create=True) as db:

@@ -18,8 +18,7 @@ from logdb.system.logging_setup import log_to_stderr
 from .failing import FAILED, BadInput, Failure
 
 if TYPE_CHECKING:
-    from logdb.log.engine import ServerConfig
-    from logdb.node.server import Server
+    from logdb.node.node import Node, NodeConfig
 
 STOPPED: Final = 4
 ENDS: Final = """\b
@@ -28,18 +27,18 @@ the server is started again, 4 if it must not be started again before somebody h
 damaged, or contradict what other servers say."""
 
 
-def _configured(path: Path, role: str, name: str) -> ServerConfig:
+def _configured(path: Path, role: str, name: str) -> NodeConfig:
     from logdb.node.config import ClusterFile, Misconfigured
 
     try:
-        return ClusterFile(path).server(role, name)
+        return ClusterFile(path).node(role, name)
     except Misconfigured as error:
         raise BadInput(str(error)) from error
 
 
-def _ready(server: Server) -> None:
-    config = server.config
-    click.echo(f"ready: {config.role} {config.name} of cluster {config.cluster} at {config.address}")
+def _ready(node: Node) -> None:
+    config = node.config
+    click.echo(f"ready: {config.title} of cluster {config.first.cluster} at {config.address}")
 
 
 def _disk_failed(role: str, name: str, what: str) -> Failure:
@@ -49,7 +48,7 @@ def _disk_failed(role: str, name: str, what: str) -> Failure:
 def _serve(path: Path, role: str, name: str) -> None:
     try:
         from logdb.node.process import serve
-        from logdb.node.server import DamagedJournals
+        from logdb.node.storage import DamagedJournals
         from logdb.transport.node_authenticator import Insecure
     except ImportError as error:
         raise Failure(f"{error.name} is not installed: pip install 'logdb[cluster]'", FAILED) from error
@@ -108,8 +107,10 @@ class RoleCommands(click.Group):
 
 
 def _titles() -> dict[str, str]:
-    """The roles of all engines, by name."""
+    """The roles of all engines, by name, with their titles."""
     from logdb.log.engine import all_engines
+    from logdb.node.roles import roles_of
 
-    of_engines = {role.name: role.title for engine in all_engines() for role in engine.roles.values()}
-    return {**of_engines, "mapping": "a mapping server"}
+    engines = all_engines()
+    of_engines = {role.name: role.title for engine in engines for role in engine.roles.values()}
+    return of_engines | {role.name: role.title for role in roles_of(engines[0]).values()}

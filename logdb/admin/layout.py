@@ -22,6 +22,7 @@ from typing import Any, Final
 from logdb.errors import DatabaseInUse, LogDBError, Unavailable
 from logdb.log.engine import Engine, ServerConfig, Shape, engine_of
 from logdb.node.config import ClusterFile, Misconfigured
+from logdb.node.roles import roles_of
 from logdb.system.addresses import cannot_listen, parsed
 from logdb.system.directories import LOCK, lock
 from logdb.wire.envelopes import MAPPING
@@ -51,8 +52,9 @@ class NotACluster(LogDBError):
 def servers_of(engine: Engine, shape: Shape) -> Iterator[tuple[str, str]]:
     """(role, name) of every server. Raises ValueError for a shape that the engine cannot have."""
     counts = {**engine.operations.server_counts(shape), MAPPING: shape.mapping}
+    roles = roles_of(engine)
     for role, count in counts.items():
-        letter = "m" if role == MAPPING else engine.roles[role].letter
+        letter = roles[role].letter
         yield from ((role, f"{letter}{number}") for number in range(1, count + 1))
 
 

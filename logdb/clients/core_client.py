@@ -54,14 +54,15 @@ class HostedClient:
         self._last = 0
         self._asked: deque[tuple[Any, float | None, Waiter]] = deque()
         self._right = right
-        self._peers = Peers(hello, taken_by(CLIENT, engine), credentials=credentials)
+        self._peers = Peers(hello, credentials=credentials)
+        port = self._peers.attach(hello.address, taken_by(CLIENT, engine))
         self._peers.denied = self._not_let_in
-        self.host = Host(hello.address, build(hello.address), self._peers, clock=self._clock, answered=self._answered)
+        self.host = Host(hello.address, build(hello.address), port, clock=self._clock, answered=self._answered)
         self.host.ended.add_done_callback(self._ended)
-        self._peers.receive = self.host.receive
+        port.receive = self.host.receive
         self._lost = lost
         self._forked: Exception | None = None
-        self._peers.lost = self._has_lost
+        port.lost = self._has_lost
         self.host.start()
         own(self)
 

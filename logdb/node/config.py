@@ -30,15 +30,15 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
-from logdb.cluster.mapping_server.config import MappingConfig
-from logdb.cores.effects import MILLISECOND, Address
+from logdb.cores.effects import Address
 from logdb.errors import LogDBError
 from logdb.log.engine import ENGINES, Engine, ServerConfig, Setting, WrongSetting, between, engine_of
-from logdb.log.requests import ClientConfig
+from logdb.node.node import NodeConfig
+from logdb.node.roles import roles_of
 from logdb.security.authenticator import Security
 from logdb.system.addresses import is_loopback, parsed
 from logdb.wire.envelopes import MAPPING
@@ -50,33 +50,6 @@ class Misconfigured(LogDBError, ValueError):
     def __init__(self, path: Path, line: int | None, what: str) -> None:
         self.path, self.line, self.what = path, line, what
         super().__init__(f"{path}:{line}: {what}" if line is not None else f"{path}: {what}")
-
-
-@dataclass(frozen=True, slots=True)
-class MappingServerConfig(ServerConfig):
-    """A mapping server. For what it says of decisions see `cluster.mapping_server.MappingConfig`. What it holds beside
-    its checkpoint is moved there when it has grown to `checkpoint_mib`, or after `checkpoint_s`. `compact_above`: the
-    share of garbage above which the log is compacted; 1: never."""
-
-    role: ClassVar[str] = MAPPING
-
-    keep_decisions: int = 10_000
-    decide_ms: int = 10_000
-    checkpoint_mib: int = 64
-    checkpoint_s: int = 10
-    compact_above: float = 0.75
-
-    def core(self) -> MappingConfig:
-        """The same for its core."""
-        return MappingConfig(
-            address=self.address,
-            log=ClientConfig(address=self.address, ordering=self.ordering),
-            build_log=engine_of(self.engine).client,
-            peers=tuple(other for other in self.mapping if other != self.address),
-            keep_decisions=self.keep_decisions,
-            decide_ns=self.decide_ms * MILLISECOND,
-            compact_above=self.compact_above,
-        )
 
 
 def _share(value: float) -> float:
@@ -200,6 +173,10 @@ class ClusterFile:
             raise Misconfigured(self.path, None, f"it has no table [{role}.{name}]; {there}")
         return self.servers[role, name]
 
+    def node(self, role: str, name: str) -> NodeConfig:
+        """The configuration of the process that runs a server. Raises Misconfigured."""
+        return NodeConfig((self.server(role, name),))
+
     # ---- checks
 
     def _named(self, role: str, tables: Any) -> dict[str, dict[str, Any]]:
@@ -296,7 +273,7 @@ class ClusterFile:
         return str(value)
 
     def _server(self, role: str, name: str, table: Mapping[str, Any]) -> ServerConfig:
-        kind: Callable[..., ServerConfig] = MappingServerConfig if role == MAPPING else self.engine.roles[role].config
+        kind: Callable[..., ServerConfig] = roles_of(self.engine)[role].config
         names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
         of_all = {key: value for key, value in self._cluster.items() if key not in ("name", "data", "engine")}
         known = {"engine": self.engine.name, **of_all, **table}

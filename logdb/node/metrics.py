@@ -1,4 +1,4 @@
-"""A server's counters, for Prometheus: read when they are asked for, so they cost nothing in between."""
+"""A node's metrics, for Prometheus. They are read when Prometheus asks, and cost nothing in between."""
 
 from __future__ import annotations
 
@@ -13,56 +13,61 @@ from itertools import accumulate
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, start_http_server
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
-from logdb.cluster.mapping_server.server import MappingServer
+from logdb.log.engine import Metric
 from logdb.node.disk_worker import SYNC_BOUNDS_S
+from logdb.node.node import Node
 from logdb.node.server import Server
 from logdb.system.addresses import cannot_listen, is_loopback, joined, parsed
 
 AT_ONCE: Final = 8
-"""So many requests are answered at once, each in a thread; others are hung up on."""
+"""Maximum number of requests answered at once, each in a thread; further connections are closed."""
 ANSWER_S: Final = 5.0
-"""A request that has not been answered within this time is hung up on."""
+"""Maximum time for one request; then its connection is closed."""
 
 logger = logging.getLogger("logdb.server")
 
 
-class ServerMetrics(Collector):
-    """The metrics of one server. Collecting happens in another thread, which reads plain numbers."""
+class NodeMetrics(Collector):
+    """The metrics of one node. They are collected in another thread, which reads plain numbers.
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    Metrics of a server are labelled with its role on a node with several servers.
+    """
 
-    def collect(self) -> Iterator[Metric]:
-        """All of them."""
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def collect(self) -> Iterator[Family]:
+        """All metrics of the node."""
         yield from self._traffic()
-        yield from self._journals()
-        yield from self._core()
+        yield from self._disk()
+        yield from self._servers()
 
-    def _traffic(self) -> Iterator[Metric]:
-        peers = self._server.peers
+    def _traffic(self) -> Iterator[Family]:
+        peers = self._node.peers
         if peers is None:
             return
         traffic = peers.traffic
-        yield CounterMetricFamily("logdb_sent_bytes", "Bytes of parcels sent to others.", traffic.sent_bytes)
+        yield CounterMetricFamily("logdb_sent_bytes", "Bytes of parcels sent.", traffic.sent_bytes)
         yield CounterMetricFamily("logdb_received_bytes", "Bytes of parcels received.", traffic.received_bytes)
         yield CounterMetricFamily("logdb_sent_parcels", "Parcels sent: batches of messages.", traffic.sent_parcels)
         yield CounterMetricFamily("logdb_received_parcels", "Parcels received.", traffic.received_parcels)
         yield CounterMetricFamily(
-            "logdb_dropped_messages", "Messages given up for peers out of reach.", traffic.dropped_messages
+            "logdb_dropped_messages", "Messages dropped because their peers were not reached.", traffic.dropped_messages
         )
-        refused = "Messages, streams and connections refused: they made no sense, or were not allowed."
+        refused = "Messages, streams and connections refused: they were malformed, or not allowed."
         yield CounterMetricFamily("logdb_refused", refused, peers.refusals.count)
-        yield GaugeMetricFamily("logdb_queued_bytes", "Bytes that wait to be sent.", peers.queued_bytes)
-        yield GaugeMetricFamily("logdb_streams", "Open streams to and from others.", peers.open_streams)
+        yield GaugeMetricFamily("logdb_queued_bytes", "Bytes queued for peers.", peers.queued_bytes)
+        yield GaugeMetricFamily("logdb_streams", "Open streams to other nodes and clients.", peers.open_streams)
 
-    def _journals(self) -> Iterator[Metric]:
-        server = self._server
-        if server.worker is None:
+    def _disk(self) -> Iterator[Family]:
+        node = self._node
+        if node.worker is None:
             return
-        times = server.worker.times
+        times = node.worker.times
         buckets = [
             (bound, float(count))
             for bound, count in zip([*map(str, SYNC_BOUNDS_S), "+Inf"], accumulate(list(times.counts)), strict=True)
@@ -70,69 +75,61 @@ class ServerMetrics(Collector):
         yield HistogramMetricFamily(
             "logdb_sync_seconds", "Time to make a batch of records durable.", buckets=buckets, sum_value=times.total_s
         )
-        yield CounterMetricFamily("logdb_written_bytes", "Bytes written to journals.", server.disk.written_bytes)
-        yield GaugeMetricFamily("logdb_disk_full", "1 while the disk refuses to take more.", bool(server.disk_full))
+        yield CounterMetricFamily("logdb_written_bytes", "Bytes written to journals.", node.disk.written_bytes)
+        full = any(server.disk_full for server in node.servers)
+        yield GaugeMetricFamily("logdb_disk_full", "1 while the disk accepts no more data.", full)
 
-    def _core(self) -> Iterator[Metric]:
-        server = self._server
-        host = server.host
-        if host is None:
-            return
-        yield CounterMetricFamily("logdb_events", "Events that the core has handled.", host.counts.events)
-        yield CounterMetricFamily(
-            "logdb_persisted_records",
-            "Records written to journals: own ones and copies.",
-            host.counts.persisted_records,
-        )
-        yield CounterMetricFamily("logdb_unreadable", "Damaged records met when reading.", host.counts.unreadable)
-        yield CounterMetricFamily("logdb_wiped", "Times that the server began anew as a spare.", server.wiped)
-        core = host.core
-        if server.role is not None:
-            for metric in server.role.metrics(core):
-                family = CounterMetricFamily if metric.is_counter else GaugeMetricFamily
-                yield family(metric.name, metric.help, metric.value)
-        if isinstance(core, MappingServer):
-            applied = core.replica.applied
-            yield GaugeMetricFamily("logdb_applied_gsn", "The newest record of the log that was applied.", applied)
-            lag = max(core.reads.tail - applied, 0)
-            yield GaugeMetricFamily("logdb_lag_records", "Records that it knows of and has not applied.", lag)
-            if server.checkpoints is not None:
-                covers = server.checkpoints.covers
-                yield GaugeMetricFamily("logdb_checkpoint_gsn", "The newest record of the checkpoint.", covers)
-            what = "1 while it takes a checkpoint from another, or rebuilds one from a trimmed log."
-            yield GaugeMetricFamily("logdb_joining", what, core.bootstrap.is_active)
-            yield CounterMetricFamily("logdb_taken_rows", "Versions that it has taken so.", core.bootstrap.rows)
-            what = "Records of the log that it was given since it started."
-            yield CounterMetricFamily("logdb_replayed_records", what, core.follower.records)
-            what = "Comparisons with other mapping servers, of which at least one held the same."
-            yield CounterMetricFamily("logdb_comparisons", what, core.comparison.agreed)
-            yield CounterMetricFamily("logdb_reads", "Reads answered.", core.answers.answered)
-            yield CounterMetricFamily("logdb_verdicts", "Verdicts pushed to clients.", core.verdicts.pushed)
+    def _servers(self) -> Iterator[Family]:
+        """The metrics of all servers, those of one name together."""
+        labels = ("role",) if len(self._node.servers) > 1 else ()
+        families: dict[str, Any] = {}
+        for server in self._node.servers:
+            for metric in _metrics_of(server):
+                family = families.get(metric.name)
+                if family is None:
+                    kind = CounterMetricFamily if metric.is_counter else GaugeMetricFamily
+                    family = families[metric.name] = kind(metric.name, metric.help, labels=labels)
+                family.add_metric([server.role.name] if labels else [], metric.value)
+        yield from families.values()
+
+
+def _metrics_of(server: Server) -> Iterator[Metric]:
+    host, storage = server.host, server.storage
+    if host is None or storage is None:
+        return
+    counts = host.counts
+    yield Metric("logdb_events", "Events that the core has handled.", counts.events, is_counter=True)
+    persisted = "Records written to journals: own records and copies."
+    yield Metric("logdb_persisted_records", persisted, counts.persisted_records, is_counter=True)
+    yield Metric("logdb_unreadable", "Damaged records found while reading.", counts.unreadable, is_counter=True)
+    yield Metric("logdb_wiped", "Times that the server has started again without data.", server.wiped, is_counter=True)
+    yield from server.role.metrics(host.core)
+    yield from storage.metrics()
 
 
 class MetricsPort:
-    """Answers Prometheus at an address until it is closed: beyond this machine, by HTTPS and those whose certificate is
-    of the cluster's CA."""
+    """Answers Prometheus at an address until it is closed. Beyond this machine it uses HTTPS, and requires a
+    certificate of the cluster's CA."""
 
-    def __init__(self, server: Server, address: str) -> None:
+    def __init__(self, node: Node, address: str) -> None:
         """Raises Unavailable."""
         host, port = parsed(address)
         registry = CollectorRegistry()
-        registry.register(ServerMetrics(server))
+        registry.register(NodeMetrics(node))
         try:
-            self._http, self._thread = start_http_server(port, host, registry, **_tls(server, address))
+            self._http, self._thread = start_http_server(port, host, registry, **_tls(node, address))
             if isinstance(self._http.socket, ssl.SSLSocket):
-                self._http.socket.do_handshake_on_connect = False  # type: ignore[attr-defined]  # silence stops nobody
+                self._http.socket.do_handshake_on_connect = False  # type: ignore[attr-defined]  # in the request's thread instead
         except OSError as error:
             raise cannot_listen(address, error) from error
         self._http.handle_error = _failed  # type: ignore[method-assign]  # it would print a traceback
         self._http.process_request = self._process  # type: ignore[method-assign]
-        self._http.socket.listen(128)  # a queue of 5 makes others wait for seconds
+        self._http.socket.listen(128)  # with the default of 5 connections wait for seconds
         self._slots = threading.BoundedSemaphore(AT_ONCE)
         self.address = joined(host, self._http.server_port)
 
     def _process(self, request: Any, client_address: Any) -> None:
-        """Begin to answer, in a thread, unless there are too many already."""
+        """Answer in a thread, unless the maximum number of requests is reached."""
         if not self._slots.acquire(blocking=False):
             self._http.shutdown_request(request)
             return
@@ -167,8 +164,8 @@ def _failed(request: Any, client_address: Any) -> None:
     logger.warning("a request for metrics failed", extra={"peer": peer, "why": str(sys.exception())})
 
 
-def _tls(server: Server, address: str) -> dict[str, Any]:
-    security = server.config.security
+def _tls(node: Node, address: str) -> dict[str, Any]:
+    security = node.config.first.security
     if security is None or is_loopback(address):
         return {}
     files = {"certfile": security.certificate, "keyfile": security.key, "client_cafile": security.ca}

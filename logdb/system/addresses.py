@@ -1,4 +1,5 @@
-"""Network addresses: "HOST:PORT" as people write it, and listening there."""
+"""Network addresses: "HOST:PORT" as people write it, and listening there. A server that shares its process with others,
+on a node, has the address "HOST:PORT/ROLE"; the part before the slash is the node's."""
 
 from __future__ import annotations
 
@@ -24,6 +25,16 @@ def parsed(address: str) -> tuple[str, int]:
 def joined(host: str, port: int) -> str:
     """The address of a host and a port."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def location_of(address: str) -> str:
+    """Where to connect to reach a server: the address of its node."""
+    return address.partition("/")[0]
+
+
+def role_in(address: str) -> str:
+    """The role of a server on a node, "" for a server with an address of its own."""
+    return address.partition("/")[2]
 
 
 def endpoints_of(endpoints: str | Iterable[str]) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from logdb.cores.effects import Address
 from logdb.errors import AccessDenied, Unavailable
 from logdb.security.credentials import Credentials
+from logdb.system.addresses import location_of
 from logdb.transport.failures import aio
 from logdb.wire.envelopes import EXCHANGE, Hello, Refusal, pack_hello, unpack, why_not
 from logdb.wire.limits import MAX_PARCEL_BYTES, WireError
@@ -46,11 +47,11 @@ class Stream(NamedTuple):
 async def opened(
     address: Address, mine: Hello, credentials: Credentials, timeout_s: float | None = None
 ) -> AsyncIterator[Stream]:
-    """A stream to the node at an address, which ends with the block; the handshake may take `timeout_s`.
+    """A stream to the node of the server at an address, which ends with the block; the handshake may take `timeout_s`.
 
     Raises Refused, AccessDenied, WireError, TimeoutError, ValueError, OSError and the errors in `failures.BROKEN`.
     """
-    async with credentials.channel(address, OPTIONS) as channel:
+    async with credentials.channel(location_of(address), OPTIONS) as channel:
         call = channel.stream_stream(EXCHANGE)(metadata=credentials.metadata)
         try:
             async with asyncio.timeout(timeout_s):

@@ -1,10 +1,13 @@
-"""The streams of one core to others, over gRPC: messages go out in parcels, and come in by the parcel.
+"""The streams of a node to others, over gRPC: messages leave in parcels, and arrive in parcels.
 
-A peer that listens is dialled when there is something to send; who does not listen (a client, whose address is a mere
-name) is answered on the stream that it has opened. Between two that both listen either stream serves both directions,
-so usually there is one. What waits for a peer is kept in a queue of bounded bytes, the oldest are dropped first, and
-all of it when the peer cannot be reached: the protocols expect loss and send again what matters. Everything that is
-ready when a stream can take more goes out in one parcel.
+A node has one core (a client, a server) or several, the servers of a node that share one address; each attaches with a
+`Port`. Messages between cores of one node are calls; all cores share the streams to other nodes.
+
+A peer that listens is dialled when a message for it is queued; a client, which does not listen and whose address is a
+name, is answered on the stream that it has opened. Between two nodes that both listen either stream serves both
+directions, so usually there is one. The queue for a peer is bounded in bytes: the oldest messages are dropped first,
+and all of them when the peer cannot be reached; the protocols expect loss and resend what matters. All messages from
+one core to one other that are ready when a stream accepts data leave in one parcel.
 
 Each stream has two tasks, one that reads and one that writes; a message has none.
 """
@@ -18,7 +21,7 @@ import random
 import secrets
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from logdb.cores.effects import Address
 from logdb.errors import AccessDenied, Unavailable
@@ -26,6 +29,7 @@ from logdb.log.engine import Right
 from logdb.security.authenticator import Authenticator, Grant, user_of
 from logdb.security.credentials import NONE, Credentials
 from logdb.security.permissions import BRINGS, NEEDS
+from logdb.system.addresses import location_of
 from logdb.transport.accepted_messages import is_of_others
 from logdb.transport.backoff import Backoff
 from logdb.transport.dialling import OPTIONS, Refused, error_of, opened
@@ -52,16 +56,17 @@ from logdb.wire.limits import MAX_PARCEL_BYTES, PARCEL_BYTES, WireError
 from logdb.wire.sanity_checks import check_sense
 
 Receive = Callable[[Address, Sequence[Any]], None]
-"""Takes the messages of a parcel and who has sent them."""
+"""Accepts the messages of a parcel, with the address of their sender."""
 Inspect = Callable[[Sequence[Any]], None]
 Read = Callable[[], Awaitable[Any]]
 Write = Callable[[bytes], Awaitable[Any]]
 
 QUEUE_BYTES: Final = 2 * MAX_PARCEL_BYTES
-"""So much may wait for one peer: with less, a large record that waits would go for the sake of a small message."""
+"""Maximum size of the queue for one peer. It has room for two of the largest parcels, so that a small message does not
+displace a large record."""
 HANDSHAKE_S: Final = 3.0
 GRACE_S: Final = 1.0
-"""Streams are told that they end, and have so long to do so."""
+"""Time for streams to end when the node stops."""
 FIRST_PAUSE_S: Final = 0.05
 MAX_PAUSE_S: Final = 1.0
 REFUSED_PAUSE_S: Final = 10.0
@@ -71,19 +76,61 @@ logger = logging.getLogger("logdb.transport")
 
 
 class Traffic:
-    """What has gone through, for whoever looks."""
+    """Counters of what was sent and received."""
 
     def __init__(self) -> None:
         self.sent_bytes = self.received_bytes = self.sent_parcels = self.received_parcels = self.dropped_messages = 0
 
 
+class Port:
+    """The access of one core to the streams of its node.
+
+    `receive` is called with the messages for the core, in their order; `lost` with the address of each peer whose last
+    stream has ended or that cannot be reached. `accepts`: the kinds of messages that the core handles; a message of
+    another kind ends its stream, so no core receives one.
+    """
+
+    def __init__(self, peers: Peers, address: Address, accepts: frozenset[type]) -> None:
+        self.address, self.accepts = address, accepts
+        self.receive: Receive = lambda sender, messages: None
+        self.lost: Callable[[Address], None] = lambda peer: None
+        self._peers = peers
+        self._loop = asyncio.get_running_loop()
+        self._inbox: list[tuple[Address, Any]] = []
+
+    def send(self, to: Address, message: Any) -> None:
+        """Queue a message. Never waits; a message that cannot be delivered is dropped."""
+        self._peers.send(self.address, to, message)
+
+    def deliver(self, sender: Address, message: Any) -> None:
+        """Accept a message of another core of this node, which this core handles in a later step of the loop."""
+        if not self._inbox:
+            self._loop.call_soon(self._handle_inbox)
+        self._inbox.append((sender, message))
+
+    def _handle_inbox(self) -> None:
+        inbox, self._inbox = self._inbox, []
+        for sender, message in inbox:
+            self.receive(sender, (message,))
+
+
+class _Parcel(NamedTuple):
+    """Serialized messages from one core to one other."""
+
+    sender: Address
+    receiver: Address
+    data: bytes
+
+
 class _Peer:
-    """Another core. `queue`: parcels that wait; `share`: the account of those and of what is being sent. `streams`: the
-    writers of those that are open, `incoming` that of the one that the peer itself has opened, who it was by its
-    certificate or token `who`; `dialler`: the task that opens ours. `failing`: it could not be reached."""
+    """Another node, or a client. `queue`: parcels to send; `share`: their account, with those that are being sent.
+    `streams`: the writers of the open streams, `incoming`: that of the stream which the peer has opened, under the name
+    `user` by its certificate or token; `dialler`: the task that opens a stream to the peer. `failing`: the last attempt
+    to reach it has failed. `addresses`: of its cores that messages were sent to."""
 
     __slots__ = (
         "address",
+        "addresses",
         "dialler",
         "failing",
         "incoming",
@@ -92,49 +139,53 @@ class _Peer:
         "ready",
         "share",
         "streams",
-        "who",
+        "user",
     )
 
     def __init__(self, address: Address, share: StreamAnswers) -> None:
         self.address, self.share = address, share
-        self.queue: deque[bytes] = deque()
+        self.addresses: set[Address] = set()
+        self.queue: deque[_Parcel] = deque()
         self.queued_bytes = 0
         self.ready = asyncio.Event()
         self.streams: set[asyncio.Task[None]] = set()
         self.incoming: asyncio.Task[None] | None = None
         self.dialler: asyncio.Task[None] | None = None
         self.failing = False
-        self.who = ""
+        self.user = ""
 
-    def put(self, parcel: bytes) -> int:
-        """Queue it. Returns how many older ones had to go."""
+    def put(self, parcel: _Parcel) -> int:
+        """Queue a parcel. Returns the number of older ones that were dropped."""
+        size = len(parcel.data)
         self.queue.append(parcel)
-        self.queued_bytes += len(parcel)
-        self.share.add(len(parcel))
+        self.queued_bytes += size
+        self.share.add(size)
         self.ready.set()
         dropped, before = 0, self.queued_bytes
         while self.queued_bytes > QUEUE_BYTES and len(self.queue) > 1:
-            self.queued_bytes -= len(self.queue.popleft())
+            self.queued_bytes -= len(self.queue.popleft().data)
             dropped += 1
         if dropped:
             self.share.remove(before - self.queued_bytes)
         return dropped
 
     def take(self) -> bytes:
-        """What waits, as one parcel of reasonable size. There must be something."""
+        """Remove parcels from the queue, which is not empty, and return them as one of at most PARCEL_BYTES."""
         queue = self.queue
-        parcels, size = [queue.popleft()], 0
-        size = len(parcels[0])
-        while queue and size + len(queue[0]) <= PARCEL_BYTES:
-            parcels.append(queue.popleft())
-            size += len(parcels[-1])
+        sender, receiver, data = queue.popleft()
+        chunks, size = [data], len(data)
+        while queue and queue[0].receiver == receiver and queue[0].sender == sender:
+            if size + len(queue[0].data) > PARCEL_BYTES:
+                break
+            chunks.append(queue.popleft().data)
+            size += len(chunks[-1])
         self.queued_bytes -= size
         if not queue:
             self.ready.clear()
-        return b"".join(parcels) if len(parcels) > 1 else parcels[0]
+        return b"".join(chunks) if len(chunks) > 1 else data
 
     def clear(self) -> int:
-        """Give up what waits. Returns how many parcels."""
+        """Drop the queue. Returns the number of parcels."""
         dropped = len(self.queue)
         self.queue.clear()
         self.share.remove(self.queued_bytes)
@@ -144,35 +195,32 @@ class _Peer:
 
 
 class Peers:
-    """All streams of the core that `hello` presents. It must be made in the loop that it works in.
+    """All streams of the node that `hello` presents. Made, and used, in one event loop.
 
-    `receive` is given what comes; messages of kinds that are not in `takes` end their stream: no core sees them.
-    `founded` is told which ordering layer this node has met, when it first has, and may refuse to go by it.
-    `credentials`: what this node shows to those that it dials; `authenticator`: who may come; `inspect`: looks at what
-    clients bring, and raises AccessDenied. `denied` hears that this node may not do what it has tried, `lost` of peers
-    whose last stream has ended or that cannot be reached.
+    `credentials`: what this node presents to the nodes that it dials; `authenticator`: decides which streams to accept;
+    `inspect`: checks the messages of clients, and raises AccessDenied.
+
+    `on_founded` is called with the ordering layer that this node has met, when it first meets one, and may raise
+    Unavailable to refuse it. `denied` is called when a peer has refused this node's stream for lack of rights.
     """
 
     def __init__(
         self,
         hello: Hello,
-        takes: frozenset[type],
         *,
         credentials: Credentials = NONE,
         authenticator: NodeAuthenticator | None = None,
         inspect: Inspect | None = None,
     ) -> None:
         self.hello, self.traffic = hello, Traffic()
-        self.receive: Receive = lambda sender, messages: None
-        self.founded: Callable[[int], None] = lambda founding: None
+        self.on_founded: Callable[[int], None] = lambda founding: None
         self.denied: Callable[[AccessDenied], None] = lambda error: None
-        self.lost: Callable[[Address], None] = lambda peer: None
         self._credentials, self._authenticator, self._inspect = (
             credentials,
             authenticator or NodeAuthenticator(Authenticator(), {}),
             inspect,
         )
-        self._takes = takes
+        self._ports: dict[Address, Port] = {}
         self._to_servers, self._to_clients = UnreadAnswers(), UnreadAnswers()
         self.refusals = Refusals(logger)
         self._nonces: set[int] = set()
@@ -180,29 +228,40 @@ class Peers:
         self._listener: Listener | None = None
         self._closed = False
 
+    def attach(self, address: Address, accepts: frozenset[type]) -> Port:
+        """The port of a core of this node."""
+        port = self._ports[address] = Port(self, address, accepts)
+        return port
+
     # ---- sending
 
-    def send(self, to: Address, message: Any) -> None:
-        """Queue a message. Never waits; what cannot be delivered is lost."""
-        peer = self._peers.get(to)
+    def send(self, sender: Address, to: Address, message: Any) -> None:
+        """Queue a message of a core of this node. Never waits; a message that cannot be delivered is dropped."""
+        local = self._ports.get(to)
+        if local is not None:
+            local.deliver(sender, message)
+            return
+        location = location_of(to)
+        peer = self._peers.get(location)
         if peer is None:
             if self._closed or ":" not in to:
                 self.traffic.dropped_messages += 1
                 return
-            peer = self._known(to)
+            peer = self._known(location)
         try:
-            parcels = pack(self.hello.address, to, (message,))
+            parcels = pack(sender, to, (message,))
         except WireError as error:
             self.traffic.dropped_messages += 1
             logger.error("a message cannot be sent", extra={"peer": to, "why": str(error)})
             return
+        peer.addresses.add(to)
         for parcel in parcels:
-            self.traffic.dropped_messages += peer.put(parcel)
+            self.traffic.dropped_messages += peer.put(_Parcel(sender, to, parcel))
         if not peer.streams and peer.dialler is None:
             self._begin_to_dial(peer)
 
     def _known(self, address: Address) -> _Peer:
-        """The peer at an address. What waits for clients has a limit, which is asked before more is made for them."""
+        """The peer at an address, an entry for it if it is new. Answers for clients count against a limit."""
         peer = self._peers.get(address)
         if peer is None:
             answers = self._to_servers if ":" in address else self._to_clients
@@ -211,29 +270,29 @@ class Peers:
         return peer
 
     def _end_stalled(self, address: Address) -> None:
-        logger.warning("stream ended: its client takes no answers, and others wait", extra={"peer": address})
+        logger.warning("stream ended: its client does not read answers while others wait", extra={"peer": address})
         peer = self._peers[address]
         if peer.incoming is not None:
             peer.incoming.cancel()
 
     @property
     def queued_bytes(self) -> int:
-        """What waits for all peers."""
+        """Size of the queues for all peers."""
         return sum([peer.queued_bytes for peer in list(self._peers.values())])
 
     @property
     def known(self) -> int:
-        """How many peers there are, with a stream or with messages that wait for one."""
+        """Number of peers with a stream or a queue."""
         return len(self._peers)
 
     @property
     def open_streams(self) -> int:
-        """How many there are."""
+        """Number of open streams."""
         return sum([len(peer.streams) for peer in list(self._peers.values())])
 
     async def _write(self, peer: _Peer, write: Write, grant: Grant | None) -> None:
-        """Send what is queued. The one place where messages leave: a client that may not read any more is sent nothing,
-        whatever it had asked for before. Raises AccessDenied."""
+        """Send the queue. A client that has lost the right to read is sent nothing more, not even answers to earlier
+        requests. Raises AccessDenied."""
         traffic = self.traffic
         while True:
             await peer.ready.wait()
@@ -250,23 +309,33 @@ class Peers:
 
     # ---- receiving
 
-    async def _read(self, peer: _Peer, role: str, read: Read, founding: int, grant: Grant | None) -> None:
-        """Hand on what comes, until the stream ends, which is when this node has met an ordering layer since it began:
-        the next one tells the other side. `role`: of the peer; `grant`: of a client. Raises WireError, AccessDenied."""
-        me, traffic, takes = self.hello.address, self.traffic, self._takes
+    async def _read(self, peer: _Peer, theirs: Hello, read: Read, founding: int, grant: Grant | None) -> None:
+        """Deliver messages until the stream ends. It also ends, with the next message, when this node has met an
+        ordering layer since the handshake: the next stream's handshake then includes it. `grant`: of a client.
+
+        Raises WireError, AccessDenied.
+        """
+        traffic = self.traffic
+        roles = {address: role for role, address in theirs.servers.items()} or {theirs.address: CLIENT}
         while (data := await read()) is not aio.EOF:
             traffic.received_parcels += 1
             traffic.received_bytes += len(data)
             mail = unpack(data)
             if isinstance(mail, Refusal):
                 raise error_of(mail)
-            if not isinstance(mail, Envelope) or mail.sender != peer.address or mail.receiver != me:
-                raise WireError(f"{peer.address} sent a parcel that does not belong on its stream to {me}")
+            port = self._ports.get(mail.receiver) if isinstance(mail, Envelope) else None
+            if not isinstance(mail, Envelope) or port is None:
+                raise WireError(f"{peer.address} sent a parcel that is not for {self.hello.address}")
+            role = roles.get(mail.sender)
+            if role is None:
+                raise WireError(f"{peer.address} sent a parcel of {mail.sender}")
             for message in mail.messages:
-                if type(message) not in takes:
-                    raise WireError(f"{peer.address} sent a {type(message).__name__}, which {me} does not take")
+                if type(message) not in port.accepts:
+                    raise WireError(
+                        f"{mail.sender} sent a {type(message).__name__}, which {port.address} does not accept"
+                    )
                 if role != CLIENT and is_of_others(message, role):
-                    raise WireError(f"{peer.address} ({role}) sent a {type(message).__name__}, as others do")
+                    raise WireError(f"{mail.sender} ({role}) sent a {type(message).__name__}, which other roles send")
             check_sense(mail.messages)
             if grant is not None:
                 _check_rights(peer.address, grant, mail.messages)
@@ -275,12 +344,12 @@ class Peers:
             if founding != self.hello.founding:
                 return
             if grant is None:
-                self.receive(mail.sender, mail.messages)
+                port.receive(mail.sender, mail.messages)
             else:
-                await self._hand_over(peer, mail.messages, grant)
+                await self._hand_over(peer, port, mail.messages, grant)
 
-    async def _hand_over(self, peer: _Peer, messages: Sequence[Any], grant: Grant) -> None:
-        """What a client asks reaches the core as fast as the client takes the answers, and in turns with others."""
+    async def _hand_over(self, peer: _Peer, port: Port, messages: Sequence[Any], grant: Grant) -> None:
+        """Deliver a client's messages as fast as the client reads the answers, and in turns with other clients."""
         time, user = asyncio.get_running_loop().time, peer.share.user
         since = time()
         turn_ends = since + user.left_s
@@ -293,7 +362,7 @@ class Peers:
                     _check_rights(peer.address, grant, (part,))
                     since = time()
                     turn_ends = since + user.left_s
-                self.receive(peer.address, (part,))
+                port.receive(peer.address, (part,))
         user.spend(time() - since)
 
     async def _talk(
@@ -307,13 +376,12 @@ class Peers:
         incoming: bool,
         grant: Grant | None = None,
     ) -> None:
-        """Read and write until the stream ends, or somebody cancels its writer. `founding`: what it began with."""
-        assert theirs.role is not None
+        """Read and write until the stream ends, or its writer is cancelled. `founding`: of its handshake."""
         if peer.failing:
             peer.failing = False
             logger.info("peer reached again", extra={"peer": peer.address})
         writer = asyncio.create_task(self._write(peer, write, grant))
-        reader = asyncio.create_task(self._read(peer, theirs.role, read, founding, grant))
+        reader = asyncio.create_task(self._read(peer, theirs, read, founding, grant))
         peer.streams.add(writer)
         if incoming:
             peer.incoming = writer
@@ -329,20 +397,26 @@ class Peers:
             writer.cancel()
             reader.cancel()
             await asyncio.gather(writer, reader, return_exceptions=True)
-            if not peer.streams and not self._closed:
-                self.lost(peer.address)
+            if not peer.streams:
+                self._report_lost(peer)
+
+    def _report_lost(self, peer: _Peer) -> None:
+        if not self._closed:
+            for port in self._ports.values():
+                for address in peer.addresses or (peer.address,):
+                    port.lost(address)
 
     # ---- which ordering layer
 
     def found(self, founding: int) -> None:
-        """This node is of this ordering layer. Streams that began before it knew end with what comes next on them."""
+        """Set the ordering layer of this node. Older streams end with the next message on them."""
         self.hello = self.hello._replace(founding=founding)
 
     def _meet(self, mine: Hello, theirs: Hello) -> int:
-        """The ordering layer that a stream begins with. Raises Unavailable."""
+        """The ordering layer for a new stream. Raises Unavailable."""
         if not self.hello.has_met(theirs):
             return mine.founding
-        self.founded(theirs.founding)
+        self.on_founded(theirs.founding)
         self.found(theirs.founding)
         return theirs.founding
 
@@ -359,7 +433,7 @@ class Peers:
         self._forget(peer)
 
     async def _dial(self, peer: _Peer) -> None:
-        """Keep a stream to the peer as long as there is something to send."""
+        """Keep a stream to the peer until the queue is empty."""
         backoff, time = Backoff(FIRST_PAUSE_S, MAX_PAUSE_S), asyncio.get_running_loop().time
         while peer.queue and not peer.streams:
             begun = time()
@@ -383,8 +457,7 @@ class Peers:
         if not peer.failing:
             peer.failing = True
             logger.warning("peer not reached", extra={"peer": peer.address, "why": why})
-        if not self._closed:
-            self.lost(peer.address)
+        self._report_lost(peer)
 
     async def _open(self, peer: _Peer) -> None:
         """Open a stream, and use it until it ends."""
@@ -431,9 +504,9 @@ class Peers:
                 return
             grant = self._authenticator.admit(context, self.hello, theirs)
             if theirs.role != CLIENT and not self._authenticator.demands_certificates:
-                known = self.hello.mapping
-                if theirs.role == MAPPING and known and theirs.address not in known:
-                    raise AccessDenied(f"{theirs.address} is none of the mapping servers of {self.hello.address}")
+                known, mapping = self.hello.mapping, theirs.servers.get(MAPPING)
+                if mapping is not None and known and mapping not in known:
+                    raise AccessDenied(f"{mapping} is none of the mapping servers of {self.hello.address}")
                 async with asyncio.timeout(HANDSHAKE_S):
                     await self._verify(theirs)
             self._check_name(theirs, grant)
@@ -450,32 +523,33 @@ class Peers:
             self.refusals.add("stream ended", context.peer(), str(error) or "no Hello came")
 
     async def _verify(self, theirs: Hello) -> None:
-        """Where servers have no certificates: ask at the address that a peer claims whether the server there has opened
-        this stream. Raises AccessDenied, TimeoutError."""
-        why = "it does not say so"
+        """Without certificates: ask the server at the address in `theirs` whether it has opened this stream. Raises
+        AccessDenied, TimeoutError."""
+        why = "it does not confirm it"
         try:
             if not theirs.nonce:
-                raise WireError("a server's stream without a nonce")
+                raise WireError("a server's stream has no nonce")
             async with opened(theirs.address, self.hello._replace(proof=theirs.nonce), NONE) as stream:
                 answer = stream.theirs
-            if (answer.proof, answer.role) == (theirs.nonce, theirs.role):
+            if (answer.proof, answer.servers) == (theirs.nonce, theirs.servers):
                 return
         except (*BROKEN, WireError, OSError, ValueError, Unavailable, AccessDenied) as error:
             why = reason_of(error)
         raise AccessDenied(f"the server at {theirs.address} has not opened this stream: {why}")
 
     def _check_name(self, theirs: Hello, grant: Grant) -> None:
-        """Nobody takes the place of another one: what is for them would go to him. Raises AccessDenied."""
+        """Refuse a stream under the address of a connected peer that has authenticated with another name: it would
+        receive that peer's messages. Raises AccessDenied."""
         peer = self._peers.get(theirs.address)
-        if peer is not None and peer.incoming is not None and peer.who != grant.who:
-            raise AccessDenied(f"somebody else is here as {theirs.address}")
+        if peer is not None and peer.incoming is not None and peer.user != grant.who:
+            raise AccessDenied(f"another user is connected as {theirs.address}")
 
     async def _admit(self, theirs: Hello, context: Any, founding: int, grant: Grant) -> None:
-        """Talk on a stream that the peer has opened. An older one is given up: the peer has."""
+        """Use a stream that the peer has opened. An older one is cancelled: the peer has replaced it."""
         peer = self._known(theirs.address)
         if peer.incoming is not None:
             peer.incoming.cancel()
-        peer.who = grant.who
+        peer.user = grant.who
         client = grant if theirs.role == CLIENT else None
         if client is not None:
             peer.share.move(user_of(grant, context.peer()))
@@ -487,7 +561,7 @@ class Peers:
             self._forget(peer)
 
     def _forget(self, peer: _Peer) -> None:
-        """Nothing is kept of a peer that is neither connected nor sent to."""
+        """Remove the entry of a peer without a stream and without a queue."""
         if peer.streams or peer.dialler is not None or self._peers.get(peer.address) is not peer:
             return
         if peer.queue and ":" in peer.address and not self._closed:
@@ -500,7 +574,7 @@ class Peers:
     # ---- the end
 
     async def close(self) -> None:
-        """End all streams. What waits is lost."""
+        """End all streams. The queues are dropped."""
         self._closed = True
         peers = list(self._peers.values())
         diallers = [peer.dialler for peer in peers if peer.dialler is not None]
@@ -512,11 +586,11 @@ class Peers:
 
 
 def _check_rights(address: Address, grant: Grant, messages: Sequence[Any]) -> None:
-    """Raises AccessDenied; WireError for what no client has to say."""
+    """Raises AccessDenied; WireError for a message that only servers send."""
     allowed = BRINGS[grant.right]
     for message in messages:
         if type(message) not in allowed:
             needed = NEEDS.get(type(message))
             if needed is None:
-                raise WireError(f"{address} sent a {type(message).__name__}, as only servers do")
+                raise WireError(f"{address} sent a {type(message).__name__}, which only servers send")
             grant.require(needed)

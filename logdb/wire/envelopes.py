@@ -33,18 +33,21 @@ EXCHANGE: Final = f"/{_SERVICE.full_name}/{_SERVICE.methods[0].name}"
 
 MAPPING: Final = "mapping"
 CLIENT: Final = "client"
-"""What a node is, beside the roles of its engine."""
+NODE: Final = "node"
+"""Roles in a Hello beside those of the engine. A node is a process with servers of several roles."""
 
 
 class Hello(NamedTuple):
-    """Who speaks. `cluster`: "" from a client that does not know it yet. `role`: None if this version does not know it,
-    or the engine.
-    `address`: where the node listens; of a client, which does not, a name of its own. `ordering`: all founders
-    (`logdb.log.engine`), so that a client need be told of one node only; `mapping`: all mapping servers that it knows.
-    `right`: in an answer, what the other one may do. `founding`: which ordering layer it has met under the cluster's
-    name (`paxos.Replica.cluster`); 0: none yet. `nonce`: of a server, drawn for the stream that it opens. `proof`: asks
-    whether the other node has opened a stream with this nonce, and says yes in an answer.
-    `engine`: of a server, its log's."""
+    """The first message of a stream, in both directions: which node its sender is.
+
+    `cluster`: "" from a client that does not know it yet. `role`: None if this version, or the engine, does not have
+    it; `roles`: of a node, those of its servers. `address`: where the sender listens; a client, which does not listen,
+    has a unique name instead. `ordering`: the addresses of all founders (`logdb.log.engine`), so that a client needs
+    one address only; `mapping`: of all mapping servers that the sender's configuration names. `right`: in an answer,
+    what the receiver may do. `founding`: the ordering layer that the sender has met under the cluster's name
+    (`paxos.Replica.cluster`), 0: none yet. `nonce`: of a server, drawn for the stream that it opens. `proof`: asks
+    whether the receiver has opened a stream with this nonce, and confirms it in an answer. `engine`: of a server's log.
+    """
 
     version: int
     cluster: str
@@ -57,21 +60,35 @@ class Hello(NamedTuple):
     nonce: int = 0
     proof: int = 0
     engine: str = ENGINES[0]
+    roles: tuple[str, ...] = ()
+
+    @property
+    def servers(self) -> dict[str, Address]:
+        """The addresses of the sender's servers, by role; of a client, none."""
+        if self.role == NODE:
+            return {role: f"{self.address}/{role}" for role in self.roles}
+        return {} if self.role in (None, CLIENT) else {str(self.role): self.address}
+
+    @property
+    def founder(self) -> Address | None:
+        """The address of its server that decides which servers belong to the cluster; None if it has none."""
+        servers = self.servers
+        return servers.get(engine_of(self.engine).founder_role) if servers else None
 
     @property
     def is_founder(self) -> bool:
-        """Whether it is a server that decides who belongs to the cluster."""
-        return self.role not in (None, CLIENT) and self.role == engine_of(self.engine).founder_role
+        """Whether one of its servers is a founder."""
+        return self.founder is not None
 
     def has_met(self, other: Hello) -> bool:
-        """Whether this node goes by the ordering layer that the other one names from now on: it knows none yet, and
-        hears it from a replica of it, or is a client, which has nothing to lose."""
-        is_told = other.is_founder or self.role == CLIENT
-        return other.founding != 0 and self.founding == 0 and is_told
+        """Whether this node accepts the ordering layer in the other's Hello as its own from now on: it has met none
+        yet, and a founder has sent that Hello, or this node is a client, which stores nothing."""
+        is_trusted = other.is_founder or self.role == CLIENT
+        return other.founding != 0 and self.founding == 0 and is_trusted
 
 
 class Refusal(NamedTuple):
-    """The other node will not talk, and says why. `denied`: because of who this one is and what it may do."""
+    """The last message of a stream that its sender ends, with the reason. `denied`: the receiver lacks the right."""
 
     why: str
     denied: bool = False
@@ -94,6 +111,7 @@ _MESSAGE_KEY: Final = bytes((Parcel.MESSAGES_FIELD_NUMBER << 3 | 2,))
 def _numbers() -> Iterator[tuple[str, int]]:
     yield MAPPING, peers_pb2.MAPPING
     yield CLIENT, peers_pb2.CLIENT
+    yield NODE, peers_pb2.NODE
     for engine in all_engines():
         yield from ((role.name, role.number) for role in engine.roles.values())
 
@@ -150,18 +168,20 @@ def unpack(data: bytes) -> Hello | Refusal | Envelope:
     if parcel.HasField("hello"):
         hello = parcel.hello
         role, others = _ROLE_OF.get(hello.role), (tuple(hello.ordering), tuple(hello.mapping))
+        roles = [_ROLE_OF.get(number) for number in hello.roles]
         engine = hello.engine or ENGINES[0]
         right = Right(min(hello.right, Right.ADMIN))
         numbers = hello.founding, hello.nonce, hello.proof
         return Hello(
             hello.version,
             hello.cluster,
-            role if engine in ENGINES else None,
+            role if engine in ENGINES and None not in roles else None,
             hello.address,
             *others,
             right,
             *numbers,
             engine,
+            tuple(str(one) for one in roles),
         )
     if parcel.refusal:
         return Refusal(parcel.refusal, parcel.denied)
@@ -202,7 +222,8 @@ def pack_hello(hello: Hello) -> bytes:
     """The first parcel of a stream."""
     assert hello.role is not None
     engine = "" if hello.engine == ENGINES[0] else hello.engine
-    wire = {**hello._asdict(), "role": _ROLES[hello.role], "engine": engine}
+    roles = [_ROLES[role] for role in hello.roles]
+    wire = {**hello._asdict(), "role": _ROLES[hello.role], "engine": engine, "roles": roles}
     return Parcel(hello=wire).SerializeToString()
 
 
@@ -228,9 +249,9 @@ def why_not(mine: Hello, theirs: Hello) -> str:
         return f"a node came to {mine.address} under that very address"
     if theirs.role != CLIENT and ":" not in theirs.address:
         return f"a server ({theirs.role}) came to {mine.address} under a name, {theirs.address!r}"
-    is_stranger = mine.ordering and theirs.address not in mine.ordering
-    if theirs.is_founder and mine.role != CLIENT and is_stranger:
-        return f"{theirs.address} is none of the ordering replicas in the configuration of {mine.address}"
+    founder = theirs.founder
+    if founder is not None and mine.role != CLIENT and mine.ordering and founder not in mine.ordering:
+        return f"{founder} is none of the ordering replicas in the configuration of {mine.address}"
     if theirs.role == CLIENT and ":" in theirs.address:
         return f"a client came to {mine.address} under the address of a server, {theirs.address}"
     if theirs.cluster != mine.cluster and not any(it.role == CLIENT and not it.cluster for it in (mine, theirs)):

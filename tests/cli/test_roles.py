@@ -13,7 +13,7 @@ from logdb_cli.commands import cli
 from logdb.cores.effects import ProtocolViolation
 from logdb.errors import DatabaseInUse, Unavailable
 from logdb.log.contract import LogFailed
-from logdb.node.server import DamagedJournals
+from logdb.node.storage import DamagedJournals
 from logdb.system.logging_setup import Pairs
 
 CONFIG = '[cluster]\nname = "demo"\n[ordering.o1]\nlisten = "127.0.0.1:7401"\n'

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import logdb
 from logdb.clients.background_loop import in_shared_loop
-from logdb.node.server import DamagedJournals
+from logdb.node.storage import DamagedJournals
 from tests.damage.embedded import Served, damages, exchanges, write
 from tests.harness.clusters import Cluster
 

@@ -76,7 +76,7 @@ class Impostor:
 
     def __init__(self, address: str, role: str, credentials: Credentials = NONE) -> None:
         self.address, self.role, self.credentials = address, role, credentials
-        self.peers = Peers(Hello(VERSION, "test", role, address), taken_by(role, engine_of("scalog")))
+        self.peers = Peers(Hello(VERSION, "test", role, address))
 
     def hello(self) -> Hello:
         """For one stream."""

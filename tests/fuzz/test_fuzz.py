@@ -14,7 +14,7 @@ from logdb.clients.background_loop import in_shared_loop
 from logdb.cluster.mapping_server.server import MappingServer
 from logdb.cores.effects import Effect, Event, Received
 from logdb.log.engine import Right
-from logdb.node.server import Server
+from logdb.node.node import Node
 from logdb.security.access import add
 from logdb.security.authenticator import Authenticator, Security
 from logdb.security.certificates import Authority
@@ -48,7 +48,7 @@ def test_no_message_ends_a_server_of_a_cluster(tmp_path: Path, name: str) -> Non
 
             assert in_shared_loop(fuzzed()) >= MESSAGES
             server = cluster.servers[name]
-            assert isinstance(server, Server)
+            assert isinstance(server, Node)
             assert server.peers is not None
             assert server.peers.refusals.count
             assert db.get(b"k7") == b"v"

@@ -33,16 +33,17 @@ class Application:
 
     async def _start(self, cluster: str, ordering: tuple[str, ...], mapping: tuple[str, ...]) -> None:
         address = f"client-{secrets.token_hex(8)}"
-        self._peers = Peers(Hello(VERSION, cluster, CLIENT, address), taken_by(CLIENT, engine_of("scalog")))
+        self._peers = Peers(Hello(VERSION, cluster, CLIENT, address))
+        port = self._peers.attach(address, taken_by(CLIENT, engine_of("scalog")))
         config = DatabaseConfig(address, mapping, ClientConfig(address, ordering), engine_of("scalog").client)
         self._host = Host(
             address,
             lambda journals, rng: DatabaseClient(config, journals, rng),
-            self._peers,
+            port,
             clock=self._clock,
             answered=self._answered,
         )
-        self._peers.receive = self._host.receive
+        port.receive = self._host.receive
         self._host.start()
 
     def _answered(self, answer: Answer) -> None:

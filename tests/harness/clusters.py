@@ -9,8 +9,8 @@ from typing import Any, Self
 from logdb.clients.background_loop import in_shared_loop
 from logdb.clients.log_client import Connection, RemoteLog, connect
 from logdb.log.engine import ENGINES, ServerConfig, Shape, engine_of
-from logdb.node.config import MappingServerConfig
-from logdb.node.server import Server
+from logdb.node.node import Node, NodeConfig
+from logdb.node.roles import MappingServerConfig
 from tests.harness.ports import free_addresses
 
 HEARTBEAT_MS = 25
@@ -71,7 +71,7 @@ class Cluster:
         self.members = operations.shard_size(self.configs[self.founders[0]])
         for number, address in enumerate(self.mapping, 1):
             self.configs[f"m{number}"] = MappingServerConfig(**self._common(f"m{number}", address), decide_ms=decide_ms)
-        self.servers: dict[str, Server] = {}
+        self.servers: dict[str, Node] = {}
         self.running: dict[str, asyncio.Task[None]] = {}
 
     @classmethod
@@ -108,7 +108,7 @@ class Cluster:
     # ---- coroutines
 
     async def begin(self, name: str) -> None:
-        server = self.servers[name] = Server(self.configs[name])
+        server = self.servers[name] = Node(NodeConfig((self.configs[name],)))
         await server.start()
         self.running[name] = asyncio.create_task(server.run())
 

@@ -11,7 +11,8 @@ from logdb.cores.effects import MILLISECOND
 from logdb.log.engine import engine_of
 from logdb.log.scalog.ordering.commands import FailurePolicy
 from logdb.log.scalog.servers import AggregatorServerConfig, OrderingServerConfig, StorageServerConfig
-from logdb.node.config import ClusterFile, MappingServerConfig, Misconfigured, settings_of
+from logdb.node.config import ClusterFile, Misconfigured, settings_of
+from logdb.node.roles import MappingServerConfig
 from logdb.security.authenticator import Security
 
 WHOLE = """\

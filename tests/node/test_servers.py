@@ -35,7 +35,8 @@ from logdb.log.scalog.config import StorageConfig
 from logdb.log.scalog.ordering.replica import _HANDLERS as ORDERING_TAKES
 from logdb.log.scalog.storage.server import StorageServer
 from logdb.node.clock import Clock
-from logdb.node.server import DamagedJournals, Server
+from logdb.node.node import Node, NodeConfig
+from logdb.node.storage import DamagedJournals
 from logdb.transport import peers
 from logdb.transport.accepted_messages import taken_by
 from logdb.wire import envelopes
@@ -107,13 +108,13 @@ def test_a_server_that_was_replaced_begins_anew_as_a_spare(clusters: Callable[..
         (shard,) = log.configuration().shards
         old = shard.members[0]
         server = cluster.servers[cluster.name_of(old.address)]
-        before = server.config.data.joinpath("SERVER").read_text()
+        before = server.config.first.data.joinpath("SERVER").read_text()
         new = log.replace_server(old.server)
         while old.address not in [spare.address for spare in log.configuration().spares]:
             cluster.check()
-        assert server.wiped == 1
-        assert server.config.data.joinpath("SERVER").read_text() != before
-        assert [journal.name for journal in server.config.data.joinpath("journals").iterdir()] == ["meta.1@1"]
+        assert server.servers[0].wiped == 1
+        assert server.config.first.data.joinpath("SERVER").read_text() != before
+        assert [journal.name for journal in server.config.first.data.joinpath("journals").iterdir()] == ["meta.1@1"]
         assert new in log.members(shard.shard)
         log.append(numbered(20))
         assert payloads(log, 40) == [payload for _, payload in numbered(0, 40)]
@@ -150,7 +151,7 @@ def test_another_client_is_told_what_became_of_an_append_whose_client_has_ended(
     log = cluster.connect()
     log.append(numbered(0, 3))
     in_shared_loop(cluster.end("s2"))
-    host = cluster.servers["s1"].host
+    host = cluster.servers["s1"].servers[0].host
     assert host is not None
     own: Any = host.core
     before = own.shard.own().end
@@ -252,7 +253,7 @@ def test_a_directory_belongs_to_one_server(clusters: Callable[..., Cluster], tmp
     cluster.start(shards=1)
 
     async def start(config: Any) -> None:
-        server = Server(config)
+        server = Node(NodeConfig((config,)))
         try:
             await server.start()
         finally:

@@ -69,7 +69,7 @@ def test_what_is_signed_with_its_key_is_not_believed(nodes: Nodes, tokens: Token
             ("storage", nodes.addresses["s2"], OF_SERVERS),
         ):
             bad = Node(name, role, shown)
-            bad.peers.send(s1.address, message)
+            bad.port.send(s1.address, message)
             await until(lambda bad=bad: bad.peers.traffic.dropped_messages)
             assert (s1.got, bad.denials) == ([], [])
             await bad.peers.close()
@@ -91,7 +91,7 @@ def test_by_itself_it_is_worth_nothing(nodes: Nodes, tokens: Tokens, role: str, 
         s1 = await listening(nodes, tokens.path)
         shown = Credentials((nodes.path / "ca.pem").read_bytes(), token=tokens.admin if token else "")
         bad = Node(nodes.addresses["s2"] if role == "storage" else "client-1", role, shown)
-        bad.peers.send(s1.address, READING)
+        bad.port.send(s1.address, READING)
         await until(lambda: bad.denials)
         assert why in bad.denials[0]
         assert s1.got == []

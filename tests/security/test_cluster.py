@@ -26,7 +26,7 @@ from logdb.errors import AccessDenied, Unavailable
 from logdb.log.contract import LogFailed
 from logdb.log.requests import Reconfigure
 from logdb.node.metrics import MetricsPort
-from logdb.node.server import Server
+from logdb.node.node import Node, NodeConfig
 from logdb.security import access
 from logdb.security.certificates import Authority
 from logdb.store.limits import MAX_KEY_BYTES
@@ -271,7 +271,7 @@ def test_a_server_whose_files_are_wrong_does_not_start(
         if file
         else replace(config, security=None, listen="0.0.0.0:7400")
     )
-    server = Server(wrong)
+    server = Node(NodeConfig((wrong,)))
     try:
         with pytest.raises(Insecure, match=what or "can be reached from other machines"):
             in_shared_loop(server.start())

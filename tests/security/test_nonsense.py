@@ -90,11 +90,12 @@ async def say(cluster: Cluster, what: Nonsense) -> None:
         message = what.message()
         for name, config in cluster.configs.items():
             if type(message) in taken_by(config.role, engine_of("scalog")):
-                peers = Peers(Hello(VERSION, "test", CLIENT, f"client-{number}"), taken_by(CLIENT, engine_of("scalog")))
+                peers = Peers(Hello(VERSION, "test", CLIENT, f"client-{number}"))
+                port = peers.attach(peers.hello.address, taken_by(CLIENT, engine_of("scalog")))
                 there = cluster.servers[name].peers
                 assert there is not None
                 before = there.traffic.received_parcels
-                peers.send(config.address, message)
+                port.send(config.address, message)
                 while there.traffic.received_parcels == before and not peers.traffic.dropped_messages:
                     await asyncio.sleep(0)
                 await peers.close()

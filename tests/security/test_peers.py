@@ -67,10 +67,9 @@ class Node:
         authenticator: NodeAuthenticator | None = None,
         cluster: str = "test",
     ) -> None:
-        self.peers = Peers(
-            Hello(VERSION, cluster, role, address), TAKES, credentials=shown, authenticator=authenticator
-        )
-        self.peers.receive = lambda sender, messages: self.got.extend(messages)
+        self.peers = Peers(Hello(VERSION, cluster, role, address), credentials=shown, authenticator=authenticator)
+        self.port = self.peers.attach(address, TAKES)
+        self.port.receive = lambda sender, messages: self.got.extend(messages)
         self.peers.denied = lambda error: self.denials.append(str(error))
         self.denials: list[str] = []
         self.address, self.got = address, list[Any]()
@@ -93,9 +92,9 @@ def test_servers_know_each_other(nodes: Nodes) -> None:
         s1 = await listening(nodes)
         o1 = Node(nodes.addresses["o1"], "ordering", nodes.shown("ordering-o1"), nodes.authenticator("ordering-o1"))
         await o1.peers.listen(o1.address)
-        o1.peers.send(s1.address, OF_SERVERS)
+        o1.port.send(s1.address, OF_SERVERS)
         await until(lambda: s1.got)
-        s1.peers.send(o1.address, READING)
+        s1.port.send(o1.address, READING)
         await until(lambda: o1.got)
         assert (s1.got, o1.got) == ([OF_SERVERS], [READING])
         await o1.peers.close()
@@ -121,7 +120,7 @@ def test_nobody_else_speaks_as_a_server(nodes: Nodes, impostor: str, caplog: pyt
         s1 = await listening(nodes)
         address = nodes.addresses.get(name) or next(free_addresses())
         bad = Node(address, role, nodes.shown(certificate))
-        bad.peers.send(s1.address, OF_SERVERS)
+        bad.port.send(s1.address, OF_SERVERS)
         await until(lambda: bad.denials)
         assert f"{address} must not speak as a server to {s1.address}: the certificate" in bad.denials[0]
         assert why in bad.denials[0]
@@ -141,7 +140,7 @@ def test_without_a_certificate_of_the_cluster_nobody_is_heard(nodes: Nodes, cert
         shown = nodes.shown(certificate) if certificate else Credentials(ca=(nodes.path / "ca.pem").read_bytes())
         for credentials_, role, name in ((shown, "storage", nodes.addresses["s2"]), (NONE, CLIENT, "client-1")):
             bad = Node(name, role, credentials_)
-            bad.peers.send(s1.address, READING)
+            bad.port.send(s1.address, READING)
             await until(lambda bad=bad: bad.peers.traffic.dropped_messages)
             assert s1.got == []
             await bad.peers.close()
@@ -158,7 +157,7 @@ def test_a_server_believes_whom_it_dials_by_the_certificate(nodes: Nodes, certif
         bad = Node(nodes.addresses["s1"], "storage", NONE, nodes.authenticator(certificate))
         await bad.peers.listen(bad.address)
         o1 = Node(nodes.addresses["o1"], "ordering", nodes.shown("ordering-o1"))
-        o1.peers.send(bad.address, OF_SERVERS)
+        o1.port.send(bad.address, OF_SERVERS)
         await until(lambda: o1.peers.traffic.dropped_messages)
         assert (bad.got, o1.peers.traffic.sent_parcels) == ([], 0)
         await o1.peers.close()
@@ -176,9 +175,9 @@ def test_a_client_is_no_server_by_its_name(nodes: Nodes) -> None:
     async def test() -> None:
         s1 = await listening(nodes)
         client = Node(nodes.addresses["o1"], CLIENT, nodes.shown("ada"))
-        client.peers.send(s1.address, READING)
+        client.port.send(s1.address, READING)
         await until(lambda: client.peers.traffic.dropped_messages)
-        s1.peers.send(nodes.addresses["o1"], TimeResponse(1, 1, 1))
+        s1.port.send(nodes.addresses["o1"], TimeResponse(1, 1, 1))
         await until(lambda: s1.peers.traffic.dropped_messages)
         assert client.got == s1.got == []
         await client.peers.close()
@@ -196,7 +195,7 @@ def test_a_core_sees_what_the_right_allows(nodes: Nodes, tokens: Tokens, right: 
         s1 = await listening(nodes, tokens.path)
         for message, needed in needs.items():
             client = Node(f"client-{needed}", CLIENT, nodes.shown("ada", getattr(tokens, right)))
-            client.peers.send(s1.address, message)
+            client.port.send(s1.address, message)
             if needed <= Right[right.upper()]:
                 await until(lambda: s1.got)
                 assert s1.got.pop() == message
@@ -214,9 +213,9 @@ def test_no_right_lets_a_client_say_what_servers_say(nodes: Nodes, tokens: Token
     async def test() -> None:
         s1 = await listening(nodes, tokens.path)
         client = Node("client-1", CLIENT, nodes.shown("ada", tokens.admin))
-        client.peers.send(s1.address, READING)
+        client.port.send(s1.address, READING)
         await until(lambda: s1.got)
-        client.peers.send(s1.address, OF_SERVERS)
+        client.port.send(s1.address, OF_SERVERS)
         await until(lambda: not s1.peers.open_streams)
         assert s1.got == [READING]
         await client.peers.close()
@@ -233,10 +232,10 @@ def test_a_token_that_is_withdrawn_ends_what_its_stream_may_do(
     async def test() -> None:
         s1 = await listening(nodes, tokens.path)
         client = Node("client-1", CLIENT, nodes.shown("ada", tokens.write))
-        client.peers.send(s1.address, WRITING)
+        client.port.send(s1.address, WRITING)
         await until(lambda: s1.got)
         tokens.path.write_text("")
-        client.peers.send(s1.address, WRITING)
+        client.port.send(s1.address, WRITING)
         await until(lambda: client.denials)
         assert client.denials == ["'writeer' has no right here any more: ask for a new token"]
         assert s1.got == [WRITING]
@@ -254,10 +253,10 @@ def test_an_answer_that_waited_does_not_reach_whoever_may_not_read_any_more(
     async def test() -> None:
         s1 = await listening(nodes, tokens.path)
         client = Node("client-1", CLIENT, nodes.shown("ada", tokens.read))
-        client.peers.send(s1.address, READING)
+        client.port.send(s1.address, READING)
         await until(lambda: s1.got)
         tokens.path.write_text("")
-        s1.peers.send("client-1", TimeResponse(1, 2, 3))
+        s1.port.send("client-1", TimeResponse(1, 2, 3))
         await until(lambda: client.denials)
         assert client.denials == ["'reader' has no right here any more: ask for a new token"]
         assert client.got == []
@@ -271,13 +270,13 @@ def test_a_client_does_not_take_the_place_of_another(nodes: Nodes, tokens: Token
     async def test() -> None:
         s1 = await listening(nodes, tokens.path)
         one = Node("client-1", CLIENT, nodes.shown("ada", tokens.read))
-        one.peers.send(s1.address, READING)
+        one.port.send(s1.address, READING)
         await until(lambda: s1.got)
         other = Node("client-1", CLIENT, nodes.shown("ada", tokens.write))
-        other.peers.send(s1.address, READING)
+        other.port.send(s1.address, READING)
         await until(lambda: other.denials)
-        assert other.denials == ["somebody else is here as client-1"]
-        s1.peers.send("client-1", TimeResponse(1, 1, 1))
+        assert other.denials == ["another user is connected as client-1"]
+        s1.port.send("client-1", TimeResponse(1, 1, 1))
         await until(lambda: one.got)
         assert other.got == []
         for node in (one, other, s1):

@@ -17,7 +17,7 @@ import pytest
 
 import logdb
 from logdb.node import metrics
-from logdb.node.server import Server
+from logdb.node.node import Node, NodeConfig
 from logdb.transport.connections import KEPT_FILES, connection_options
 from tests.harness.clusters import Cluster
 
@@ -69,7 +69,7 @@ def test_many_who_ask_for_metrics_and_say_nothing(tmp_path: Path, monkeypatch: p
     """Most are hung up on at once, and the others after a while: no thread for each waits for what they want."""
     monkeypatch.setattr(metrics, "ANSWER_S", 3_600.0)
     config = Cluster(tmp_path).configs["a1"]
-    port = metrics.MetricsPort(Server(config), "127.0.0.1:0")
+    port = metrics.MetricsPort(Node(NodeConfig((config,))), "127.0.0.1:0")
     host, _, number = port.address.rpartition(":")
     try:
         before = threading.active_count()

@@ -33,8 +33,9 @@ class Node:
 
     def __init__(self, address: str, role: str = "storage", cluster: str = "test", version: int = VERSION) -> None:
         ordering = (address,) if role == "ordering" else ("o:1",)
-        self.peers = Peers(Hello(version, cluster, role, address, ordering), TAKES)
-        self.peers.receive = lambda sender, messages: self.got.extend((sender, message) for message in messages)
+        self.peers = Peers(Hello(version, cluster, role, address, ordering))
+        self.port = self.peers.attach(address, TAKES)
+        self.port.receive = lambda sender, messages: self.got.extend((sender, message) for message in messages)
         self.address = address
         self.got: list[tuple[str, Any]] = []
 
@@ -55,11 +56,11 @@ def test_messages_go_both_ways_on_one_stream() -> None:
     async def test() -> None:
         one, two = [await Node(address).listen() for address in two_addresses()]
         for number in range(100):
-            one.peers.send(two.address, ViewRequest(number))
+            one.port.send(two.address, ViewRequest(number))
         await until(lambda: len(two.got) == 100)
         assert two.got == [(one.address, ViewRequest(number)) for number in range(100)]
         assert one.peers.traffic.sent_parcels < 10, "what is ready goes in one parcel"
-        two.peers.send(one.address, ViewRequest(7))
+        two.port.send(one.address, ViewRequest(7))
         await until(lambda: one.got)
         assert one.got == [(two.address, ViewRequest(7))]
         assert (one.peers.open_streams, two.peers.open_streams) == (1, 1)
@@ -73,11 +74,11 @@ def test_a_client_is_answered_on_its_stream_and_forgotten_with_it() -> None:
     async def test() -> None:
         server = await Node(next(free_addresses())).listen()
         client = Node("client-1", CLIENT, cluster="")
-        server.peers.send("client-1", ViewRequest(0))
+        server.port.send("client-1", ViewRequest(0))
         assert server.peers.traffic.dropped_messages == 1, "nobody of that name is there"
-        client.peers.send(server.address, ViewRequest(1))
+        client.port.send(server.address, ViewRequest(1))
         await until(lambda: server.got)
-        server.peers.send("client-1", ViewRequest(2))
+        server.port.send("client-1", ViewRequest(2))
         await until(lambda: client.got)
         assert client.got == [(server.address, ViewRequest(2))]
         await client.close()
@@ -92,14 +93,14 @@ def test_clients_of_one_address_share_their_limits() -> None:
         server = await Node(next(free_addresses())).listen()
         clients = [Node(f"client-{number}", CLIENT, cluster="") for number in (1, 2)]
         for client in clients:
-            client.peers.send(server.address, ViewRequest(1))
+            client.port.send(server.address, ViewRequest(1))
         await until(lambda: len(server.got) == 2)
         one, two = [server.peers._peers[client.address].share for client in clients]
         assert one.user is two.user
         much = 2 * unread_answers.USER_STREAMS * unread_answers.STREAM_BYTES
         one.add(much)
         assert not two.has_room()
-        clients[1].peers.send(server.address, ViewRequest(2))
+        clients[1].port.send(server.address, ViewRequest(2))
         one.remove(much)
         assert two.has_room()
         await until(lambda: len(server.got) == 3)
@@ -116,11 +117,11 @@ def test_a_peer_that_comes_back_is_reached_again() -> None:
         mine, theirs = two_addresses()
         one = await Node(mine).listen()
         for life in range(2):
-            one.peers.send(theirs, ViewRequest(life))
+            one.port.send(theirs, ViewRequest(life))
             await asyncio.sleep(0.02)
             two = await Node(theirs).listen()
             while not two.got:
-                one.peers.send(theirs, ViewRequest(10 + life))
+                one.port.send(theirs, ViewRequest(10 + life))
                 await asyncio.sleep(0.01)
             assert (one.address, ViewRequest(10 + life)) in two.got
             await two.close()
@@ -134,7 +135,7 @@ def test_what_waits_for_who_cannot_be_reached_is_given_up() -> None:
         mine, theirs = two_addresses()
         one = Node(mine)
         for number in range(50):
-            one.peers.send(theirs, ViewRequest(number))
+            one.port.send(theirs, ViewRequest(number))
         await until(lambda: one.peers.traffic.dropped_messages == 50)
         assert one.peers.queued_bytes == 0
         await until(lambda: one.peers.known == 0)
@@ -150,7 +151,7 @@ def test_a_queue_is_bounded_and_drops_the_oldest(monkeypatch: pytest.MonkeyPatch
         mine, theirs = two_addresses()
         one, two = await Node(mine).listen(), Node(theirs)
         for number in range(100):
-            one.peers.send(theirs, Replicate(1, 1, number, (), [(1, bytes(1_000))]))
+            one.port.send(theirs, Replicate(1, 1, number, (), [(1, bytes(1_000))]))
         assert 8_000 < one.peers.queued_bytes <= 10_000
         dropped = one.peers.traffic.dropped_messages
         assert dropped > 85
@@ -167,9 +168,9 @@ def test_a_large_record_that_waits_does_not_go_for_the_sake_of_small_messages() 
     async def test() -> None:
         mine, theirs = two_addresses()
         one, two = await Node(mine).listen(), Node(theirs)
-        one.peers.send(theirs, Replicate(1, 1, 1, (), [(1, bytes(64 << 20))]))
+        one.port.send(theirs, Replicate(1, 1, 1, (), [(1, bytes(64 << 20))]))
         for number in range(100):
-            one.peers.send(theirs, Replicate(1, 1, number, (), [(1, bytes(1_000))]))
+            one.port.send(theirs, Replicate(1, 1, number, (), [(1, bytes(1_000))]))
         assert one.peers.traffic.dropped_messages == 0
         await one.close()
         await two.close()
@@ -220,23 +221,23 @@ def test_an_ordering_layer_is_met_once_and_told_on() -> None:
         replica, server = Node(next(addresses), "ordering"), Node(next(addresses))
         server.peers.hello = server.peers.hello._replace(ordering=(replica.address,))
         kept: list[int] = []
-        server.peers.founded = kept.append
+        server.peers.on_founded = kept.append
         for node in (replica, server):
             await node.listen()
         client = Node("client-1", CLIENT, cluster="")
         for node in (server, client):
-            node.peers.send(replica.address, ViewRequest(1))
+            node.port.send(replica.address, ViewRequest(1))
         await until(lambda: len(replica.got) == 2)
         replica.peers.found(7)
         while not kept or client.peers.hello.founding != 7:
             for node in (server, client):
-                node.peers.send(replica.address, ViewRequest(2))
+                node.port.send(replica.address, ViewRequest(2))
             await asyncio.sleep(0.01)
         assert kept == [7]
         fresh = await Node(next(addresses)).listen()
         late = Node("client-2", CLIENT, cluster="")
         for node in (fresh, late):
-            node.peers.send(server.address, ViewRequest(3))
+            node.port.send(server.address, ViewRequest(3))
         await until(lambda: len([0 for _, message in server.got if message == ViewRequest(3)]) == 2)
         assert (fresh.peers.hello.founding, late.peers.hello.founding) == (0, 7)
         for node in (replica, server, client, fresh, late):
@@ -253,12 +254,12 @@ def test_who_cannot_keep_what_it_has_met_does_not_talk() -> None:
         def keep(_: int) -> None:
             raise Unavailable("no space left")
 
-        server.peers.founded = keep
+        server.peers.on_founded = keep
         replica.peers.found(7)
         for node in (replica, server):
             await node.listen()
-        replica.peers.send(server.address, ViewRequest(1))
-        server.peers.send(replica.address, ViewRequest(1))
+        replica.port.send(server.address, ViewRequest(1))
+        server.port.send(replica.address, ViewRequest(1))
         await until(lambda: server.peers.traffic.dropped_messages)
         assert server.got == replica.got == []
         for node in (replica, server):
@@ -309,7 +310,7 @@ def test_a_server_without_a_certificate_is_asked_at_its_address() -> None:
                     with pytest.raises(AccessDenied, match=f"the server at {claimed} has not opened this stream"):
                         await shake_hands(hello, call)
         assert node.peers.refusals.count == 4
-        server.peers.send(node.address, ViewRequest(1))
+        server.port.send(node.address, ViewRequest(1))
         await until(lambda: node.got)
         assert node.got == [(server.address, ViewRequest(1))]
         for each in (node, server):
@@ -322,9 +323,9 @@ def test_what_only_other_servers_send_is_refused() -> None:
     async def test() -> None:
         addresses = free_addresses()
         node, other = await Node(next(addresses)).listen(), await Node(next(addresses), MAPPING).listen()
-        other.peers.send(node.address, ViewRequest(1))
+        other.port.send(node.address, ViewRequest(1))
         await until(lambda: node.got)
-        other.peers.send(node.address, Replicate(1, 2, 3))
+        other.port.send(node.address, Replicate(1, 2, 3))
         await until(lambda: node.peers.refusals.count)
         assert node.got == [(other.address, ViewRequest(1))]
         for each in (node, other):
@@ -353,9 +354,9 @@ def test_of_servers_only_those_of_the_mapping_change_anything_and_only_trim(
             other = Node("client-1", role, cluster="")
         else:
             other = await Node(next(addresses), role).listen()
-        other.peers.send(node.address, ViewRequest(1))
+        other.port.send(node.address, ViewRequest(1))
         await until(lambda: node.got)
-        other.peers.send(node.address, ChangeRequest(5, change))
+        other.port.send(node.address, ChangeRequest(5, change))
         await until(lambda: len(node.got) == 2 or node.peers.refusals.count)
         assert (len(node.got) == 2) == is_taken
         for each in (node, other):
@@ -386,7 +387,7 @@ def test_a_second_stream_of_a_peer_takes_the_place_of_the_first() -> None:
                 calls.append(channel.stream_stream(EXCHANGE)())
                 await shake_hands(Hello(VERSION, "test", CLIENT, "client-1"), calls[-1])
             await until(lambda: node.peers.open_streams == 1)
-            node.peers.send("client-1", ViewRequest(5))
+            node.port.send("client-1", ViewRequest(5))
             mail = unpack(await calls[1].read())
             assert not isinstance(mail, Hello | Refusal)
             assert mail.messages == [ViewRequest(5)]
@@ -401,7 +402,7 @@ def test_a_node_under_another_address_is_not_taken_for_it() -> None:
         mine, theirs = two_addresses()
         one, two = Node(mine), await Node(theirs).listen()
         other = theirs.replace("127.0.0.1", "localhost")
-        one.peers.send(other, ViewRequest(1))
+        one.port.send(other, ViewRequest(1))
         await until(lambda: one.peers.traffic.dropped_messages)
         assert two.got == []
         await one.close()

@@ -17,12 +17,14 @@ class Role(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     AGGREGATOR: _ClassVar[Role]
     MAPPING: _ClassVar[Role]
     CLIENT: _ClassVar[Role]
+    NODE: _ClassVar[Role]
 UNSPECIFIED: Role
 ORDERING: Role
 STORAGE: Role
 AGGREGATOR: Role
 MAPPING: Role
 CLIENT: Role
+NODE: Role
 
 class Parcel(_message.Message):
     __slots__ = ("hello", "refusal", "denied", "sender", "receiver", "messages", "batches")
@@ -43,10 +45,11 @@ class Parcel(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., refusal: _Optional[str] = ..., denied: _Optional[bool] = ..., sender: _Optional[str] = ..., receiver: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ..., batches: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("version", "cluster", "role", "address", "ordering", "mapping", "founding", "nonce", "proof", "engine", "right")
+    __slots__ = ("version", "cluster", "role", "roles", "address", "ordering", "mapping", "founding", "nonce", "proof", "engine", "right")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
+    ROLES_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     ORDERING_FIELD_NUMBER: _ClassVar[int]
     MAPPING_FIELD_NUMBER: _ClassVar[int]
@@ -58,6 +61,7 @@ class Hello(_message.Message):
     version: int
     cluster: str
     role: Role
+    roles: _containers.RepeatedScalarFieldContainer[Role]
     address: str
     ordering: _containers.RepeatedScalarFieldContainer[str]
     mapping: _containers.RepeatedScalarFieldContainer[str]
@@ -66,7 +70,7 @@ class Hello(_message.Message):
     proof: int
     engine: str
     right: int
-    def __init__(self, version: _Optional[int] = ..., cluster: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., address: _Optional[str] = ..., ordering: _Optional[_Iterable[str]] = ..., mapping: _Optional[_Iterable[str]] = ..., founding: _Optional[int] = ..., nonce: _Optional[int] = ..., proof: _Optional[int] = ..., engine: _Optional[str] = ..., right: _Optional[int] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., cluster: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., roles: _Optional[_Iterable[_Union[Role, str]]] = ..., address: _Optional[str] = ..., ordering: _Optional[_Iterable[str]] = ..., mapping: _Optional[_Iterable[str]] = ..., founding: _Optional[int] = ..., nonce: _Optional[int] = ..., proof: _Optional[int] = ..., engine: _Optional[str] = ..., right: _Optional[int] = ...) -> None: ...
 
 class Message(_message.Message):
     __slots__ = ("paxos_member_envelope", "paxos_join_request", "paxos_join_reply", "mapping_reads", "mapping_answers", "mapping_await_verdicts", "mapping_verdicts", "mapping_busy", "mapping_slice_request", "mapping_slice", "mapping_slice_unavailable", "mapping_hold", "mapping_compact", "mapping_compacting", "mapping_compacted", "mapping_compare", "mapping_compared")

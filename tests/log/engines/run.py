@@ -20,12 +20,12 @@ from logdb.admin.layout import Layout  # noqa: E402
 from logdb.clients.background_loop import in_shared_loop  # noqa: E402
 from logdb.errors import Unavailable  # noqa: E402
 from logdb.node.config import ClusterFile, Misconfigured  # noqa: E402
-from logdb.node.metrics import ServerMetrics  # noqa: E402
-from logdb.node.server import Server  # noqa: E402
+from logdb.node.metrics import NodeMetrics  # noqa: E402
+from logdb.node.node import Node, NodeConfig  # noqa: E402
 from logdb.wire.envelopes import VERSION, Hello, pack_hello, unpack, why_not  # noqa: E402
 
 
-async def started(server: Server) -> Server:
+async def started(server: Node) -> Node:
     """The server, in the shared loop."""
     await server.start()
     server.running = asyncio.create_task(server.run())  # type: ignore[attr-defined]
@@ -39,12 +39,12 @@ def main(path: Path, port: int) -> None:
     config = layout.file.server("keeper", "k1")
     print(layout.file.engine.name, config.role, config.step)  # type: ignore[attr-defined]
     for _ in range(2):
-        server = in_shared_loop(started(Server(config)))
+        server = in_shared_loop(started(Node(NodeConfig((config,)))))
         with logdb.log.connect(layout.endpoints, timeout=10) as log:
             print(list(log.append([(1, b"a"), (2, b"b" * 1000)])), log.tail())
         status = Operator((), layout).status()
         print(status.tail, [(one.name, one.role, one.state) for one in status.servers])
-        print([metric.samples[0].value for metric in ServerMetrics(server).collect() if metric.name == "counter_end"])
+        print([metric.samples[0].value for metric in NodeMetrics(server).collect() if metric.name == "counter_end"])
         in_shared_loop(server.close())
     mine = Hello(VERSION, "x", "storage", "a:1")
     print(why_not(mine, unpack(pack_hello(Hello(VERSION, "x", "keeper", "b:1", engine="counter")))))
