@@ -1,8 +1,8 @@
 """The changes in a range of versions, from the log, each with its type: insert, update or delete.
 
 A row is a key that a committed transaction wrote, in the order of the log, as `db.watch` reports it. For that a task
-needs one range of the log and nothing else. To tell an insert from an update, or to report the old value, it needs what
-the key held before, which any earlier range may contain. So with types or old values:
+needs one range of the log and nothing else. To distinguish an insert from an update, or to report the old value, it
+needs the previous value of the key, which any earlier range may contain. So with types or old values:
 
 1. each task reduces its own range to the newest version of each key and leaves that as a run for the tasks after it;
 2. what a key held before is its previous row in the same range; for its first row there, the row of the nearest earlier
@@ -56,7 +56,7 @@ _TYPES: Final = pa.array(["insert", "update", "delete"])
 
 
 class Changes:
-    """What the commits after `since` up to `until` wrote of some keys. Cheap to make and to pickle.
+    """The changes to some keys by the commits after `since` up to `until`. Cheap to make and to pickle.
 
     The plan has the log of these versions and, for types, what is live at `since`. `is_held`: a hold keeps `since` from
     compaction, so the database's map can be asked first.
@@ -204,7 +204,7 @@ class Changes:
 
 
 class _OldValues(NamedTuple):
-    """What keys held: whether they existed, their values, which of these are locations of large ones."""
+    """Previous values of keys: whether each existed, its value, and whether that is the location of a large value."""
 
     exists: Numbers
     values: pa.ChunkedArray

@@ -1,8 +1,9 @@
 """The database of a cluster as a source for Spark.
 
 A part is a range of GSNs. A task follows the log there as any client does: it pulls from one replica of each shard,
-goes to another replica when one does not answer, merges by GSN, and tells gaps from loss (SCA-11). So the load is
-spread over all shards and replicas, parts come in the order of the log, and shards may be added or finalized meanwhile.
+goes to another replica when one does not answer, merges by GSN, and distinguishes gaps from loss (SCA-11). So the load
+is spread over all shards and replicas, parts come in the order of the log, and shards may be added or finalized
+meanwhile.
 
 A compaction writes PART records with copies between a BEGINNING and an ENDING record. Only the copies of the last
 finished compaction count (`messages.Floor`); a task decodes them as RELOCATION records. While a compaction runs, its

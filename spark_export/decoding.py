@@ -1,8 +1,8 @@
 """Decodes parts of the log into Arrow columns, without a Python object per record.
 
 Tens of thousands of frames go through three steps together. Their checksums are verified (`frames`, `checksums`). Their
-keys and values are located (`places`). Then one Arrow array is laid over the file, with every key and every value as an
-element, and `take` copies those out.
+keys and values are located (`places`). Then one Arrow array is mapped over the file, with every key and every value as
+an element, and `take` copies those out.
 """
 
 from __future__ import annotations

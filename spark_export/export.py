@@ -72,7 +72,7 @@ Progress = Callable[[int, int], None]
 
 
 class Job(NamedTuple):
-    """What an export does, in a file for the export that continues it.
+    """The parameters of an export, in a file from which an interrupted export continues.
 
     `asked`: the arguments. `bounds`: the bounds of the key ranges, in hexadecimal (None: no bound).
     """

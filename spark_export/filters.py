@@ -29,11 +29,11 @@ NEVER_NULL: Final = ("key", "version", "_change_type", "_commit_version", "_comm
 
 
 class Bounds(NamedTuple):
-    """A range of keys, and the versions from `least` to `most`."""
+    """A range of keys, and the versions from `minimum` to `maximum`."""
 
     keys: KeyRange
-    least: int
-    most: int
+    minimum: int
+    maximum: int
 
     def narrowed(self, filters: Iterable[Filter], version: str, plain: Collection[str]) -> tuple[Bounds, list[Filter]]:
         """Narrow the bounds by filters; returns them and the filters that Spark must apply. `version`: the column of
@@ -83,12 +83,12 @@ class Bounds(NamedTuple):
         low, high = min(versions), max(versions)
         match one:
             case GreaterThan():
-                return self._replace(least=max(self.least, low + 1))
+                return self._replace(minimum=max(self.minimum, low + 1))
             case GreaterThanOrEqual():
-                return self._replace(least=max(self.least, low))
+                return self._replace(minimum=max(self.minimum, low))
             case LessThan():
-                return self._replace(most=min(self.most, high - 1))
+                return self._replace(maximum=min(self.maximum, high - 1))
             case LessThanOrEqual():
-                return self._replace(most=min(self.most, high))
+                return self._replace(maximum=min(self.maximum, high))
             case _:
-                return self._replace(least=max(self.least, low), most=min(self.most, high))
+                return self._replace(minimum=max(self.minimum, low), maximum=min(self.maximum, high))

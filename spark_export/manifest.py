@@ -41,7 +41,7 @@ SCHEMA: Final = (("key", "binary"), ("value", "binary"), ("version", "int64"))
 
 
 class ExportFailed(LogDBError):
-    """The export was not published, or the directory holds no export. What was there is unchanged."""
+    """The export was not published, or the directory holds no export. Existing files are unchanged."""
 
 
 class Exported(NamedTuple):
@@ -217,16 +217,16 @@ def verify_export(to: str | os.PathLike[str]) -> Exported:
     return manifest.exported()
 
 
-def _verify(directory: Path, wanted: File) -> None:
-    file = directory / wanted.name
+def _verify(directory: Path, expected: File) -> None:
+    file = directory / expected.name
     try:
-        found = describe(file, wanted.keys, changes=wanted.changes)
+        found = describe(file, expected.keys, changes=expected.changes)
     except FileNotFoundError:
         raise Corruption(file, None, "the manifest lists it, but it is missing") from None
     except (OSError, ValueError) as error:
         raise Corruption(file, None, f"it cannot be read ({error})") from error
     for field in ("bytes", "sha256", "rows"):
-        should, is_ = getattr(wanted, field), getattr(found, field)
+        should, is_ = getattr(expected, field), getattr(found, field)
         if should != is_:
             raise Corruption(file, None, f"its {field} should be {should} by the manifest, not {is_}")
 

@@ -35,75 +35,75 @@ SERVERS: Final = ("endpoints", "timeout", "ca", "certificate", "certificateKey",
 
 
 class Options:
-    """The options of a query, by their names in `known`. Raises ValueError for any other name."""
+    """The options of a query, by their names in `allowed`. Raises ValueError for any other name."""
 
-    def __init__(self, options: Mapping[str, str], known: tuple[str, ...]) -> None:
-        names = {name.lower(): name for name in known}
-        self._given: dict[str, str] = {}
+    def __init__(self, options: Mapping[str, str], allowed: tuple[str, ...]) -> None:
+        names = {name.lower(): name for name in allowed}
+        self._values: dict[str, str] = {}
         for name, value in options.items():
             if name.lower() not in names:
-                raise ValueError(f"the data source logdb has no option {name!r} here; it has {', '.join(known)}")
-            self._given[names[name.lower()]] = value
+                raise ValueError(f"the data source logdb has no option {name!r} here; it has {', '.join(allowed)}")
+            self._values[names[name.lower()]] = value
         for one, other in EXCLUSIVE:
-            if one in self._given and other in self._given:
+            if one in self._values and other in self._values:
                 raise ValueError(f"give {one} or {other}, but not both")
 
     def __contains__(self, name: str) -> bool:
-        return name in self._given
+        return name in self._values
 
     def text(self, name: str, default: str | None = None) -> str | None:
         """The text of an option."""
-        return self._given.get(name, default)
+        return self._values.get(name, default)
 
     def location(self) -> Location:
         """The directory (absolute) or the servers. Raises ValueError."""
-        if "path" in self._given:
+        if "path" in self._values:
             for name in SERVERS[1:]:
-                if name in self._given:
+                if name in self._values:
                     raise ValueError(f"{name} goes with endpoints, not with a path")
-            return Path(self._given["path"]).absolute()
-        if "endpoints" not in self._given:
+            return Path(self._values["path"]).absolute()
+        if "endpoints" not in self._values:
             raise ValueError(
                 'the data source logdb needs a directory, .load("data"), or servers: .option("endpoints", "host:port")'
             )
-        given = self._given
+        values = self._values
         return Endpoints.of(
-            given["endpoints"],
-            timeout_s=self.number("timeout", least=1) or TIMEOUT_S,
-            ca=given.get("ca"),
-            certificate=given.get("certificate"),
-            certificate_key=given.get("certificateKey"),
-            token=given.get("token"),
+            values["endpoints"],
+            timeout_s=self.number("timeout", minimum=1) or TIMEOUT_S,
+            ca=values.get("ca"),
+            certificate=values.get("certificate"),
+            certificate_key=values.get("certificateKey"),
+            token=values.get("token"),
         )
 
-    def number(self, name: str, *, least: int, most: int | None = None) -> int | None:
+    def number(self, name: str, *, minimum: int, maximum: int | None = None) -> int | None:
         """A whole number; None without the option. Raises ValueError."""
-        text = self._given.get(name)
+        text = self._values.get(name)
         if text is None:
             return None
-        if not (text.isascii() and text.isdecimal() and int(text) >= least):
-            raise ValueError(f"{name} must be a whole number from {least} on, not {text!r}")
-        if most is not None and int(text) > most:
-            raise ValueError(f"{name} can be {most:,} at most, not {text}")
+        if not (text.isascii() and text.isdecimal() and int(text) >= minimum):
+            raise ValueError(f"{name} must be a whole number from {minimum} on, not {text!r}")
+        if maximum is not None and int(text) > maximum:
+            raise ValueError(f"{name} can be {maximum:,} at most, not {text}")
         return int(text)
 
     def flag(self, name: str) -> bool:
         """Whether an option is true (default: false). Raises ValueError."""
-        text = self._given.get(name, "false").lower()
+        text = self._values.get(name, "false").lower()
         if text not in ("true", "false"):
             raise ValueError(f"{name} must be true or false, not {text!r}")
         return text == "true"
 
     def choice(self, name: str, values: tuple[str, ...]) -> str | None:
         """One of some values; None without the option. Raises ValueError."""
-        text = self._given.get(name)
+        text = self._values.get(name)
         if text is not None and text not in values:
             raise ValueError(f"{name} must be {' or '.join(values)}, not {text!r}")
         return text
 
     def time_ns(self, name: str, zone: dt.tzinfo | None) -> int | None:
         """A time in ns since the epoch; without a zone it is in `zone` (None: local time). Raises ValueError."""
-        text = self._given.get(name)
+        text = self._values.get(name)
         try:
             return None if text is None else timestamps.nanoseconds(timestamps.parsed(text, zone))
         except ValueError as error:
@@ -111,7 +111,7 @@ class Options:
 
     def key(self, name: str) -> bytes | None:
         """A key, as text, or in hexadecimal from the option of that name with Hex. Raises ValueError, KeyTooLarge."""
-        text, digits = self._given.get(name), self._given.get(f"{name}Hex")
+        text, digits = self._values.get(name), self._values.get(f"{name}Hex")
         try:
             key = text.encode() if text is not None else None if digits is None else bytes.fromhex(digits)
         except ValueError:
@@ -129,7 +129,7 @@ class Options:
         return keys
 
     def _shown(self, name: str) -> str:
-        return repr(self._given.get(name, self._given.get(f"{name}Hex")))
+        return repr(self._values.get(name, self._values.get(f"{name}Hex")))
 
 
 def zone_named(name: str | None) -> dt.tzinfo | None:

@@ -72,13 +72,13 @@ class Task(NamedTuple):
                 rows = rows.filter(pc.is_valid(rows.column("value")))
             batches = snapshot_rows(self.runs.plan, rows, batch_rows=GROUP_ROWS)
             if self.base is not None:
-                directory, known, may_stay = self.base
-                old = _checked(Path(directory), known)
+                directory, expected, may_stay = self.base
+                old = _checked(Path(directory), expected)
                 if not rows.num_rows and may_stay:
-                    return known
+                    return expected
                 if not rows.num_rows:
                     _link(old, file)
-                    return _described(file, known._replace(name=self.name))
+                    return _described(file, expected._replace(name=self.name))
                 batches = _merged(old, batches)
             _write_rows(file, ROWS, batches)
             return _described(file, describe(file, self.keys))
@@ -109,14 +109,14 @@ def history(plan: SnapshotPlan, keys: KeyRange, since: int, partition_bytes: int
     return Changes(plan, keys, since, plan.version, columns, partition_bytes)
 
 
-def _checked(directory: Path, known: File) -> Path:
+def _checked(directory: Path, expected: File) -> Path:
     """The file of a base, compared with its manifest. Raises Corruption."""
-    file = directory / known.name
+    file = directory / expected.name
     try:
-        found = describe(file, known.keys)
+        found = describe(file, expected.keys)
     except (OSError, ValueError) as error:
         raise Corruption(file, None, f"the base of the export cannot be read ({error})") from error
-    if found != known:
+    if found != expected:
         raise Corruption(file, None, "it is not the file that the manifest of the base describes")
     return file
 

@@ -92,8 +92,8 @@ class Records(NamedTuple):
         if len(found) == 1:
             return puts
         items = Places(*map(np.concatenate, zip(*found, strict=True)))
-        wanted = np.flatnonzero(items.version <= version)
-        order = wanted[np.argsort(items.key_at[wanted], kind="stable")]
+        visible = np.flatnonzero(items.version <= version)
+        order = visible[np.argsort(items.key_at[visible], kind="stable")]
         return Places(*(column[order] for column in items))
 
     def labels(self) -> Iterator[tuple[int, str]]:
@@ -109,11 +109,11 @@ class Records(NamedTuple):
             if size:
                 yield gsn, data[begin : begin + size].decode()
 
-    def refuse(self, records: Numbers, is_wrong: Flags, why: str) -> None:
+    def refuse(self, records: Numbers, is_wrong: Flags, reason: str) -> None:
         """Raise Corruption for the first record that is wrong."""
         if is_wrong.any():
             first = int(records[is_wrong].min())
-            what = f"record {self.gsns[first]} cannot be decoded ({why})"
+            what = f"record {self.gsns[first]} cannot be decoded ({reason})"
             raise self.file.damaged(int(self.starts[first]), what)
 
     def _puts(self, commits: Numbers) -> tuple[Places, Numbers]:
@@ -222,9 +222,9 @@ class _Cursors(NamedTuple):
     version_bytes: Numbers
     is_all: Numbers
 
-    def where(self, are_wanted: Flags) -> _Cursors:
-        """The cursors that are wanted."""
-        return _Cursors(*(column[are_wanted] for column in self))
+    def where(self, selected: Flags) -> _Cursors:
+        """The selected cursors."""
+        return _Cursors(*(column[selected] for column in self))
 
     def each(self) -> Iterator[tuple[int, ...]]:
         """The cursors one by one."""

@@ -1,4 +1,4 @@
-"""What the sources of a server and of a cluster share: plans without files, holds, and fetches in parallel.
+"""The common part of the sources of a server and of a cluster: plans without files, holds, and fetches in parallel.
 
 A part is a range of GSNs. A task fetches its records when it runs, from the server of a directory (`server_source`) or
 from the replicas of a cluster (`cluster_source`).

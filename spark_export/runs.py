@@ -1,6 +1,6 @@
 """The rows of a snapshot, from sorted runs of the log that are merged by key range.
 
-The newest version of a key may stand in any segment, so a task that reads one segment cannot tell which of its rows are
+The newest version of a key may be in any segment, so a task that reads one segment does not know which of its rows are
 live. Two steps give the exact answer and read each byte of the log once:
 
 1. *Runs.* A task decodes a range of the log, verifies every frame, and reduces it to the newest version of each key,
@@ -59,7 +59,7 @@ class LogRange(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The first GSN and the end, which tell ranges of a plan apart."""
+        """The first GSN and the end, which identify the range in its plan."""
         return f"{self.parts[0].first}-{self.parts[-1].end}"
 
     @property

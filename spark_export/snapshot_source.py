@@ -36,7 +36,7 @@ Location = Path | Endpoints
 
 
 class PlanRequest(NamedTuple):
-    """What to plan: a version or a time in ns (neither: the newest version).
+    """The version to plan: by number or by time in ns (neither: the newest version).
 
     `since`: the changes after this version too. `changes_only`: nothing else; the caller holds `since`. `part_bytes`:
     the size of a part, where the log has no files. `application`: the plan ends with it (default: with this process).

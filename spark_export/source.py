@@ -120,14 +120,16 @@ class LogDBSource(DataSource):
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(dict(options))
         self._is_feed = Options(options, (*SNAPSHOT, *CHANGES, *WRITING)).flag("readChangeFeed")
-        self._given = given = Options(options, CHANGES if self._is_feed else (*SNAPSHOT, *WRITING))
-        self._keys = given.keys()
-        self._codec = given.choice("codec", CODECS)
-        self._partition_bytes = given.number("partitionBytes", least=1, most=MAX_PARTITION_BYTES) or PARTITION_BYTES
-        self._with_old, self._with_labels = given.flag("oldValues"), given.flag("labels")
-        self._since = _since(given)
-        given.number("endingVersion", least=0)
-        self._max_rows = given.number("maxRowsPerTrigger", least=1)
+        self._options = chosen = Options(options, CHANGES if self._is_feed else (*SNAPSHOT, *WRITING))
+        self._keys = chosen.keys()
+        self._codec = chosen.choice("codec", CODECS)
+        self._partition_bytes = (
+            chosen.number("partitionBytes", minimum=1, maximum=MAX_PARTITION_BYTES) or PARTITION_BYTES
+        )
+        self._with_old, self._with_labels = chosen.flag("oldValues"), chosen.flag("labels")
+        self._since = _since(chosen)
+        chosen.number("endingVersion", minimum=0)
+        self._max_rows = chosen.number("maxRowsPerTrigger", minimum=1)
         self._fixed: SnapshotPlan | None = None
 
     @classmethod
@@ -151,7 +153,7 @@ class LogDBSource(DataSource):
         for name in WRITING:
             self._refuse(name, "it is for writing")
         plan = self._plan()
-        columns = select_columns(schema, self._columns(), self._codec, self.time_zone, "timestampAsOf" in self._given)
+        columns = select_columns(schema, self._columns(), self._codec, self.time_zone, "timestampAsOf" in self._options)
         if self._is_feed:
             return ChangesReader(plan, self._keys, columns, self._partition_bytes)
         self._refuse("startingVersion", "it goes with readChangeFeed, or a stream")
@@ -162,11 +164,11 @@ class LogDBSource(DataSource):
             self._refuse(name, "a stream begins at startingVersion and has no end")
         if self._fixed is not None:
             self._fixed.release()
-        columns = select_columns(schema, self._columns(), self._codec, self.time_zone, "timestampAsOf" in self._given)
+        columns = select_columns(schema, self._columns(), self._codec, self.time_zone, "timestampAsOf" in self._options)
         since = LATEST if self._since is None else self._since
         return LogDBStreamReader(
-            self._given.location(),
-            self._given.text("scratch"),
+            self._options.location(),
+            self._options.text("scratch"),
             self._keys,
             columns,
             since,
@@ -194,19 +196,19 @@ class LogDBSource(DataSource):
         for name in (*SNAPSHOT, *CHANGES):
             if name not in ("path", "codec", *SERVERS):
                 self._refuse(name, "it is for reading")
-        given, location = self._given, self._given.location()
+        options, location = self._options, self._options.location()
         texts = check_writable(schema, self._codec, IGNORED)
-        job = given.text("jobId")
+        job = options.text("jobId")
         return Target(
-            given.text("path"),
+            options.text("path"),
             location if isinstance(location, Endpoints) else None,
             job or uuid.uuid4().hex,
             job is not None,
             self._codec,
             texts,
-            given.text("label") or "",
-            given.number("batchRows", least=1) or BATCH_ROWS,
-            given.flag("atomic"),
+            options.text("label") or "",
+            options.number("batchRows", minimum=1) or BATCH_ROWS,
+            options.flag("atomic"),
         )
 
     def _columns(self) -> dict[str, pa.DataType]:
@@ -221,9 +223,9 @@ class LogDBSource(DataSource):
     def _application(self) -> Application:
         return current_application(self.application_id)
 
-    def _refuse(self, name: str, why: str) -> None:
-        if name in self._given:
-            raise ValueError(f"{name} does not go with this: {why}")
+    def _refuse(self, name: str, reason: str) -> None:
+        if name in self._options:
+            raise ValueError(f"{name} does not go with this: {reason}")
 
     # ---- the version that `load()` fixes
 
@@ -240,25 +242,25 @@ class LogDBSource(DataSource):
         return self._fixed
 
     def _fix(self) -> SnapshotPlan:
-        given = self._given
-        snapshot = given.text("snapshot")
+        options = self._options
+        snapshot = options.text("snapshot")
         if snapshot is not None:
             return pinned_snapshot(Path(snapshot), self._application())
-        location = given.location()
+        location = options.location()
         if self._is_feed:
             if not isinstance(self._since, int):
                 raise ValueError("changes need a startingVersion")
-            version, time_ns, since = given.number("endingVersion", least=0), None, self._since
+            version, time_ns, since = options.number("endingVersion", minimum=0), None, self._since
         else:
-            version, since = given.number("versionAsOf", least=0), None
-            time_ns = given.time_ns("timestampAsOf", zone_named(self.time_zone))
+            version, since = options.number("versionAsOf", minimum=0), None
+            time_ns = options.time_ns("timestampAsOf", zone_named(self.time_zone))
         request = PlanRequest(
             version=version,
             time_ns=time_ns,
             since=since,
             part_bytes=self._partition_bytes,
             application=self._application(),
-            scratch_parent=given.text("scratch"),
+            scratch_parent=options.text("scratch"),
             shared=True,
         )
         return source_of(location).plan(request)
@@ -266,7 +268,7 @@ class LogDBSource(DataSource):
     def _fields(self) -> list[StructField]:
         """Infer the columns for documents from a sample of the values."""
         low, high = self._keys
-        with source_of(self._given.location()).database() as db:
+        with source_of(self._options.location()).database() as db:
             view = db.at(self._plan().version) if not self._is_feed else db.at(db.version)
             rows = islice(view.scan(start=low, end=high), SAMPLED_VALUES)
             if (first := next(rows, None)) is None:
@@ -296,8 +298,8 @@ class SnapshotReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         size_bytes = sum(one.size_bytes for one in self._runs().ranges)
-        wanted = -(-size_bytes // self._partition_bytes)
-        ranges = split_keys(self._plan, self._bounds.keys, wanted)
+        count = -(-size_bytes // self._partition_bytes)
+        ranges = split_keys(self._plan, self._bounds.keys, count)
         return [KeyPartition(number, keys) for number, keys in enumerate(ranges)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -306,13 +308,13 @@ class SnapshotReader(DataSourceReader):
             runs, bounds = self._runs(), self._bounds
             runs.make(begin_with=partition.number)
             for batch in runs.merge(partition.keys, fetch=self._columns.needs_values):
-                if bounds.most < self._plan.version:
-                    batch = batch.filter(pc.less_equal(batch.column("version"), bounds.most))
+                if bounds.maximum < self._plan.version:
+                    batch = batch.filter(pc.less_equal(batch.column("version"), bounds.maximum))
                 yield self._columns.batch(dict(zip(ROWS.names, batch.columns, strict=True)))
 
     def _runs(self) -> Runs:
         bounds, size = self._bounds, self._partition_bytes
-        return Runs(self._plan, bounds.keys, newer_than=bounds.least - 1, partition_bytes=size)
+        return Runs(self._plan, bounds.keys, newer_than=bounds.minimum - 1, partition_bytes=size)
 
 
 class ChangesReader(DataSourceReader):
@@ -340,17 +342,17 @@ class ChangesReader(DataSourceReader):
         return Changes(self._plan, keys, least - 1, most, self._columns, self._partition_bytes)
 
 
-def split_keys(plan: SnapshotPlan, keys: KeyRange, wanted: int) -> list[KeyRange]:
-    """Split a range of keys into `wanted` ranges of about the same size, or fewer if the plan's sample is small."""
+def split_keys(plan: SnapshotPlan, keys: KeyRange, count: int) -> list[KeyRange]:
+    """Split a range of keys into `count` ranges of about the same size, or fewer if the plan's sample is small."""
     inner = [key for key in plan.sample if keys.low < key and (keys.high is None or key < keys.high)]
-    count = max(1, min(wanted, len(inner)))
+    count = max(1, min(count, len(inner)))
     bounds = [keys.low, *(inner[number * len(inner) // count] for number in range(1, count)), keys.high]
     return [KeyRange(low or b"", high) for low, high in pairwise(bounds)]
 
 
-def _since(given: Options) -> int | str | None:
+def _since(options: Options) -> int | str | None:
     """The version before the first change; LATEST, OLDEST or None."""
-    if given.text("startingVersion") in (LATEST, OLDEST):
-        return given.text("startingVersion")
-    first = given.number("startingVersion", least=0)
+    if options.text("startingVersion") in (LATEST, OLDEST):
+        return options.text("startingVersion")
+    first = options.number("startingVersion", minimum=0)
     return None if first is None else max(first - 1, 0)
