@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from logdb.clients.log_client import AsyncRemoteLog, Connection
 from logdb.cluster.placement import Placement
-from logdb.cluster.summaries import TOLD, ShardHistory
+from logdb.cluster.summaries import HISTORY_KINDS, ShardHistory
 from logdb.cores.effects import Address
 from logdb.errors import Corruption, Unavailable, shown
 from logdb.log import requests as calls
@@ -44,7 +44,7 @@ async def _read(log: AsyncRemoteLog, key: bytes, shard: int, timeout_s: float) -
     if shard not in {config.shard for config in (await log.configuration()).shards}:
         raise Unavailable(f"{shown(key)}: the log has no shard {shard}")
     history, oldest = ShardHistory(key, shard), position
-    subscription = await log.call(calls.Subscribe(max(position, 1), TOLD, shard=shard))
+    subscription = await log.call(calls.Subscribe(max(position, 1), HISTORY_KINDS, shard=shard))
     while position <= tail:
         batch = await log.call(calls.Next(subscription), timeout_s)
         if batch is None:

@@ -1,7 +1,7 @@
-"""What clients of the database and mapping servers say to each other, and what each message promises (PROTOCOL.md).
+"""The messages between clients and mapping servers, and the guarantees of each (PROTOCOL.md).
 
-All are immutable and every one that is frequent is a batch. Numbers of reads are the client's own, drawn so that an
-answer to an earlier client at its address answers nothing.
+All are immutable, and every frequent one is a batch. A client numbers its reads from a random start, so that an answer
+to an earlier client at its address matches no read.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from logdb.txn.validation import Verdict
 
 
 class Consistency(IntEnum):
-    """What a read promises. `Read.version` is, in this order, the session's version, the same, and the one to read."""
+    """The guarantee of a read. `Read.version` is the session version, or for SNAPSHOT the version to read."""
 
     LINEARIZABLE = 0
-    """It sees every commit that had been answered, to anybody, when the server was asked."""
+    """It sees every commit that was acknowledged, to any client, before the server received the read."""
     SESSION = 1
-    """It sees everything that this client has seen."""
+    """It sees every version that this client has seen."""
     SNAPSHOT = 2
-    """It sees the log up to that version: no more and no less."""
+    """It sees exactly the log up to that version."""
 
 
-# ---- what is read
+# ---- questions
 
 
 class Get(NamedTuple):
@@ -35,7 +35,7 @@ class Get(NamedTuple):
 
 
 class Scan(NamedTuple):
-    """Keys of [start, end) that exist, in order, about as many rows as asked for at most. -> Rows."""
+    """The existing keys of [start, end), in order, about `rows` of them at most. -> Rows."""
 
     start: bytes | None
     end: bytes | None
@@ -44,7 +44,7 @@ class Scan(NamedTuple):
 
 
 MAX_RANGES: Final = 500
-"""Of a multi-scan, in one answer."""
+"""Maximum number of ranges of a multi-scan in one answer."""
 
 
 class MultiScan(NamedTuple):
@@ -54,29 +54,29 @@ class MultiScan(NamedTuple):
 
 
 class History(NamedTuple):
-    """The versions of a key, newest first, back to what is live at the floor, about so many at most. -> Versions."""
+    """The versions of a key, newest first, back to the one live at the floor, about `rows` at most. -> Versions."""
 
     key: bytes
     rows: int
 
 
 class AtTime(NamedTuple):
-    """The newest version not younger than `time` (ns since the epoch); always linearizable. -> Itself; Beyond
-    when the server's clock has not got there."""
+    """The newest version not younger than `time` (ns since the epoch); always linearizable. -> VersionReply;
+    FutureVersionReply if the server's clock has not reached that time."""
 
     time: int
 
 
 class Version(NamedTuple):
-    """The version that such a read would see. -> Itself."""
+    """The version that a read of this consistency sees. -> VersionReply."""
 
 
 class Oldest(NamedTuple):
-    """The oldest version that can be read, as such a read would see it. -> Floor."""
+    """The oldest version that can be read. -> Floor."""
 
 
 class Pins(NamedTuple):
-    """-> Pinned."""
+    """All pins. -> Pinned."""
 
 
 class Outcome(NamedTuple):
@@ -87,8 +87,8 @@ class Outcome(NamedTuple):
 
 
 class Aborted(NamedTuple):
-    """Which commit records with `after` < GSN <= the version were not applied. -> NotApplied; Below if `after` is
-    before the floor. With it a follower of the log needs no map."""
+    """Which commit records with `after` < GSN <= the version were not applied. -> NotApplied; VersionTrimmedReply if
+    `after` is before the floor. For followers of the log, which have no map."""
 
     after: int
 
@@ -97,10 +97,10 @@ Question = Get | Scan | MultiScan | History | AtTime | Version | Pins | Outcome 
 
 
 class Read(NamedTuple):
-    """A question and at which version it is to be answered. `number` identifies it for the client.
+    """A question, and the version at which to answer it. `number` identifies it for the client.
 
-    `applied`: of a snapshot, how far a server must have got in the log to answer it, if that is further. A client that
-    has found a large value trimmed names the tail of the log, so that it is given the place of the copy.
+    `applied`: for a snapshot, the server must have applied this version too. A client that has found a large value
+    trimmed sets it to the tail of the log, so that the answer has the place of the copy.
     """
 
     number: int
@@ -111,7 +111,7 @@ class Read(NamedTuple):
 
 
 class Reads(NamedTuple):
-    """Client to server. A server that cannot answer one for a long time forgets it: the client asks again."""
+    """Client to server. A server drops a read that it cannot answer for a long time: the client sends it again."""
 
     reads: tuple[Read, ...]
 
@@ -120,20 +120,20 @@ class Reads(NamedTuple):
 
 
 class Entries(NamedTuple):
-    """(version, value) of each key, in the order asked for: (0, None) for one that never existed."""
+    """(version, value) of each key, in the order of the question: (0, None) for a key that never existed."""
 
     entries: tuple[tuple[int, Value], ...]
 
 
 class Rows(NamedTuple):
-    """(key, value) in the order asked for. `more`: there may be others behind the last one."""
+    """(key, value) in the order of the question. `more`: there may be others after the last one."""
 
     rows: tuple[tuple[bytes, Value], ...]
     more: bool
 
 
 class MultiRows(NamedTuple):
-    """The rows of the first of the ranges asked for: of one at least, if there are any."""
+    """The rows of the first ranges of the question: of at least one, if it has any."""
 
     ranges: tuple[Rows, ...]
 
@@ -146,7 +146,7 @@ class Versions(NamedTuple):
 
 
 class VersionReply(NamedTuple):
-    """The answer's version is what was asked for."""
+    """The version of the answer is the result."""
 
 
 class Pin(NamedTuple):
@@ -169,9 +169,9 @@ class NotApplied(NamedTuple):
 
 
 class Floor(NamedTuple):
-    """The oldest version that can be read, and where it is written down: the PART records between `began` and `ended`,
-    the BEGINNING and the ENDING of the last compaction that was finished, say what stood before `cleaned`; zeros if
-    there was none. While the next one is under way `cleaned` is less than the version."""
+    """The oldest version that can be read, and the last compaction that ended: the PART records between its BEGINNING
+    `began` and its ENDING `ended` replace the log before `cleaned`; zeros if there was none. While the next compaction
+    is under way `cleaned` is less than `version`."""
 
     version: int
     cleaned: int
@@ -186,7 +186,7 @@ class VersionTrimmedReply(NamedTuple):
 
 
 class FutureVersionReply(NamedTuple):
-    """The version lies behind the tail of the log, `newest`, which was asked for after the read had come."""
+    """The version is greater than the tail of the log, `newest`, requested after the read was received."""
 
     newest: int
 
@@ -207,9 +207,9 @@ Result = (
 
 
 class Answered(NamedTuple):
-    """The answer to the read `number`, as of `version` (0 with Below and Beyond).
+    """The answer to the read `number`, as of `version` (0 with VersionTrimmedReply and FutureVersionReply).
 
-    A value that is a `Place` the client reads from the log itself.
+    If a value is a `Place` the client reads it from the log.
     """
 
     number: int
@@ -224,8 +224,8 @@ class Answers(NamedTuple):
 
 
 class Busy(NamedTuple):
-    """Server to client: it still has to get a checkpoint, or has very many reads of this client; these reads are better
-    asked elsewhere, or later."""
+    """Server to client: it rejects these reads, because it has no state yet or has very many reads of this client. The
+    client sends them to another server, or later."""
 
     numbers: tuple[int, ...]
 
@@ -234,7 +234,7 @@ class Busy(NamedTuple):
 
 
 class AwaitedTransaction(NamedTuple):
-    """A transaction whose verdict is wanted. `gsn`: where a commit record of it stands in the log, 0: not known."""
+    """A transaction whose verdict is requested. `gsn`: of a commit record of it, 0 if unknown."""
 
     client: int
     sequence: int
@@ -242,17 +242,17 @@ class AwaitedTransaction(NamedTuple):
 
 
 class AwaitVerdicts(NamedTuple):
-    """Client to server: push the verdicts of these transactions as soon as there are any. May be said again, and to
-    other servers; a server forgets it after a long time."""
+    """Client to server: push the verdicts of these transactions when they are decided. The client may repeat it, also
+    to other servers; a server drops it after a long time."""
 
     waits: tuple[AwaitedTransaction, ...]
 
 
 class Decided(NamedTuple):
-    """The verdict of a transaction: that of its first commit record, which stands at `version` (DBS-6).
+    """The verdict of a transaction: that of its first commit record, at `version` (DBS-6).
 
-    `winner`: the label of the transaction that it conflicted with. Of long ago the verdict may say CONFLICT and no key.
-    DUPLICATE at version 0: its record, if there was one, was compacted away.
+    `winner`: the label of the transaction that it conflicted with. An old verdict may be CONFLICT without a key.
+    DUPLICATE at version 0: its record, if it had one, was compacted away.
     """
 
     client: int
@@ -263,7 +263,7 @@ class Decided(NamedTuple):
 
 
 class Verdicts(NamedTuple):
-    """Server to client. Told once for each Await, so a client whose was lost asks again."""
+    """Server to client. Sent once for each AwaitVerdicts: if it is lost the client sends that again."""
 
     verdicts: tuple[Decided, ...]
 
@@ -272,31 +272,30 @@ class Verdicts(NamedTuple):
 
 
 class Hold(NamedTuple):
-    """Client to all servers: please let nothing be compacted away that a read at `version` or later needs; None: no
-    more. It is forgotten after a while, so who goes on reading says it again."""
+    """Client to all servers: begins or renews a lease on `version` and later ones, so that no compaction removes them;
+    None ends it. The lease expires without renewals."""
 
     version: int | None
 
 
 class Compact(NamedTuple):
-    """Client to server: have what only reads before `before` could see dropped, and tell what came of it. Said again
-    until it is done, also to another server, which then finishes what the first one has begun."""
+    """Client to server: drop the versions that only reads before `before` can see, and report the result. The client
+    repeats it until the result comes, also to another server, which then takes the compaction over."""
 
     request: int
     before: int
 
 
 class Compacting(NamedTuple):
-    """Server to client: it is under way, and so many versions have been copied."""
+    """Server to client: the compaction is under way. `copied`: the number of versions copied so far."""
 
     request: int
     copied: int
 
 
 class Compacted(NamedTuple):
-    """Server to client: the oldest version left, how many were copied, the oldest record of the log before and after,
-    and the bytes of what was looked at, of what was appended, and of the records that are needed no more. `why`: what
-    kept it from being done, "" if nothing did."""
+    """Server to client: the oldest version left, the number of versions copied, the oldest record of the log before and
+    after, and the bytes read, appended and freed. `why`: the reason of a failure, "" for success."""
 
     request: int
     floor: int
@@ -322,13 +321,13 @@ class Section(IntEnum):
 
 
 class HeadRows(NamedTuple):
-    """Those of `Coordinator.head`, all of them."""
+    """All rows of `Replica.head`."""
 
     rows: tuple[tuple[bytes, bytes], ...]
 
 
 class MapRow(NamedTuple):
-    """A version of a key. `copy`: the record that holds a copy of it, 0: none."""
+    """A version of a key. `copy`: the GSN of a record with a copy of it, 0 if none."""
 
     key: bytes
     version: int
@@ -337,19 +336,19 @@ class MapRow(NamedTuple):
 
 
 class MapRows(NamedTuple):
-    """By key, newest first."""
+    """Versions by key, newest first."""
 
     rows: tuple[MapRow, ...]
 
 
 class LedgerRows(NamedTuple):
-    """Those of `Ledger.rows`."""
+    """Rows of `Ledger.rows`."""
 
     rows: tuple[tuple[bytes, bytes], ...]
 
 
 class RecentRow(NamedTuple):
-    """A recent commit record: its label, or that of the winner and the verdict."""
+    """A recent commit record: its label if it was applied, else the label of the winner and the verdict."""
 
     gsn: int
     label: str
@@ -357,7 +356,7 @@ class RecentRow(NamedTuple):
 
 
 class RecentRows(NamedTuple):
-    """By GSN."""
+    """Rows by GSN."""
 
     rows: tuple[RecentRow, ...]
 
@@ -366,8 +365,8 @@ Part = HeadRows | MapRows | LedgerRows | RecentRows
 
 
 class Cursor(NamedTuple):
-    """Where in a checkpoint to go on: behind `after` of the section; MAP: behind version `below` of the key `after`, or
-    from that key on if `below` is 0."""
+    """The position in a checkpoint: after the row `after` of the section. For MAP, after version `below` of the key
+    `after`, or from that key on if `below` is 0."""
 
     section: Section
     after: bytes
@@ -375,9 +374,9 @@ class Cursor(NamedTuple):
 
 
 class SliceRequest(NamedTuple):
-    """Server to server: a part of a checkpoint at `version`, from `cursor` on; None: the beginning of a new one.
+    """Server to server: requests a slice of the checkpoint at `version` from `cursor` on; None: the first slice.
 
-    What stands at a version does not change, so any server that has got there can go on with what another one began.
+    The state at a version does not change, so any server that has applied it can continue what another one began.
     """
 
     request: int
@@ -386,7 +385,7 @@ class SliceRequest(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """Rows of one section, of a server whose floor is `floor`. `next`: where to go on, None at the end."""
+    """Rows of one section, of a server with the floor `floor`. `next`: the cursor of the next one, None at the end."""
 
     request: int
     version: int
@@ -396,7 +395,7 @@ class Slice(NamedTuple):
 
 
 class SliceUnavailable(NamedTuple):
-    """This server has not got that far, or has nothing itself yet: ask another."""
+    """The server has not applied that version, or has no state yet: another one may have it."""
 
     request: int
 
@@ -405,8 +404,8 @@ class SliceUnavailable(NamedTuple):
 
 
 class Compare(NamedTuple):
-    """Server to server: what the sender, whose floor is `floor`, holds at `version`. `digest`: of what it decided of
-    the commit records with `after` < GSN <= `version`, and of the keys of its map in [start, end) (`Replica.excerpt`).
+    """Server to server: a digest of a part of the sender's state at `version`, with the floor `floor`: its decisions on
+    the commit records with `after` < GSN <= `version`, and the keys of its map in [start, end) (`Replica.excerpt`).
     """
 
     request: int
@@ -419,7 +418,8 @@ class Compare(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """Server to server: whether it holds the same. One that has another floor, or has not got that far, is silent."""
+    """Server to server: whether its state is the same. A server with another floor, or that has not applied the
+    version, does not reply."""
 
     request: int
     is_same: bool

@@ -1,9 +1,8 @@
 """Which shard an object lives on (vScalog, dissertation section 3.4.3): a policy of the log client.
 
-An object is a key, or all keys with a prefix that the application names. Everything that is appended for it goes to
-its shard; one that takes no appends any more is stood in for by another, and what was written stays where it is. A
-client says in the log which placement it has (PLACEMENT), so that a compaction, whoever asks for it, moves no record of
-an object to another shard.
+An object is a key, or all keys with a prefix that the application names. Its records are appended to its shard, or to
+another one if that takes no appends any more; existing records stay. A client states its placement in the log
+(PLACEMENT), so that no compaction moves a record of an object to another shard.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ _PREFIX: Final = Struct("<IH")  # shard, bytes of the prefix, which follows
 _SHARD: Final = Struct("<I")
 TOGETHER_BYTES: Final = 16 << 20
 MAX_BYTES: Final = 64 << 10
-"""Of a placement that is stated in the log: every server keeps it."""
+"""Maximum size of a placement stated in the log: every server keeps it."""
 
 Placement = Callable[[bytes], int | None]
 """The shard of the object that a key belongs to; None: any."""
 
 
 class PlacedRecord(tuple[int, bytes]):
-    """A record that wants to stand on `shard` (None: any)."""
+    """A record to be appended to `shard` (None: any)."""
 
     shard: int | None = None
 
@@ -48,44 +47,44 @@ def placed(tag: int, payload: bytes, shard: int | None) -> Record:
 
 
 class StickySegmentPolicy:
-    """The same of these segments again and again: what is appended to it is ordered as it was appended. Which one, is
-    drawn anew by an append that finds nothing under way, or after `TOGETHER_BYTES`, so that all get their share."""
+    """Picks the same segment while appends are under way: one segment keeps their order. An append without others under
+    way, or after `TOGETHER_BYTES`, draws another one, so that all segments share the load."""
 
     def __init__(self, rng: Random) -> None:
         self._rng = rng
-        self._lot = self._bytes = self.under_way = 0
+        self._draw = self._bytes = self.under_way = 0
 
     def split(self, records: Sequence[Record]) -> Iterable[tuple[int | None, RecordIndexes]]:
         self._bytes += sum([len(payload) for _, payload in records])
         return ANYWHERE.split(records)
 
     def pick(self, segments: Sequence[int], round_trip: Callable[[int], int], rng: Random) -> int:
-        return segments[self._lot % len(segments)]
+        return segments[self._draw % len(segments)]
 
     def appending(self) -> None:
-        """Something is appended next that is to be in order."""
+        """An append follows whose order matters."""
         if not self.under_way or self._bytes >= TOGETHER_BYTES:
-            self._lot, self._bytes = self._rng.getrandbits(32), 0
+            self._draw, self._bytes = self._rng.getrandbits(32), 0
         self.under_way += 1
 
     def appended(self) -> None:
-        """It is not under way any more."""
+        """Such an append has ended."""
         self.under_way -= 1
 
 
 @dataclass(frozen=True, slots=True)
 class ByObject(Anywhere):
-    """Placed records to their shards, all others as another policy says."""
+    """Appends placed records to their shards, and all others by another policy."""
 
     otherwise: Policy | StickySegmentPolicy = ANYWHERE
 
     def split(self, records: Sequence[Record]) -> Iterable[tuple[int | None, RecordIndexes]]:
-        wanted: dict[int | None, list[int]] = {}
+        by_shard: dict[int | None, list[int]] = {}
         for index, record in enumerate(records):
-            wanted.setdefault(record.shard if type(record) is PlacedRecord else None, []).append(index)
-        if list(wanted) == [None]:
+            by_shard.setdefault(record.shard if type(record) is PlacedRecord else None, []).append(index)
+        if list(by_shard) == [None]:
             return self.otherwise.split(records)
-        return wanted.items()
+        return by_shard.items()
 
     def pick(self, segments: Sequence[int], round_trip: Callable[[int], int], rng: Random) -> int:
         return self.otherwise.pick(segments, round_trip, rng)
@@ -126,7 +125,7 @@ def named(placement: Placement) -> list[int]:
 
 
 def encode_placement(placement: Placement | None) -> bytes | None:
-    """The payload of a PLACEMENT record; None: there is none, or no record can say it (a function, too long)."""
+    """The payload of a PLACEMENT record; None for no placement, a function, or one that is too long."""
     payload = _encoded(placement)
     return None if payload is None or len(payload) > MAX_BYTES else payload
 
@@ -159,8 +158,8 @@ def decode_placement(payload: bytes) -> Placement:
 
 
 def joined(stated: bytes, payload: bytes) -> bytes:
-    """What holds when `payload` is stated after `stated` (b"": nothing): prefixes are added to those that others have
-    named as far as there is room, and everything else is replaced. Raises MalformedRecord."""
+    """The placement after `payload` is stated on top of `stated` (b"": none): prefixes are added to earlier ones within
+    `MAX_BYTES`, any other placement replaces the earlier one. Raises MalformedRecord."""
     before, placement = decode_placement(stated) if stated else None, decode_placement(payload)
     if isinstance(before, ByPrefix) and isinstance(placement, ByPrefix):
         return encode_placement(ByPrefix({**before.shards, **placement.shards})) or payload

@@ -1,9 +1,8 @@
-"""What the records of one shard do not say of its objects, told to that shard (PROTOCOL.md, DBS-17), and the history
-of an object made of the records of its shard alone.
+"""Summaries of a shard (PROTOCOL.md, DBS-17), and the history of an object from the records of its shard alone.
 
-A shard's commit records do not say which of them were applied, a commit that writes objects of several shards stands on
-the shard of its first key only, and which PARTs count is decided elsewhere. Mapping servers append SUMMARY records that
-say so. Each states facts that follow from the log, so it does not matter who writes it, nor how often.
+A shard's own records lack three facts about its objects: which of its commit records were applied, the writes of
+commits over several shards, whose record is on the shard of the first key, and which PARTs count. Mapping servers
+append SUMMARY records with these facts. They follow from the log, so any server may append them, any number of times.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ from logdb.store.records import (
     encode_relocation,
 )
 
-TOLD: Final = frozenset({COMMIT, PART, SUMMARY})
-"""The kinds of records of a shard that a history is made of."""
+HISTORY_KINDS: Final = frozenset({COMMIT, PART, SUMMARY})
+"""The kinds of records of a shard that a history needs."""
 
 _FORMAT: Final = 1
 _SUMMARY: Final = Struct("<BIQQQQII")  # format, the numbers of a Summary, bytes of the placement, aborted
@@ -39,11 +38,11 @@ _GSN: Final = Struct("<Q")
 
 
 class Summary(NamedTuple):
-    """For the objects that `placement`, as stated, puts on `shard`.
+    """A summary for the objects that the stated `placement` puts on `shard`.
 
-    Of the commit records on `shard` with `after` < GSN <= `through`, `aborted` were not applied; what others have
-    written to its objects is in `rows`, of this record or one before it there. `began` not 0: the PARTs on this shard
-    of the compaction that began there are all that it restates of these objects as of `floor`.
+    Of the commit records on `shard` with `after` < GSN <= `through`, `aborted` were not applied. `rows`, of this record
+    and earlier ones on the shard, are the writes to these objects by commit records on other shards. If `began` is not
+    0, the PARTs on this shard of the compaction with this BEGINNING restate these objects completely as of `floor`.
     """
 
     shard: int
@@ -78,7 +77,7 @@ def decode_summary(payload: bytes) -> Summary:
 
 
 class ShardHistory:
-    """The history of `key`, of the records of its shard in their order (`take`)."""
+    """The history of `key`, from the records of its shard in their order (`take`)."""
 
     def __init__(self, key: bytes, shard: int) -> None:
         self._key, self._shard = key, shard
@@ -87,7 +86,7 @@ class ShardHistory:
         self._summaries: list[Summary] = []
 
     def take(self, record: LogRecord) -> None:
-        """The next record of the shard. Raises MalformedRecord."""
+        """Take the next record of the shard. Raises MalformedRecord."""
         key, (gsn, _, tag, payload) = self._key, record
         if tag == COMMIT:
             writes = decode_commit(payload).writes
@@ -107,26 +106,26 @@ class ShardHistory:
                 self._summaries.append(summary._replace(aborted=(), rows=()))
 
     def versions(self, oldest: int) -> tuple[int, list[tuple[int, Value]]]:
-        """(the version up to which it is complete, the versions up to there, newest first). `oldest`: where the log
-        begins. Raises Unavailable if the records of the shard do not say."""
+        """(the version up to which the history is complete, the versions up to it, newest first). `oldest`: the first
+        record of the log. Raises Unavailable if the records of the shard do not suffice."""
         placement = self._summaries[-1].placement if self._summaries else b""
         home = decode_placement(placement)(self._key) if placement else None
         if placement and home != self._shard:
             raise Unavailable(f"{shown(self._key)} is stated to live on shard {home}, not {self._shard}")
-        told = [summary for summary in self._summaries if summary.placement == placement]
+        current = [summary for summary in self._summaries if summary.placement == placement]
         began = floor = 0
-        for summary in told:
+        for summary in current:
             if summary.began > began:
                 began, floor = summary.began, summary.floor
         through = max(floor - 1, 0)
-        for summary in told:
+        for summary in current:
             if summary.after <= through and not summary.began:
                 through = max(through, summary.through)
         if floor < oldest > 1 or not through:
             what = f"the log begins with record {oldest}" if oldest > 1 else "it has no summary"
             raise Unavailable(
-                f"the records of shard {self._shard} do not say what became of {shown(self._key)} ({what}): only a"
-                " mapping server can tell"
+                f"the records of shard {self._shard} do not suffice for the history of {shown(self._key)} ({what}):"
+                " only a mapping server has it"
             )
         found = {version: value for version, value in self._written.items() if version >= floor}
         found.update(self._restated.get(began, {}))

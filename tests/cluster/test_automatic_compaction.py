@@ -31,7 +31,7 @@ class OnDisk:
         for number, name in enumerate(names):
             key_map = KeyMap(UnresolvedValues(), self.checkpoints[number])
             peers = tuple(peer for peer in names if peer != name)
-            config = {"peers": peers, "compact_above": SHARE, "compact_least": 20_000}
+            config = {"peers": peers, "compact_above": SHARE, "min_compact_bytes": 20_000}
             server = Server(name=name, seed=number, is_behind=True, key_map=key_map, **config)
             server.wait(60 * SECOND)
             server.take(SliceRequest)

@@ -455,7 +455,7 @@ def test_who_lacks_what_was_trimmed_and_finds_no_compaction_stops() -> None:
     log.oldest = 9
     server = Server(on=log)
     assert server.stopped is not None
-    assert "holds no compaction" in server.stopped.reason
+    assert "no complete compaction" in server.stopped.reason
     assert not server.stopped.wipe
 
 

@@ -13,7 +13,7 @@ import logdb
 from logdb.cluster.mapping_server.summarizer import ROWS_BYTES
 from logdb.cluster.messages import Compact
 from logdb.cluster.placement import ByHash, ByPrefix, Placement, encode_placement
-from logdb.cluster.summaries import TOLD, ShardHistory, Summary, decode_summary, encode_summary
+from logdb.cluster.summaries import HISTORY_KINDS, ShardHistory, Summary, decode_summary, encode_summary
 from logdb.cores.effects import SECOND, ProtocolViolation
 from logdb.errors import Unavailable
 from logdb.log.contract import LogRecord
@@ -73,7 +73,7 @@ def told(log: Log, key: bytes, shard: int) -> tuple[int, list[tuple[int, Value]]
     history = ShardHistory(key, shard)
     for gsn in range(log.oldest, len(log.records) + 1):
         tag, payload = log.records[gsn - 1]
-        if log.home(gsn) == shard and tag in TOLD:
+        if log.home(gsn) == shard and tag in HISTORY_KINDS:
             history.take(LogRecord(gsn, 0, tag, payload))
     return history.versions(log.oldest)
 
@@ -197,7 +197,7 @@ def test_what_was_written_after_the_last_summary_is_not_told() -> None:
     log.place(2, commit(1, {b"b/0": b"other", b"a/0": b"first"}))
     log.place(1, commit(2, {b"a/0": None}), commit(3, {b"a/0": b"no"}, conditions=[logdb.exists(b"b/9")]))
     server = made(log, "m1", 1)
-    with pytest.raises(Unavailable, match="do not say what became of b'a/0'"):
+    with pytest.raises(Unavailable, match="do not suffice for the history of b'a/0'"):
         told(log, b"a/0", 1)
     rest(log, server)
     log.place(1, commit(4, {b"a/0": b"late"}))

@@ -1,8 +1,8 @@
-"""What an application asks of a database client, and what it gets: the requests of `cores.Call`, and their answers.
+"""The requests of an application to a database client (`cores.Call`), and their results.
 
-Each call ends in one `Answer`, whose result is the value named here or an exception of `logdb.errors`. A deadline is a
-time in ns; None waits for ever. A read that passes it ends with Unavailable, as does a commit of which no record was
-or will be appended; any other commit with OutcomeUnknown.
+Each call ends in one `Answer`, whose result is the type named here or an exception of `logdb.errors`. A deadline is a
+time in ns; None waits for ever. At its deadline a read ends with Unavailable, as does a commit of which no record was
+or will be appended; any other commit ends with OutcomeUnknown.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ LINEARIZABLE, SESSION, SNAPSHOT = Consistency
 
 
 class Get(NamedTuple):
-    """The newest version of each key, all of one snapshot; `version` names it with SNAPSHOT, else it is a version that
-    the answer must not be older than. -> Found.
+    """The newest version of each key, all of one snapshot. `version`: that snapshot with SNAPSHOT, else the minimum
+    version of the answer. -> Found.
 
     VersionTrimmed, FutureVersion, Corruption, Unavailable.
     """
@@ -41,7 +41,7 @@ class Found(NamedTuple):
 
 
 class Scan(NamedTuple):
-    """A page of the keys of [start, end) that exist. -> Page. Raises as Get. Go on with SNAPSHOT at its version."""
+    """A page of the existing keys of [start, end). -> Page. Raises as Get. Next page: SNAPSHOT at its version."""
 
     start: bytes | None = None
     end: bytes | None = None
@@ -53,7 +53,7 @@ class Scan(NamedTuple):
 
 
 class Page(NamedTuple):
-    """(key, value) at `version`, in order. `more`: there may be others behind the last one."""
+    """(key, value) at `version`, in order. `more`: there may be others after the last one."""
 
     version: int
     rows: tuple[tuple[bytes, bytes], ...]
@@ -61,7 +61,7 @@ class Page(NamedTuple):
 
 
 class MultiScan(NamedTuple):
-    """Pages of several ranges, all of one version. -> Pages. Raises as Get. Go on with SNAPSHOT at their version."""
+    """Pages of several ranges, all of one version. -> Pages. Raises as Get. Further pages need SNAPSHOT at it."""
 
     scans: tuple[messages.Scan, ...]
     consistency: Consistency = LINEARIZABLE
@@ -70,14 +70,14 @@ class MultiScan(NamedTuple):
 
 
 class Pages(NamedTuple):
-    """Of the first of the ranges, at `version`."""
+    """Pages of the first of the ranges, at `version`."""
 
     version: int
     pages: tuple[Page, ...]
 
 
 class History(NamedTuple):
-    """A page of the versions of a key, newest first. -> Versions. Raises as Get. Go on below the last one."""
+    """A page of the versions of a key, newest first. -> Versions. Raises as Get. Next page: below the last one."""
 
     key: bytes
     rows: int = 1_000
@@ -95,7 +95,7 @@ class Versions(NamedTuple):
 
 
 class Version(NamedTuple):
-    """The version that a read of this consistency would see: a snapshot to begin with. -> int. Raises as Get."""
+    """The version that a read of this consistency sees. -> int. Raises as Get."""
 
     consistency: Consistency = LINEARIZABLE
     version: int = 0
@@ -110,13 +110,13 @@ class AtTime(NamedTuple):
 
 
 class Oldest(NamedTuple):
-    """The oldest version that can be read, and where it is written down. -> messages.Floor."""
+    """The oldest version that can be read, and the last compaction. -> messages.Floor."""
 
     deadline: int | None = None
 
 
 class RecordAt(NamedTuple):
-    """The record of the log at a version that there is. -> LogRecord, None if it was compacted away. Unavailable,
+    """The record of the log at an existing version. -> LogRecord, None if it was compacted away. Unavailable,
     Corruption."""
 
     version: int
@@ -130,8 +130,9 @@ class Pins(NamedTuple):
 
 
 class Pin(NamedTuple):
-    """Keep `version` readable under a name; 0: no longer. -> int, the version that the name holds then: another one if
-    somebody else has pinned it or a compaction was faster. VersionTrimmed, FutureVersion, Unavailable (do it again)."""
+    """Keep `version` readable under a name; 0 removes the pin. -> int, the version that the name pins afterwards:
+    another one if another client has pinned the name, or a compaction was ordered first. VersionTrimmed,
+    FutureVersion, Unavailable (do it again)."""
 
     name: str
     version: int
@@ -147,13 +148,13 @@ class Aborted(NamedTuple):
 
 
 class NewId(NamedTuple):
-    """-> TxnId that no transaction has, for a Commit."""
+    """Allocate a transaction id for a Commit. -> TxnId."""
 
 
 class Commit(NamedTuple):
-    """Commit a transaction; `txn_id` None: a new one. -> Committed.
+    """Commit a transaction; without `txn_id`, with a new id. -> Committed.
 
-    Unavailable: nothing was and will be written. OutcomeUnknown; TransactionTooLarge.
+    Unavailable: nothing was or will be written. OutcomeUnknown; TransactionTooLarge.
     """
 
     writes: Mapping[bytes, bytes | None]
@@ -169,7 +170,7 @@ class Commit(NamedTuple):
 class Committed(NamedTuple):
     """How a transaction was decided, at `version`. `winner`: the label of the one that it conflicted with.
 
-    The reason DANGLING: somebody has settled it before it came (`Settle`).
+    The reason DANGLING: it was settled before its commit record was ordered (`Settle`).
     """
 
     txn_id: TxnId
@@ -179,34 +180,33 @@ class Committed(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """How a transaction ended. -> coordinator.Outcome. NOT_FOUND is no promise: what its client has sent may still be
-    under way. `Settle` ends that."""
+    """How a transaction ended. -> coordinator.Outcome. NOT_FOUND is not final: its commit record may still come.
+    `Settle` makes it final."""
 
     txn_id: TxnId
     deadline: int | None = None
 
 
 class Settle(NamedTuple):
-    """Have a transaction ended, one way or the other: if its commit record is not in the log yet it never will be
-    applied. -> coordinator.Outcome, COMMITTED or ABORTED for ever. Unavailable, OutcomeUnknown (settle again)."""
+    """Make the outcome of a transaction final: if its commit record is not in the log yet it will never be applied.
+    -> coordinator.Outcome, COMMITTED or ABORTED for ever. Unavailable, OutcomeUnknown (settle again)."""
 
     txn_id: TxnId
     deadline: int | None = None
 
 
 class Hold(NamedTuple):
-    """Ask that `version` stay readable while something is read at it; `holder` is whatever the application knows that
-    by, and None ends it. -> None, at once. It is a courtesy: who was late is told VersionTrimmed when it reads."""
+    """Lease `version` for `holder`, any value of the application, so that it stays readable; None releases it. -> None,
+    at once. A lease may come too late for a compaction: a read then raises VersionTrimmed."""
 
     holder: Hashable
     version: int | None
 
 
 class Compact(NamedTuple):
-    """Drop what only reads before `before`, a version, could see, as far as pins and what clients hold let it.
-    `progress` is told now and then how many versions have been copied, and raises nothing. While there are more of
-    them each time the deadline moves on.
-    -> Compacted. FutureVersion, VersionTrimmed; Unavailable: do it again, what was begun is then brought to its end."""
+    """Drop the versions that only reads before the version `before` can see, as far as pins and leases allow.
+    `progress` is called with the number of versions copied, and must not raise. Each progress extends the deadline.
+    -> Compacted. FutureVersion, VersionTrimmed; Unavailable: do it again, which continues the same compaction."""
 
     before: int
     deadline: int | None = None
@@ -214,8 +214,8 @@ class Compact(NamedTuple):
 
 
 class Compacted(NamedTuple):
-    """What a compaction did: the oldest version left, the versions copied, the oldest record in the log before and
-    after; bytes of what was looked at, of what was appended, and of the records that are needed no more."""
+    """The result of a compaction: the oldest version left, the number of versions copied, the oldest record of the log
+    before and after, and the bytes read, appended and freed."""
 
     floor: int
     copied: int
@@ -227,7 +227,7 @@ class Compacted(NamedTuple):
 
 
 class SetServers(NamedTuple):
-    """Ask these mapping servers from now on. -> None, at once."""
+    """Use these mapping servers from now on. -> None, at once."""
 
     servers: tuple[Address, ...]
 
@@ -235,4 +235,4 @@ class SetServers(NamedTuple):
 Read = Get | Scan | History | Version | Oldest | AtTime | RecordAt | Pins | Aborted | Outcome
 Request = Read | NewId | Commit | Settle | Pin | Hold | Compact | SetServers
 FOLLOWING = (log.Subscribe, log.Next, log.Close, log.Read)
-"""Calls of the log's own client that this one takes too: for who follows the log itself, with `Aborted` beside it."""
+"""Requests to the log that this client accepts too: for followers of the log, which also use `Aborted`."""

@@ -1,8 +1,9 @@
-"""What a mapping server does to compact the log (PROTOCOL.md, "Compaction").
+"""A mapping server's part in the compaction of the log (PROTOCOL.md, "Compaction").
 
-It writes a checkpoint into the log: what is live at the floor and stands before it, and all state that is not of the
-map. Then the log may begin at the floor. Only the newest BEGINNING counts, so a server that was taken for dead, and is
-not, does no harm (DBS-11); whoever finds what another one has begun, and hears no more of it, begins again.
+It writes a checkpoint into the log: the versions that are live at the floor and were written before it, and the state
+that is not in the map. Then the log may begin at the floor. Only the newest BEGINNING counts, so a server that was
+suspected by mistake does no harm (DBS-11). A server that finds the compaction of another one without progress begins
+another.
 """
 
 from __future__ import annotations
@@ -41,23 +42,22 @@ from logdb.store.records import BEGINNING, ENDING, PART, SUMMARY, VALUE, Place, 
 
 PART_BYTES: Final = 64 << 10
 APPEND_BYTES: Final = 1 << 20
-"""So many bytes of parts, or of large values, are appended together."""
+"""Size of an append of parts, or of large values."""
 ROWS_AT_ONCE: Final = 1_000
-"""Of a part: about so many bytes, or rows of the ledger and of recent decisions."""
+"""Maximum number of rows of a part of the ledger, or of recent decisions."""
 
 Steps = Generator[Any, Any, None]
-"""Yields calls to the log, one or a list to be made side by side, and is sent the results; None: let others have their
-turn."""
+"""Yields requests to the log, one or a list of concurrent ones, and is sent the results; None: let others run."""
 
 
 class Phase(Enum):
-    """Where a compaction stands."""
+    """The phases of a compaction."""
 
-    IDLE = "nothing is asked for"
-    GATHERING = "clients have time to say what they hold, and others to finish what they have begun"
-    BEGINNING = "its BEGINNING is on its way"
-    COPYING = "the log gets its parts, and their ENDING"
-    TRIMMING = "the log's beginning goes"
+    IDLE = "no compaction is requested"
+    GATHERING = "waits for the leases of clients, and for the compaction of another server"
+    BEGINNING = "appends its BEGINNING"
+    COPYING = "appends its parts and their ENDING"
+    TRIMMING = "trims the log"
 
 
 def _anywhere(_: bytes) -> int | None:
@@ -65,31 +65,35 @@ def _anywhere(_: bytes) -> int | None:
 
 
 class Compactor:
-    """One compaction at a time. `copied`: versions of the one under way, or of the last. `trimmed`: how far the log
-    was trimmed for this server."""
+    """One compaction at a time.
+
+    `leases`: the versions that clients keep readable. `copied`: the number of versions copied by the compaction under
+    way, or by the last one. `trimmed`: the newest GSN to which this server has trimmed the log.
+    """
 
     def __init__(self, config: MappingConfig, context: ClientContext, log: LogAdapter, replica: Replica) -> None:
         self._config, self._context, self._log, self._replica = config, context, log, replica
         self.phase = Phase.IDLE
         self.copied = self._read = self._written = 0
-        self._wanted: dict[tuple[Address, int], int] = {}
+        self._requested: dict[tuple[Address, int], int] = {}
         self.leases = ClientLeases(context, config.lease_ns)
         self._target = self._oldest_before = self.trimmed = 0
-        self._run = 0
-        self._began = self._stands = 0
+        self._phase_number = 0
+        self._began = self._beginning_gsn = 0
         self._steps: Steps | None = None
-        self._alarm = Timer(lambda: None)
-        # Since when one is due that nobody asks for; 0: none is. Whether the one under way pauses.
+        self._timer = Timer(lambda: None)
+        # When a compaction without a request became due, 0 if none is; whether the one under way pauses.
         self._due_since = 0
         self._pauses = False
-        # What was last seen of a compaction under way, and when.
-        self._seen = 0, 0
-        self._heard = 0
+        # The progress of the compaction under way, and when it was last made.
+        self._progress = 0, 0
+        self._progress_at = 0
 
-    # ---- what clients say
+    # ---- requests
 
     def compact(self, message: Compact, sender: Address) -> None:
-        self._wanted[sender, message.request] = message.before
+        """A client requests a compaction, maybe not for the first time."""
+        self._requested[sender, message.request] = message.before
         self._context.send(sender, Compacting(message.request, self.copied))
         if self.phase is Phase.IDLE:
             self._gather()
@@ -97,41 +101,41 @@ class Compactor:
     # ---- phases
 
     def _enter(self, phase: Phase) -> None:
-        """Answers and alarms of the phase before mean nothing any more."""
+        """Enter a phase. Results and timers of the phase before are ignored."""
         self.phase = phase
-        self._run += 1
-        self._alarm.at = None
+        self._phase_number += 1
+        self._timer.at = None
 
-    def _later(self, wait_ns: int, what: Any, *given: Any) -> None:
-        """Do it after a while, and not in this event, unless another phase has begun."""
-        self._alarm.at = None
-        self._alarm = Timer(lambda: what(*given))
-        self._context.set_timer(self._alarm, self._context.now + max(wait_ns, 1))
+    def _later(self, wait_ns: int, function: Any, *arguments: Any) -> None:
+        """Call a function after `wait_ns`, in a later event, unless another phase has begun."""
+        self._timer.at = None
+        self._timer = Timer(lambda: function(*arguments))
+        self._context.set_timer(self._timer, self._context.now + max(wait_ns, 1))
 
-    def _call(self, request: Any, then: Any) -> None:
-        """Ask the log. What fails is asked again: nothing that is appended twice does harm."""
-        run = self._run
+    def _call(self, request: Any, on_result: Any) -> None:
+        """Send a request to the log, and again if it fails: appending a record twice is harmless."""
+        number = self._phase_number
 
         def answered(result: Any) -> None:
-            if run != self._run:
+            if number != self._phase_number:
                 return
             if isinstance(result, Corruption):
                 self._fail(str(result))
             elif isinstance(result, Exception):
-                self._later(self._context.backoff(3), self._call, request, then)
+                self._later(self._context.backoff(3), self._call, request, on_result)
             else:
-                then(result)
+                on_result(result)
 
         self._log.call(request, answered)
 
-    def _call_all(self, requests: list[Any], then: Any) -> None:
-        """As `_call`, side by side; `then` is given the results in order."""
+    def _call_all(self, requests: list[Any], on_results: Any) -> None:
+        """As `_call`, concurrently; `on_results` takes the results in order."""
         results: dict[int, Any] = {}
 
         def answered(index: int, result: Any) -> None:
             results[index] = result
             if len(results) == len(requests):
-                then([results[index] for index in range(len(requests))])
+                on_results([results[index] for index in range(len(requests))])
 
         for index, request in enumerate(requests):
             self._call(request, partial(answered, index))
@@ -140,7 +144,7 @@ class Compactor:
         self._enter(Phase.GATHERING)
         self._pauses = bool(target)
         self.copied = self._read = self._written = 0
-        self._target = target or max(self._wanted.values(), default=self._replica.coordinator.floor)
+        self._target = target or max(self._requested.values(), default=self._replica.coordinator.floor)
         self._call(calls.Oldest(), self._wait)
 
     def _wait(self, oldest: int) -> None:
@@ -154,35 +158,35 @@ class Compactor:
             self._later(config.gather_ns, self._begin)
         elif replica.coordinator.oldest_needed(before) <= replica.cleaned:
             self._trim()
-        elif replica.begun and self._context.now < self._heard + config.takeover_ns:
+        elif replica.begun and self._context.now < self._progress_at + config.takeover_ns:
             self._later(config.gather_ns, self._begin)
         else:
             self._enter(Phase.BEGINNING)
-            self._stands = 0
+            self._beginning_gsn = 0
             record = BEGINNING, encode_beginning(CompactionBeginning(self._context.client, before))
-            self._call(calls.Append((record,)), self._has_begun)
+            self._call(calls.Append((record,)), self._on_beginning)
 
-    def _has_begun(self, done: calls.AppendResult) -> None:
-        self._stands = done.gsns[0]
+    def _on_beginning(self, done: calls.AppendResult) -> None:
+        self._beginning_gsn = done.gsns[0]
         self.look()
 
     def look(self) -> None:
-        """The replica has gone on in the log."""
+        """The replica has applied more of the log."""
         replica = self._replica
-        if (replica.begun, replica.parts) != self._seen:
-            self._seen, self._heard = (replica.begun, replica.parts), self._context.now
+        if (replica.begun, replica.parts) != self._progress:
+            self._progress, self._progress_at = (replica.begun, replica.parts), self._context.now
         is_mine = replica.begun and replica.begun_by == self._context.client
         if self.phase is Phase.COPYING and replica.begun != self._began:
             if replica.ended == self._began:
                 self._trim()
-            elif is_mine:  # a BEGINNING that was appended again came late
+            elif is_mine:  # a retried append of the BEGINNING was ordered late
                 self._copy(replica.begun)
             else:
                 self._gather()
         elif self.phase is Phase.BEGINNING:
             if is_mine:
                 self._copy(replica.begun)
-            elif self._stands and replica.applied >= self._stands:
+            elif self._beginning_gsn and replica.applied >= self._beginning_gsn:
                 self._gather()
 
     def _copy(self, began: int) -> None:
@@ -201,11 +205,11 @@ class Compactor:
         if request is None:
             self._later(0, self._step, None)
             return
-        asked = self._context.now
+        began_at = self._context.now
 
         def answered(result: Any) -> None:
             if self._pauses:
-                self._later(pause_ns(self._context.now - asked), self._step, result)
+                self._later(pause_ns(self._context.now - began_at), self._step, result)
             else:
                 self._step(result)
 
@@ -215,7 +219,7 @@ class Compactor:
             self._call(request, answered)
 
     def _trim(self) -> None:
-        """Whatever is not needed goes, also what somebody else has left there."""
+        """Trim the log to the last compaction that ended, also one of another server."""
         self._enter(Phase.TRIMMING)
         cleaned = self._replica.cleaned
         if cleaned <= self.trimmed:
@@ -231,28 +235,28 @@ class Compactor:
     def _finish(self, oldest: int) -> None:
         self._answer(oldest, "")
 
-    def _fail(self, why: str) -> None:
-        self._answer(self._oldest_before, why)
+    def _fail(self, reason: str) -> None:
+        self._answer(self._oldest_before, reason)
 
-    def _answer(self, oldest: int, why: str) -> None:
+    def _answer(self, oldest: int, reason: str) -> None:
         floor = self._replica.coordinator.floor
-        for (address, request), before in list(self._wanted.items()):
-            if before <= self._target or why:
-                del self._wanted[address, request]
-                moved = self._read, self._written, self._replica.freed if self._written else 0
-                told = Compacted(request, floor, self.copied, self._oldest_before, oldest, why, *moved)
-                self._context.send(address, told)
-        if self._wanted:
+        for (address, request), before in list(self._requested.items()):
+            if before <= self._target or reason:
+                del self._requested[address, request]
+                byte_counts = self._read, self._written, self._replica.freed if self._written else 0
+                reply = Compacted(request, floor, self.copied, self._oldest_before, oldest, reason, *byte_counts)
+                self._context.send(address, reply)
+        if self._requested:
             self._gather()
         else:
             self._enter(Phase.IDLE)
 
     def tidy(self) -> None:
-        """Now and then: a server that was killed may have left a compaction to finish, or something to trim."""
+        """Called periodically: end the compaction of a killed server, trim after it, or begin one that is due."""
         replica = self._replica
         if self.phase is not Phase.IDLE:
             return
-        if replica.begun and self._context.now >= self._heard + self._config.takeover_ns:
+        if replica.begun and self._context.now >= self._progress_at + self._config.takeover_ns:
             self._gather()
         elif replica.cleaned > self.trimmed:
             self._target = 0
@@ -262,16 +266,16 @@ class Compactor:
 
     @property
     def garbage(self) -> float:
-        """The share of the log that a compaction would free. What the last one left between its floor and its BEGINNING
-        does not count."""
+        """The share of the log that a compaction would free. Garbage that the last one left between its
+        floor and its BEGINNING does not count."""
         replica = self._replica
         return garbage_share(replica.logged, replica.map.live_bytes, replica.logged - replica.logged_left)
 
     def _is_due(self) -> bool:
-        """Whether this server should begin a compaction for which nobody has asked. The servers come one after another,
-        in the order of their addresses: the next only if those before it have not begun for a while."""
+        """Whether this server should begin a compaction without a request. The servers take turns in the order of their
+        addresses: each waits a while for those before it."""
         config, replica = self._config, self._replica
-        is_worth = is_worth_compacting(replica.logged, self.garbage, config.compact_above, config.compact_least)
+        is_worth = is_worth_compacting(replica.logged, self.garbage, config.compact_above, config.min_compact_bytes)
         if replica.begun or not is_worth:
             self._due_since = 0
             return False
@@ -279,7 +283,7 @@ class Compactor:
         before = sum([peer < config.address for peer in config.peers])
         return self._context.now >= self._due_since + before * 3 * config.decide_ns
 
-    # ---- what is written
+    # ---- the records
 
     def _parts(self, began: int, floor: int) -> Steps:
         head, recent = self._replica.begun_with
@@ -299,8 +303,9 @@ class Compactor:
         return placed(PART, payload, shard)
 
     def _map_parts(self, began: int, floor: int) -> Steps:
-        """Each row goes to the shard of its object. A shard that got all of its parts is told that these are all
-        (DBS-17). Of large values more are moved together as long as that is done well before the next part is due."""
+        """Append the rows of the map, each to the shard of its object, then a summary to each shard that has all of its
+        parts (DBS-17). The number of large values moved together doubles while a move takes far less time than that
+        between two parts."""
         placement = self._replica.placement
         shard_of = decode_placement(placement) if placement else _anywhere
         wait_ns = self._config.takeover_ns // 4
@@ -316,29 +321,29 @@ class Compactor:
                     moving.append(row)
                     moving_bytes += value.length
                 else:
-                    parts.take((row,))
-                if len(moving) >= together or moving_bytes >= APPEND_BYTES or (moving and parts.are_due):
-                    asked = self._context.now
-                    parts.take((yield from self._moved(moving)))
-                    is_fast = self._context.now - asked < wait_ns // 4
+                    parts.add((row,))
+                if len(moving) >= together or moving_bytes >= APPEND_BYTES or (moving and parts.is_due):
+                    began_at = self._context.now
+                    parts.add((yield from self._moved(moving)))
+                    is_fast = self._context.now - began_at < wait_ns // 4
                     moving, moving_bytes, together = [], 0, 2 * together if is_fast else 1
-                if parts.are_due:
+                if parts.is_due:
                     yield from parts.append()
             start = newest[-1][0] + b"\0"
             yield None
         if moving:
-            parts.take((yield from self._moved(moving)))
+            parts.add((yield from self._moved(moving)))
         yield from parts.append()
         summaries = [
             placed(SUMMARY, encode_summary(Summary(shard, placement, began=began, floor=floor)), shard)
             for shard in named(shard_of)
-            if shard not in parts.elsewhere
+            if shard not in parts.incomplete
         ]
         if summaries:
             yield calls.Append(tuple(summaries))
 
     def _moved(self, rows: list[MapRow]) -> Generator[Any, Any, list[MapRow]]:
-        """Copy the large values of these rows. Returns the rows with their new places."""
+        """Copy the large values of these rows. Returns the rows with the places of the copies."""
         places = [cast(Place, row.value) for row in rows]
         records = yield [calls.Read(place.gsn, place.shard, size=place.length) for place in places]
         size = sum([len(record.payload) for record in records])
@@ -354,9 +359,9 @@ class Compactor:
     def _needed(self, newest: list[tuple[bytes, int, Value]], began: int, floor: int) -> Iterator[MapRow]:
         """The versions of these keys that a rebuild cannot take from commit records at or after `floor` (DBS-13).
 
-        Those are the versions that are live at the floor and were written before it, and the large values that their
-        commit records do not lead to: those before the floor, and those that a compaction has moved. A commit record
-        refers only to what was appended before it, so a value that stands after its version was moved.
+        These are the versions that are live at the floor and were written before it, and the large values whose commit
+        records do not have their place: values before the floor, and values that a compaction has moved. A commit
+        record refers only to records before it, so a value whose place is greater than its version was moved.
         """
         versions: Iterable[tuple[int, Value, int]]
         for key, last, its_value in newest:
@@ -364,19 +369,21 @@ class Compactor:
             for version, value, _ in versions:
                 self._read += len(key) + (len(value) if isinstance(value, bytes) else 0)
                 if isinstance(value, Place) and value.gsn < self._replica.cleaned:
-                    raise ProtocolViolation(f"DBS-13: version {version} of {shown(key)} stands in trimmed {value.gsn}")
-                is_elsewhere = isinstance(value, Place) and not floor <= value.gsn < version
-                if is_elsewhere or (version < floor and value is not None):
+                    raise ProtocolViolation(
+                        f"DBS-13: version {version} of {shown(key)} has its value in the trimmed record {value.gsn}"
+                    )
+                is_misplaced = isinstance(value, Place) and not floor <= value.gsn < version
+                if is_misplaced or (version < floor and value is not None):
                     yield MapRow(key, version, value, 0)
                 if version <= floor:
                     break
 
 
 class _MapParts:
-    """Rows of the map on their way into parts: each of one shard, many appended together. They are due when there are
-    `APPEND_BYTES`, and after `wait_ns`: other servers take over where none comes for long.
+    """Rows of the map that are put into parts, each part for one shard, and several parts into one append. An append is
+    due at `APPEND_BYTES`, and after `wait_ns`: without progress other servers would take over.
 
-    `elsewhere`: shards of which some part was appended to another one.
+    `incomplete`: the shards of which another shard has taken a part.
     """
 
     def __init__(
@@ -387,7 +394,7 @@ class _MapParts:
         wait_ns: int,
     ) -> None:
         self._part, self._shard_of, self._context, self._wait_ns = part, shard_of, context, wait_ns
-        self.elsewhere: set[int | None] = set()
+        self.incomplete: set[int | None] = set()
         self._rows: dict[int | None, list[MapRow]] = {}
         self._sizes: dict[int | None, int] = {}
         self._records: list[Record] = []
@@ -395,7 +402,8 @@ class _MapParts:
         self._size = 0
         self._due = context.now + wait_ns
 
-    def take(self, rows: Iterable[MapRow]) -> None:
+    def add(self, rows: Iterable[MapRow]) -> None:
+        """Add rows."""
         for row in rows:
             shard = self._shard_of(row.key)
             self._rows.setdefault(shard, []).append(row)
@@ -411,16 +419,17 @@ class _MapParts:
         del self._sizes[shard]
 
     @property
-    def are_due(self) -> bool:
+    def is_due(self) -> bool:
+        """Whether to append now."""
         return self._size >= APPEND_BYTES or self._context.now >= self._due
 
     def append(self) -> Steps:
-        """Append all there are."""
+        """Append all rows added."""
         for shard in list(self._rows):
             self._end(shard)
         if self._records:
             done = yield calls.Append(tuple(self._records))
-            self.elsewhere.update(
+            self.incomplete.update(
                 wanted for wanted, shard in zip(self._shards, done.shards, strict=True) if wanted != shard
             )
             self._due = self._context.now + self._wait_ns

@@ -1,9 +1,9 @@
 """The records of a compaction in a cluster, and their bytes (PROTOCOL.md, "Compaction").
 
-BEGINNING names the oldest version to keep. From it on nothing before that can be read, or committed upon. PART records
-are a checkpoint as of the BEGINNING: all that would be missing if the log began with the oldest version. ENDING says
-that they are complete, so the log may. Parts and ENDING name their BEGINNING by its GSN, and count for nothing when
-another one has come since.
+BEGINNING names the oldest version to keep, the floor. From it on no version before the floor can be read or committed
+upon. PART records are a checkpoint as of the BEGINNING: the state that a log trimmed to the floor would lack. ENDING
+states that they are complete, so the log may be trimmed. PARTs and ENDING name their BEGINNING by its GSN, and are
+ignored after another BEGINNING.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _REASONS: Final = (Reason.CONFLICT, Reason.CONDITION, Reason.TOO_OLD, Reason.DAN
 
 
 class CompactionBeginning(NamedTuple):
-    """`by`: a number that who has appended it knows it by."""
+    """`by`: the client number of the server that appended it. `before`: the newest floor that it allows."""
 
     by: int
     before: int
@@ -62,7 +62,7 @@ def _fixed(form: Struct, payload: bytes) -> tuple[int, ...]:
 
 
 def encode_part(began: int, part: Part) -> bytes:
-    """The payload of a PART record. Of the map `copy` is left out."""
+    """The payload of a PART record, without `copy` of the map's rows."""
     return _PART.pack(_FORMAT, began, _KINDS.index(type(part))) + encode_relocation(_entries(part))
 
 
@@ -78,15 +78,15 @@ def decode_part(payload: bytes) -> tuple[int, Part]:
 
 
 def copies_of(payload: bytes, began: int) -> bytes | None:
-    """What a PART record of the map says, as the payload of a RELOCATION record; None: it is no part of the map, or of
-    another compaction than that which began at `began`. Raises MalformedRecord."""
+    """The rows in a PART record, as the payload of a RELOCATION record; None for a part of something else than the map,
+    or of another compaction than the one that began at `began`. Raises MalformedRecord."""
     try:
-        form, mine, kind = _PART.unpack_from(payload)
+        form, part_began, kind = _PART.unpack_from(payload)
     except struct.error as error:
         raise MalformedRecord(f"a part of a compaction: {error}") from error
     if form != _FORMAT:
         raise MalformedRecord(f"a part of format {form}")
-    return payload[_PART.size :] if mine == began and _KINDS[kind] is MapRows else None
+    return payload[_PART.size :] if part_began == began and _KINDS[kind] is MapRows else None
 
 
 def encode_recent(label: str, verdict: Verdict | None) -> bytes:

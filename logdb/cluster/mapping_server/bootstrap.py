@@ -75,8 +75,8 @@ class Bootstrap:
     # ---- a checkpoint of another server
 
     def on_slice_request(self, message: SliceRequest, sender: Address) -> None:
-        """Send a slice of the checkpoint at a version. The source keeps no state of the transfer: what stands at a
-        version does not change."""
+        """Send a slice of the checkpoint at a version. The source keeps no state of the transfer: the state
+        at a version does not change."""
         request, version, cursor = message
         applied = self._replica.applied
         version = version or applied

@@ -59,7 +59,7 @@ class Comparison:
 
     def _compare(self, part: tuple[int, int, bytes, bytes], on_end: Callable[[bool], None], attempt: int = 1) -> None:
         """Send a part of the state to all peers; `on_end` takes whether any peer has the same. While a peer differs and
-        others, whose replies may decide which server is wrong, have not replied, all are asked again."""
+        others, whose replies may decide which server is wrong, have not replied, the comparison is repeated."""
         context, version = self._context, part[1]
         floor, digest = self._replica.coordinator.floor, self._replica.excerpt(*part)
         self._request = context.next_number()

@@ -1,4 +1,4 @@
-"""What a mapping server is told: the server and its compactor read it."""
+"""The configuration of a mapping server, and of its compactor."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from logdb.store.garbage import MIN_LOG_BYTES
 
 @dataclass(frozen=True, slots=True)
 class MappingConfig:
-    """What a mapping server is told. `log`: of its log client, at the same address, which also gives the time-outs;
-    `build_log` makes it.
+    """The configuration of a mapping server.
 
-    `peers`: other mapping servers, from one of which it takes a checkpoint when it begins with nothing; it asks each
-    `join_attempts` times before it replays the log instead. `answer_bytes`: of one message, and of a page of a range.
-    `request_ttl_ns`: what could not be answered for so long is forgotten. `decide_ns`: a decision record is due so long
-    after the last look. `keep_decisions`: so many recent decisions can be explained. `gather_ns`: a compaction waits so
-    long for what clients hold, which is remembered for `lease_ns`; it takes what another server has begun for given up
-    when nothing more of it has come for `takeover_ns`. `compact_above`: the share of garbage above which a log of at
-    least `compact_least` bytes is compacted without being asked for; 1: never.
+    `log`: the configuration of its log client, which `build_log` makes, at the same address; its timeouts are the
+    server's own. `peers`: the other mapping servers. An empty server takes a checkpoint from one of them, and replays
+    the log after `join_attempts` requests to each. `answer_bytes`: size of a message, and of a page of a range.
+    `request_ttl_ns`: reads and verdict subscriptions that could not be answered for this long are dropped. `decide_ns`:
+    average time between decision records, and between comparisons. `keep_decisions`: number of recent decisions kept
+    with their reasons. `gather_ns`: how long a compaction waits for the leases of clients, which last `lease_ns`.
+    `takeover_ns`: a compaction of another server without progress for this long is considered abandoned.
+    `compact_above`: the share of garbage above which a log of at least `min_compact_bytes` is compacted without a
+    request; 1: never.
     """
 
     address: Address
@@ -38,4 +39,4 @@ class MappingConfig:
     lease_ns: int = 5 * SECOND
     takeover_ns: int = 2 * SECOND
     compact_above: float = 1.0
-    compact_least: int = MIN_LOG_BYTES
+    min_compact_bytes: int = MIN_LOG_BYTES

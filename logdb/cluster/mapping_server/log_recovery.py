@@ -1,8 +1,8 @@
-"""A replica made of a log whose beginning was trimmed: what the last compaction wrote into it (`compactor.py`), and the
-commit records from its floor to its BEGINNING. It is the state as of that BEGINNING, to the last bit.
+"""Recovers a replica from a trimmed log: from the PARTs of the last compaction that ended, and the commit records
+from its floor to its BEGINNING. The result is the state as of that BEGINNING, to the last bit.
 
-The versions go into the replica's map as they are read, a few at a time, so the map may be larger than memory and the
-server has time for others. Before that the log is searched for the compaction that counts.
+The log is first searched for that compaction. Then the versions go into the replica's map as they are read, a few at a
+time, so the map may be larger than memory and the server handles other events meanwhile.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from logdb.txn.coordinator import floor_of
 from logdb.txn.ledger import aborted_of
 
 ROWS_AT_ONCE: Final = 1_000
-"""Then others have their turn."""
+"""Number of rows taken before other events are handled."""
 PAUSE_NS: Final = 20 * MILLISECOND
 
 Done = Callable[[int, list[Part]], None]
-"""Takes the version, and the parts that are not of the map."""
+"""Takes the version, and the parts other than those of the map."""
 Steps = Generator[Any, Any, None]
-"""Yields calls to the log and is sent their results; None: let others have their turn."""
+"""Yields requests to the log and is sent their results; None: let others run."""
 
 
 class LogRecovery:
-    """One attempt, of a replica that has nothing. `failed` hears why it cannot be done.
+    """One attempt to fill an empty replica. Ends with a call of `done`, or of `failed` with the reason.
 
-    `began`: the BEGINNING as of which it is made, 0 while it is not known. `rows`: versions taken so far.
+    `began`: the GSN of the BEGINNING, 0 until it is found. `rows`: the number of versions taken so far.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class LogRecovery:
         self._begun = self._ended = self._floor = 0
         self._parts: list[Part] = []
         self._aborted: set[int] = set()
-        self._all = self._steps()
+        self._generator = self._steps()
 
     def start(self) -> None:
         """Begin; `done` or `failed` may be called before this returns."""
@@ -65,29 +65,29 @@ class LogRecovery:
             self._failed(result)
             return
         try:
-            request = self._all.send(result)
+            request = self._generator.send(result)
         except StopIteration:
             return
         except MalformedRecord as error:
-            raise ProtocolViolation(f"the log holds what this version cannot read: {error}") from error
+            raise ProtocolViolation(f"this version cannot read a record of the log: {error}") from error
         if request is None:
-            self._rest()
+            self._pause()
         else:
             self._log.call(request, self._step)
 
-    def _rest(self) -> None:
-        """Until others had their turn, and for longer while the disk does not keep up."""
+    def _pause(self) -> None:
+        """Pause until other events were handled, and for longer while the disk is behind."""
         frozen = self._replica.map.frozen
         if frozen is not None and self._replica.map.active.size > frozen.size:
-            self._context.set_timer(Timer(self._rest), self._context.now + PAUSE_NS)
+            self._context.set_timer(Timer(self._pause), self._context.now + PAUSE_NS)
         else:
             self._context.set_timer(Timer(lambda: self._step(None)), self._context.now + 1)
 
     def _steps(self) -> Steps:
         tail = yield calls.Tail()
-        yield from self._read(self._oldest, tail, frozenset({BEGINNING, ENDING}), self._look)
+        yield from self._read(self._oldest, tail, frozenset({BEGINNING, ENDING}), self._find)
         if not self.began:
-            what = f"the log begins with record {self._oldest}, and holds no compaction that would say what was before"
+            what = f"the log begins with record {self._oldest}, and no complete compaction replaces those before it"
             self._failed(LogFailed(what))
             return
         yield from self._read(self.began, self._ended, frozenset({PART}), self._take_part)
@@ -102,7 +102,7 @@ class LogRecovery:
         self._done(self.began, self._parts)
 
     def _read(self, first: int, last: int, tags: frozenset[int], take: Callable[[LogRecord], int]) -> Steps:
-        """Take all records of these kinds from `first` to `last`; `take` says how many rows it had."""
+        """Pass all records of these kinds from `first` to `last` to `take`, which returns their number of rows."""
         subscription = yield calls.Subscribe(first, tags)
         end, rows = first, 0
         while end <= last:
@@ -115,8 +115,8 @@ class LogRecovery:
             end = batch.end
         yield calls.Close(subscription)
 
-    def _look(self, record: LogRecord) -> int:
-        """For the newest BEGINNING that came to its end before another one."""
+    def _find(self, record: LogRecord) -> int:
+        """Find the newest BEGINNING that was followed by its ENDING before another BEGINNING."""
         if record.tag == BEGINNING:
             self._begun = record.gsn
         elif decode_ending(record.payload) == self._begun:
@@ -136,7 +136,7 @@ class LogRecovery:
         return len(part.rows)
 
     def _take_commit(self, record: LogRecord) -> int:
-        """What parts say of a version stands: they have the newer place of its value (DBS-13)."""
+        """Add the versions that no part has: a part has the newer place of a value (DBS-13)."""
         gsn, key_map = record.gsn, self._replica.map
         if gsn in self._aborted or gsn == self.began:
             return 0
@@ -144,7 +144,7 @@ class LogRecovery:
         for key, value in writes.items():
             if (gsn > self._floor or value is not None) and key_map.version(key, gsn) != gsn:
                 if isinstance(value, Place) and value.gsn < self._floor:
-                    what = f"of version {gsn} of {shown(key)} the log has no value, only its place {value.gsn}"
+                    what = f"the value of version {gsn} of {shown(key)} was trimmed, at {value.gsn}"
                     raise ProtocolViolation(f"DBS-13: {what}, and it begins with {self._oldest}")
                 key_map.replace(key, gsn, value)
         self.rows += len(writes)

@@ -1,4 +1,4 @@
-"""What a mapping server answers to a read, from its replica: pure functions of the replica and a version."""
+"""The result of a question: a pure function of a replica and a version."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from logdb.store.records import TxnId, Value
 
 
 def answer(replica: Replica, question: Question, at: int, max_bytes: int) -> Result:
-    """The result, as of version `at`, which the replica has applied; ranges end after about `max_bytes`."""
+    """The result as of version `at`, which the replica has applied; ranges end after about `max_bytes`."""
     coordinator = replica.coordinator
     if at < coordinator.floor:
         return VersionTrimmedReply(coordinator.floor)
@@ -70,9 +70,9 @@ def _rows(replica: Replica, scan: Scan, at: int, max_bytes: int) -> Rows:
     return Rows(tuple(rows), False)
 
 
-def _multi_rows(replica: Replica, asked: MultiScan, at: int, max_bytes: int) -> MultiRows:
+def _multi_rows(replica: Replica, question: MultiScan, at: int, max_bytes: int) -> MultiRows:
     ranges: list[Rows] = []
-    for scan in asked.scans[:MAX_RANGES]:
+    for scan in question.scans[:MAX_RANGES]:
         if max_bytes <= 0:
             break
         ranges.append(_rows(replica, scan, at, max_bytes))
@@ -92,7 +92,7 @@ def _versions(replica: Replica, history: History, at: int, max_bytes: int) -> Ve
 
 
 def bytes_of(result: Result) -> int:
-    """About how many bytes an answer takes on its way."""
+    """The approximate size of a result in a message."""
     if isinstance(result, Entries):
         return 32 + sum([_inline(value) for _, value in result.entries])
     if isinstance(result, Rows):

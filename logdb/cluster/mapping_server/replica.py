@@ -1,7 +1,7 @@
-"""The deterministic machine that every mapping server runs: the log in, verdicts and answers out (DBS-1).
+"""The deterministic state machine of a mapping server: a function of the log (DBS-1).
 
-The coordinator decides and the map holds what was committed. Beside them stands what is needed to explain recent
-decisions: it is a function of the log prefix too, so that all servers give the same explanation.
+The coordinator decides, and the map has the committed versions. The replica adds the reasons of recent decisions, and
+the state of compactions and placements. All of it follows from the log's prefix, so all servers give the same answers.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ from logdb.txn.ledger import StateRow
 from logdb.txn.validation import COMMITTED, Reason, Verdict
 
 FOLLOWED = frozenset(range(1, 256)) - {VALUE}
-"""What a server follows: every kind of record but large values. One of a kind that it does not know stops it."""
+"""The kinds of records that a server follows: all but large values. A record of an unknown kind stops it."""
 
 KEYS_AT_ONCE = 500
-"""So many keys of the map are looked up before a part of a checkpoint is measured."""
+"""Number of keys read from the map at a time."""
 
 KEYS_COMPARED: Final = 100
 VERSIONS_COMPARED: Final = 4
-"""So many keys, and so many versions of each, are compared at a time."""
+"""Number of keys in a comparison, and of the newest versions of each."""
 
 CLEANING_ROW: Final = b"b"
 LOGGED_ROW: Final = b"l"
@@ -74,14 +74,14 @@ _SUMMARIZED: Final = Struct("<IQ")
 StateRows = list[tuple[bytes, bytes]]
 
 SLICE_BYTES: Final = 128 << 10
-"""Of a part of a checkpoint at most: who gives it has others to serve."""
+"""Maximum size of a slice of a checkpoint: the source serves other requests between two of them."""
 
 FORGOTTEN = Verdict(Reason.DUPLICATE)
 UNEXPLAINED = Verdict(Reason.CONFLICT)
 
 
 class UnresolvedValues(Values):
-    """The values of a map that hands on the places of large values as they are: who asked reads them from the log."""
+    """Values of a map whose readers receive the places of large values, and read them from the log."""
 
     def __init__(self) -> None:
         super().__init__(self._refuse)
@@ -90,23 +90,25 @@ class UnresolvedValues(Values):
         return value
 
     def _refuse(self, gsn: int, shard: int) -> LogRecord:
-        raise AssertionError(f"a map in memory needs nothing of the log, not even record {gsn}")
+        raise AssertionError(f"the map of a mapping server reads no record of the log, so not record {gsn}")
 
 
 class Replica:
     """The state at `applied`.
 
-    `recent`: GSN -> (label, None) of a commit that has one, or (label of the winner, verdict) of one that was not
-    applied: the last `keep` of them.
+    `recent`: GSN -> (label, None) of an applied commit with a label, or (label of the winner, verdict) of one that was
+    not applied: the last `keep` of them.
 
-    `begun`: the BEGINNING of the compaction under way, 0 if there is none; `begun_by`: who appended it, as it says;
-    `begun_with`: the head and the recent decisions just after it; `parts`: so many of it, and of its summaries, have
-    come. `logged`: the bytes of the log's records, large values included, since the last compaction began, and
-    `logged_before`: of those before the one under way; `logged_left`: of those that the last one left, `freed`: of
-    those that it made needless. `ended`: the last compaction that was brought to its end, by the ENDING `ending`.
-    `cleaned`: nothing needs what stands in the log before it (DBS-12). `placement`: what the PLACEMENT records say
-    together, b"" if there was none. `summarized`: by shard, up to where SUMMARY records of this placement have told it
-    what its records do not say.
+    The compaction under way: `begun` is the GSN of its BEGINNING, 0 if there is none; `begun_by` the client number of
+    the server that appended it; `begun_with` the head and the recent decisions just after it; `parts` the number of its
+    PARTs and summaries so far. The last one that ended: `ended` is the GSN of its BEGINNING and `ending` of its ENDING;
+    the log may be trimmed to `cleaned` (DBS-12).
+
+    Bytes of the log's records, large values included: `logged` since the last compaction began, `logged_before` before
+    the BEGINNING of the one under way; `logged_left` the last one left, `freed` it made free.
+
+    `placement`: the PLACEMENT records taken together, b"" if there was none. `summarized`: by shard, the version that
+    the SUMMARY records of this placement reach.
     """
 
     def __init__(self, key_map: KeyMap | None, keep: int) -> None:
@@ -133,7 +135,7 @@ class Replica:
     # ---- the log
 
     def apply(self, batch: Batch) -> list[TxnId]:
-        """Take in what comes next in the log. Returns whose verdicts are known now. Raises ProtocolViolation."""
+        """Apply the next records of the log. Returns the transactions decided by them. Raises ProtocolViolation."""
         coordinator = self.coordinator
         if batch.first != coordinator.applied + 1:
             raise ProtocolViolation(f"DBS-2: records from {batch.first} on came after {coordinator.applied}")
@@ -150,15 +152,15 @@ class Replica:
                     verdict = coordinator.deliver(gsn, commit)
                     if verdict is COMMITTED:
                         if commit.label:
-                            self._note(gsn, commit.label, None)
+                            self._remember(gsn, commit.label, None)
                     elif verdict.reason is not Reason.DUPLICATE:
-                        self._note(gsn, self.recent.get(verdict.version, ("",))[0], verdict)
+                        self._remember(gsn, self.recent.get(verdict.version, ("",))[0], verdict)
                     decided.append(TxnId(commit.client, commit.sequence))
                 elif tag in (BEGINNING, PART, ENDING):
-                    self._clean(gsn, tag, payload)
+                    self._apply_compaction(gsn, tag, payload)
                     coordinator.pass_to(gsn)
                 elif tag == PLACEMENT:
-                    self._place(joined(self.placement, payload))
+                    self._set_placement(joined(self.placement, payload))
                     coordinator.pass_to(gsn)
                 elif tag == SUMMARY:
                     self._take_summary(gsn, payload)
@@ -170,41 +172,41 @@ class Replica:
                     if tag == COMPACTION and self.map.checkpoint is None:
                         self.map.active.prune(coordinator.floor)
         except (MalformedRecord, UnknownRecord) as error:
-            raise ProtocolViolation(f"the log holds what this version cannot read: {error}") from error
+            raise ProtocolViolation(f"this version cannot read a record of the log: {error}") from error
         coordinator.pass_to(batch.end - 1)
         return decided
 
-    def _note(self, gsn: int, label: str, verdict: Verdict | None) -> None:
+    def _remember(self, gsn: int, label: str, verdict: Verdict | None) -> None:
         self.recent[gsn] = label, verdict
-        gone = self.recent.popitem(last=False)[0] if len(self.recent) > self._keep else 0
+        dropped = self.recent.popitem(last=False)[0] if len(self.recent) > self._keep else 0
         if self.map.checkpoint is not None:
             self._unsaved_recent[gsn] = True
-            if gone:
-                self._unsaved_recent[gone] = False
+            if dropped:
+                self._unsaved_recent[dropped] = False
 
     def _compare(self, gsn: int, payload: bytes) -> None:
-        """DBS-8: who wrote the decision record has decided as this one has."""
-        after, through, told = decode_decision(payload)
+        """DBS-8: the writer of a decision record has decided as this replica has."""
+        after, through, stated = decode_decision(payload)
         floor = self.coordinator.floor
         own = self.coordinator.ledger.aborted_between(max(after, floor - 1), through)
-        if through >= gsn or list(own) != [aborted for aborted in told if aborted >= floor]:
-            raise ProtocolViolation(f"DBS-8: the decision record at {gsn} says {told} aborted, not {list(own)}")
+        if through >= gsn or list(own) != [aborted for aborted in stated if aborted >= floor]:
+            raise ProtocolViolation(f"DBS-8: the decision record at {gsn} says {stated} aborted, not {list(own)}")
 
-    # ---- what shards are told
+    # ---- placements and summaries
 
-    def _place(self, placement: bytes) -> None:
-        """Under another placement a shard may have objects whose earlier versions it was not told."""
+    def _set_placement(self, placement: bytes) -> None:
+        """Restart the summaries when the placement changes: a shard may have objects without earlier summaries."""
         if placement != self.placement:
             self.placement = placement
             self.summarized.clear()
 
     def summarized_to(self, shard: int) -> int:
-        """Up to which version this shard has been told. Of what stands before the floor a compaction tells."""
+        """The version up to which this shard has summaries. Before the floor, those of a compaction count."""
         return max(self.summarized.get(shard, 0), self.coordinator.floor - 1, 0)
 
     def _take_summary(self, gsn: int, payload: bytes) -> None:
-        """DBS-17: who wrote it has decided as this one has. One that does not begin where the last one ended, as that
-        of a server that was overtaken, leaves no gap: it counts for nothing here."""
+        """DBS-17: the writer of a summary has decided as this replica has. A summary that does not continue the last
+        one, because another server was faster, is ignored, so a gap cannot arise."""
         summary = decode_summary(payload)
         floor, ledger = self.coordinator.floor, self.coordinator.ledger
         applied = [aborted for aborted in summary.aborted if aborted >= floor and not ledger.is_aborted(aborted)]
@@ -219,7 +221,7 @@ class Replica:
 
     # ---- compaction
 
-    def _clean(self, gsn: int, tag: int, payload: bytes) -> None:
+    def _apply_compaction(self, gsn: int, tag: int, payload: bytes) -> None:
         if tag == BEGINNING:
             self._begin(gsn, *decode_beginning(payload))
         elif tag == PART:
@@ -239,8 +241,8 @@ class Replica:
                 self.map.active.prune(self.cleaned)
 
     def _begin(self, gsn: int, by: int, before: int) -> None:
-        """From here on nobody reads before the floor, and nothing commits upon it. Another compaction that was under
-        way is over (DBS-11)."""
+        """From here on no version before the floor is read or committed upon. The compaction that was under way is void
+        (DBS-11)."""
         coordinator = self.coordinator
         floor = coordinator.oldest_needed(min(before, gsn - 1))
         if floor > coordinator.floor:
@@ -251,7 +253,7 @@ class Replica:
         self.begun_with = self.head(), [RecentRow(at, *what) for at, what in self.recent.items()]
 
     def head(self) -> StateRows:
-        """All that is neither of the map nor of the ledger nor recent, as rows for a checkpoint."""
+        """The state outside the map, the ledger and `recent`, as rows for a checkpoint."""
         cleaning = _CLEANING.pack(self.begun, self.coordinator.reach, self.cleaned, self.ended, self.ending)
         placement = []
         if self.placement:
@@ -276,7 +278,7 @@ class Replica:
     # ---- transactions
 
     def decided(self, txn: TxnId) -> Decided | None:
-        """The verdict of a transaction, None while there is none (DBS-6)."""
+        """The verdict of a transaction, None until it is decided (DBS-6)."""
         outcome = self.coordinator.outcome(txn)
         if outcome.status is Status.NOT_FOUND:
             return None
@@ -290,7 +292,7 @@ class Replica:
     # ---- checkpoints
 
     def unsaved(self) -> list[StateRow]:
-        """All that is not of the map and has changed since the last call, as rows for a checkpoint; None: remove."""
+        """The changes of the state outside the map since the last call, as rows for a checkpoint; None: remove."""
         rows: list[StateRow] = [*self._unsaved_state, *self.coordinator.unsaved(), *self.head()[-4:]]
         self._unsaved_state = []
         for gsn, is_there in self._unsaved_recent.items():
@@ -300,7 +302,7 @@ class Replica:
         return rows
 
     def slice(self, version: int, cursor: At | None, max_bytes: int) -> tuple[Part, At | None]:
-        """Rows of the checkpoint at `version`, of one section, about `max_bytes` of them; and where to go on."""
+        """Rows of one section of the checkpoint at `version`, about `max_bytes`, and the cursor of the next ones."""
         if cursor is None:
             return HeadRows(tuple(self.head())), At(Section.MAP, b"")
         if cursor.section == Section.MAP:
@@ -329,8 +331,8 @@ class Replica:
 
     def excerpt(self, after: int, version: int, start: bytes, end: bytes) -> bytes:
         """A digest of a part of the state at `version`: which commit records after `after` were not applied, and the
-        newest versions of the keys of [start, end), to the last key if `end` is b"". The same for all servers that have
-        this floor and have applied that version (DBS-14): where large values stand is left out."""
+        newest versions of the keys of [start, end), to the last key if `end` is b"". Servers that have this floor and
+        have applied that version have the same (DBS-14): it excludes the places of large values."""
         aborted = self.coordinator.ledger.aborted_between(after, version)
         if sys.byteorder == "big":
             aborted.byteswap()
@@ -347,13 +349,13 @@ class Replica:
         return digest.digest()
 
     def end_of_excerpt(self, start: bytes) -> bytes:
-        """Where to end the one that begins there, b"" with the last key."""
+        """The end of an excerpt that begins at `start`, b"" for the last key."""
         keys = self.map.keys_from(start, KEYS_COMPARED)
         return keys[-1] + b"\0" if len(keys) == KEYS_COMPARED else b""
 
     def _visible(self, key: bytes, at: int) -> Iterator[MapRow]:
-        """The versions of a key that a read at the floor or later can see: whatever else is still in the map is not of
-        the state."""
+        """The versions of a key that a read at the floor or later can see. The state excludes older ones still in the
+        map."""
         floor = self.coordinator.floor
         for version, value, copy in self.map.versions(key, at):
             if version > floor or value is not None:
@@ -372,7 +374,7 @@ class Replica:
         return RecentRows(tuple(rows)), None
 
     def install(self, version: int, parts: list[Part]) -> None:
-        """Begin from a whole checkpoint. This replica must have nothing yet."""
+        """Begin from a whole checkpoint. The replica must be empty but for rows taken in."""
         assert not self.applied, "DBS-9"
         state: list[tuple[bytes, bytes]] = []
         for part in parts:
@@ -383,7 +385,7 @@ class Replica:
                 self.take_in(part)
             if isinstance(part, RecentRows):
                 for gsn, label, verdict in part.rows:
-                    self._note(gsn, label, verdict)
+                    self._remember(gsn, label, verdict)
         self._restore(
             version, lambda prefix: [(key[len(prefix) :], raw) for key, raw in state if key.startswith(prefix)]
         )
@@ -391,16 +393,16 @@ class Replica:
             self._unsaved_state = state
 
     def forget(self) -> bool:
-        """What was taken in of a checkpoint is of no use. Returns whether it could be forgotten."""
+        """Forget the rows taken in of an incomplete checkpoint. Returns False if some are on disk."""
         self._last_key = b""
         if self.map.checkpoint is None:
             self.map.active = Overlay()
         return self.map.checkpoint is None or not self.map.keys_from(b"", 1)
 
     def take_in(self, part: MapRows) -> None:
-        """Rows of the map of a checkpoint that is to be installed. They come in their order."""
+        """Take in rows of the map of a checkpoint, in their order, before `install`."""
         for row in reversed(part.rows):
-            if row.key == self._last_key and self.map.checkpoint is not None:  # its newer rows may be there already
+            if row.key == self._last_key and self.map.checkpoint is not None:  # the map on disk may have its newer rows
                 self.map.replace(row.key, row.version, row.value)
             else:
                 self.map.insert(*row)
@@ -408,7 +410,7 @@ class Replica:
             self._last_key = part.rows[-1].key
 
     def image(self) -> list[Part]:
-        """All that there is: what two servers at the same version have in common, to the last bit."""
+        """The whole state: two servers at the same version have the same, to the last bit."""
         parts: list[Part] = []
         cursor: At | None = None
         while True:
@@ -420,11 +422,11 @@ class Replica:
     def check_invariants(self) -> None:
         self.coordinator.check_marks()
         assert self.cleaned <= self.coordinator.floor, "DBS-12"
-        assert len(self.recent) <= self._keep, "too much is remembered"
+        assert len(self.recent) <= self._keep, "more recent decisions than configured"
 
 
 def size_of(value: Value) -> int:
-    """Bytes of a value, wherever it is."""
+    """The size of a value in bytes, also of a large one."""
     if value is None:
         return 0
     return value.length if isinstance(value, Place) else len(value)

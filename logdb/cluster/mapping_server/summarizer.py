@@ -1,7 +1,7 @@
-"""What a mapping server does to tell each shard what its records do not say (`summaries.py`).
+"""Writes summaries: SUMMARY records, with the facts about a shard's objects that its own records lack (`summaries.py`).
 
-It reads the commit records that came since the last summary once more, shard by shard, since a record that it follows
-does not say where it stands. Only where a placement is stated.
+A mapping server reads the commit records since the last summary once more, shard by shard, because a record from its
+subscription does not name its shard. Without a stated placement there are no summaries.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from logdb.log.requests import ShardState
 from logdb.store.records import COMMIT, SUMMARY, Relocated, Value, decode_commit
 
 ROWS_BYTES: Final = 64 << 10
-STRETCH: Final = 10_000
-"""So many GSNs are summarized at once."""
+MAX_GSNS: Final = 10_000
+"""Maximum number of GSNs in a summary."""
 
 Steps = Generator[Any, Any, None]
-"""Yields calls to the log and is sent their results."""
+"""Yields requests to the log and is sent their results."""
 
 
 class Summarizer:
-    """One run at a time. What it does not get done, because the log or the floor moved, the next one does."""
+    """One run at a time. The next run completes what a run leaves when a request fails or the floor rises."""
 
     def __init__(self, log: LogAdapter, replica: Replica) -> None:
         self._log, self._replica = log, replica
         self._steps: Steps | None = None
         self._subscription = 0
-        # No commit record stands between these two.
-        self._quiet = 0, 0
-        # Of the stretch that is read, by shard: rows not appended yet, their bytes, and what was not applied.
+        # After the first of these GSNs there is no commit record up to the second one.
+        self._empty = 0, 0
+        # The range of GSNs that is read, and by shard: rows not appended yet, their bytes, and aborted commit records.
         self._rows: dict[int, list[Relocated]] = {}
         self._sizes: dict[int, int] = {}
         self._aborted: dict[int, list[int]] = {}
-        self._stretch = 0, 0
+        self._range = 0, 0
 
     def summarize(self, through: int) -> None:
-        """Tell all shards up to `through`, which this server has applied."""
+        """Summarize all shards up to `through`, which this server has applied."""
         if self._steps is None and self._replica.placement:
             self._steps = self._all(self._replica.placement, through)
             self._step(None)
@@ -67,62 +67,63 @@ class Summarizer:
         sources = [config.shard for config in view.shards]
         live = {config.shard for config in view.shards if config.state is ShardState.LIVE}
         shard_of = decode_placement(placement)
-        told = {shard: self._replica.summarized_to(shard) for shard in named(shard_of) if shard in live}
-        while told:
-            after = min(told.values())
-            start = self._quiet[1] if self._quiet[0] == after else after
-            end = min(through, start + STRETCH)
+        reached_by = {shard: self._replica.summarized_to(shard) for shard in named(shard_of) if shard in live}
+        while reached_by:
+            after = min(reached_by.values())
+            start = self._empty[1] if self._empty[0] == after else after
+            end = min(through, start + MAX_GSNS)
             if start >= end:
                 return
-            self._rows, self._sizes, self._aborted, self._stretch = {}, {}, {}, (start, end)
+            self._rows, self._sizes, self._aborted, self._range = {}, {}, {}, (start, end)
             found = 0
             for source in sources:
                 self._subscription = yield calls.Subscribe(start + 1, frozenset({COMMIT}), shard=source)
                 position = start + 1
                 while position <= end:
                     batch = yield calls.Next(self._subscription)
-                    if not self._is_known():
+                    if not self._has_range():
                         return
                     for record in batch.records:
                         if record.gsn <= end:
                             found += 1
-                            self._look(record.gsn, record.payload, source, shard_of, told)
+                            self._take(record.gsn, record.payload, source, shard_of, reached_by)
                     position = batch.end
                     for shard in [shard for shard, size in self._sizes.items() if size >= ROWS_BYTES]:
-                        if not (yield from self._tell(Summary(shard, placement))):
-                            del told[shard]
+                        if not (yield from self._append_with_rows(Summary(shard, placement))):
+                            del reached_by[shard]
                 yield calls.Close(self._subscription)
                 self._subscription = 0
             if not found:
-                self._quiet = after, end
+                self._empty = after, end
                 continue
-            for shard in [shard for shard, reached in told.items() if reached < end]:
-                if not self._is_known():
+            for shard in [shard for shard, reached in reached_by.items() if reached < end]:
+                if not self._has_range():
                     return
                 aborted = tuple(self._aborted.get(shard, ()))
-                whole = Summary(shard, placement, after=told[shard], through=end, aborted=aborted)
-                if (yield from self._tell(whole)):
-                    told[shard] = end
+                whole = Summary(shard, placement, after=reached_by[shard], through=end, aborted=aborted)
+                if (yield from self._append_with_rows(whole)):
+                    reached_by[shard] = end
                 else:
-                    del told[shard]
+                    del reached_by[shard]
 
-    def _is_known(self) -> bool:
-        """Whether this server still knows what became of all commit records of the stretch (DBS-11)."""
-        return self._replica.coordinator.floor <= self._stretch[0] + 1
+    def _has_range(self) -> bool:
+        """Whether the ledger still has all commit records of the range (DBS-11)."""
+        return self._replica.coordinator.floor <= self._range[0] + 1
 
-    def _look(self, gsn: int, payload: bytes, source: int, shard_of: Placement, told: dict[int, int]) -> None:
-        """A commit record on the shard `source`."""
+    def _take(self, gsn: int, payload: bytes, source: int, shard_of: Placement, reached_by: dict[int, int]) -> None:
+        """Take a commit record on the shard `source`."""
         if self._replica.coordinator.ledger.is_aborted(gsn):
             self._aborted.setdefault(source, []).append(gsn)
             return
         for key, value in decode_commit(payload).writes.items():
             shard = shard_of(key)
-            if shard is not None and shard != source and shard in told:
+            if shard is not None and shard != source and shard in reached_by:
                 self._rows.setdefault(shard, []).append(Relocated(key, gsn, value))
                 self._sizes[shard] = self._sizes.get(shard, 0) + _size(key, value)
 
-    def _tell(self, summary: Summary) -> Generator[Any, Any, bool]:
-        """Append it, and before it the rows that there are. Returns whether the shard has it: another may stand in."""
+    def _append_with_rows(self, summary: Summary) -> Generator[Any, Any, bool]:
+        """Append a summary, and before it the rows for its shard that exceed one record. Returns whether this shard has
+        all of them: a shard that takes no appends is replaced by another."""
         shard, placement = summary.shard, summary.placement
         rows, size = list[Relocated](), 0
         for row in self._rows.pop(shard, ()):

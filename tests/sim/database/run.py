@@ -12,7 +12,7 @@ from logdb.cluster.compaction.compactor import Phase
 from logdb.cluster.mapping_server.replica import Replica
 from logdb.cluster.messages import Decided
 from logdb.cluster.placement import Placement
-from logdb.cluster.summaries import TOLD, ShardHistory
+from logdb.cluster.summaries import HISTORY_KINDS, ShardHistory
 from logdb.cores.effects import MILLISECOND
 from logdb.errors import OutcomeUnknown, Unavailable
 from logdb.log import requests as log
@@ -389,7 +389,7 @@ def told_by_shard(truth: Truth, key: bytes, placement: Placement) -> tuple[int, 
     shard = placement(key) or 0
     history = ShardHistory(key, shard)
     for gsn in range(truth.oldest, truth.tail + 1):
-        if truth.owner.get(gsn) == shard and truth.records[gsn][1] in TOLD:
+        if truth.owner.get(gsn) == shard and truth.records[gsn][1] in HISTORY_KINDS:
             history.take(LogRecord(gsn, *truth.records[gsn]))
     through, versions = history.versions(truth.oldest)
     found: list[tuple[int, bytes | None]] = []
