@@ -1,7 +1,7 @@
-"""Every message of Scalog, who sends it and what it promises. `PROTOCOL.md` tells how they work together.
+"""The messages of Scalog, with sender, receiver and meaning. `PROTOCOL.md` describes the protocol as a whole.
 
-All are immutable, hold positions as integers and carry batches. None relies on another to have arrived, or to arrive
-once, or in order.
+All are immutable, use integers for positions, and carry batches. Each is valid on its own: messages may be lost,
+duplicated and reordered.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ class Range(NamedTuple):
 
     segment: int
     first_lsn: int
-    count: int  # type: ignore[assignment]  # a tuple has a method of that name, which nobody calls
+    count: int  # type: ignore[assignment]  # hides an unused method of tuple
     first_gsn: int
 
 
 class Segment(NamedTuple):
     """A log segment: written by one primary, backed up by the other members of its shard.
 
-    `base`: members keep every record from here on, and a new member's copy begins here; it follows trims, as near as
-    the ordering layer remembers. `sealed`: None while the primary may append; else the LSN at which it ends: records
-    from there on were never ordered and never will be.
+    `base`: members keep every record from this LSN on, and a new member's copy begins here; it follows trims, at marks
+    that the ordering layer keeps. `sealed`: None while the primary accepts appends; else the LSN at which the segment
+    ends: records from there on were not ordered and never will be.
     """
 
     id: int
@@ -41,20 +41,20 @@ class Segment(NamedTuple):
 
 
 class Member(NamedTuple):
-    """A storage server of a shard. `server` is the id that the ordering layer gave it, `address` where it is."""
+    """A storage server of a shard. `server`: the id that the ordering layer gave it."""
 
     server: int
     address: Address
 
 
 class ShardConfig(NamedTuple):
-    """A shard as the ordering layer has it.
+    """The configuration of a shard.
 
-    `epoch` grows with every change of members, segments or state. `quorum`: so many members must hold a record (or a
-    placement) before it counts as durable: all of them, or f + 1 of 2f + 1 where failures are masked. `reports_to`:
-    the aggregator that collects its reports, or "" for the ordering layer itself. `joining`: members that have still to
-    copy what was ordered before they came (`CaughtUp`); while there are any, nobody else can be replaced, and those
-    that were (`replaced`) stay: they count for nothing, but what they hold can be read and copied.
+    `epoch` grows with every change of members, segments or state. `quorum`: number of members that must have a record
+    (or a link) durably before it counts as durable: all of them, or f + 1 of 2f + 1 where failures are masked.
+    `reports_to`: the aggregator that collects its reports, or "" for the ordering layer. `joining`: members that still
+    copy records that were ordered before they were added (`CaughtUp`). While there are joining members, no other member
+    can be replaced, and former members (`replaced`) stay: they count for no quorum, but serve reads and copies.
     """
 
     shard: int
@@ -74,16 +74,15 @@ class ShardConfig(NamedTuple):
 
 
 def is_of(config: ShardConfig, server: int, sender: Address) -> bool:
-    """Whether the sender is this server of the shard."""
+    """Whether `sender` is the address of this member of the shard."""
     return any(member.server == server and member.address == sender for member in config.members)
 
 
 class View(NamedTuple):
-    """The whole log's configuration. `version` grows with each change; `oldest` is the oldest GSN that can be read.
+    """The configuration of the whole log. `version` grows with each change. `oldest`: the oldest readable GSN.
 
-    `next_shard`: shards from this number on have never existed; those below it that are not in `shards` were
-    trimmed away. `aggregators`: (its address, its parent's or "" for the ordering layer). `spares`: storage servers
-    that wait for a shard.
+    `next_shard`: the number of the next shard; lower ones that are not in `shards` were trimmed away. `aggregators`:
+    (address, parent's address or "" for the ordering layer). `spares`: storage servers without a shard.
     """
 
     version: int
@@ -98,9 +97,10 @@ class View(NamedTuple):
 
 
 class Append(NamedTuple):
-    """Client to primary: append `records` to `segment`; they have the client's numbers from `sequence` on.
+    """Client to primary: append `records`, which have the client's numbers from `sequence` on, to `segment`.
 
-    The client has settled everything below `settled`: the server may forget it and must refuse it.
+    `settled`: the client never asks for lower numbers again. The server may drop them from its sessions, and must not
+    append them.
     """
 
     client: int
@@ -111,8 +111,8 @@ class Append(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """Primary to client: ordered and durable. `ranges`: (first sequence, count, first GSN). `leaving`: the shard is
-    being finalized, go elsewhere with what comes next."""
+    """Primary to client: records are ordered and durable. `ranges`: (first sequence, count, first GSN). `leaving`: the
+    shard is being finalized; append to another one from now on."""
 
     client: int
     segment: int
@@ -121,8 +121,8 @@ class Appended(NamedTuple):
 
 
 class RejectReason(Enum):
-    """Why an append was not taken. BUSY: the same segment may take it later. SEALED: it never will, and the records
-    were not and will never be ordered there unless a fate says otherwise. NOT_PRIMARY: not its segment."""
+    """The reason of a rejection. BUSY: the segment may accept the records later. SEALED: it never will; whether earlier
+    copies of the records are in it is decided by `AppendStatus`. NOT_PRIMARY: it is not a segment of this server."""
 
     BUSY = "busy"
     SEALED = "sealed"
@@ -130,7 +130,7 @@ class RejectReason(Enum):
 
 
 class Rejected(NamedTuple):
-    """Server to client: the append of (`client`, `sequence`) to `segment` was not taken."""
+    """Server to client: the append of (`client`, `sequence`) to `segment` was rejected."""
 
     client: int
     sequence: int
@@ -139,7 +139,10 @@ class Rejected(NamedTuple):
 
 
 class AppendStatusRequest(NamedTuple):
-    """Client to any member: what became of these of my records in `segment`? `sequences`: (first, count) runs."""
+    """Client to any server of the shard: request the results of sequence numbers of `client` in `segment`.
+
+    `sequences`: (first, count).
+    """
 
     client: int
     segment: int
@@ -147,9 +150,9 @@ class AppendStatusRequest(NamedTuple):
 
 
 class AppendStatus(NamedTuple):
-    """Member to client. `ordered`: (first sequence, count, first GSN); GSN 0: it is in the log, or was before a trim,
-    and this member does not know where. `never`: (first, count): not in the segment, which is sealed. What is in
-    neither is not decided yet, or not known here."""
+    """Server to client: results of sequence numbers. `ordered`: (first sequence, count, first GSN); GSN 0: the record
+    is in the log, or was before a trim, but this server does not have its GSN. `never`: (first, count): not in the
+    segment, which is sealed. Numbers in neither list have no result yet, or not at this server."""
 
     client: int
     segment: int
@@ -158,7 +161,8 @@ class AppendStatus(NamedTuple):
 
 
 class ReadRequest(NamedTuple):
-    """Client to any member: the record at `gsn`. A parked one is replaced by the same request of the same sender."""
+    """Client to any server of the shard: read the record at `gsn`. A parked request is replaced by one with the same
+    number of the same sender."""
 
     request: int
     shard: int
@@ -166,7 +170,8 @@ class ReadRequest(NamedTuple):
 
 
 class ReadResponse(NamedTuple):
-    """The record asked for (one (tag, payload)), as it is stored: `unwrap` it. `time`: its cut's."""
+    """Server to client: the requested record, one (tag, payload), in its stored form (`unwrap`). `time`: of its cut
+    (ns)."""
 
     request: int
     gsn: int
@@ -175,8 +180,8 @@ class ReadResponse(NamedTuple):
 
 
 class ReadError(Enum):
-    """Why there is no record. HERE: this replica lacks it, ask another one. SHARD: it is not of this shard.
-    TRIMMED: it is gone. READABLE: its bytes are damaged here, ask another one."""
+    """The reason of a failed read. HERE: not at this server; another one may have it. SHARD: not of this shard.
+    TRIMMED: trimmed away. READABLE: damaged at this server; another one may have it."""
 
     HERE = "here"
     SHARD = "shard"
@@ -185,7 +190,7 @@ class ReadError(Enum):
 
 
 class ReadFailed(NamedTuple):
-    """There is no record to give. `oldest`: the oldest GSN that can be read."""
+    """Server to client: the request cannot be answered. `oldest`: the oldest readable GSN."""
 
     request: int
     why: ReadError
@@ -194,9 +199,9 @@ class ReadFailed(NamedTuple):
 
 
 class Pull(NamedTuple):
-    """Client to any member: records of this shard from `gsn` on, of these tags (None: all), about `max_bytes` of
-    them, or less. Answered when the log has got to `gsn`, so a subscription is one pull after another. A parked one is
-    replaced by the same request of the same sender."""
+    """Client to any server of the shard: read records from `gsn` on with these tags (None: all), at most about
+    `max_bytes`. Answered when the log has reached `gsn`, so a subscription is a sequence of pulls. A parked request is
+    replaced by one with the same number of the same sender."""
 
     request: int
     shard: int
@@ -206,10 +211,10 @@ class Pull(NamedTuple):
 
 
 class Pulled(NamedTuple):
-    """Member to client: `owned` says which GSNs `first` <= gsn < `end` are this shard's: (first GSN, count).
+    """Server to client: `owned` lists all GSNs from `first` to `end` - 1 that belong to this shard: (first GSN, count).
 
-    `records`: those of them with the tags that were asked for, by GSN, which is their `lsn`; payloads as they are
-    stored. `final`: this shard will never own a GSN from `end` on.
+    `records`: those of them with the requested tags, in the order of GSNs; `lsn` is the GSN, payloads are in the stored
+    form. `final`: this shard will never own a GSN from `end` on.
     """
 
     request: int
@@ -222,7 +227,8 @@ class Pulled(NamedTuple):
 
 
 class TimeRequest(NamedTuple):
-    """Client to any member: the newest GSN of this shard that was ordered at `time` or before."""
+    """Client to any server of the shard: request the newest GSN of the shard that was ordered at `time` (ns) or
+    before."""
 
     request: int
     shard: int
@@ -230,8 +236,8 @@ class TimeRequest(NamedTuple):
 
 
 class TimeResponse(NamedTuple):
-    """`gsn`, 0 if there is none; right for the log up to `known`, which is `END` when the shard is finalized and its
-    chain is complete here."""
+    """Server to client: the newest GSN at a time; 0 if there is none. `known`: the result covers the log up to this
+    GSN; `END` if the shard is finalized and its chain is complete at the server."""
 
     request: int
     gsn: int
@@ -242,9 +248,10 @@ class TimeResponse(NamedTuple):
 
 
 class Replicate(NamedTuple):
-    """Records of `segment` from `first` on, which are durable at whoever sends them. Without records: what have you?
+    """Server to another server of the shard: records of `segment` from `first` on, durable at the sender. Without
+    records: a request for `ReplicateAck`.
 
-    `settled`: (client, everything below this has been settled in this segment), as far as it is news.
+    `settled`: (client, settled number) pairs that are new.
     """
 
     shard: int
@@ -255,10 +262,10 @@ class Replicate(NamedTuple):
 
 
 class ReplicateAck(NamedTuple):
-    """Member to member: my copy of `segment` is durable up to `end` - 1. What follows may be sent.
+    """Server to another server of the shard: the sender's copy of `segment` is durable up to `end` - 1.
 
-    `again`: what was sent after `end` has not come (to the primary), or: I cannot get it from the primary (to others,
-    which send a batch of what they have, whether the segment is sealed or not).
+    `again`: to the primary: records after `end` did not arrive, send them again. To another server: the primary does
+    not deliver records after `end`, send a batch of them.
     """
 
     shard: int
@@ -269,7 +276,8 @@ class ReplicateAck(NamedTuple):
 
 
 class SessionsRequest(NamedTuple):
-    """Member to member: which records of clients are in `segment` before LSN `before`, where my copy begins?"""
+    """Server to another server of the shard: request the clients of the records of `segment` before LSN `before`, where
+    the sender's copy begins."""
 
     shard: int
     segment: int
@@ -277,8 +285,8 @@ class SessionsRequest(NamedTuple):
 
 
 class SessionsResponse(NamedTuple):
-    """All that can be known of them. `marks`: (client, everything below this has been settled). `runs`: (client, first
-    sequence number, count, LSN, first GSN or -1 if that is not known here)."""
+    """The clients of the records before LSN `before`, complete. `marks`: (client, settled number). `runs`: (client,
+    first sequence number, count, LSN, first GSN; -1 if the server does not have it)."""
 
     shard: int
     segment: int
@@ -288,7 +296,7 @@ class SessionsResponse(NamedTuple):
 
 
 class PlacementsRequest(NamedTuple):
-    """Member to member: the placements of our shard with the numbers after `after`."""
+    """Server to another server of the shard: request the links after number `after`."""
 
     shard: int
     server: int
@@ -296,10 +304,10 @@ class PlacementsRequest(NamedTuple):
 
 
 class PlacementsResponse(NamedTuple):
-    """Entries of the shard's chain in their order; `complete`: there were no more.
+    """Server to another server of the shard: links in the order of the chain. `complete`: there are no later ones.
 
-    Nothing that links up to `trimmed` placed can be read any more (`oldest` is the oldest GSN that can); with them, the
-    segments had been ordered up to `ends`: (segment, LSN after the last one). A chain may begin there.
+    Records that links up to `trimmed` placed are no longer readable (`oldest`: the oldest readable GSN). At `trimmed`
+    the segments were ordered up to `ends`: (segment, LSN after the last record). A chain may begin there.
     """
 
     shard: int
@@ -314,10 +322,10 @@ class PlacementsResponse(NamedTuple):
 
 
 class ShardCut(NamedTuple):
-    """One cut, as far as it concerns one shard: a link of the shard's chain.
+    """The part of a cut for one shard: a link of the shard's chain.
 
-    `number`: the cut's. `previous`: the number of the link before it (0: this is the first), so one that was missed
-    shows. The ranges say their LSNs and GSNs themselves, so no memory of earlier cuts is needed to place them.
+    `number`: of the cut. `previous`: the number of the link before it (0: this is the first), which reveals missing
+    links. `ranges` contain absolute LSNs and GSNs, so a link is applied without earlier cuts. `time`: of the cut (ns).
     """
 
     number: int
@@ -327,26 +335,26 @@ class ShardCut(NamedTuple):
 
 
 class Register(NamedTuple):
-    """A storage server that has no shard yet, to the ordering layer. `token`: drawn when its disk was formatted: a
-    server that has lost its disk is a new one."""
+    """Storage server without a shard to the ordering layer. `token`: drawn when the disk was formatted, so a server
+    that has lost its disk is a new server."""
 
     token: int
     address: Address
 
 
 class RegisterAggregator(NamedTuple):
-    """An aggregator that waits for work, to the ordering layer."""
+    """Aggregator that is not in the tree to the ordering layer."""
 
     address: Address
 
 
 class Update(NamedTuple):
-    """Ordering layer to a shard (down the tree of aggregators): what is new.
+    """Ordering layer to the servers of a shard, directly or through aggregators: what is new.
 
-    `config`: the shard's newest one, or None if it is still the one of `epoch`. `links`: in the order of the chain.
-    `head`: the number of the chain's newest link: only who has the chain up to it may take `last`, the newest GSN of
-    the log, for what it knows. Who cannot link `links` to what it has, or lacks the config of `epoch`, asks with
-    `UpdateRequest`. `oldest`: the oldest readable GSN.
+    `config`: the newest configuration, or None if the receiver should have it (`epoch`). `links`: in the order of the
+    chain. `head`: the number of the chain's newest link. `last`: the newest GSN of the log, which counts only for
+    servers that have the chain up to `head`. A server whose chain `links` do not follow, or that lacks the
+    configuration of `epoch`, sends `UpdateRequest`. `oldest`: the oldest readable GSN.
     """
 
     shard: int
@@ -359,14 +367,15 @@ class Update(NamedTuple):
 
 
 class Updates(NamedTuple):
-    """A batch of updates on its way down. `view`: its version; an aggregator without that view asks for it."""
+    """A batch of updates to a server or an aggregator. `view`: the version of the newest view; an aggregator with an
+    older one requests it."""
 
     view: int
     updates: tuple[Update, ...]
 
 
 class UpdateRequest(NamedTuple):
-    """Member to the ordering layer: what is new for my shard after link `after`? `token` says who I am."""
+    """Storage server to the ordering layer: request updates of its shard after link `after`. `token`: the sender's."""
 
     token: int
     address: Address
@@ -374,11 +383,11 @@ class UpdateRequest(NamedTuple):
 
 
 class RegistrationReply(NamedTuple):
-    """Ordering layer to the storage server with this token: you are server `server`; 0: not registered. `update`:
-    all that is new for it, with the config; None: it has no shard.
+    """Ordering layer to the storage server with this token. `server`: its id; 0: not registered. `update`: everything
+    new for it, with the configuration; None: it has no shard.
 
-    `gone`: its shard was trimmed away, or it was replaced and its successor has caught up: it is nobody any more. (The
-    token tells a server that has lost its disk from its predecessor at the same address.)
+    `gone`: the server was removed, because its shard was trimmed away, or because it was replaced and its successor has
+    caught up. The token distinguishes a server that has lost its disk from its predecessor at the same address.
     """
 
     token: int
@@ -388,10 +397,10 @@ class RegistrationReply(NamedTuple):
 
 
 class Report(NamedTuple):
-    """Storage server to aggregator or ordering layer: my local cut. Self-sufficient, cumulative.
+    """Member to its aggregator or the ordering layer: its local cut. Complete and cumulative.
 
-    `ends`: (segment, the LSN after the last record of it that is durable here), for every segment that is not sealed.
-    `placed`: the number of the last link that is durable here, with all before it.
+    `ends`: (segment, LSN after the last record that is durable at the member), for every segment that is not sealed.
+    `placed`: the number of the last link that is durable at the member, with all before it.
     """
 
     shard: int
@@ -402,9 +411,9 @@ class Report(NamedTuple):
 
 
 class ShardTally(NamedTuple):
-    """What is durable on a quorum of the shard as it was configured in `epoch`. A true statement for ever.
+    """The positions that are durable on a quorum of the shard as configured in `epoch`. Never becomes false.
 
-    `ends`: (segment, LSN after the last durable record).
+    `ends`: (segment, LSN after the last durable record). `placed`: as in `Report`.
     """
 
     shard: int
@@ -414,14 +423,14 @@ class ShardTally(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """Aggregator to its parent: the merged local cuts of its shards."""
+    """Aggregator to its parent: the tallies of the shards below it."""
 
     address: Address
     shards: tuple[ShardTally, ...]
 
 
 class Suspect(NamedTuple):
-    """Aggregator to the ordering layer: `server` of `shard` has reported nothing for long (`silent`), or lags far."""
+    """Aggregator to the ordering layer: `server` of `shard` is silent (`silent`), or lags behind the others."""
 
     shard: int
     epoch: int
@@ -430,21 +439,22 @@ class Suspect(NamedTuple):
 
 
 class ReportRequest(NamedTuple):
-    """Leader to a member that its leaf has not heard for long, directly and by the other replicas: report to all
-    replicas of the ordering layer. A member whose disk is stuck does not."""
+    """Leader to a member whose reports are missing, directly and through the other replicas: report to all replicas of
+    the ordering layer. A member whose disk is stuck does not answer."""
 
     shard: int
     server: int
 
 
 class Unreachable(NamedTuple):
-    """Client to the ordering layer: `server` does not answer me. A hint for people: nothing is decided by it."""
+    """Client to the ordering layer: `server` does not answer. A hint for the status, which decides nothing."""
 
     server: int
 
 
 class Recovered(NamedTuple):
-    """Leaf to the ordering layer: `server` of a live `shard`, its segment sealed, reports again without lagging."""
+    """Aggregator to the ordering layer: `server` of a live `shard`, whose segment is sealed, reports again and does not
+    lag."""
 
     shard: int
     epoch: int
@@ -452,47 +462,49 @@ class Recovered(NamedTuple):
 
 
 class CaughtUp(NamedTuple):
-    """Joining member to the ordering layer, again until the configuration shows it: my chain is durable up to the head
-    of an update that had me as a member, and so is every record that it places, from each segment's base on; and I
-    know which records of clients were before that."""
+    """Joining member to the ordering layer, repeated until the configuration confirms it. The sender durably has the
+    chain up to the head of an update that had it as a member, every record that the chain places from each segment's
+    base on, and the clients of the records before."""
 
     shard: int
     server: int
 
 
 class SuspectAggregator(NamedTuple):
-    """A child to the ordering layer: its aggregator seems to have failed."""
+    """Child of an aggregator to the ordering layer: the aggregator is suspected."""
 
     address: Address
 
 
-# ---- anybody and the ordering layer
+# ---- clients, aggregators and the ordering layer
 
 
 class ViewRequest(NamedTuple):
-    """The newest configuration, please."""
+    """To any replica of the ordering layer: request the view."""
 
     request: int
 
 
 class ViewResponse(NamedTuple):
-    """The configuration as this replica of the ordering layer has it."""
+    """Replica of the ordering layer: its view, which may not be the newest."""
 
     request: int
     view: View
 
 
 class TailRequest(NamedTuple):
-    """A GSN at or after every append that has returned, please."""
+    """To the leader: request a GSN at or after every append that has returned."""
 
     request: int
 
 
 class TailResponse(NamedTuple):
-    """`last`: the newest GSN of the log. `oldest`: the oldest readable one. `view`: the version of the newest view.
-    All as a leader has them that was asked, and made sure that it leads, after the question was put. `cut`: the number
-    of the newest cut, for people: two answers tell the rate. `unreachable`: members that clients did not reach lately,
-    though the ordering layer does; `interval_ns`: the least time between two cuts; both for people, too."""
+    """Leader, after it has confirmed that it still leads: `last`: the newest GSN of the log. `oldest`: the oldest
+    readable GSN. `view`: the version of the newest view.
+
+    For the status only: `cut`: number of the newest cut. `unreachable`: members that clients reported lately.
+    `interval_ns`: minimum time between two cuts.
+    """
 
     request: int
     last: int
@@ -504,14 +516,14 @@ class TailResponse(NamedTuple):
 
 
 class ChangeRequest(NamedTuple):
-    """A client to the ordering layer: carry out `change`, once, whatever happens. `id` is a random number."""
+    """Client to the leader: carry out `change`. Requests with the same `id`, a random number, are carried out once."""
 
     id: int
     change: Reconfiguration
 
 
 class ChangeResponse(NamedTuple):
-    """The change was carried out, with this result, or refused with an error."""
+    """Ordering layer to client: the change was carried out with this result, or rejected with this error."""
 
     id: int
     result: int
@@ -519,51 +531,51 @@ class ChangeResponse(NamedTuple):
 
 
 class NotLeader(NamedTuple):
-    """A replica of the ordering layer to who asked it for what only the leader does. `request`: the question's, or
-    the id of the change. `leader`: "" if not known."""
+    """Replica of the ordering layer to the sender of a request that only the leader answers. `request`: the number of
+    the request, or the id of the change. `leader`: "" if unknown."""
 
     request: int
     leader: Address
 
 
-# ---- changes of the configuration beside those of `logdb.log.requests`, which clients ask for and the ordering layer
-# decides
+# ---- changes of the configuration, in addition to those of `logdb.log.requests`
 
 
 class TrimLog(NamedTuple):
-    """Records before `gsn` are needed no more. Result: the oldest readable GSN."""
+    """Trim the records before `gsn`. Result: the oldest readable GSN."""
 
     gsn: int
 
 
 class SealSegment(NamedTuple):
-    """The primary of a segment has failed and its shard masks that: end the segment as it is ordered. Result: it."""
+    """Seal a segment at its ordered end, because its primary has failed in a shard that masks failures. Result: the
+    segment."""
 
     segment: int
 
 
 class OpenSegment(NamedTuple):
-    """Server `server`, whose segment was sealed while it was away, is back: a new segment for it. Result: it."""
+    """Open a new segment for a server whose segment was sealed. Result: the segment."""
 
     server: int
 
 
 class SetParent(NamedTuple):
-    """Have an aggregator report to another one ("" the ordering layer). Result: 0."""
+    """Let an aggregator report to another one, or to the ordering layer (""). Result: 0."""
 
     aggregator: Address
     parent: Address
 
 
 class AssignShard(NamedTuple):
-    """Have a shard report to an aggregator ("" the ordering layer). Result: the shard."""
+    """Let a shard report to an aggregator, or to the ordering layer (""). Result: the shard."""
 
     shard: int
     aggregator: Address
 
 
 class DropAggregator(NamedTuple):
-    """The aggregator has failed: what reported to it reports to a spare one, or to its parent. Result: 0."""
+    """Remove a failed aggregator. Its shards report to another leaf, or to its parent. Result: 0."""
 
     aggregator: Address
 
