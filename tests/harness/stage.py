@@ -13,13 +13,13 @@ from logdb.cluster.client.database_client import DatabaseClient, DatabaseConfig
 from logdb.cluster.mapping_server.config import MappingConfig
 from logdb.cluster.mapping_server.server import MappingServer
 from logdb.cluster.messages import Consistency, Read, Reads
-from logdb.cores.context import CLIENT_TIMER
-from logdb.cores.effects import SECOND, Answer, Call, Disconnected, Effect, Received, Send, SetTimer, Stop, TimerFired
+from logdb.cores.effects import SECOND, Received
 from logdb.log import requests as log
 from logdb.log.contract import Batch, LogRecord, Record, Trimmed
 from logdb.log.requests import ClientConfig, ShardState
 from logdb.store.key_map import KeyMap
 from logdb.store.records import COMMIT, VALUE, Commit, Condition, Range, Value, encode_commit
+from tests.harness.script import Script
 
 Kind = TypeVar("Kind")
 START = 1_000 * SECOND
@@ -89,66 +89,12 @@ def batch(first: int, *records: Record) -> Batch:
     return Batch(first, first + len(records), found)
 
 
-class Node:
-    """One core, started, with all that it says."""
+class Node(Script):
+    """The script of one core, whose log the test plays."""
 
     def __init__(self, core: MappingServer | DatabaseClient) -> None:
-        self.core = core
         self.line: Line = core.log  # type: ignore[assignment]
-        self.now = START
-        self.sent: list[tuple[str, Any]] = []
-        self.answers: dict[int, Any] = {}
-        self.stopped: Stop | None = None
-        self._timer: int | None = None
-        self._calls = 0
-        self._perform(core.start(self.now))
-
-    def _perform(self, effects: list[Effect]) -> None:
-        self.core.check_invariants()
-        for effect in effects:
-            if isinstance(effect, Send):
-                self.sent.append((effect.to, effect.message))
-            elif isinstance(effect, Answer):
-                assert effect.call not in self.answers, "answered twice"
-                self.answers[effect.call] = effect.result
-            elif isinstance(effect, Stop):
-                self.stopped = effect
-            else:
-                assert isinstance(effect, SetTimer)
-                self._timer = effect.at
-        self.core.check_invariants()
-
-    def give(self, sender: str, message: Any) -> None:
-        """A message arrives."""
-        self._perform(self.core.handle(Received(sender, message), self.now))
-
-    def lose(self, peer: str) -> None:
-        """The stream to somebody breaks."""
-        self._perform(self.core.handle(Disconnected(peer), self.now))
-
-    def call(self, request: Any) -> int:
-        """The application asks; its answer will be in `answers` under this number."""
-        self._calls += 1
-        self._perform(self.core.handle(Call(self._calls, request), self.now))
-        return self._calls
-
-    def wait(self, time: int = 0) -> None:
-        """Time passes, and timers ring."""
-        end = self.now + time
-        while self._timer is not None and self._timer <= end:
-            self.now, self._timer = max(self.now, self._timer), None
-            self._perform(self.core.handle(TimerFired(CLIENT_TIMER), self.now))
-        self.now = end
-
-    def take(self, kind: type[Kind]) -> list[tuple[str, Kind]]:
-        """(to, message) of that kind that were sent since they were last taken."""
-        found = [(to, message) for to, message in self.sent if isinstance(message, kind)]
-        self.sent = [(to, message) for to, message in self.sent if not isinstance(message, kind)]
-        return found
-
-    def one(self, kind: type[Kind]) -> tuple[str, Kind]:
-        (found,) = self.take(kind)
-        return found
+        super().__init__(lambda _: core, now=START)
 
     def asks_log(self, kind: type[Kind]) -> list[Kind]:
         """What of that kind the log has been asked and has not answered."""
@@ -164,7 +110,7 @@ class Node:
     def flush(self) -> None:
         """Perform what the core wants since the log has answered."""
         effects = self.core.effects() if isinstance(self.core, MappingServer) else self.core._context.effects()
-        self._perform(effects)
+        self.perform(effects)
 
     @property
     def address(self) -> str:

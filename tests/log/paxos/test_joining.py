@@ -40,11 +40,11 @@ def let_in() -> tuple[Driven, int]:
     driven, _ = fresh()
     driven.now = 1_000
     for other in "bc":
-        sent = driven.hear(other, JoinReply(FOUNDED.founders, FOUNDED.roster, OLD, False, 0))
+        sent = driven.give(other, JoinReply(FOUNDED.founders, FOUNDED.roster, OLD, False, 0))
     incarnation = sent[0][1].incarnation
     known = (incarnation, FOUNDER, FOUNDER)
-    driven.hear("b", JoinReply(FOUNDED.founders, known, NEWER, False, 0))
-    driven.hear_durably("c", JoinReply(FOUNDED.founders, known, OLD, False, 0))
+    driven.give("b", JoinReply(FOUNDED.founders, known, NEWER, False, 0))
+    driven.give_and_sync("c", JoinReply(FOUNDED.founders, known, OLD, False, 0))
     driven.roster = known
     return driven, incarnation
 
@@ -54,10 +54,9 @@ def let_in() -> tuple[Driven, int]:
 
 def test_a_nonce_is_told_when_it_is_durable() -> None:
     driven = Driven(None)
-    assert driven.sent_at_start == []
+    assert driven.sent == []
     (nonce,) = {join_request.nonces[0] for _, join_request in driven.sync()}
-    again = driven.crash()
-    assert {join_request for _, join_request in again.sent_at_start} == {JoinRequest((nonce, 0, 0), 0, 0)}
+    assert {join_request for _, join_request in driven.restart()} == {JoinRequest((nonce, 0, 0), 0, 0)}
 
 
 def test_who_is_fresh_answers_no_member() -> None:
@@ -70,36 +69,37 @@ def test_who_is_fresh_answers_no_member() -> None:
         Install(OLD, 1, 1, 0, b"s"),
         Probe(OLD, 1),
     ):
-        assert driven.hear_durably("b", message) == []
-    assert driven.told() == []
+        assert driven.give_and_sync("b", message) == []
+    assert driven.take_notices() == []
 
 
 def test_all_must_have_told_the_same_to_found_a_cluster() -> None:
     """PAX-14"""
     driven, mine = fresh()
-    assert driven.hear("b", JoinRequest((mine, 5, 0), 0, 0)) == [(to, JoinRequest((mine, 5, 0), 0, 0)) for to in "bc"]
-    driven.hear("c", JoinRequest((mine, 5, 6), 0, 0))
-    driven.hear("c", JoinRequest((mine, 4, 6), 0, 0))
-    driven.hear("b", JoinRequest((mine, 5, 6), 0, 0))
-    assert not driven.replica.cluster
-    driven.hear("c", JoinRequest((mine, 5, 6), 0, 0))
-    assert driven.replica.cluster
-    assert not driven.replica.has_joined
+    assert driven.give("b", JoinRequest((mine, 5, 0), 0, 0)) == [(to, JoinRequest((mine, 5, 0), 0, 0)) for to in "bc"]
+    driven.give("c", JoinRequest((mine, 5, 6), 0, 0))
+    driven.give("c", JoinRequest((mine, 4, 6), 0, 0))
+    driven.give("b", JoinRequest((mine, 5, 6), 0, 0))
+    assert not driven.core.cluster
+    driven.give("c", JoinRequest((mine, 5, 6), 0, 0))
+    assert driven.core.cluster
+    assert not driven.core.has_joined
     driven.sync()
-    assert driven.replica.has_joined
-    assert driven.crash().replica.has_joined
+    assert driven.core.has_joined
+    driven.restart()
+    assert driven.core.has_joined
 
 
 def test_a_founder_is_told_that_it_is_one() -> None:
     driven, mine = fresh()
-    driven.hear("b", JoinReply((mine, 5, 6), (FOUNDER,) * 3, NO_BALLOT, False, 0))
+    driven.give("b", JoinReply((mine, 5, 6), (FOUNDER,) * 3, NO_BALLOT, False, 0))
     driven.sync()
-    assert driven.replica.has_joined
-    assert not driven.replica.has_rejoined
+    assert driven.core.has_joined
+    assert not driven.core.has_rejoined
 
 
 def test_a_founder_tells_who_founded() -> None:
-    assert Driven().hear("b", JoinRequest((0, 9, 0), 0, 0)) == [
+    assert Driven().give("b", JoinRequest((0, 9, 0), 0, 0)) == [
         ("b", JoinReply(FOUNDED.founders, FOUNDED.roster, NO_BALLOT, False, 0))
     ]
 
@@ -107,8 +107,8 @@ def test_a_founder_tells_who_founded() -> None:
 def test_a_journal_from_before_there_were_clusters_is_a_founders() -> None:
     old = Driven(Journal(1, 2, [LogRecord(1, 0, *records.promise(OLD))]))
     old.sync()
-    assert old.replica.has_joined
-    assert old.hear("b", JoinRequest((0, 9, 0), 0, 0)) == [("b", JoinReply(EMPTY, (FOUNDER,) * 3, OLD, False, 0))]
+    assert old.core.has_joined
+    assert old.give("b", JoinRequest((0, 9, 0), 0, 0)) == [("b", JoinReply(EMPTY, (FOUNDER,) * 3, OLD, False, 0))]
 
 
 # ---- being let in
@@ -117,49 +117,49 @@ def test_a_journal_from_before_there_were_clusters_is_a_founders() -> None:
 def test_a_new_incarnation_is_durable_before_it_is_welcome() -> None:
     """PAX-15"""
     member = Driven()
-    assert member.hear("b", JoinRequest((0, NONCE, 0), FOUNDED.cluster, 70)) == []
+    assert member.give("b", JoinRequest((0, NONCE, 0), FOUNDED.cluster, 70)) == []
     roster = (FOUNDER, 70, FOUNDER)
     assert member.sync() == [("b", JoinReply(FOUNDED.founders, roster, NO_BALLOT, False, 0))]
-    again = member.crash()
-    assert again.hear("b", JoinRequest((0, NONCE, 0), FOUNDED.cluster, 70))[0][1].roster == roster
+    member.restart()
+    assert member.give("b", JoinRequest((0, NONCE, 0), FOUNDED.cluster, 70))[0][1].roster == roster
 
 
 def test_more_than_half_without_it_let_a_replica_in() -> None:
     """PAX-15: and it promises the highest of what they have"""
     driven, incarnation = let_in()
     assert incarnation > FOUNDER
-    assert driven.hear("c", Accept(OLD, 1, (), 0))[0][1].promised == NEWER
-    assert driven.hear_durably("b", Accept(NEWER, 1, (b"v",), 0)) == [("b", Accepted(NEWER, 1, False))]
+    assert driven.give("c", Accept(OLD, 1, (), 0))[0][1].promised == NEWER
+    assert driven.give_and_sync("b", Accept(NEWER, 1, (b"v",), 0)) == [("b", Accepted(NEWER, 1, False))]
 
 
 def test_who_is_let_in_promises_when_it_has_what_a_leader_had() -> None:
     """PAX-15"""
     driven, _ = let_in()
     higher = Ballot(9, 2)
-    assert driven.hear_durably("c", Prepare(higher, 1)) == []
-    driven.hear("b", JoinReply(FOUNDED.founders, driven.roster, NEWER, True, 2))
-    driven.hear_durably("b", Accept(NEWER, 1, (b"v",), 0))
-    assert not driven.replica.has_joined
-    driven.hear_durably("b", Accept(NEWER, 2, (b"w",), 1))
-    assert driven.replica.has_joined
-    assert driven.replica.has_rejoined
-    ((_, promise),) = driven.hear_durably("c", Prepare(higher, 2))
+    assert driven.give_and_sync("c", Prepare(higher, 1)) == []
+    driven.give("b", JoinReply(FOUNDED.founders, driven.roster, NEWER, True, 2))
+    driven.give_and_sync("b", Accept(NEWER, 1, (b"v",), 0))
+    assert not driven.core.has_joined
+    driven.give_and_sync("b", Accept(NEWER, 2, (b"w",), 1))
+    assert driven.core.has_joined
+    assert driven.core.has_rejoined
+    ((_, promise),) = driven.give_and_sync("c", Prepare(higher, 2))
     assert promise.entries == [(NEWER, b"w")]
-    assert driven.crash().replica.has_joined
+    driven.restart()
+    assert driven.core.has_joined
 
 
 def test_a_crash_on_the_way_does_not_begin_anew() -> None:
     driven, incarnation = let_in()
-    again = driven.crash()
-    assert again.sent_at_start == [(to, JoinRequest((), FOUNDED.cluster, incarnation)) for to in "bc"]
+    assert driven.restart() == [(to, JoinRequest((), FOUNDED.cluster, incarnation)) for to in "bc"]
 
 
 def test_an_answer_that_another_one_outdates_does_not_count() -> None:
     """PAX-15: b has lost its disk since"""
     driven, _ = fresh()
-    assert driven.hear("b", JoinReply(FOUNDED.founders, FOUNDED.roster, OLD, False, 0)) == []
-    assert driven.hear("c", JoinReply(FOUNDED.founders, (FOUNDER, 50, FOUNDER), OLD, False, 0)) == []
-    assert driven.hear("b", JoinReply(FOUNDED.founders, (FOUNDER, 50, FOUNDER), OLD, False, 0)) != []
+    assert driven.give("b", JoinReply(FOUNDED.founders, FOUNDED.roster, OLD, False, 0)) == []
+    assert driven.give("c", JoinReply(FOUNDED.founders, (FOUNDER, 50, FOUNDER), OLD, False, 0)) == []
+    assert driven.give("b", JoinReply(FOUNDED.founders, (FOUNDER, 50, FOUNDER), OLD, False, 0)) != []
 
 
 # ---- who is not listened to
@@ -169,9 +169,9 @@ def test_a_former_self_is_not_heard() -> None:
     """PAX-16"""
     member = Driven()
     member.roster = (FOUNDER, 70, FOUNDER)
-    member.hear("c", Probe(OLD, 1))
-    assert member.hear("b", MemberEnvelope(FOUNDED.cluster, FOUNDED.roster, Probe(NEWER, 1))) == []
-    assert member.hear("b", Probe(NEWER, 1)) != []
+    member.give("c", Probe(OLD, 1))
+    assert member.give("b", MemberEnvelope(FOUNDED.cluster, FOUNDED.roster, Probe(NEWER, 1))) == []
+    assert member.give("b", Probe(NEWER, 1)) != []
 
 
 def test_who_was_replaced_stops() -> None:
@@ -179,16 +179,16 @@ def test_who_was_replaced_stops() -> None:
     member = Driven()
     member.roster = (70, FOUNDER, FOUNDER)
     with pytest.raises(ProtocolViolation, match="PAX-17"):
-        member.hear("c", Probe(OLD, 1))
+        member.give("c", Probe(OLD, 1))
 
 
 def test_another_cluster_is_not_heard() -> None:
     """PAX-18"""
     other = Membership((21, 22, 23), (FOUNDER,) * 3, True)
     member = Driven()
-    assert member.hear("b", MemberEnvelope(other.cluster, other.roster, Probe(OLD, 1))) == []
-    assert member.hear("d", Probe(OLD, 1)) == []
-    assert member.hear("b", JoinRequest((0, NONCE, 0), other.cluster, 70))[0][1].roster == FOUNDED.roster
+    assert member.give("b", MemberEnvelope(other.cluster, other.roster, Probe(OLD, 1))) == []
+    assert member.give("d", Probe(OLD, 1)) == []
+    assert member.give("b", JoinRequest((0, NONCE, 0), other.cluster, 70))[0][1].roster == FOUNDED.roster
     driven, _ = fresh()
-    driven.hear("b", JoinReply(FOUNDED.founders, FOUNDED.roster, OLD, False, 0))
-    assert driven.hear("c", JoinReply(other.founders, other.roster, OLD, False, 0)) == []
+    driven.give("b", JoinReply(FOUNDED.founders, FOUNDED.roster, OLD, False, 0))
+    assert driven.give("c", JoinReply(other.founders, other.roster, OLD, False, 0)) == []

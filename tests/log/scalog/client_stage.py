@@ -5,10 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
-from logdb.cores.context import CLIENT_TIMER
-from logdb.cores.effects import SECOND, Answer, Call, Disconnected, Effect, Received, Send, SetTimer, TimerFired
+from logdb.cores.effects import SECOND
 from logdb.log.contract import LogRecord, Record
 from logdb.log.requests import ClientConfig, ShardState
 from logdb.log.scalog.client.log_client import LogClient
@@ -24,8 +23,8 @@ from logdb.log.scalog.messages import (
     ViewResponse,
 )
 from logdb.log.scalog.records import wrap
+from tests.harness.script import Script
 
-Message = TypeVar("Message")
 START = 1_000 * SECOND
 CONFIG = ClientConfig("client", ("o1", "o2", "o3"), coalesce_calls=False)
 LIVE, FINALIZING, FINALIZED = ShardState.LIVE, ShardState.FINALIZING, ShardState.FINALIZED
@@ -55,68 +54,14 @@ def records(count: int, tag: int = 1) -> list[Record]:
     return [(tag, b"record %d" % number) for number in range(count)]
 
 
-class Stage:
-    """One client, started, that has been shown `shown` (if any)."""
+class Stage(Script):
+    """The script of one client, which has received the view `shown` (if any)."""
 
     def __init__(self, shown: View | None = None, *, seed: int = 1, **config: Any) -> None:
-        self.now = START
-        self.sent: list[tuple[str, Any]] = []
-        self.answers: dict[int, Any] = {}
-        self._timer: int | None = None
-        self._calls = 0
-        self.client = LogClient(replace(CONFIG, **config), {}, random.Random(seed))
-        self._perform(self.client.start(self.now))
+        settings = replace(CONFIG, **config)
+        super().__init__(lambda journals: LogClient(settings, journals, random.Random(seed)), now=START)
         if shown is not None:
             self.show(shown)
-
-    def _perform(self, effects: list[Effect]) -> None:
-        self.client.check_invariants()
-        for effect in effects:
-            if isinstance(effect, Send):
-                self.sent.append((effect.to, effect.message))
-            elif isinstance(effect, Answer):
-                assert effect.call not in self.answers, "answered twice"
-                self.answers[effect.call] = effect.result
-            else:
-                assert isinstance(effect, SetTimer)
-                self._timer = effect.at
-
-    def call(self, request: Any) -> int:
-        """The application asks; its answer will be in `answers` under this number."""
-        self._calls += 1
-        self._perform(self.client.handle(Call(self._calls, request), self.now))
-        return self._calls
-
-    def ask(self, request: Any) -> Any:
-        """The answer to a call that needs nobody else."""
-        return self.answers[self.call(request)]
-
-    def give(self, sender: str, message: Any) -> None:
-        """A message arrives."""
-        self._perform(self.client.handle(Received(sender, message), self.now))
-
-    def lose(self, peer: str) -> None:
-        """The stream to somebody breaks."""
-        self._perform(self.client.handle(Disconnected(peer), self.now))
-
-    def wait(self, time: int) -> None:
-        """Time passes, and timers ring."""
-        end = self.now + time
-        while self._timer is not None and self._timer <= end:
-            self.now, self._timer = max(self.now, self._timer), None
-            self._perform(self.client.handle(TimerFired(CLIENT_TIMER), self.now))
-        self.now = end
-
-    def take(self, kind: type[Message]) -> list[tuple[str, Message]]:
-        """(to, message) of that kind that were sent since they were last taken."""
-        found = [(to, message) for to, message in self.sent if isinstance(message, kind)]
-        self.sent = [(to, message) for to, message in self.sent if not isinstance(message, kind)]
-        return found
-
-    def one(self, kind: type[Message]) -> tuple[str, Message]:
-        """The only one of that kind."""
-        (found,) = self.take(kind)
-        return found
 
     def show(self, shown: View) -> None:
         """Whoever is asked for the view has this one."""

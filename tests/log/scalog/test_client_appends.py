@@ -201,7 +201,7 @@ def test_nothing_new_goes_where_nothing_moves(why: str) -> None:
 
 def test_nothing_new_waits_behind_what_does_not_move() -> None:
     stage = Stage(view(1, shard(1)), window_bytes=1)
-    appenders = stage.client._appends.appenders
+    appenders = stage.core._appends.appenders
     while not any(appender.waiting for appender in appenders.values()):
         stage.call(calls.Append(records(1)))
     (stalled,) = [f"s{segment}" for segment, appender in appenders.items() if appender.waiting]
