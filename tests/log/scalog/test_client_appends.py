@@ -364,6 +364,22 @@ def test_what_one_member_has_forgotten_another_one_knows() -> None:
     assert stage.answers[call].gsns == [70, 71, 72, 73]
 
 
+def test_a_status_without_gsns_is_no_evidence_about_later_batches() -> None:
+    """The other member does not have the GSNs, but the primary has."""
+    stage = Stage(view(1, shard(1, sealed=(12,))))
+    for _ in range(2):
+        call = stage.call(calls.Append(records(2)))
+        to, append = stage.one(Append)
+        for _ in range(6):
+            while not stage.take(AppendStatusRequest):
+                stage.wait(SECOND // 10)
+        stage.give("s12", AppendStatus(append.client, 11, ((append.sequence, 2, 0),), ()))
+        assert call not in stage.answers
+        stage.acknowledge(to, append, append.sequence)
+        assert stage.answers[call].gsns == [append.sequence, append.sequence + 1]
+        stage.take(Append)
+
+
 def test_sealed_is_no_fate_before_a_member_says_never() -> None:
     stage, call, append = sealed_stage()
     asked: set[str] = set()
@@ -558,6 +574,20 @@ def test_a_finalized_shard_is_unavailable_at_once_and_a_finalizing_one_is_not() 
 
 
 # ---- deadlines and silence
+
+
+def test_any_number_of_appends_that_wait_for_room_end_with_their_shard() -> None:
+    stage = Stage(view(1, shard(1)), buffer_bytes=1)
+    first = stage.call(calls.Append(records(1), shard=1))
+    queued = [stage.call(calls.Append(records(1), shard=1)) for _ in range(2_000)]
+    to, append = stage.one(Append)
+    stage.give(to, Rejected(append.client, append.sequence, append.segment, RejectReason.SEALED))
+    stage.show(view(2, shard(1, FINALIZED), shard(2)))
+    while first not in stage.answers:
+        stage.wait(SECOND // 10)
+        for member, request in stage.take(AppendStatusRequest):
+            stage.give(member, AppendStatus(request.client, request.segment, (), request.sequences))
+    assert all(isinstance(stage.answers[call], Unavailable) for call in (first, *queued))
 
 
 def test_what_was_not_sent_by_the_deadline_is_unavailable_and_never_sent() -> None:

@@ -304,6 +304,10 @@ def test_members_of_a_shard_that_is_trimmed_away_are_told() -> None:
     layer.done(FinalizeShard(shard, 0))
     layer.done(TrimLog(2))
     assert layer.sent(RegistrationReply, "s-1")[-1] == RegistrationReply(101, 1, True, None)
+    leader = layer.leader.leader
+    assert leader is not None
+    assert shard not in leader.tallies
+    assert shard not in leader.monitor.cuts
 
 
 def test_the_state_is_saved_so_that_the_log_of_commands_stays_short() -> None:

@@ -274,6 +274,28 @@ def test_a_replaced_server_serves_until_it_is_told_to_go() -> None:  # SCA-14
     assert other.stopped.wipe
 
 
+def test_a_successor_at_the_address_of_its_predecessor_sends_itself_nothing() -> None:
+    """A server has lost its disk and starts again: it copies from the others, not from what it was."""
+    cluster = Cluster(2)
+    cluster.hosts[0].receive(append(1, 3))
+    cluster.run()
+    cluster.order((21, 3))
+    successor = Host("host-1")
+    members = (cluster.config.members[0], Member(13, "host-1"))
+    segments = (cluster.config.segments[0], Segment(22, 12, 1, 1), Segment(23, 13, 1, None))
+    config = cluster.config._replace(
+        epoch=2, members=members, segments=segments, joining=(13,), replaced=cluster.config.members[1:]
+    )
+    successor.sync()
+    update = cluster.update(config=config, links=())
+    for _ in range(50):
+        successor.receive(RegistrationReply(successor.token, 13, False, update), ORDERING[0])
+        successor.wait(SECOND // 5)
+        successor.sync()
+    assert any(send.to == "host-0" for send in successor.sent)
+    assert not any(send.to == "host-1" for send in successor.sent)
+
+
 def test_a_joining_member_asks_again_when_it_must_have_caught_up() -> None:
     """The answer to what it asked when it began again was lost; it lacks nothing, and hears from the leader."""
     cluster = Cluster(2)

@@ -135,6 +135,7 @@ class AppendClient:
         self.appenders: dict[int, SegmentAppender] = {}
         self.buffered = 0
         self._queued: deque[PendingAppend] = deque()
+        self._is_admitting = False
         self._unassigned: list[Chunk] = []
         self._drawn: dict[int | None, int] = {}
         self._open: dict[int, PendingAppend] = {}
@@ -159,13 +160,19 @@ class AppendClient:
         self._admit()
 
     def _admit(self) -> None:
+        """Admit queued appends while the buffer has room. An append may end at once, which calls this again: the outer
+        call goes on then, so the depth of the stack is independent of the length of the queue."""
+        if self._is_admitting:
+            return
+        self._is_admitting = True
         while self._queued:
             append = self._queued[0]
             if self.buffered and self.buffered + append.size > self._context.config.buffer_bytes:
-                return
+                break
             self._queued.popleft()
             self.buffered += append.size
             self._split(append)
+        self._is_admitting = False
 
     def _split(self, append: PendingAppend) -> None:
         records = append.records

@@ -280,6 +280,8 @@ class SegmentAppender:
         self.flight_bytes -= batch.size
         for mark in batch.marks:
             self._numbers.close(mark)
+        if not self.flight:
+            self._forgotten_since = None
 
     # ---- missing replies
 

@@ -424,7 +424,8 @@ class Leader:
                     self.out.append(Send(member.address, Updates(state.version, (update,))))
 
     def _route(self) -> None:
-        """Compute through which child of the root the updates of each shard go; finalized shards get none."""
+        """Compute through which child of the root the updates of each shard go; finalized shards get none. Drop the
+        tallies of shards that were trimmed away."""
         state = self.state
         children: dict[Address, list[OrderedShard]] = {
             one: [] for one, above in state.tree.parents.items() if above == ROOT
@@ -440,6 +441,9 @@ class Leader:
                 children[top[shard.reports_to]].append(shard)
         self._children = list(children.items())
         self._routed_version = state.version
+        for by_shard in (self.tallies, self.monitor.cuts):
+            for shard_id in by_shard.keys() - state.shards.keys():
+                del by_shard[shard_id]
 
 
 def links_after(shard: OrderedShard, cut: int) -> tuple[ShardCut, ...]:

@@ -48,8 +48,12 @@ class MemberState:
         return [member for member in self.config.members if member.server != self.server] if self.config else []
 
     def sources(self) -> list[Member]:
-        """The other servers that have records of the shard: members and replaced ones."""
-        return [member for member in self.config.holders if member.server != self.server] if self.config else []
+        """The other servers that have records of the shard: members and replaced ones. A predecessor at this server's
+        address has lost its disk."""
+        if self.config is None:
+            return []
+        own = self.settings.address
+        return [one for one in self.config.holders if one.server != self.server and one.address != own]
 
     @property
     def is_replaced(self) -> bool:
