@@ -13,7 +13,7 @@ from rich.console import Console
 from benchmarks import fresh, large_transactions, long_load, map_designs, mixed, report, scalog, verification
 from benchmarks.rounds import FULL, QUICK, interleaved
 from benchmarks.workloads import WORKLOADS, Stage
-from tests.harness.progress import telling
+from tests.harness.progress import showing_progress
 
 RESULTS = Path(__file__).parent / "results"
 NAMES = [*(workload.name for workload in WORKLOADS), "open"]
@@ -39,17 +39,17 @@ def main(
     scale, console = QUICK if quick else FULL, Console(stderr=True)
     rows: list[report.Row] = []
     rates: dict[str, dict[str, list[float]]] = {}
-    with tempfile.TemporaryDirectory(dir=scratch) as directory, telling(console) as tell:
+    with tempfile.TemporaryDirectory(dir=scratch) as directory, showing_progress(console) as progress:
         for workload in WORKLOADS:
             if only and workload.name not in only:
                 continue
-            tell(workload.title)
+            progress(workload.title)
             with Stage(Path(directory, workload.name), scale) as stage:
                 opened = {name: contestant(stage) for name, contestant in workload.contestants.items()}
                 rates[workload.name] = interleaved(opened, scale)
             rows += report.rows_of(workload, rates[workload.name])
         if not only or "open" in only:
-            figures = fresh.figures(Path(directory), scale, tell)
+            figures = fresh.figures(Path(directory), scale, progress)
             rates |= {figure.name: {report.OURS: figure.values} for figure in figures}
             rows += [report.row_of(figure) for figure in figures]
     results = report.as_json(rows, rates, scale)
@@ -73,8 +73,8 @@ def main(
 @click.option("--to", type=click.Path(path_type=Path), help="Where to write mixed-WHERE.json and .png.")
 def mixed_run(minutes: float, where: str, keys: int, as_json: bool, scratch: Path | None, to: Path | None) -> None:
     """Run a mixture of everything for an hour; the exit code is 1 if memory, disk or latency grow."""
-    with tempfile.TemporaryDirectory(dir=scratch) as directory, telling(Console(stderr=True)) as tell:
-        found = mixed.run(where, Path(directory, "mixed"), keys, minutes, tell)
+    with tempfile.TemporaryDirectory(dir=scratch) as directory, showing_progress(Console(stderr=True)) as progress:
+        found = mixed.run(where, Path(directory, "mixed"), keys, minutes, progress)
     if as_json:
         click.echo(json.dumps(found.as_json()))
     else:
@@ -96,8 +96,8 @@ def mixed_run(minutes: float, where: str, keys: int, as_json: bool, scratch: Pat
 @click.option("--dir", "scratch", type=click.Path(path_type=Path), help="Where to put the databases (on a real disk).")
 def large_transactions_run(keys: int, rounds: int, as_json: bool, scratch: Path | None) -> None:
     """One transaction of many puts, in the order of the keys and in random order, against SQLite, LMDB and RocksDB."""
-    with tempfile.TemporaryDirectory(dir=scratch) as directory, telling(Console(stderr=True)) as tell:
-        found = large_transactions.measure(Path(directory), keys, rounds, tell)
+    with tempfile.TemporaryDirectory(dir=scratch) as directory, showing_progress(Console(stderr=True)) as progress:
+        found = large_transactions.measure(Path(directory), keys, rounds, progress)
     if as_json:
         click.echo(json.dumps(large_transactions.as_json(found, keys)))
     else:
@@ -112,8 +112,8 @@ def large_transactions_run(keys: int, rounds: int, as_json: bool, scratch: Path 
 @click.option("--dir", "scratch", type=click.Path(path_type=Path), help="Where to put the database (on a real disk).")
 def verification_run(keys: int, rounds: int, as_json: bool, scratch: Path | None) -> None:
     """`verify` and `audit` of a database whose keys were overwritten twice, against a plain read of its files."""
-    with tempfile.TemporaryDirectory(dir=scratch) as directory, telling(Console(stderr=True)) as tell:
-        found = verification.measure(Path(directory), keys, rounds, tell)
+    with tempfile.TemporaryDirectory(dir=scratch) as directory, showing_progress(Console(stderr=True)) as progress:
+        found = verification.measure(Path(directory), keys, rounds, progress)
     if as_json:
         click.echo(json.dumps(found._asdict()))
     else:
@@ -126,9 +126,9 @@ def verification_run(keys: int, rounds: int, as_json: bool, scratch: Path | None
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.option("--to", type=click.Path(path_type=Path), help="Where to write scalog.json, .md and .png.")
 def scalog_run(quick: bool, as_json: bool, to: Path | None) -> None:
-    """What a record and a cut cost the Scalog engine in CPU time."""
-    with telling(Console(stderr=True)) as tell:
-        tell("the Scalog engine")
+    """CPU time of a record and of a cut in the Scalog engine."""
+    with showing_progress(Console(stderr=True)) as progress:
+        progress("the Scalog engine")
         costs = scalog.measure(quick)
     if as_json:
         click.echo(json.dumps(costs.as_json()))
@@ -166,9 +166,9 @@ def long_load_run(
     to: Path | None,
 ) -> None:
     """Load, overwrite, kill, open, delete half and compact: stalls, bytes written, space and memory of each engine."""
-    with tempfile.TemporaryDirectory(dir=scratch) as directory, telling(Console(stderr=True)) as tell:
+    with tempfile.TemporaryDirectory(dir=scratch) as directory, showing_progress(Console(stderr=True)) as progress:
         loads: list[long_load.Load] = []
-        for load in long_load.measure(Path(directory), (5_000,) if quick else sizes, orders, engines, passes, tell):
+        for load in long_load.measure(Path(directory), (5_000,) if quick else sizes, orders, engines, passes, progress):
             loads.append(load)
             if to is not None:  # after each: it takes long
                 long_load.write(loads, passes, to)
@@ -188,9 +188,9 @@ def long_load_run(
 @click.option("--dir", "scratch", type=click.Path(path_type=Path), help="Where to put the files (on a real disk).")
 @click.option("--to", type=click.Path(path_type=Path), help="Where to write map-designs.json and .md.")
 def map_designs_run(keys: int, batch: int, passes: int, as_json: bool, scratch: Path | None, to: Path | None) -> None:
-    """What designs for the map on disk write, take and read: LMDB in place, places in the log, sorted runs."""
-    with tempfile.TemporaryDirectory(dir=scratch) as directory, telling(Console(stderr=True)) as tell:
-        trials = map_designs.measure(Path(directory), keys, batch, passes, tell)
+    """Writes, time and reads of designs for the map on disk: LMDB in place, places in the log, sorted runs."""
+    with tempfile.TemporaryDirectory(dir=scratch) as directory, showing_progress(Console(stderr=True)) as progress:
+        trials = map_designs.measure(Path(directory), keys, batch, passes, progress)
     if as_json:
         click.echo(json.dumps([trial._asdict() for trial in trials]))
     else:
@@ -208,9 +208,9 @@ def served_run(quick: bool, as_json: bool, scratch: Path | None, to: Path | None
     """The single-node server against etcd and Redis, with 1, 8 and 64 clients."""
     from benchmarks import served
 
-    with tempfile.TemporaryDirectory(dir=scratch) as directory, telling(Console(stderr=True)) as tell:
+    with tempfile.TemporaryDirectory(dir=scratch) as directory, showing_progress(Console(stderr=True)) as progress:
         scale = served.QUICK if quick else served.FULL
-        results = served.measure(served.SERVERS, Path(directory), scale, tell)
+        results = served.measure(served.SERVERS, Path(directory), scale, progress)
     if as_json:
         click.echo(json.dumps(results.as_json()))
     else:
@@ -231,8 +231,8 @@ def large_run(quick: bool, as_json: bool, scratch: Path | None, to: Path | None)
     """Values of 64 MiB at the single-node server and at Redis, beside small puts, and what the servers keep."""
     from benchmarks import large
 
-    with tempfile.TemporaryDirectory(dir=scratch) as directory, telling(Console(stderr=True)) as tell:
-        results = large.measure(Path(directory), large.QUICK if quick else large.FULL, tell)
+    with tempfile.TemporaryDirectory(dir=scratch) as directory, showing_progress(Console(stderr=True)) as progress:
+        results = large.measure(Path(directory), large.QUICK if quick else large.FULL, progress)
     if as_json:
         click.echo(json.dumps(results.as_json()))
     else:
@@ -252,8 +252,8 @@ def fair_run(quick: bool, as_json: bool, scratch: Path | None) -> None:
     """How long small puts wait at the single-node server beside clients that scan everything again and again."""
     from benchmarks import fair
 
-    with tempfile.TemporaryDirectory(dir=scratch) as directory, telling(Console(stderr=True)) as tell:
-        waited = fair.measure(Path(directory), fair.QUICK if quick else fair.FULL, tell)
+    with tempfile.TemporaryDirectory(dir=scratch) as directory, showing_progress(Console(stderr=True)) as progress:
+        waited = fair.measure(Path(directory), fair.QUICK if quick else fair.FULL, progress)
     click.echo(json.dumps(waited._asdict()) if as_json else "\n".join(waited.lines()))
 
 
@@ -275,8 +275,8 @@ def cluster_run(parts: tuple[str, ...], quick: bool, as_json: bool, scratch: Pat
     terminal = Console()
     for part in parts or cluster.PARTS:
         _, measure = cluster.PARTS[part]
-        with tempfile.TemporaryDirectory(dir=scratch) as directory, telling(Console(stderr=True)) as tell:
-            found = measure(Path(directory), quick, tell)
+        with tempfile.TemporaryDirectory(dir=scratch) as directory, showing_progress(Console(stderr=True)) as progress:
+            found = measure(Path(directory), quick, progress)
         results[part] = found.as_json()
         if not as_json:
             terminal.print(found.table(), width=terminal.width if terminal.is_terminal else 140)
@@ -296,9 +296,9 @@ def log_cluster_run(quick: bool, as_json: bool, scratch: Path | None, to: Path |
     from benchmarks import log_cluster
 
     found: list[log_cluster.ClusterFigure] = []
-    with tempfile.TemporaryDirectory(dir=scratch) as directory, telling(Console(stderr=True)) as tell:
+    with tempfile.TemporaryDirectory(dir=scratch) as directory, showing_progress(Console(stderr=True)) as progress:
         for number, name in enumerate(log_cluster.SHAPES):
-            tell(name)
+            progress(name)
             if not (quick and number):
                 found += log_cluster.measure(Path(directory, str(number)), name, 0.2 if quick else 5.0)
     results = json.dumps([figure._asdict() for figure in found])
@@ -339,9 +339,9 @@ def spark_run(
     usual = spark.QUICK if quick else spark.FULL
     rows = rows or usual.rows
     scale = spark.Scale(rows, keys or max(rows // 10, 1), cores, rounds or usual.rounds)
-    with tempfile.TemporaryDirectory(dir=scratch) as directory, telling(Console(stderr=True)) as tell:
+    with tempfile.TemporaryDirectory(dir=scratch) as directory, showing_progress(Console(stderr=True)) as progress:
         try:
-            figures = spark.measure(Path(directory), scale, tell)
+            figures = spark.measure(Path(directory), scale, progress)
         finally:
             if (session := SparkSession.getActiveSession()) is not None:
                 session.stop()

@@ -1,4 +1,4 @@
-"""What the machine takes for a message and for a sync when nothing of LogDB is in the way.
+"""The time of a bare message and a bare sync on this machine, without LogDB.
 
 A message: half of a journey to another process and back, over a stream of the same gRPC library. A sync: some bytes
 written where there are blocks already, and fdatasync.

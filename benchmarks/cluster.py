@@ -1,4 +1,4 @@
-"""The database on a cluster of real processes: each part is measured and told alone (`PARTS`).
+"""The database on a cluster of real processes: each part is measured and reported separately (`PARTS`).
 
 served   the workloads of `served`, against etcd (one node, and three) and Redis
 cost     CPU time of each role for a committed transaction
@@ -30,11 +30,11 @@ from benchmarks.servers.redis import Redis
 SERVERS: tuple[type[Server], ...] = (LogDBCluster, Etcd, EtcdCluster, Redis)
 CLIENTS = (1, 8, 64)
 SCALE = served.Scale(keys=10_000, rounds=3, turn_s=1.0)
-Tell = Callable[[str], object]
+Progress = Callable[[str], object]
 
 
 class Found(Protocol):
-    """What a part has measured."""
+    """The result of a part."""
 
     def table(self) -> Table: ...
     def markdown(self) -> str: ...
@@ -84,18 +84,18 @@ class Costs(NamedTuple):
         return [cost._asdict() for cost in self.costs]
 
 
-def cost(path: Path, seconds: float, tell: Tell) -> Costs:
+def cost(path: Path, seconds: float, progress: Progress) -> Costs:
     """Puts of 100 bytes; each number of clients for so long."""
     with Cluster(path, SHAPE) as cluster:
         pids = {**cluster.pids(), "client": [os.getpid()]}
-        return Costs(asyncio.run(_costs(cluster.endpoints, pids, seconds, tell)))
+        return Costs(asyncio.run(_costs(cluster.endpoints, pids, seconds, progress)))
 
 
-async def _costs(endpoints: str, pids: Mapping[str, Sequence[int]], seconds: float, tell: Tell) -> list[Cost]:
+async def _costs(endpoints: str, pids: Mapping[str, Sequence[int]], seconds: float, progress: Progress) -> list[Cost]:
     costs = []
     async with await logdb.aio.connect(endpoints) as db:
         for count in CLIENTS:
-            tell(f"CPU time with {count} clients")
+            progress(f"CPU time with {count} clients")
             await _puts(db, count, seconds / 10)
             before = {role: cpu_s(ones) for role, ones in pids.items()}
             begun = time.perf_counter()
@@ -140,29 +140,29 @@ class Served(NamedTuple):
         served.plot(self.results, to)
 
 
-def _served(path: Path, quick: bool, tell: Tell) -> Found:
-    return Served(served.measure(SERVERS, path, served.QUICK if quick else SCALE, tell, {}))
+def _served(path: Path, quick: bool, progress: Progress) -> Found:
+    return Served(served.measure(SERVERS, path, served.QUICK if quick else SCALE, progress, {}))
 
 
-def _cost(path: Path, quick: bool, tell: Tell) -> Found:
-    return cost(path, 0.2 if quick else 10.0, tell)
+def _cost(path: Path, quick: bool, progress: Progress) -> Found:
+    return cost(path, 0.2 if quick else 10.0, progress)
 
 
-def _hops(path: Path, quick: bool, tell: Tell) -> Found:
-    return hops.measure(path, *((1, 20) if quick else (20, 50)), tell)
+def _hops(path: Path, quick: bool, progress: Progress) -> Found:
+    return hops.measure(path, *((1, 20) if quick else (20, 50)), progress)
 
 
-def _leader(path: Path, quick: bool, tell: Tell) -> Found:
-    return timelines.leader_killed(path, 4.0 if quick else 30.0, tell)
+def _leader(path: Path, quick: bool, progress: Progress) -> Found:
+    return timelines.leader_killed(path, 4.0 if quick else 30.0, progress)
 
 
-def _shards(path: Path, quick: bool, tell: Tell) -> Found:
-    return timelines.shards_changed(path, 2.0 if quick else 30.0, tell)
+def _shards(path: Path, quick: bool, progress: Progress) -> Found:
+    return timelines.shards_changed(path, 2.0 if quick else 30.0, progress)
 
 
-PARTS: Mapping[str, tuple[str, Callable[[Path, bool, Tell], Found]]] = {
+PARTS: Mapping[str, tuple[str, Callable[[Path, bool, Progress], Found]]] = {
     "served": ("The database on a cluster, against its peers", _served),
-    "cost": ("What a committed transaction costs each role", _cost),
+    "cost": ("Cost of a committed transaction by role", _cost),
     "hops": ("A commit with one client, hop by hop", _hops),
     "leader": ("The ordering layer's leader is killed", _leader),
     "shards": ("A shard is added, and another one finalized", _shards),

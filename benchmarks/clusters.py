@@ -124,8 +124,8 @@ class Cluster:
 
 
 def cpu_s(pids: Sequence[int]) -> float:
-    """What these processes have used, as the operating system counts it, gRPC's own threads included. 0 for one that
-    has ended."""
+    """CPU time of these processes in seconds as the operating system counts it, with gRPC's threads. 0 for a
+    process that has ended."""
     used = 0
     for pid in pids:
         with contextlib.suppress(OSError):

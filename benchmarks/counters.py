@@ -1,8 +1,8 @@
-"""What the system counts: bytes written to a disk, the memory of a process, the disk that files take.
+"""Counters of the system: bytes written to a disk, the memory of a process, the disk space of files.
 
-`/proc/PID/io` is no help with the first: where a file system has large folios (ext4 since Linux 6.16) it counts up to
-2 MiB for a page of 4 KiB that is written in one. The disk's own count is exact, but has what others write there
-meanwhile, and its journal: measure on a file system of its own (a loop device does).
+`/proc/PID/io` does not give the bytes written: where a file system has large folios (ext4 since Linux 6.16) it counts
+up to 2 MiB for a page of 4 KiB that is written in one. The disk's own count is exact, but it includes the writes of
+other processes and the journal: measure on a file system of its own (a loop device does).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Memory(NamedTuple):
 def written_bytes(directory: Path) -> int:
     """Bytes that were ever written to the disk of the directory, once what waits in memory has been.
 
-    Where the system does not tell of the disk (a container's root), bytes of pages that this process has made dirty.
+    If the system does not show the disk (a container's root), bytes of pages that this process has made dirty.
     """
     statistics = disk_statistics(directory)
     if statistics is None:
@@ -57,7 +57,7 @@ def memory(pid: int | str = "self") -> Memory:
 
 
 def disk_bytes(directory: Path) -> int:
-    """What the files beneath the directory take on disk: their blocks, also those that are only reserved."""
+    """Disk space of all files below the directory in bytes, reserved blocks included."""
     total = 0
     for folder, _, names in os.walk(directory):
         for name in names:

@@ -1,4 +1,4 @@
-"""What a cut costs the ordering layer in CPU time, by the number of storage servers, with and without aggregators.
+"""CPU time of a cut in the ordering layer, by the number of storage servers, with and without aggregators.
 
 One replica whose disk is perfect, servers in shards of two, all of which have something new for every cut. Timed is
 everything from the arrival of the reports to the updates for the servers: reports, tallies, the cut through Paxos, its

@@ -57,7 +57,7 @@ class Waited(NamedTuple):
         return [
             line("alone", self.alone),
             line("beside 3 streams of scans that are read", self.beside_readers),
-            line("beside 3 streams of scans that nobody reads", self.beside_sleepers),
+            line("beside 3 streams of scans whose client does not read", self.beside_sleepers),
         ]
 
 
@@ -97,12 +97,12 @@ async def _puts(db: logdb.aio.Database, seconds: float, into: list[float]) -> No
         await asyncio.sleep(0.002)
 
 
-def measure(directory: Path, scale: Scale, tell: Callable[[str], object]) -> Waited:
+def measure(directory: Path, scale: Scale, progress: Callable[[str], object]) -> Waited:
     """In `directory`, with a server of its own. The puts and the greedy clients are in this one process."""
-    return asyncio.run(_measure(directory, scale, tell))
+    return asyncio.run(_measure(directory, scale, progress))
 
 
-async def _measure(directory: Path, scale: Scale, tell: Callable[[str], object]) -> Waited:
+async def _measure(directory: Path, scale: Scale, progress: Callable[[str], object]) -> Waited:
     server, waited = LogDB(), Waited([], [], [])
     await server.start(directory / "fair")
     try:
@@ -110,7 +110,7 @@ async def _measure(directory: Path, scale: Scale, tell: Callable[[str], object])
             for at in range(0, scale.keys, 1_000):
                 await db.multi_put({b"key-%08d" % number: bytes(100) for number in range(at, at + 1_000)})
             for turn in range(scale.rounds):
-                tell(f"round {turn + 1} of {scale.rounds}")
+                progress(f"round {turn + 1} of {scale.rounds}")
                 await _puts(db, scale.turn_s, waited.alone)
                 for into, reads in ((waited.beside_readers, True), (waited.beside_sleepers, False)):
                     greedy = get_context("spawn").Process(target=_be_greedy, args=(server.address, reads))

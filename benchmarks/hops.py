@@ -78,7 +78,7 @@ class Split(NamedTuple):
 
     @property
     def bare_us(self) -> float:
-        """What the messages and syncs on the way would take alone."""
+        """Time of the messages and syncs on the way by themselves, in microseconds."""
         return MESSAGES * self.message_us + SYNCS * self.sync_us
 
     @property
@@ -101,7 +101,7 @@ class Split(NamedTuple):
         return table
 
     def sums(self) -> list[tuple[str, str, str]]:
-        """What stands under the hops."""
+        """The lines below the hops."""
         return [
             ("a commit", "median", f"{self.commit_us:,.0f}"),
             *[(f"all of these on its way: {kind}", "sum", f"{self.of_kind(kind):,.0f}") for kind in KINDS],
@@ -123,13 +123,13 @@ class Split(NamedTuple):
         return {**self._asdict(), "hops": named, "bare_us": self.bare_us, "ratio": self.ratio}
 
 
-def measure(path: Path, rounds: int, commits: int, tell: Callable[[str], object]) -> Split:
-    """So many commits in each round, one after another."""
+def measure(path: Path, rounds: int, commits: int, progress: Callable[[str], object]) -> Split:
+    """Measure rounds of `commits` commits each, one after another."""
     directory = path / "notes"
     directory.mkdir(parents=True)
     serve = (sys.executable, "-m", "benchmarks.traced", str(directory))
     with noted() as mine, Cluster(path, SHAPE, serve=serve) as cluster:
-        tell("Commits, one after another")
+        progress("Commits, one after another")
         spans, messages, syncs = asyncio.run(_commits(cluster.endpoints, path, rounds, commits))
         leader, names = cluster.leader(), {address: name for name, address in cluster.addresses.items()}
         cluster.close()
@@ -165,41 +165,41 @@ class Log:
 
     def __init__(self, notes: Mapping[str, Sequence[Note]], names: Mapping[str, str]) -> None:
         self._notes = {
-            process: [note._replace(whom=names.get(note.whom, CLIENT)) if note.whom else note for note in ones]
+            process: [note._replace(peer=names.get(note.peer, CLIENT)) if note.peer else note for note in ones]
             for process, ones in notes.items()
         }
         self._times = {process: [note.at for note in ones] for process, ones in notes.items()}
 
-    def after(self, at: int, process: str, what: str, kind: str = "", whom: str = "") -> Note:
+    def after(self, at: int, process: str, what: str, kind: str = "", peer: str = "") -> Note:
         """The first such note from a moment on. Raises LookupError."""
         notes = self._notes[process]
         for index in range(bisect_left(self._times[process], at), len(notes)):
-            if _fits(notes[index], what, kind, whom):
+            if _fits(notes[index], what, kind, peer):
                 return notes[index]
         raise LookupError(f"{process} {what} no {kind}")
 
-    def before(self, at: int, process: str, what: str, kind: str = "", whom: str = "") -> Note:
+    def before(self, at: int, process: str, what: str, kind: str = "", peer: str = "") -> Note:
         """The last such note up to a moment. Raises LookupError."""
         notes = self._notes[process]
         for index in range(bisect_left(self._times[process], at + 1) - 1, -1, -1):
-            if _fits(notes[index], what, kind, whom):
+            if _fits(notes[index], what, kind, peer):
                 return notes[index]
         raise LookupError(f"{process} {what} no {kind}")
 
 
-def _fits(note: Note, what: str, kind: str, whom: str) -> bool:
-    return note.what == what and note.kind == kind and (not whom or note.whom == whom)
+def _fits(note: Note, what: str, kind: str, peer: str) -> bool:
+    return note.what == what and note.kind == kind and (not peer or note.peer == peer)
 
 
 def way(log: Log, leader: str, begun: int, ended: int) -> list[int]:
     """The moments between the hops of one commit, with those at which it began and ended. Raises LookupError."""
     # From its beginning up to the proposal, each step is the first one that is possible.
     append = log.after(begun, CLIENT, "sent", "Append")
-    primary = append.whom
+    primary = append.peer
     moments = [begun, append.at, log.after(append.at, primary, "came", "Append", CLIENT).at]
     moments += _sync(log, moments[-1], primary)
     replicate = log.after(moments[-1], primary, "sent", "Replicate")
-    backup = replicate.whom
+    backup = replicate.peer
     moments += [replicate.at, log.after(replicate.at, backup, "came", "Replicate", primary).at]
     moments += _sync(log, moments[-1], backup)
     moments.append(log.after(moments[-1], backup, "sent", "Report", leader).at)
@@ -207,15 +207,15 @@ def way(log: Log, leader: str, begun: int, ended: int) -> list[int]:
     proposed = log.after(moments[-1], leader, "sent", "Accept")
     # From its end back to the vote that made the cut chosen, each step is the last one that is possible.
     verdicts = log.before(ended, CLIENT, "came", "Verdicts")
-    mapping = verdicts.whom
+    mapping = verdicts.peer
     back = [ended, verdicts.at, log.before(verdicts.at, mapping, "sent", "Verdicts", CLIENT).at]
     pulled = log.before(back[-1], mapping, "came", "Pulled")
-    member = pulled.whom
+    member = pulled.peer
     back += [pulled.at, log.before(pulled.at, member, "sent", "Pulled", mapping).at]
     back.append(log.before(back[-1], member, "came", "Updates", leader).at)
     back.append(log.before(back[-1], leader, "sent", "Updates", member).at)
     accepted = log.before(back[-1], leader, "came", "Accepted")
-    replica = accepted.whom
+    replica = accepted.peer
     moments += [proposed.at, log.after(proposed.at, replica, "came", "Accept", leader).at]
     moments += _sync(log, moments[-1], replica)
     moments += [log.after(moments[-1], replica, "sent", "Accepted", leader).at, accepted.at]

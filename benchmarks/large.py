@@ -71,7 +71,7 @@ class Memory(NamedTuple):
 
 
 def memory_of(pid: int) -> Memory:
-    """What the system says of it."""
+    """Memory of the process in MiB, from /proc."""
     lines = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
     return Memory(*(int(lines[name].split()[0]) / 1024 for name in ("RssAnon", "VmRSS", "VmHWM")))
 
@@ -95,7 +95,7 @@ def _write_file(path: Path, size: int) -> float:
 
 
 def _serve_requests(name: str, address: str, size: int, pipe: Connection) -> None:
-    """In a process of its own: a client that puts and gets large values when it is told to."""
+    """In a process of its own: a client that puts and gets large values on request."""
     asyncio.run(_large_client(name, address, size, pipe))
 
 
@@ -218,7 +218,7 @@ class Results(NamedTuple):
 
     @property
     def title(self) -> str:
-        """What was measured."""
+        """The title of the table."""
         floor = 1000 * statistics.median(self.floor)
         return f"Values of {self.value_bytes >> 20} MiB; a file of that size is written and synced in {floor:,.0f} ms"
 
@@ -256,15 +256,19 @@ HEADINGS = (
 )
 
 
-def measure(directory: Path, scale: Scale, tell: Callable[[str], object]) -> Results:
+def measure(directory: Path, scale: Scale, progress: Callable[[str], object]) -> Results:
     """Those of the servers that are installed, in `directory`: on a real disk."""
     installed = [kind() for kind in SERVERS if is_installed(kind.program)]
     absent = [kind.name for kind in SERVERS if not is_installed(kind.program)]
-    return asyncio.run(_measure(installed, absent, directory, scale, tell))
+    return asyncio.run(_measure(installed, absent, directory, scale, progress))
 
 
 async def _measure(
-    installed: Sequence[LogDB | Redis], absent: list[str], directory: Path, scale: Scale, tell: Callable[[str], object]
+    installed: Sequence[LogDB | Redis],
+    absent: list[str],
+    directory: Path,
+    scale: Scale,
+    progress: Callable[[str], object],
 ) -> Results:
     contestants: list[_Contestant] = []
     floor: list[float] = []
@@ -273,7 +277,7 @@ async def _measure(
             contestants.append(contestant := _Contestant(server, scale))
             await contestant.start(directory / server.name)
         for turn in range(scale.rounds):
-            tell(f"round {turn + 1} of {scale.rounds}")
+            progress(f"round {turn + 1} of {scale.rounds}")
             floor.append(_write_file(directory / "floor", scale.value_bytes))
             for contestant in contestants if turn % 2 else reversed(contestants):
                 await contestant.turn()

@@ -90,12 +90,12 @@ class Measured(NamedTuple):
     scanning: list[float]
 
 
-def measure(root: Path, keys: int, rounds: int, tell: Callable[[str], None]) -> dict[str, Measured]:
+def measure(root: Path, keys: int, rounds: int, progress: Callable[[str], None]) -> dict[str, Measured]:
     """All peers in turns."""
     found = {name: Measured([], [], []) for name in PEERS}
     order = random.Random(20130101)
     for turn in range(rounds):
-        tell(f"round {turn + 1} of {rounds}")
+        progress(f"round {turn + 1} of {rounds}")
         numbers = order.sample(range(keys), keys)
         for name in order.sample(list(PEERS), len(PEERS)):
             measured = found[name]

@@ -31,7 +31,7 @@ READ_EVERY: Final = 10
 GETS: Final = 100
 SCANS: Final = 10
 SCAN_ROWS: Final = 100
-TELL_S: Final = 0.5
+PROGRESS_S: Final = 0.5
 BATCHES_BEFORE_THE_KILL: Final = 100
 LAST_READS: Final = 100
 """Rounds of gets and scans after the compaction."""
@@ -49,7 +49,7 @@ class Phase:
         self.batches: list[tuple[float, float]] = []
         self._written, self._cpu, self._begun = written_bytes(path), time.process_time(), time.perf_counter()
         self._told = self._begun
-        tell("progress", phase=name, done=0, of=rows)
+        report("progress", phase=name, done=0, of=rows)
 
     def wrote(self, begun: float) -> None:
         """After each batch; `begun` is when it began."""
@@ -58,9 +58,9 @@ class Phase:
         self.batches.append((round(at, 6), round(now - begun, 6)))
         if len(self.batches) % READ_EVERY == 0:
             self.read()
-        if now - self._told >= TELL_S:
+        if now - self._told >= PROGRESS_S:
             self._told = now
-            tell("progress", phase=self._name, done=len(self.batches) * BATCH_ROWS, of=self._rows)
+            report("progress", phase=self._name, done=len(self.batches) * BATCH_ROWS, of=self._rows)
 
     def read(self) -> None:
         """One round of reads."""
@@ -74,11 +74,11 @@ class Phase:
         self._rounds += 1
 
     def end(self, **more: float) -> None:
-        """Tell what it took. Its seconds are without those of the reads."""
+        """Progress what it took. Its seconds are without those of the reads."""
         seconds = time.perf_counter() - self._begun - sum(self._reads_s)
         cpu_s = time.process_time() - self._cpu
         gets_s, scans_s = self._reads_s
-        tell(
+        report(
             "phase",
             name=self._name,
             rows=self._rows,
@@ -107,7 +107,7 @@ def write(peer: Peer, path: Path, keys: int, in_order: bool, passes: int) -> Non
     phase = Phase("until killed", rows, path, session, lambda: draw.randrange(keys))
     while True:
         put_all(phase, session, (draw.randrange(keys) for _ in range(rows)))
-        tell("kill")
+        report("kill")
 
 
 def shrink(peer: Peer, path: Path, keys: int, in_order: bool) -> None:
@@ -169,7 +169,7 @@ def shuffled(count: int, seed: int) -> Iterator[int]:
             yield number
 
 
-def tell(event: str, **what: Any) -> None:
+def report(event: str, **what: Any) -> None:
     """A line for the parent."""
     sys.stdout.write(json.dumps({"event": event, **what}) + "\n")
     sys.stdout.flush()
@@ -189,13 +189,13 @@ def main(engine: str, path: Path, keys: int, order: str, passes: int, stage: str
         write(peer, path, keys, order == "sequential", passes)
     session = peer.session()
     session.get_each([key_of(0)])
-    tell("opened", seconds=time.perf_counter() - begun)
+    report("opened", seconds=time.perf_counter() - begun)
     session.close()
     if stage == "shrink":
         shrink(peer, path, keys, order == "sequential")
     begun = time.perf_counter()
     peer.close()
-    tell("closed", seconds=time.perf_counter() - begun)
+    report("closed", seconds=time.perf_counter() - begun)
 
 
 if __name__ == "__main__":

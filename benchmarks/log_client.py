@@ -1,4 +1,4 @@
-"""What the client of a Scalog log costs: CPU for each record that is appended, acknowledged, or read in a subscription.
+"""CPU time of the client of a Scalog log: for each record that is appended, acknowledged, or read in a subscription.
 
 The client alone, its messages answered at once by this loop; the garbage collector is on, as in a program.
 """

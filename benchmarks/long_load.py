@@ -1,7 +1,7 @@
 """Long load: each engine is loaded, overwritten, killed, opened, halved and compacted, with gets and scans meanwhile.
 
 Each engine works in processes of its own (`loading.py`), one engine after the other on the same disk, all with batches
-of 1,000 rows that are durable when they return. What is written is the disk's own count: measure on a file system that
+of 1,000 rows that are durable when they return. Bytes written are the disk's own count: measure on a file system that
 nothing else uses. Memory and size on disk are looked at from outside every `SAMPLE_S` seconds.
 """
 
@@ -41,17 +41,17 @@ ORDERS: Final = ("random", "sequential")
 ENGINES: Final = tuple(kind.name for kind in PEERS)
 OURS: Final = LogDB.name
 
-MOST_WRITTEN: Final = ((5_000_000, 6.0), (20_000_000, 12.0))
+MAX_WRITTEN: Final = ((5_000_000, 6.0), (20_000_000, 12.0))
 """Bytes written for a byte of data on overwrite, with at most so many keys; in the order of the keys a third."""
 LONGEST_BATCH_S: Final = 0.5
-MOST_SPACE: Final = 2.5
-MOST_COMPACTION: Final = 2.0
-MOST_MEMORY_MIB: Final = 600.0
+MAX_SPACE: Final = 2.5
+MAX_COMPACTION: Final = 2.0
+MAX_MEMORY_MIB: Final = 600.0
 LONGEST_OPENING_S: Final = 5.0
 
 
 class Phase(NamedTuple):
-    """What a phase took. `bins`: (when it ended in seconds, rows a second in it, its longest batch in seconds)."""
+    """Measurements of a phase. `bins`: (end in seconds, rows a second, longest batch in seconds)."""
 
     rows: int
     seconds: float
@@ -75,7 +75,7 @@ class Phase(NamedTuple):
 
 
 class Load(NamedTuple):
-    """What an engine did with so many keys in one order. Times in seconds, sizes in bytes, memory in MiB.
+    """Measurements of an engine with one number of keys in one order. Times in seconds, sizes in bytes, memory in MiB.
 
     `samples`: (seconds since the beginning, anonymous MiB, all resident MiB, bytes on disk).
     """
@@ -181,18 +181,18 @@ def aims(loads: Sequence[Load]) -> list[Aim]:
             continue
         peers = {each.engine: each for each in loads if (each.keys, each.order) == (ours.keys, ours.order)}
         of, over = f"{ours.keys:,} keys, {ours.order}", ours.phases["overwrite"]
-        most = next((most for keys, most in MOST_WRITTEN if ours.keys <= keys), MOST_WRITTEN[-1][1])
-        most /= 1 if ours.order == "random" else 3
+        maximum = next((maximum for keys, maximum in MAX_WRITTEN if ours.keys <= keys), MAX_WRITTEN[-1][1])
+        maximum /= 1 if ours.order == "random" else 3
         found += [
-            Aim(f"{of}: bytes written for bytes of data on overwrite", over.written_per_byte, most),
+            Aim(f"{of}: bytes written for bytes of data on overwrite", over.written_per_byte, maximum),
             Aim(f"{of}: longest batch, s", ours.worst_s, LONGEST_BATCH_S),
-            Aim(f"{of}: size after compaction / data", ours.space, MOST_SPACE),
-            Aim(f"{of}: anonymous memory, MiB", ours.anonymous_mib, MOST_MEMORY_MIB),
+            Aim(f"{of}: size after compaction / data", ours.space, MAX_SPACE),
+            Aim(f"{of}: anonymous memory, MiB", ours.anonymous_mib, MAX_MEMORY_MIB),
             Aim(f"{of}: open after kill -9, s", ours.open_after_kill_s, LONGEST_OPENING_S),
         ]
         if RocksDB.name in peers:
             ratio = ours.phases["compact"].seconds / peers[RocksDB.name].phases["compact"].seconds
-            found.append(Aim(f"{of}: compaction / RocksDB's", ratio, MOST_COMPACTION))
+            found.append(Aim(f"{of}: compaction / RocksDB's", ratio, MAX_COMPACTION))
         found += [
             Aim(f"{of}: overwrite rate / {name}'s", over.rate / peers[name].phases["overwrite"].rate, 1.0, True)
             for name in (SQLite.name, LMDB.name)
@@ -230,16 +230,16 @@ def load(root: Path, engine: str, keys: int, order: str, passes: int, progress: 
         with _process(engine, path, keys, order, passes, stage) as process, _sampled(process.pid, path, begun, samples):
             assert process.stdout is not None
             for line in process.stdout:
-                told = json.loads(line)
-                if told["event"] == "progress":
-                    of = f" {told['done']:,} of {told['of']:,}" if told["of"] else ""
-                    progress(f"{engine}, {keys:,} keys, {order}: {told['phase']}{of}")
-                elif told["event"] == "phase":
-                    phases[told["name"]] = _phase(told)
-                elif told["event"] == "opened":
-                    opened.append(told["seconds"])
-                elif told["event"] == "closed":
-                    closed.append(told["seconds"])
+                event = json.loads(line)
+                if event["event"] == "progress":
+                    of = f" {event['done']:,} of {event['of']:,}" if event["of"] else ""
+                    progress(f"{engine}, {keys:,} keys, {order}: {event['phase']}{of}")
+                elif event["event"] == "phase":
+                    phases[event["name"]] = _phase(event)
+                elif event["event"] == "opened":
+                    opened.append(event["seconds"])
+                elif event["event"] == "closed":
+                    closed.append(event["seconds"])
                 else:
                     os.kill(process.pid, signal.SIGKILL)
                     break
@@ -267,25 +267,25 @@ def load(root: Path, engine: str, keys: int, order: str, passes: int, progress: 
     )
 
 
-def _phase(told: dict[str, Any]) -> Phase:
-    batches = told["batches"]
+def _phase(event: dict[str, Any]) -> Phase:
+    batches = event["batches"]
     took = sorted(seconds for _, seconds in batches) or [0.0]
     each = max(len(batches) // BINS, 1)
     bins, before = [], 0.0
     for begin in range(0, len(batches), each):
         some = batches[begin : begin + each]
         end, share = some[-1][0], len(some) / len(batches)
-        bins.append((end, told["rows"] * share / (end - before), max(seconds for _, seconds in some)))
+        bins.append((end, event["rows"] * share / (end - before), max(seconds for _, seconds in some)))
         before = end
     return Phase(
-        told["rows"],
-        told["seconds"],
-        told["cpu_s"],
-        told["written"],
+        event["rows"],
+        event["seconds"],
+        event["cpu_s"],
+        event["written"],
         took[-1],
         took[min(int(len(took) * 0.999), len(took) - 1)],
-        told["gets"],
-        told["scans"],
+        event["gets"],
+        event["scans"],
         bins,
     )
 
@@ -341,7 +341,7 @@ def tables(loads: Sequence[Load]) -> Iterator[Table]:
 
 
 def _runs(loads: Sequence[Load]) -> dict[tuple[int, str], list[Load]]:
-    """What is compared: those with as many keys in the same order."""
+    """Loads to compare: by number of keys and order."""
     found: dict[tuple[int, str], list[Load]] = {}
     for each in loads:
         found.setdefault((each.keys, each.order), []).append(each)
@@ -420,7 +420,7 @@ def plot(loads: Sequence[Load], file: Path) -> None:
         held.plot(seconds, [sample[2] for sample in each.samples], linewidth=0.5, linestyle=":", color=line.get_color())
         space.plot(seconds, [sample[3] / data for sample in each.samples], label=each.engine, linewidth=1)
     longest.axhline(LONGEST_BATCH_S, color="black", linewidth=0.5)
-    held.axhline(MOST_MEMORY_MIB, color="black", linewidth=0.5)
+    held.axhline(MAX_MEMORY_MIB, color="black", linewidth=0.5)
     for axis, label in (
         (rates, "rows/s"),
         (longest, "longest batch, s"),

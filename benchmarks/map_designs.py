@@ -1,7 +1,7 @@
 """The trial of designs for the map on disk: random overwrites of small values, sorted and written in batches.
 
 Every design gets the same log (a file, synced after each `COMMIT_ROWS` rows) and the same batches of rows, sorted by
-key, as a checkpoint would give them to it. What is written in place depends on the share of all keys that is in a
+key, as a checkpoint would give them to it. Writes in place depend on the share of all keys that is in a
 batch: one in 25 is as with 5 million keys and an overlay of 200,000.
 
 `values, 2,000`    one LMDB file with key -> value, a transaction and a sync for each 2,000 rows
@@ -52,7 +52,7 @@ Row = tuple[bytes, bytes, bytes]
 
 
 class Trial(NamedTuple):
-    """What a design took. Bytes and seconds are of the map alone, without the log that all of them have."""
+    """Measurements of a design. Bytes and seconds are of the map alone, without the log that all of them have."""
 
     design: str
     load_written: float

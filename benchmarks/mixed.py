@@ -6,8 +6,8 @@ are compacted as they age: in a database of this process, or through a server, w
 All three go up and down with the overlay, its checkpoints and compactions, so peaks are compared. The second half of
 the run is cut into `WINDOWS`; each has the highest memory and disk, and the median of the 99th percentiles that
 its samples have for each kind of operation. A series of windows grows if both hold: the Mann-Kendall test says
-that it is no chance (`LEAST_Z`: one-sided, p < 0.01), and its slope after Theil and Sen (the median of those between
-any two windows) makes it more than `MOST_GROWTH` larger over that half.
+that chance is excluded (`MIN_Z`: one-sided, p < 0.01), and its slope after Theil and Sen (the median of those between
+any two windows) makes it more than `MAX_GROWTH` larger over that half.
 
 The overlay may grow to 128 MiB, which takes longer than a short run: its filling would look like growth and hide what
 is. So it gets `OVERLAY_BYTES` in this process, fills up and is emptied every few seconds, and what grows then is
@@ -44,8 +44,8 @@ THREADS: Final = 2
 COMPACTIONS: Final = 30
 SAMPLES: Final = 600
 WINDOWS: Final = 10
-LEAST_Z: Final = 2.326
-MOST_GROWTH: Final = {"memory": 0.05, "disk": 0.1, "latency": 0.5}
+MIN_Z: Final = 2.326
+MAX_GROWTH: Final = {"memory": 0.05, "disk": 0.1, "latency": 0.5}
 OVERLAY_BYTES: Final = 16 << 20
 BATCH_KEYS: Final = 1_000
 TIMEOUT_S: Final = 60.0
@@ -84,18 +84,18 @@ class Trend(NamedTuple):
     @property
     def grows(self) -> bool:
         """Whether it is not level."""
-        return self.z > LEAST_Z and self.growth > self.most
+        return self.z > MIN_Z and self.growth > self.most
 
     def __str__(self) -> str:
         verdict = "GROWS" if self.grows else "level"
         return (
             f"{self.title}: {self.windows[0]:.2f} to {self.windows[-1]:.2f} in the second half, slope"
-            f" {self.growth:+.1%} (z = {self.z:.1f}; it grows above {self.most:.0%} and {LEAST_Z}): {verdict}"
+            f" {self.growth:+.1%} (z = {self.z:.1f}; it grows above {self.most:.0%} and {MIN_Z}): {verdict}"
         )
 
 
 class Mixed(NamedTuple):
-    """What a run did and saw."""
+    """Results of a run."""
 
     where: str
     minutes: float
@@ -132,7 +132,7 @@ def trend(title: str, windows: Sequence[float], of: str) -> Trend:
     score = sum((rise > 0) - (rise < 0) for _, rise in pairs)
     deviation = (count * (count - 1) * (2 * count + 5) / 18) ** 0.5 or 1.0
     z = (score - 1) / deviation if score > 0 else (score + 1) / deviation if score < 0 else 0.0
-    return Trend(title, list(windows), slope * (count - 1) / max(statistics.median(windows), 1e-9), z, MOST_GROWTH[of])
+    return Trend(title, list(windows), slope * (count - 1) / max(statistics.median(windows), 1e-9), z, MAX_GROWTH[of])
 
 
 class Latencies:
@@ -146,7 +146,7 @@ class Latencies:
             self._took[kind].append(seconds * 1000)
 
     def look(self) -> dict[str, tuple[float, float]]:
-        """(99th percentile, longest) by kind, and begin anew."""
+        """(99th percentile, longest) by kind since the last call."""
         with self._lock:
             took, self._took = self._took, defaultdict(list)
         found = {}

@@ -21,7 +21,7 @@ from benchmarks.rounds import Scale, Spread, spread
 from benchmarks.workloads import Workload
 
 OURS = "LogDB"
-MOST_DISTURBANCE = 2
+MAX_DISTURBANCE = 2
 HEADINGS = ("Measured", "LogDB", "Against", "Its rate", "Ratio: median (least to most)", "Target", "Met")
 
 
@@ -113,7 +113,7 @@ def as_json(rows: Sequence[Row], rates: Mapping[str, Mapping[str, list[float]]],
 
 
 def machine() -> dict[str, Any]:
-    """What it was measured on."""
+    """The machine and the versions of the packages."""
     packages = {package: version(package) for package in ("logdb", "lmdb", "rocksdict")}
     return {
         "time": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
@@ -135,18 +135,18 @@ def as_table(rows: Sequence[Row]) -> Table:
 
 
 def disk_of(rates: Mapping[str, Mapping[str, Sequence[float]]]) -> str:
-    """What the disk gave beside each workload that wrote, and whether one can compare with another."""
+    """The disk's rate beside each workload that wrote, with a warning if the rates differ too much to compare."""
     found = {name: spread(peers[Disk.name]).median for name, peers in rates.items() if Disk.name in peers}
     if not found:
         return ""
     each = ", ".join(f"{name} {number(rate)}" for name, rate in found.items())
-    told = f"Syncs a second that the bare loop reached meanwhile: {each}."
-    if max(found.values()) > MOST_DISTURBANCE * min(found.values()):
-        told += (
+    note = f"Syncs a second that the bare loop reached meanwhile: {each}."
+    if max(found.values()) > MAX_DISTURBANCE * min(found.values()):
+        note += (
             "\n**The disk was disturbed during this run.** Where it was slow, sharing a sync is worth more: ratios of"
             " many threads are flattered there, and those of one thread are noise. Run it again on a quiet machine."
         )
-    return told
+    return note
 
 
 def as_markdown(rows: Sequence[Row], rates: Mapping[str, Mapping[str, Sequence[float]]], scale: Scale) -> str:

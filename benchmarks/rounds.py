@@ -32,7 +32,7 @@ QUICK = Scale(keys=500, many_keys=2_000, rounds=2, turn_s=0.005, openings=2)
 
 
 class Spread(NamedTuple):
-    """The median of some rounds, and between what they lay."""
+    """Median, minimum and maximum of some rounds."""
 
     median: float
     least: float

@@ -1,4 +1,4 @@
-"""What the Scalog engine costs in CPU time, without disks and networks: a record on its way, and a cut by servers.
+"""CPU time of the Scalog engine without disks and networks: of a record on its way, and of a cut by servers.
 
 The yardstick for records is the least that any engine in Python does with one: put a head before its payload and
 keep it. It is measured in the same rounds, so the ratio says more than the microseconds do on a machine that is shared.
@@ -100,7 +100,7 @@ def write(costs: Costs, directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "scalog.json").write_text(json.dumps(costs.as_json(), indent=1) + "\n")
     lines = [
-        "# What the Scalog engine costs",
+        "# CPU time of the Scalog engine",
         "",
         "`python -m benchmarks scalog`: CPU time in one process, disks and networks left out, medians of rounds.",
         f"Records have 100 bytes and come in batches of 100; the aim for one is {TARGET_US:g} us. A cut orders",

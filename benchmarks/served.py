@@ -76,7 +76,7 @@ class Measured(NamedTuple):
 
 
 class Results(NamedTuple):
-    """`absent`: the servers that are not installed. `ours`: whose ratio to the others is told; `targets` of that."""
+    """`absent`: servers that are not installed. `ours`: the server whose ratios are shown, with their `targets`."""
 
     measured: list[Measured]
     absent: list[str]
@@ -138,18 +138,18 @@ def measure(
     servers: Sequence[type[Server]],
     directory: Path,
     scale: Scale,
-    tell: Callable[[str], object],
+    progress: Callable[[str], object],
     targets: Mapping[tuple[str, int, str], float] = TARGETS,
 ) -> Results:
     """Those of the servers that are installed, the first of which is ours, in `directory`: on a real disk."""
     installed = [kind() for kind in servers if is_installed(kind.program)]
     absent = [kind.name for kind in servers if not is_installed(kind.program)]
-    measured = asyncio.run(_measure(installed, directory, scale, tell))
+    measured = asyncio.run(_measure(installed, directory, scale, progress))
     return Results(measured, absent, servers[0].name, targets)
 
 
 async def _measure(
-    installed: Sequence[Server], directory: Path, scale: Scale, tell: Callable[[str], object]
+    installed: Sequence[Server], directory: Path, scale: Scale, progress: Callable[[str], object]
 ) -> list[Measured]:
     rng = random.Random(20130101)
     keys = [b"key-%012d" % number for number in range(scale.keys)]
@@ -168,7 +168,7 @@ async def _measure(
         for workload, operation in WORKLOADS.items():
             drawn = rng.choices(keys[:HOT_KEYS] if workload == "transaction" else keys, k=50_000)
             for count in CLIENTS:
-                tell(f"{TITLES[workload]}, {count} clients")
+                progress(f"{TITLES[workload]}, {count} clients")
                 rates: dict[str, list[float]] = {server.name: [] for server in installed}
                 for turn in range(-1, scale.rounds):
                     for server in rng.sample(installed, len(installed)):

@@ -1,6 +1,6 @@
 """Scans and exports with Spark: LogDB against Spark on Parquet of the same rows, and against a plain pyarrow fold.
 
-Rows are versions: keys are written several times each, by a transaction for every row. What is timed ends in Spark's
+Rows are versions: keys are written several times each, by a transaction for every row. Timed queries end in Spark's
 `noop` sink, which takes every row, or in files. There are rounds of all of it, so that ratios are of times near each
 other; if there are several, one more comes first and is not timed. The peak of memory is that of all processes beneath
 this one, the JVM and Python's workers, looked at again and again.
@@ -38,7 +38,7 @@ LAST: Final = 16
 SAMPLE_S: Final = 0.1
 FEW: Final = "-few"
 """Ends the name of the same work on few rows: what of the time is its fixed start."""
-LEAST_S: Final = 1e-3
+MIN_S: Final = 1e-3
 TRANSACTION_KEYS: Final = 1_000
 PARTITION_MIB: Final = (16, 64, 256)
 PARTS_OF_THE_LOG: Final = (0.25, 0.5, 1.0)
@@ -59,7 +59,7 @@ QUICK: Final = Scale(rows=50_000, keys=5_000, cores=2, rounds=1)
 
 
 class Figure(NamedTuple):
-    """What took `seconds` in each round, for `rows` rows of the log, with peaks of memory in MiB."""
+    """An operation that took `seconds` in each round, for `rows` rows of the log, with peaks of memory in MiB."""
 
     name: str
     title: str
@@ -119,7 +119,7 @@ class Verdict(NamedTuple):
 
 
 def verdicts(figures: list[Figure]) -> list[Verdict]:
-    """Every goal, as it stands."""
+    """Every goal and whether it is met."""
     by_name = {figure.name: figure for figure in figures}
     found = []
     for goal in GOALS:
@@ -132,7 +132,7 @@ def verdicts(figures: list[Figure]) -> list[Verdict]:
                 for (mine, theirs), (my_few, their_few) in zip(pairs, few, strict=True)
             ]
             title += ", for each row more"
-        ratios = tuple(mine / max(theirs, LEAST_S) for mine, theirs in pairs)
+        ratios = tuple(mine / max(theirs, MIN_S) for mine, theirs in pairs)
         found.append(Verdict(title, goal, ratios))
     return found
 
@@ -175,7 +175,7 @@ def measure(root: Path, scale: Scale, progress: Callable[[str], None]) -> list[F
 
 
 def _works(root: Path, spark: Any, scale: Scale) -> list[Work]:
-    """What is compared stands side by side. What makes files makes them in a folder of its name."""
+    """All operations in the order in which they are compared. Each writes its files to a folder of its name."""
     database, parquet = str(root / "db"), str(root / "rows.parquet")
 
     def read(**options: Any) -> Any:
@@ -354,7 +354,7 @@ def write(figures: list[Figure], scale: Scale, to: Path) -> None:
 
 
 def plot(figures: list[Figure], to: Path) -> None:
-    """What is compared, and how a snapshot grows with partitions and with versions per key."""
+    """The comparison, and how a snapshot grows with partitions and with versions per key."""
     import matplotlib as mpl
 
     mpl.use("Agg")

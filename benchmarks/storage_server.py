@@ -1,7 +1,7 @@
-"""What a record costs the storage servers in CPU time: a primary and one backup, in this process, without a disk.
+"""CPU time of a record in the storage servers: a primary and one backup, in this process, without a disk.
 
-Messages are handed over as they are; what would be persisted is declared persisted at once. Every so many appends a
-link orders what is durable on both. Counted is the time in the cores alone, not in what stands for their hosts.
+Messages are passed as objects, and every write counts as durable at once. After a fixed number of appends a link orders
+the records that are durable on both. Only time in the cores counts, not in the code that replaces their hosts.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Pair:
                 self._handle(address, TimerFired("tick"))
 
     def give(self, address: str, message: object, sender: str) -> None:
-        """Have a server, and then whoever it gives work to, handle a message."""
+        """Let a server handle a message, and then the servers to which it sends messages."""
         self._handle(address, Received(sender, message))
 
     def _handle(self, address: str, event: Event) -> None:

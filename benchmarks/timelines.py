@@ -26,9 +26,9 @@ from logdb.log import connect
 BUCKET_S = 0.1
 TICK_S = 0.005
 CLIENTS = 32
-"""So many coroutines find out what the cluster can take."""
+"""Number of coroutines that measure the cluster's capacity."""
 WINDOW_S = 1.0
-"""After an event the throughput of so long is compared with what it is otherwise."""
+"""Length of the window after an event whose throughput is compared with the rest."""
 
 
 class Event(NamedTuple):
@@ -61,7 +61,7 @@ class Timeline(NamedTuple):
         return [count / width_s for count in counts]
 
     def waiting(self, at: float) -> int:
-        """So many transactions were on their way."""
+        """Number of transactions under way."""
         return sum([issued <= at for issued in self.issued]) - sum([acked <= at for acked in self.acked])
 
     def silence_s(self, event: Event) -> float:
@@ -93,8 +93,8 @@ class Timeline(NamedTuple):
         return (then - mean(calm)) / max(stdev(calm), 1e-9) if len(calm) > 1 else 0.0
 
     def rows(self) -> list[tuple[str, str]]:
-        """What there is to say."""
-        told = [
+        """The lines below the plot."""
+        lines = [
             ("offered", f"{self.offered:,.0f}/s"),
             ("acknowledged", f"{len(self.acked):,} of {len(self.issued):,}"),
             ("failed", f"{self.failed:,}"),
@@ -102,13 +102,13 @@ class Timeline(NamedTuple):
         ]
         for event in self.events:
             what = f"{event.what} ({event.happened:.1f} s)"
-            told += [
+            lines += [
                 (f"{what}: took", f"{event.done - event.happened:.2f} s"),
                 (f"{what}: nothing acknowledged for", f"{self.silence_s(event):.2f} s"),
                 (f"{what}: backlog caught up after", f"{self.caught_up_s(event):.1f} s"),
                 (f"{what}: throughput of the next second", f"{self.deviation(event):+.1f} standard deviations"),
             ]
-        return told
+        return lines
 
     def table(self) -> Table:
         """For a terminal."""
@@ -153,29 +153,29 @@ Step = tuple[str, Callable[[], object]]
 """Something that is done to the cluster, in a thread, and what it is called."""
 
 
-def leader_killed(path: Path, seconds: float, tell: Callable[[str], object]) -> Timeline:
+def leader_killed(path: Path, seconds: float, progress: Callable[[str], object]) -> Timeline:
     """kill -9 of the ordering layer's leader."""
     with Cluster(path, SHAPE) as cluster:
         leader = cluster.leader()
         steps = [("ordering leader killed", lambda: cluster.kill(leader))]
         title = "The ordering layer's leader is killed (election timeout 0.5 to 1 s)"
-        return _run(title, cluster, steps, seconds, tell)
+        return _run(title, cluster, steps, seconds, progress)
 
 
-def shards_changed(path: Path, seconds: float, tell: Callable[[str], object]) -> Timeline:
+def shards_changed(path: Path, seconds: float, progress: Callable[[str], object]) -> Timeline:
     """A shard is added, and one of the first ones finalized."""
     with Cluster(path, SHAPE._replace(storage=SHAPE.storage + 2)) as cluster, connect(cluster.endpoints) as log:
         steps: list[Step] = [
             ("shard added", log.add_shard),
             ("shard finalized", lambda: log.finalize_shard(1, 10)),
         ]
-        return _run("A shard is added, and another one finalized", cluster, steps, seconds, tell)
+        return _run("A shard is added, and another one finalized", cluster, steps, seconds, progress)
 
 
 def _run(
-    title: str, cluster: Cluster, steps: Sequence[Step], seconds: float, tell: Callable[[str], object]
+    title: str, cluster: Cluster, steps: Sequence[Step], seconds: float, progress: Callable[[str], object]
 ) -> Timeline:
-    tell(title)
+    progress(title)
     return asyncio.run(_observed(title, cluster.endpoints, steps, seconds))
 
 

@@ -22,7 +22,7 @@ from logdb.node.host import Host
 from logdb.node.journals import FlushBatch, Journals
 from logdb.transport.peers import Port
 
-MOST_NOTES: Final = 200_000
+MAX_NOTES: Final = 200_000
 
 
 def kind_of(message: Any) -> str:
@@ -33,19 +33,19 @@ def kind_of(message: Any) -> str:
 class Note(NamedTuple):
     """Something happened at `at` (ns; the clock is the same for all processes of a machine).
 
-    `what`: "sent" or "came", a message of `kind` to or from `whom`; "flushes" or "flushed".
+    `what`: "sent" or "came", a message of `kind` to or from `peer`; "flushes" or "flushed".
     """
 
     at: int
     what: str
-    whom: str = ""
+    peer: str = ""
     kind: str = ""
 
 
 @contextlib.contextmanager
 def noted() -> Iterator[deque[Note]]:
     """The notes of this process, as they are taken."""
-    notes: deque[Note] = deque(maxlen=MOST_NOTES)
+    notes: deque[Note] = deque(maxlen=MAX_NOTES)
     send, receive, flush = Port.send, Host.receive, Journals.flush
     clock = time.monotonic_ns
 
@@ -71,7 +71,7 @@ def noted() -> Iterator[deque[Note]]:
 
 
 def read(path: Path) -> list[Note]:
-    """What a server has noted."""
+    """The notes of a server."""
     return [Note(*json.loads(line)) for line in path.read_text().splitlines()]
 
 

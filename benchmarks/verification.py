@@ -37,10 +37,10 @@ class Measured(NamedTuple):
     peak_bytes: int
 
 
-def measure(root: Path, keys: int, rounds: int, tell: Callable[[str], None]) -> Measured:
+def measure(root: Path, keys: int, rounds: int, progress: Callable[[str], None]) -> Measured:
     """Write the keys and overwrite all of them in random order, then check it all in turns."""
     path = root / "db"
-    tell(f"writing {keys:,} keys {1 + OVERWRITES} times")
+    progress(f"writing {keys:,} keys {1 + OVERWRITES} times")
     rng = random.Random(20130101)
     with logdb.open(path) as db:
         for _ in range(1 + OVERWRITES):
@@ -51,7 +51,7 @@ def measure(root: Path, keys: int, rounds: int, tell: Callable[[str], None]) -> 
     logs, maps = files_of(path / "log"), files_of(path / "map")
     found = Measured(size_of(logs), size_of(maps), (1 + OVERWRITES) * keys, [], [], [], [], [], 0)
     for turn in range(rounds):
-        tell(f"round {turn + 1} of {rounds}")
+        progress(f"round {turn + 1} of {rounds}")
         found.plain_log.append(took(lambda: read(logs)))
         found.plain.append(took(lambda: read(logs + maps)))
         (path / "map").rename(root / "map")

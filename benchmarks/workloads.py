@@ -1,4 +1,4 @@
-"""What is measured in turns, against whom, and what LogDB is to reach."""
+"""The workloads that are measured in turns, their peers, and LogDB's targets."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BURST = 200
 
 
 class LogDBGets(LogDB):
-    """What a short scan is measured by: one may cost as much as so many gets."""
+    """The measure of a short scan: one may cost as much as this number of gets."""
 
     name = "LogDB, gets"
 

@@ -1,4 +1,4 @@
-"""What the benchmarks ask of a database, so that every peer can answer in the way its experts would.
+"""The interface of a database to the benchmarks, so that every peer can answer in the way its experts would.
 
 A verb that takes many keys loops over them inside the peer: where a call costs a microsecond, a wrapper around each
 would be a good part of what is measured.
@@ -17,7 +17,7 @@ COUNTER_BYTES = 8
 
 
 class Session(Protocol):
-    """What one thread holds of a database. Writes are durable when they return."""
+    """A connection of one thread. Writes are durable when they return."""
 
     def put(self, key: bytes, value: bytes) -> object:
         """Write one key."""

@@ -52,7 +52,7 @@ class SQLite:
 
 
 def connect(file: Path) -> sqlite3.Connection:
-    """A connection in autocommit mode: a transaction begins where the program says so."""
+    """A connection in autocommit mode: transactions begin with an explicit BEGIN."""
     connection = sqlite3.connect(file, BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")

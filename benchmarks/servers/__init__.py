@@ -1,4 +1,4 @@
-"""What is asked of a served database, and the servers that are asked: each a process of its own, at a free port."""
+"""The interface of a served database to the benchmarks, and the servers: each a process at a free port."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def incremented(value: bytes) -> bytes:
 
 
 class Client(Protocol):
-    """What one coroutine uses. Writes are durable when they return; `increment` is a transaction of one key."""
+    """A connection of one coroutine. Writes are durable when they return; `increment` is a transaction of one key."""
 
     async def put(self, key: bytes, value: bytes) -> object: ...
     async def get(self, key: bytes) -> object: ...

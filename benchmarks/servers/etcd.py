@@ -115,7 +115,7 @@ class Etcd:
 
 
 class EtcdCluster(Etcd):
-    """Three of them. The client speaks to one, whoever leads."""
+    """A cluster of three. The client connects to one of them, which may or may not be the leader."""
 
     name: ClassVar[str] = "etcd, 3 nodes"
     members: ClassVar[int] = 3

@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from tests.damage import embedded, servers
-from tests.harness.progress import telling
+from tests.harness.progress import showing_progress
 
 
 def main() -> int:
@@ -31,7 +31,7 @@ def main() -> int:
     print(f"seed {options.seed}", flush=True)
     logging.getLogger("logdb").setLevel(logging.CRITICAL)
     count, case = 0, "none yet"
-    with tempfile.TemporaryDirectory() as folder, telling(Console(stderr=True)) as tell:
+    with tempfile.TemporaryDirectory() as folder, showing_progress(Console(stderr=True)) as tell:
         try:
             sound = embedded.make(Path(folder) / "sound")
             for case in embedded.check(sound, Path(folder), options.seed, options.samples):

@@ -1,4 +1,4 @@
-"""How far a long run is: on a terminal a line that changes, in a file a line each minute."""
+"""Progress of a long run: on a terminal a line that changes, in a file a line each minute."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ EVERY_S: Final = 60.0
 
 
 @contextmanager
-def telling(console: Console, clock: Callable[[], float] = time.monotonic) -> Iterator[Callable[[str], None]]:
-    """Takes what is being done. In a file the first line comes at once, and then one in `EVERY_S` at the most."""
+def showing_progress(console: Console, clock: Callable[[], float] = time.monotonic) -> Iterator[Callable[[str], None]]:
+    """Yields a function that shows the current step. In a file it prints the first one, then one in `EVERY_S`."""
     if console.is_terminal:
         with console.status("") as status:
             yield status.update
         return
-    begun, told = clock(), -math.inf
+    begun, printed = clock(), -math.inf
 
-    def tell(what: str) -> None:
-        nonlocal told
+    def show(step: str) -> None:
+        nonlocal printed
         now = clock()
-        if now - told >= EVERY_S:
-            told = now
-            console.print(f"{now - begun:7.0f} s  {what}", highlight=False, markup=False, soft_wrap=True)
+        if now - printed >= EVERY_S:
+            printed = now
+            console.print(f"{now - begun:7.0f} s  {step}", highlight=False, markup=False, soft_wrap=True)
 
-    yield tell
+    yield show
 
 
 @contextmanager
 def counting(
     console: Console, what: str, total: int, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[Callable[[], None]]:
-    """Is called when one more of `total` is done."""
+    """Yields a function to call after each of `total` steps."""
     if console.is_terminal:
         with Progress(console=console) as progress:
             task = progress.add_task(what, total=total)
             yield lambda: progress.advance(task)
         return
-    with telling(console, clock) as tell:
+    with showing_progress(console, clock) as show:
         done = 0
 
         def advance() -> None:
             nonlocal done
             done += 1
-            tell(f"{done:,} of {total:,} {what}")
+            show(f"{done:,} of {total:,} {what}")
 
         yield advance

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from rich.console import Console
 
-from tests.harness.progress import counting, telling
+from tests.harness.progress import counting, showing_progress
 
 
 def clock(*seconds: float) -> Iterator[float]:
@@ -32,6 +32,6 @@ def test_a_terminal_shows_what_is_going_on() -> None:
         advance()
     assert "seeds" in file.getvalue()
     assert "100%" in file.getvalue()
-    with telling(console) as tell:
+    with showing_progress(console) as tell:
         tell("loading")
     assert "\x1b" in file.getvalue()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tests.harness.progress import telling
+from tests.harness.progress import showing_progress
 from tests.power_loss.planted import PLANTED
 from tests.power_loss.replaying import Lost, check, positions, record
 
@@ -36,7 +36,7 @@ def main() -> int:
         print("\n".join(f"not found: {bug}" for bug in missed) or f"{len(bugs)} planted bugs, all found")
         return 1 if missed else 0
     problems, images = 0, 0
-    with telling(Console(stderr=True)) as tell:
+    with showing_progress(Console(stderr=True)) as tell:
         for seed in range(options.seed, options.seed + options.workloads):
             with tempfile.TemporaryDirectory() as folder:
                 recorded = record(Path(folder) / "recorded", seed)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tests.harness.progress import telling
+from tests.harness.progress import showing_progress
 from tests.stress.killing import Tally, run
 
 
@@ -28,7 +28,7 @@ def main() -> int:
     parser.add_argument("--dir", type=Path, help="an empty directory for the database (default: temporary)")
     options = parser.parse_args()
     print(f"seed {options.seed}", flush=True)
-    with tempfile.TemporaryDirectory() as folder, telling(Console(stderr=True)) as tell:
+    with tempfile.TemporaryDirectory() as folder, showing_progress(Console(stderr=True)) as tell:
 
         def show(done: int, kills: int, tally: Tally) -> None:
             tell(f"{done} of {kills} kills, {tally.acknowledged:,} transactions acknowledged")

@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from tests.harness.progress import telling
+from tests.harness.progress import showing_progress
 from tests.sim.engines import ENGINES, module_of
 from tests.sim.explore.machine import Search, Wrong, search
 
@@ -28,7 +28,7 @@ def main(states: int, only: str | None, engine: str) -> None:
     if only and only not in scenario.BUDGETS:
         raise click.UsageError(f"--only is one of: {', '.join(scenario.BUDGETS)}")
     for name in [only] if only else scenario.BUDGETS:
-        with telling(console) as tell:
+        with showing_progress(console) as tell:
             found = explore(scenario, name, states, partial(tell_depth, tell, name))
         if isinstance(found, Wrong):
             console.print(f"[red]{name}[/]: {found}", highlight=False)
