@@ -14,20 +14,24 @@ from typing import Any
 
 import logdb
 from logdb.clients.log_client import connect
-from logdb.log.engine import Right
+from logdb.log.engine import ENGINES, Right, engine_of
+from logdb.log.requests import AddShard
 from logdb.security.access import add
 from logdb.security.certificates import Authority, hosts_of
 from logdb.security.node_identity import Identity
+from logdb.wire.envelopes import MAPPING
 from tests.fuzz.running import fuzz_node, fuzz_single, listening, secured
 from tests.harness.cluster_processes import Processes
 from tests.harness.ports import free_addresses
 from tests.harness.server_process import ServerProcess
+from tests.sim.engines import simulation_of
 
-ROLES = {"single": "", "ordering": "o1", "storage": "s1", "aggregator": "a1", "mapping": "m1"}
+SINGLE = "single"
+"""The server of one directory."""
 TOKENS_S = 1.5
 """Servers look at the tokens file again within a second."""
-MOST_GROWTH_KIB = 700 << 10
-"""What waits for clients may take 512 MiB; beyond that memory has gone."""
+MAX_GROWTH_KIB = 700 << 10
+"""Answers that wait for clients may take 512 MiB; more is a leak."""
 
 
 def rss_kib(pid: int, what: str = "VmRSS") -> int:
@@ -41,7 +45,7 @@ def show(role: str, sent: int) -> None:
 
 
 def single(path: Path, count: int, seed: int, *, tls: bool) -> str:
-    """What is wrong, "" if nothing is."""
+    """Send messages to the server of a directory. Returns what is wrong, "" if nothing is."""
     tokens = [add(path / "tokens.toml", right.label, right) for right in list(Right)[1:]]
     options, ca = ["--tokens", str(path / "tokens.toml")], None
     if tls:
@@ -66,10 +70,6 @@ def single(path: Path, count: int, seed: int, *, tls: bool) -> str:
         server.close()
 
 
-SPARE = ("s2", "a2", "m2")
-"""Over TLS the fuzzer has their certificates, and they do not run."""
-
-
 def secure(cluster: Processes) -> dict[str, Any]:
     """Give the servers of a cluster certificates and tokens. Returns what an administrator connects with."""
     tokens, authority = cluster.path / "tokens.toml", Authority(cluster.path)
@@ -81,18 +81,23 @@ def secure(cluster: Processes) -> dict[str, Any]:
     return {"ca": cluster.path / "ca.pem", "token": add(tokens, "operator", Right.ADMIN)}
 
 
-def node(path: Path, role: str, count: int, seed: int, *, tls: bool) -> str:
-    """What is wrong, "" if nothing is."""
-    addresses, name = free_addresses(), ROLES[role]
+def node(path: Path, engine: str, role: str, count: int, seed: int, *, tls: bool) -> str:
+    """Send messages to the first server of a role. Returns what is wrong, "" if nothing is."""
+    addresses = free_addresses()
     many = 2 if tls else 1
+    policy = next(iter(simulation_of(engine).POLICIES))
     shape = {"ordering": 1, "storage": many, "aggregators": many, "mapping": many, "failures": 0}
-    with Processes(path, policy="finalize-and-add", **shape) as cluster:
+    with Processes(path, engine=engine, policy=policy, **shape) as cluster:
         shown = secure(cluster) if tls else {}
-        cluster.start(*[each for each in cluster.roles if each not in SPARE])
-        with connect([cluster.addresses["o1"]], **shown) as log:
-            while not log.configuration().spares:
-                time.sleep(0.05)
-            log.add_shard()
+        spare = [each for each in cluster.roles if each.endswith("2")]  # the fuzzer has their certificates
+        cluster.start(*[each for each in cluster.roles if each not in spare])
+        (founder,) = [cluster.addresses[each] for each in cluster.founders]
+        name = next(each for each in cluster.roles if cluster.roles[each] == role)
+        with connect([founder], **shown) as log:
+            if AddShard in simulation_of(engine).CHANGES:
+                while not log.configuration().spares:
+                    time.sleep(0.05)
+                log.add_shard()
 
         def alive() -> None:
             for each, process in cluster.running.items():
@@ -101,7 +106,7 @@ def node(path: Path, role: str, count: int, seed: int, *, tls: bool) -> str:
                     raise SystemExit(f"\n{each} has ended with {process.returncode}:\n{text}")
 
         pid = cluster.running[name].pid
-        with logdb.connect(cluster.addresses["o1"], timeout=60, **shown) as db:
+        with logdb.connect(founder, timeout=60, **shown) as db:
             for number in range(20):
                 db.put(b"k%d" % number, b"v")
             before = rss_kib(pid)
@@ -109,15 +114,15 @@ def node(path: Path, role: str, count: int, seed: int, *, tls: bool) -> str:
             progress: Callable[[int], None] = lambda sent: show(role, sent)  # noqa: E731
 
             async def fuzzed() -> None:
-                what = cluster.addresses[name], role, known
+                what = cluster.engine, cluster.addresses[name], role, known
                 if tls:
                     tokens = [add(path / "tokens.toml", right.label, right) for right in list(Right)[1:]]
                     await asyncio.sleep(TOKENS_S)
-                    spare = {each: cluster.addresses[each] for each in SPARE}
-                    speakers = secured(path, [*tokens, "wrong"], spare)
+                    identities = {each: cluster.addresses[each] for each in spare}
+                    speakers = secured(cluster.engine, path, [*tokens, "wrong"], identities)
                     await fuzz_node(*what, speakers, count, seed, alive, progress)
                 else:
-                    async with listening(addresses) as speakers:
+                    async with listening(cluster.engine, addresses) as speakers:
                         await fuzz_node(*what, speakers, count, seed, alive, progress)
 
             asyncio.run(fuzzed())
@@ -130,26 +135,30 @@ def node(path: Path, role: str, count: int, seed: int, *, tls: bool) -> str:
 def grown(role: str, before: int, pid: int) -> str:
     now, most = rss_kib(pid), rss_kib(pid, "VmHWM")
     print(f"   memory {before >> 10} MiB before, {now >> 10} MiB after, {most >> 10} MiB at most")
-    return f"the {role} server has grown to {most >> 10} MiB" if most - before > MOST_GROWTH_KIB else ""
+    return f"the {role} server has grown to {most >> 10} MiB" if most - before > MAX_GROWTH_KIB else ""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--messages", type=int, default=100_000, help="to each role (default: %(default)s)")
-    parser.add_argument("--role", choices=ROLES, action="append", help="only this one; may be repeated")
+    parser.add_argument("--engine", choices=ENGINES, default=ENGINES[0], help="of the cluster (default: %(default)s)")
+    parser.add_argument("--role", action="append", help=f"only this one, or {SINGLE}; may be repeated")
     parser.add_argument("--tls", action="store_true", help="servers with certificates; speakers with each right")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="default: random")
     options = parser.parse_args()
     print(f"seed {options.seed}", flush=True)
+    roles = [SINGLE, *engine_of(options.engine).roles, MAPPING]
+    if unknown := set(options.role or ()) - set(roles):
+        parser.error(f"--role is one of {', '.join(roles)}, not {', '.join(unknown)}")
     wrong = []
-    for role in options.role or ROLES:
+    for role in options.role or roles:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder)
             count, seed = options.messages, options.seed
-            if role == "single":
+            if role == SINGLE:
                 wrong.append(single(path, count, seed, tls=options.tls))
             else:
-                wrong.append(node(path, role, count, seed, tls=options.tls))
+                wrong.append(node(path, options.engine, role, count, seed, tls=options.tls))
     print(*filter(None, wrong), sep="\n", end="\n" if any(wrong) else "")
     return 1 if any(wrong) else 0
 

@@ -9,7 +9,6 @@ from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from logdb.log.contract import LogRecord, Record
-from logdb.log.scalog.wire import MAX_PULL_BYTES
 from logdb.store.records import COMMIT, PIN, VALUE, Commit, encode_commit, encode_pin
 from logdb.wire.database_codec import LARGE_BYTES, PART_BYTES
 from logdb.wire.proto import database_pb2 as pb
@@ -48,8 +47,6 @@ class Maker:
     def make(self, hint: Any, kind: Any, name: str) -> Any:
         rng, options = self.rng, get_args(hint)
         if hint is int:
-            if name == "max_bytes":
-                return min(self.number(), MAX_PULL_BYTES)
             return rng.choice(IDS) if is_id(kind, name) and rng.random() < 0.7 else self.number()
         if hint is bool:
             return rng.random() < 0.5
@@ -66,16 +63,17 @@ class Maker:
         if hint == frozenset[int]:
             return frozenset(rng.sample(range(1, 256), rng.randrange(3)))
         if hint == Sequence[Record]:
-            head = bytes(16) if kind in STORED else b""
+            head = bytes(STORED.get(kind, 0))
             return tuple((tag, head + payload) for tag, payload in (self.record() for _ in range(rng.randrange(4))))
         if hint == Sequence[LogRecord]:
             records = [self.record() for _ in range(rng.randrange(3))]
-            return tuple(LogRecord(self.number(), self.number(), tag, bytes(16) + data) for tag, data in records)
+            head = bytes(STORED[kind])
+            return tuple(LogRecord(self.number(), self.number(), tag, head + data) for tag, data in records)
         if hasattr(hint, "_fields"):
             return hint(*(self.make(field, hint, at) for at, field in get_type_hints(hint).items()))
         if len(options) == 1 or options[-1] is Ellipsis:
             return tuple(self.make(options[0], kind, name) for _ in range(rng.randrange(4)))
-        return tuple(self.make(option, kind, name) for option in options)
+        return tuple(self.make(option, kind, "" if at else name) for at, option in enumerate(options))
 
     # ---- requests to one server
 

@@ -10,10 +10,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from logdb.cluster import messages as mapping
 from logdb.errors import LogDBError
-from logdb.log.engine import engine_of
-from logdb.log.scalog import messages as m
+from logdb.log.engine import Engine, Right
 from logdb.security.certificates import Authority, hosts_of
 from logdb.security.credentials import NONE, Credentials, credentials
 from logdb.security.node_identity import Identity
@@ -32,15 +30,13 @@ SEND_S: Final = 5.0
 """A stream that takes nothing for so long is given up: its answers were not read."""
 ANSWER_S: Final = 60.0
 """A server that answers nothing for so long has been brought to a halt."""
-NOT_SENT: Final = {m.ChangeRequest, mapping.Compact}
+NOT_SENT: Final = {kind for kind, right in NEEDS.items() if right is Right.ADMIN}
 """An administrator may change the cluster."""
-BELIEVED: Final = {m.Append, m.ChangeRequest}
-"""Who has a mapping server's certificate may write compactions and trim the log: nobody looks at that again."""
 Progress = Callable[[int], None]
 
 
 async def _give(call: Any, data: bytes) -> bool:
-    """Whether the stream still stands."""
+    """Whether the stream is still open."""
     try:
         async with asyncio.timeout(SEND_S):
             await call.write(data)
@@ -56,10 +52,10 @@ async def _drain(call: Any) -> None:
 
 
 class Outsider:
-    """A client, with what it shows."""
+    """A client with these credentials."""
 
-    def __init__(self, credentials: Credentials = NONE) -> None:
-        self.credentials = credentials
+    def __init__(self, engine: Engine, credentials: Credentials = NONE) -> None:
+        self._engine, self.credentials = engine, credentials
 
     def hello(self) -> Hello:
         """For one stream."""
@@ -67,15 +63,14 @@ class Outsider:
 
     def brings(self, role: str) -> set[type]:
         """The messages to try."""
-        return taken_by(role, engine_of("scalog")) & (set(NEEDS) - NOT_SENT)
+        return taken_by(role, self._engine) & (set(NEEDS) - NOT_SENT)
 
 
 class Impostor:
-    """A server of some role that the others know, as they are shown its certificate, or by what answers at its address
-    if it is made to `listen`."""
+    """A server of some role. Other servers recognize it by its certificate, or by a listener at its address."""
 
-    def __init__(self, address: str, role: str, credentials: Credentials = NONE) -> None:
-        self.address, self.role, self.credentials = address, role, credentials
+    def __init__(self, engine: Engine, address: str, role: str, credentials: Credentials = NONE) -> None:
+        self._engine, self.address, self.role, self.credentials = engine, address, role, credentials
         self.peers = Peers(Hello(VERSION, "test", role, address))
 
     def hello(self) -> Hello:
@@ -85,42 +80,48 @@ class Impostor:
         return Hello(VERSION, "test", self.role, self.address, nonce=nonce)
 
     def brings(self, role: str) -> set[type]:
-        """The messages to try."""
-        taken = taken_by(role, engine_of("scalog")) - BELIEVED
+        """The messages to try, without those that a mapping server may use to write compactions and to trim the log."""
+        wire = self._engine.wire
+        taken = taken_by(role, self._engine) - wire.appends - set(wire.operator_requests)
         return {kind for kind in taken if self.role in ONLY_FROM.get(kind, (self.role,))}
 
 
 @asynccontextmanager
-async def listening(addresses: Iterator[str]) -> AsyncIterator[list[Outsider | Impostor]]:
-    """Who may try what without certificates: clients, and servers of every role that are none of the cluster's."""
-    impostors = [Impostor(next(addresses), role) for role in ("storage", "aggregator", MAPPING)]
+async def listening(engine: Engine, addresses: Iterator[str]) -> AsyncIterator[list[Outsider | Impostor]]:
+    """The speakers without certificates: clients, and servers of every role that are not in the cluster."""
+    roles = [role for role in (*engine.roles, MAPPING) if role != engine.founder_role]
+    impostors = [Impostor(engine, next(addresses), role) for role in roles]
     for impostor in impostors:
         await impostor.peers.listen(impostor.address)
     try:
-        yield [Outsider(), Outsider(), *impostors]
+        yield [Outsider(engine), Outsider(engine), *impostors]
     finally:
         for impostor in impostors:
             await impostor.peers.close()
 
 
-def secured(certificates: Path, tokens: Sequence[str], servers: Mapping[str, str]) -> list[Outsider | Impostor]:
-    """Who may try what over TLS: clients with each of these tokens, a certificate without a right, or nothing; and
-    servers of every role, by name and address, that have a certificate and do not run."""
+def secured(
+    engine: Engine, certificates: Path, tokens: Sequence[str], servers: Mapping[str, str]
+) -> list[Outsider | Impostor]:
+    """The speakers over TLS: clients with each of these tokens, with a certificate without a right, or with nothing;
+    and the certificates of these servers (names and addresses), which do not run."""
     authority = Authority(certificates)
     ca, stranger = certificates / "ca.pem", authority.client("stranger")
-    speakers: list[Outsider | Impostor] = [Outsider(credentials(ca=ca, token=token)) for token in tokens]
-    speakers += [Outsider(credentials(ca=ca, certificate=stranger, certificate_key=stranger.with_suffix(".key")))]
-    speakers += [Outsider(credentials(ca=ca))]
-    roles = {"s": "storage", "a": "aggregator", "m": MAPPING}
+    shown = [credentials(ca=ca, token=token) for token in tokens]
+    shown += [credentials(ca=ca, certificate=stranger, certificate_key=stranger.with_suffix(".key"))]
+    shown += [credentials(ca=ca)]
+    speakers: list[Outsider | Impostor] = [Outsider(engine, one) for one in shown]
+    roles = {role.letter: role.name for role in engine.roles.values()} | {"m": MAPPING}
     for name, address in servers.items():
         role = roles[name[0]]
         pem = authority.server(hosts_of([address]), Identity("test", role, name))
-        shown = credentials(ca=ca, certificate=pem, certificate_key=pem.with_suffix(".key"))
-        speakers.append(Impostor(address, role, shown))
+        files = credentials(ca=ca, certificate=pem, certificate_key=pem.with_suffix(".key"))
+        speakers.append(Impostor(engine, address, role, files))
     return speakers
 
 
 async def fuzz_node(
+    engine: Engine,
     address: str,
     role: str,
     texts: list[str],
@@ -137,7 +138,7 @@ async def fuzz_node(
     sent = 0
     while sent < count:
         speaker = rng.choice(speakers)
-        kinds = sorted(speaker.brings(role) or taken_by(role, engine_of("scalog")), key=lambda kind: kind.__name__)
+        kinds = sorted(speaker.brings(role) or taken_by(role, engine), key=lambda kind: kind.__name__)
         hello = speaker.hello()
         async with speaker.credentials.channel(address, OPTIONS) as channel:
             call: Any = channel.stream_stream(EXCHANGE)(metadata=speaker.credentials.metadata)

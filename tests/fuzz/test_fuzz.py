@@ -13,7 +13,7 @@ import logdb
 from logdb.clients.background_loop import in_shared_loop
 from logdb.cluster.mapping_server.server import MappingServer
 from logdb.cores.effects import Effect, Event, Received
-from logdb.log.engine import Right
+from logdb.log.engine import ENGINES, Right, engine_of
 from logdb.node.node import Node
 from logdb.security.access import add
 from logdb.security.authenticator import Authenticator, Security
@@ -28,11 +28,16 @@ from tests.harness.served import Served
 
 MESSAGES = 3_000
 SEED = 11
+SERVERS = [
+    (engine, f"{letter}1")
+    for engine in ENGINES
+    for letter in (*(role.letter for role in engine_of(engine).roles.values()), "m")
+]
 
 
-@pytest.mark.parametrize("name", ["o1", "s1", "a1", "m1"])
-def test_no_message_ends_a_server_of_a_cluster(tmp_path: Path, name: str) -> None:
-    cluster = Cluster(tmp_path, mapping=1)
+@pytest.mark.parametrize(("engine", "name"), SERVERS)
+def test_no_message_ends_a_server_of_a_cluster(tmp_path: Path, engine: str, name: str) -> None:
+    cluster = Cluster(tmp_path, engine=engine, mapping=1)
     cluster.start(1)
     addresses = free_addresses()
     try:
@@ -43,8 +48,9 @@ def test_no_message_ends_a_server_of_a_cluster(tmp_path: Path, name: str) -> Non
             texts = [each.address for each in cluster.configs.values()]
 
             async def fuzzed() -> int:
-                async with listening(addresses) as speakers:
-                    return await fuzz_node(config.address, config.role, texts, speakers, MESSAGES, SEED, cluster.check)
+                async with listening(engine_of(engine), addresses) as speakers:
+                    server = engine_of(engine), config.address, config.role
+                    return await fuzz_node(*server, texts, speakers, MESSAGES, SEED, cluster.check)
 
             assert in_shared_loop(fuzzed()) >= MESSAGES
             server = cluster.servers[name]
@@ -59,11 +65,12 @@ def test_no_message_ends_a_server_of_a_cluster(tmp_path: Path, name: str) -> Non
         cluster.close()
 
 
-@pytest.mark.parametrize("name", ["o1", "s1", "a1", "m1"])
-def test_no_message_ends_a_server_whoever_brings_it(tmp_path: Path, name: str) -> None:
-    """Over TLS: with each right and none, and as servers of the cluster that do not run."""
-    cluster = SecureCluster(tmp_path, storage=2, aggregators=2, mapping=2)
-    spare = {each: cluster.configs.pop(each) for each in ("s2", "a2", "m2")}
+@pytest.mark.parametrize(("engine", "name"), SERVERS)
+def test_no_message_ends_a_server_whichever_speaker_sends_it(tmp_path: Path, engine: str, name: str) -> None:
+    """Over TLS: with each right and none, and with certificates of servers of the cluster that do not run."""
+    cluster = SecureCluster(tmp_path, engine=engine, storage=2, aggregators=2, mapping=2)
+    second = [each for each in cluster.configs if each.endswith("2")]
+    spare = {each: cluster.configs.pop(each) for each in second}
     cluster.start(1)
     try:
         tokens = cluster.tokens
@@ -72,12 +79,14 @@ def test_no_message_ends_a_server_whoever_brings_it(tmp_path: Path, name: str) -
                 db.put(b"k%d" % number, b"v")
             config = cluster.configs[name]
             speakers = secured(
+                engine_of(engine),
                 cluster.certificates,
                 [tokens.read, tokens.write, tokens.admin, "wrong"],
                 {each: config.address for each, config in spare.items()},
             )
             texts = [each.address for each in cluster.configs.values()]
-            fuzzing = fuzz_node(config.address, config.role, texts, speakers, MESSAGES, SEED, cluster.check)
+            server = engine_of(engine), config.address, config.role
+            fuzzing = fuzz_node(*server, texts, speakers, MESSAGES, SEED, cluster.check)
             assert in_shared_loop(fuzzing) >= MESSAGES
             db.put(b"k7", b"2")
             assert db.get(b"k7") == b"2"
@@ -104,8 +113,9 @@ def test_the_fuzzer_finds_a_check_that_is_gone(tmp_path: Path, monkeypatch: pyte
         config = cluster.configs["m1"]
 
         async def fuzzed() -> None:
-            async with listening(addresses) as speakers:
-                await fuzz_node(config.address, config.role, [], speakers, 50_000, SEED, cluster.check)
+            engine = engine_of(ENGINES[0])
+            async with listening(engine, addresses) as speakers:
+                await fuzz_node(engine, config.address, config.role, [], speakers, 50_000, SEED, cluster.check)
 
         with pytest.raises(AssertionError):
             in_shared_loop(fuzzed())

@@ -12,7 +12,7 @@ from logdb.clients.background_loop import in_shared_loop
 from logdb.cluster.client.database_client import DatabaseClient, DatabaseConfig
 from logdb.cluster.client.requests import Request
 from logdb.cores.effects import SECOND, Answer
-from logdb.log.engine import engine_of
+from logdb.log.engine import ENGINES, engine_of
 from logdb.log.requests import ClientConfig
 from logdb.node.clock import Clock
 from logdb.node.host import Host
@@ -34,8 +34,8 @@ class Application:
     async def _start(self, cluster: str, ordering: tuple[str, ...], mapping: tuple[str, ...]) -> None:
         address = f"client-{secrets.token_hex(8)}"
         self._peers = Peers(Hello(VERSION, cluster, CLIENT, address))
-        port = self._peers.attach(address, taken_by(CLIENT, engine_of("scalog")))
-        config = DatabaseConfig(address, mapping, ClientConfig(address, ordering), engine_of("scalog").client)
+        port = self._peers.attach(address, taken_by(CLIENT, engine_of(ENGINES[0])))
+        config = DatabaseConfig(address, mapping, ClientConfig(address, ordering), engine_of(ENGINES[0]).client)
         self._host = Host(
             address,
             lambda journals, rng: DatabaseClient(config, journals, rng),

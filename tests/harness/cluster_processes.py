@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -10,44 +11,68 @@ import urllib.request
 from pathlib import Path
 from types import TracebackType
 
+from logdb.log.engine import ENGINES, engine_of
+from logdb.node.config import settings_of
+from logdb.wire.envelopes import MAPPING
 from tests.harness.ports import free_addresses
 
 WAIT_S = 60
 
-HEAD = """\
-[cluster]
-name = "test"
-policy = "{policy}"
-failures = {failures}
-heartbeat_ms = 50
-suspect_after_ms = 600
-straggle_after_ms = 3000
-election_ms = 300
-checkpoint_s = 1
-"""
+SETTINGS = {
+    "heartbeat_ms": 50,
+    "suspect_after_ms": 600,
+    "straggle_after_ms": 3000,
+    "election_ms": 300,
+    "checkpoint_s": 1,
+}
+"""Of [cluster], as far as the engine has them."""
 
 
 class Processes:
-    """Servers by name: o1, ... (ordering), s1, ... (storage), a1, ... (aggregators), m1, ... (mapping).
-    Used with `with`: none is left."""
+    """Servers by name: the letter of the role and a number; m1, m2, ... are the mapping servers. A context manager that
+    leaves no process behind."""
 
     def __init__(
-        self, path: Path, *, ordering: int, storage: int, aggregators: int, failures: int, policy: str, mapping: int = 0
+        self,
+        path: Path,
+        *,
+        ordering: int,
+        storage: int,
+        aggregators: int,
+        failures: int,
+        policy: str,
+        mapping: int = 0,
+        engine: str = ENGINES[0],
     ) -> None:
         self.path, self.config = path, path / "cluster.toml"
-        self.roles = {f"o{number}": "ordering" for number in range(1, ordering + 1)}
-        self.roles |= {f"a{number}": "aggregator" for number in range(1, aggregators + 1)}
-        self.roles |= {f"s{number}": "storage" for number in range(1, storage + 1)}
-        self.roles |= {f"m{number}": "mapping" for number in range(1, mapping + 1)}
+        self.engine = engine_of(engine)
+        operations, keys = self.engine.operations, settings_of(self.engine)
+        numbers = {"ordering": ordering, "aggregators": aggregators}
+        counts = {operations.storage_role: storage}
+        counts |= {role: numbers[field] for field, role in operations.shape_fields.items()}
+        letters = {role.name: role.letter for role in self.engine.roles.values()} | {MAPPING: "m"}
+        self.roles = {
+            f"{letters[role]}{number}": role
+            for role, count in (counts | {MAPPING: mapping}).items()
+            for number in range(1, count + 1)
+        }
         addresses = free_addresses()
         self.addresses = {name: next(addresses) for name in self.roles}
         self.metrics = {name: next(addresses) for name in self.roles}
-        tables = [HEAD.format(policy=policy, failures=failures)]
+        settings = SETTINGS | {"policy": policy, "failures": failures}
+        own = {key: value for key, value in settings.items() if key in keys}
+        cluster = {"name": "test", "engine": self.engine.name, **own}
+        tables = ["[cluster]", *(f"{key} = {json.dumps(value)}" for key, value in cluster.items()), ""]
         for name, role in self.roles.items():
             lines = [f"[{role}.{name}]", f'listen = "{self.addresses[name]}"', f'metrics = "{self.metrics[name]}"', ""]
             tables.append("\n".join(lines))
         self.config.write_text("\n".join(tables))
         self.running: dict[str, subprocess.Popen[str]] = {}
+
+    @property
+    def founders(self) -> list[str]:
+        """The names of the founders."""
+        return [name for name, role in self.roles.items() if role == self.engine.founder_role]
 
     def __enter__(self) -> Processes:
         return self
@@ -97,11 +122,11 @@ class Processes:
         return process.returncode
 
     def log(self, name: str) -> str:
-        """What it has said on stderr."""
+        """What it has written to stderr."""
         return (self.path / f"{name}.log").read_text()
 
     def metric(self, name: str, metric: str) -> float:
-        """What Prometheus would be told."""
+        """The value of a metric, as Prometheus would get it."""
         with urllib.request.urlopen(f"http://{self.metrics[name]}/metrics", timeout=WAIT_S) as answer:
             for line in answer.read().decode().splitlines():
                 if line.split(" ")[0] == metric:
@@ -109,8 +134,8 @@ class Processes:
         raise AssertionError(f"{name} has no metric {metric}")
 
     def leader(self) -> str:
-        """The ordering replica that leads."""
+        """The founder that leads."""
         while True:
-            for name, role in self.roles.items():
-                if role == "ordering" and name in self.running and self.metric(name, "logdb_leader"):
+            for name in self.founders:
+                if name in self.running and self.metric(name, "logdb_leader"):
                     return name

@@ -1,5 +1,5 @@
-"""Messages of every kind, made from the types of their fields and not from the codec: one fixed sample of each, random
-ones for Hypothesis, and the check that a value is what its type says."""
+"""Messages of every kind, made from the types of their fields and from the schema: one fixed sample of each, random
+ones for Hypothesis, and the check that a value has its type."""
 
 from __future__ import annotations
 
@@ -9,25 +9,29 @@ from itertools import count
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
+import pytest
+from google.protobuf.descriptor import FieldDescriptor
 from hypothesis import strategies as st
 
 from logdb.cluster import messages as mapping
 from logdb.log.contract import LogRecord, Record
+from logdb.log.engine import Batch, all_engines
 from logdb.log.paxos import messages as paxos
 from logdb.log.requests import END
-from logdb.log.scalog import messages as scalog
-from logdb.log.scalog.records import HEADER_BYTES
-from logdb.log.scalog.wire import MAX_PULL_BYTES
 from logdb.store.records import Place, Value
+from logdb.wire.codec import KINDS, wire_name
+from logdb.wire.envelopes import Envelope, pack, unpack
+from logdb.wire.schema import MESSAGE
 
-
-def is_id(kind: type, name: str) -> bool:
-    """Whether somebody drew it at random, from 64 bits; all other integers are positions."""
-    return name in ("client", "token", "id", "request") and kind is not scalog.Segment
-
-
-FIRST_IS_ID = {(scalog.Replicate, "settled"), (scalog.SessionsResponse, "marks"), (scalog.SessionsResponse, "runs")}
-STORED = {scalog.Replicate, scalog.ReadResponse, scalog.Pulled}
+STORED = {
+    kind: engine.wire.header_bytes
+    for engine in all_engines()
+    for kind, batch in engine.wire.batches.items()
+    if batch is not Batch.RECORDS
+}
+"""Messages with stored records: the bytes before each payload."""
+CONVERTERS = {field: sent for engine in all_engines() for field, (sent, _) in engine.wire.field_converters.items()}
+"""What is done to a field, (kind, name), before it is sent. ValueError: the value is not allowed."""
 
 
 def parts_of(hint: Any) -> Iterator[Any]:
@@ -40,15 +44,45 @@ def parts_of(hint: Any) -> Iterator[Any]:
 
 
 def message_types() -> list[type]:
-    """Every NamedTuple of the three modules that is not a part of another one."""
+    """Every NamedTuple in the modules of messages that is not a part of another one."""
     tuples = [
         kind
-        for module in (scalog, paxos, mapping)
+        for module in (*(engine.wire.messages for engine in all_engines()), paxos, mapping)
         for kind in vars(module).values()
         if isinstance(kind, type) and hasattr(kind, "_fields") and kind.__module__ == module.__name__
     ]
     parts = {part for kind in tuples for hint in get_type_hints(kind).values() for part in parts_of(hint)}
     return [kind for kind in tuples if kind not in parts]
+
+
+def _schemas() -> dict[type, Any]:
+    """The protobuf descriptor of each message and of each of its parts."""
+    found: dict[type, Any] = {}
+
+    def walk(kind: Any, descriptor: Any) -> None:
+        if kind in found:
+            return
+        found[kind] = descriptor
+        for name, hint in get_type_hints(kind).items():
+            field = descriptor.fields_by_name.get(name)
+            parts = list(parts_of(hint)) if field is not None and field.message_type is not None else []
+            for part in parts:
+                option = field.message_type.fields_by_name.get(wire_name(part)) if len(parts) > 1 else field
+                if option is not None:
+                    walk(part, option.message_type)
+
+    for kind, (name, *_) in KINDS.items():
+        walk(kind, MESSAGE.fields_by_name[name].message_type)
+    return found
+
+
+SCHEMAS = _schemas()
+
+
+def is_id(kind: type, name: str) -> bool:
+    """Whether a field holds a random number of 64 bits, in a table its first column; other integers are positions."""
+    field = SCHEMAS[kind].fields_by_name.get(name) if kind in SCHEMAS else None
+    return field is not None and bool(field.type == FieldDescriptor.TYPE_UINT64)
 
 
 # ---- one fixed sample
@@ -106,7 +140,7 @@ class _Sampler:
             return hint(*(self.make(field, hint, at) for at, field in get_type_hints(hint).items()))
         if len(options) == 1 or options[-1] is Ellipsis:
             return tuple(self.make(options[0], kind, name) for _ in range(2))
-        return tuple(self.make(option, kind, name) for option in options)
+        return tuple(self.make(option, kind, "") for option in options)
 
 
 # ---- random ones
@@ -118,14 +152,19 @@ tags = st.integers(1, 255)
 
 def messages(kind: Any) -> st.SearchStrategy[Any]:
     """Any message of a kind."""
-    if kind is scalog.SessionsResponse:
-        run = st.tuples(ids, positions, positions, positions, st.integers(-1, END - 1))
-        marks = st.lists(st.tuples(ids, positions), max_size=4).map(tuple)
-        return st.builds(kind, positions, positions, positions, marks, st.lists(run, max_size=4).map(tuple))
-    if kind is scalog.Pull:
-        wanted = st.none() | st.frozensets(tags, max_size=5)
-        return st.builds(kind, ids, positions, positions, wanted, st.integers(0, MAX_PULL_BYTES))
-    return st.builds(kind, *(_field(hint, kind, name) for name, hint in get_type_hints(kind).items()))
+    fields = []
+    for name, hint in get_type_hints(kind).items():
+        field = _field(hint, kind, name)
+        fields.append(field.filter(lambda value, name=name: _may_be_sent(kind, name, value)))
+    return st.builds(kind, *fields)
+
+
+def _may_be_sent(kind: Any, name: str, value: Any) -> bool:
+    try:
+        CONVERTERS.get((kind, name), lambda value: value)(value)
+    except ValueError:
+        return False
+    return True
 
 
 def _field(hint: Any, kind: Any, name: str) -> st.SearchStrategy[Any]:
@@ -136,11 +175,13 @@ def _field(hint: Any, kind: Any, name: str) -> st.SearchStrategy[Any]:
         return st.from_type(hint)
     if hint is bytes:
         return st.binary(max_size=40)
-    payloads = st.binary(min_size=HEADER_BYTES if kind in STORED else 0, max_size=60)
+    payloads = st.binary(min_size=STORED.get(kind, 0), max_size=60)
     if hint == Sequence[Record]:
         return st.lists(st.tuples(tags, payloads), max_size=5).map(tuple)
     if hint == Sequence[LogRecord]:
         return st.lists(st.builds(LogRecord, positions, positions, tags, payloads), max_size=5).map(tuple)
+    if hint == frozenset[int]:
+        return st.frozensets(tags, max_size=5)
     if hint is Place:
         shards = st.integers(0, (1 << 32) - 1)
         return st.builds(Place, positions, shards, positions, st.binary(min_size=16, max_size=16))
@@ -150,11 +191,15 @@ def _field(hint: Any, kind: Any, name: str) -> st.SearchStrategy[Any]:
         return messages(hint)
     if len(options) == 1 or options[-1] is Ellipsis:
         return st.lists(_field(options[0], kind, name), max_size=4).map(tuple)
-    columns = [_field(option, kind, name) for option in options]
-    if (kind, name) in FIRST_IS_ID:
+    is_converted = (kind, name) in CONVERTERS
+    columns = [_small if is_converted and option is int else _field(option, kind, "") for option in options]
+    if is_id(kind, name):
         columns[0] = ids
     return st.tuples(*columns)
 
+
+_small = st.integers(0, END - 1)
+"""Positions that a converter may raise by one."""
 
 any_message = st.one_of(*(messages(kind) for kind in message_types()))
 
@@ -181,3 +226,29 @@ def conforms(value: Any, hint: Any) -> bool:
     if len(options) == 1 or options[-1] is Ellipsis:
         return type(value) is tuple and all(conforms(item, options[0]) for item in value)
     return type(value) is tuple and len(value) == len(options) and all(map(conforms, value, options))
+
+
+# ---- packed and unpacked
+
+
+def arrivals(parcels: list[bytes]) -> list[Any]:
+    """The messages of all parcels."""
+    found = []
+    for parcel in parcels:
+        mail = unpack(parcel)
+        assert isinstance(mail, Envelope)
+        assert mail[:2] == ("one:1", "two:2")
+        found += mail.messages
+    return found
+
+
+def sent(message: Any) -> Any:
+    """A message that was packed and unpacked."""
+    (arrived,) = arrivals(pack("one:1", "two:2", [message]))
+    return arrived
+
+
+def tight(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+    """Set the limits of a message and of its records to `limit` bytes."""
+    monkeypatch.setattr("logdb.wire.packing.MAX_BATCH_BYTES", limit)
+    monkeypatch.setattr("logdb.wire.codec.MAX_MESSAGE_BYTES", limit)

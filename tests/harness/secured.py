@@ -30,7 +30,7 @@ class Tokens:
 class SecureCluster(Cluster):
     """Servers with mutual TLS between them, and clients with tokens."""
 
-    def __init__(self, path: Path, **shape: int) -> None:
+    def __init__(self, path: Path, **shape: Any) -> None:
         super().__init__(path, **shape)
         self.certificates, self.tokens = path / "certificates", Tokens(path / "tokens.toml")
         authority = Authority(self.certificates)

@@ -10,30 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from logdb.cluster import messages as mapping
 from logdb.log.contract import LogRecord
+from logdb.log.engine import ENGINES, engine_of
 from logdb.log.paxos import messages as paxos
-from logdb.log.requests import ShardState
-from logdb.log.scalog import messages as scalog
-from logdb.log.scalog.wire import MAX_PULL_BYTES
 from logdb.wire.codec import KINDS
 from logdb.wire.envelopes import VERSION, Envelope, pack, unpack
 from logdb.wire.limits import WireError
 from logdb.wire.packing import pack_numbered, pack_records, unpack_numbered, unpack_records
 from logdb.wire.schema import MESSAGE, Parcel
-from tests.harness.samples import any_message, conforms, message_types, messages, sample, variants
+from tests.harness.samples import any_message, conforms, message_types, messages, sample, sent, variants
 
 GOLDEN = Path(__file__).with_name("golden.txt")
 kinds = pytest.mark.parametrize("kind", message_types(), ids=lambda kind: f"{kind.__module__[10:16]}-{kind.__name__}")
-
-
-def sent(message: Any) -> Any:
-    """What arrives."""
-    (parcel,) = pack("one:1", "two:2", [message])
-    mail = unpack(parcel)
-    assert isinstance(mail, Envelope)
-    assert mail[:2] == ("one:1", "two:2")
-    (arrived,) = mail.messages
-    return arrived
 
 
 # ---- there and back
@@ -70,50 +59,11 @@ def test_many_arrive_in_their_order(batch: list[Any]) -> None:
 
 
 def test_lists_are_as_good_as_tuples() -> None:
-    arrived = sent(scalog.Append(1, 2, 3, 4, [(5, b"six")]))
-    assert arrived == scalog.Append(1, 2, 3, 4, ((5, b"six"),))
+    append = sample(next(iter(engine_of(ENGINES[0]).wire.appends)))
+    assert sent(append._replace(records=[(5, b"six")])) == append._replace(records=((5, b"six"),))
     said = sent(paxos.MemberEnvelope(1, [2, 3], paxos.Accept(paxos.Ballot(1, 2), 3, [b"four", b""], 5)))
     assert said.roster == (2, 3)
     assert said.message.values == (b"four", b"")
-
-
-@pytest.mark.parametrize(
-    ("absent", "zero"),
-    [
-        (scalog.Segment(1, 2, 3, None), scalog.Segment(1, 2, 3, 0)),
-        (scalog.Segment(1, 2, 3, None), scalog.Segment(1, 2, 3, 4)),
-    ],
-)
-def test_not_sealed_is_not_sealed_at_0(absent: scalog.Segment, zero: scalog.Segment) -> None:
-    def config(segment: scalog.Segment) -> scalog.RegistrationReply:
-        shard = scalog.ShardConfig(1, 0, ShardState.LIVE, 1, (), (segment,), "")
-        return scalog.RegistrationReply(1, 1, False, scalog.Update(1, 0, shard, (), 0, 0, 0))
-
-    assert sent(config(absent)) == config(absent)
-    assert sent(config(zero)) == config(zero)
-
-
-@pytest.mark.parametrize("tags", [None, frozenset(), frozenset({1}), frozenset(range(1, 256))])
-def test_no_tags_are_not_all_tags(tags: frozenset[int] | None) -> None:
-    assert sent(scalog.Pull(1, 2, 3, tags, 4)).tags == tags
-
-
-def test_no_update_and_no_config_are_none() -> None:
-    assert sent(scalog.RegistrationReply(1, 0, False, None)).update is None
-    (update,) = sent(scalog.Updates(1, (scalog.Update(0, 0, None, (), 0, 0, 0),))).updates
-    assert update.config is None
-
-
-@pytest.mark.parametrize("kind", [scalog.RejectReason, scalog.ReadError, ShardState])
-def test_every_member_of_an_enum_arrives(kind: Any) -> None:
-    for member in kind:
-        if kind is scalog.RejectReason:
-            assert sent(scalog.Rejected(1, 2, 3, member)).why is member
-        elif kind is scalog.ReadError:
-            assert sent(scalog.ReadFailed(1, member, 2)).why is member
-        else:
-            shard = scalog.ShardConfig(1, 0, member, 1, (), (), "")
-            assert sent(scalog.ViewResponse(1, scalog.View(1, (shard,), 2, 1, (), ()))).view.shards[0].state is member
 
 
 # ---- the bytes stay what they are
@@ -141,19 +91,11 @@ def golden() -> str:
 @pytest.mark.parametrize(
     "message",
     [
-        scalog.ReplicateAck(1, 2, 3, -1, False),
-        scalog.ReplicateAck(1, 2, 3, 1 << 63, False),
-        scalog.ReplicateAck(1, 2, 3, None, False),  # type: ignore[arg-type]
-        scalog.ReplicateAck(1, 2, "3", 4, False),  # type: ignore[arg-type]
-        scalog.Register(1 << 64, "a:1"),
-        scalog.Rejected(1, 2, 3, "busy"),  # type: ignore[arg-type]
-        scalog.Append(1, 2, 3, 4, [(256, b"")]),
-        scalog.Append(1, 2, 3, 4, [(0, b"")]),
-        scalog.Append(1, 2, 3, 4, [(1, "text")]),  # type: ignore[list-item]
-        scalog.Pull(1, 2, 3, frozenset({256}), 4),
-        scalog.Pull(1, 2, 3, None, MAX_PULL_BYTES + 1),
-        scalog.ChangeRequest(1, scalog.ReplicateAck(1, 2, 3, 4, False)),  # type: ignore[arg-type]
-        scalog.Range(1, 2, 3, 4),
+        mapping.Hold(-1),
+        mapping.Hold(1 << 63),
+        mapping.Hold("3"),  # type: ignore[arg-type]
+        paxos.MemberEnvelope(1, (2, 3), mapping.Hold(1)),  # type: ignore[arg-type]
+        mapping.Get((b"key",)),
         "a text",
     ],
 )
@@ -213,18 +155,6 @@ def part(rows: dict[str, Any]) -> list[dict[str, Any]]:
     ("messages", "complaint"),
     [
         ([{}], "no known kind"),
-        ([{"replicate_ack": {"end": -1}}], "ReplicateAck with end -1"),
-        ([{"report": {"ends": [1, 2, 3]}}], "3 numbers where each row has 2"),
-        ([{"report": {"ends": [1, -2]}}], "a position that is none"),
-        ([{"sessions_response": {"marks": [1 << 63, 1 << 63]}}], "a position that is none"),
-        ([{"rejected": {"client": 1}}], "0 is no RejectReason"),
-        ([{"rejected": {"why": 77}}], "77 is no RejectReason"),
-        ([{"read_failed": {"why": 5}}], "5 is no ReadError"),
-        ([{"change_request": {"change": {}}}], "a Reconfiguration of no known kind"),
-        ([{"pull": {"tags": b"\0"}}], "the tag 0 is none"),
-        ([{"pull": {"max_bytes": MAX_PULL_BYTES + 1}}], "a Pull of"),
-        ([{"view_response": {"view": {"aggregators": ["a"]}}}], "1 strings where each row has 2"),
-        ([{"append": {}}], "append without its batch"),
         ([{"paxos_member_envelope": {"message": {"accept": {"ballot": {"round": -1}}}}}], "Ballot with round -1"),
         ([{"paxos_member_envelope": {"roster": [1, 2], "message": {}}}], "a Message of no known kind"),
         ([{"paxos_join_request": {"nonces": [1, -2]}}], "a position that is none"),
@@ -249,7 +179,7 @@ def test_wrong_values_are_named(messages: list[dict[str, Any]], complaint: str) 
 
 def test_a_batch_without_its_message_is_refused() -> None:
     with pytest.raises(WireError, match="without its message"):
-        unpack(Parcel(messages=[{"replicate_ack": {}}], batches=[b""]).SerializeToString())
+        unpack(Parcel(messages=[{"mapping_hold": {}}], batches=[b""]).SerializeToString())
 
 
 # ---- batches of records

@@ -5,20 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from logdb.cluster import messages as mapping
 from logdb.errors import Advice
-from logdb.log.contract import LogRecord
+from logdb.log.engine import ENGINES, engine_of
 from logdb.log.paxos import messages as paxos
-from logdb.log.scalog import messages as scalog
 from logdb.txn.validation import COMMITTED
 from logdb.wire import envelopes, limits
 from logdb.wire.envelopes import (
     CLIENT,
     VERSION,
-    Envelope,
     Hello,
     Refusal,
     pack,
@@ -38,31 +34,21 @@ from logdb.wire.limits import (
     check_record,
 )
 from logdb.wire.schema import Parcel
+from tests.harness.samples import arrivals, sample, tight
 
 BALLOT = paxos.Ballot(3, 1)
+APPEND = sample(next(iter(engine_of(ENGINES[0]).wire.appends)))
 
 
-def arrivals(envelopes: list[bytes]) -> list[Any]:
-    """The messages of all parcels."""
-    found = []
-    for parcel in envelopes:
-        mail = unpack(parcel)
-        assert isinstance(mail, Envelope)
-        assert mail[:2] == ("one:1", "two:2")
-        found += mail.messages
-    return found
+def append(*payloads: bytes) -> Any:
+    """A client's message with these records, as the first engine has it."""
+    return APPEND._replace(records=tuple((1, payload) for payload in payloads))
 
 
 def said(messages: list[Any]) -> list[Any]:
     """What replicas say to each other, without what goes with all of it."""
     assert {message[:2] for message in messages} == {(1, (2, 3))}
     return [message.message for message in messages]
-
-
-def tight(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
-    """Let nothing larger than `limit` bytes travel."""
-    monkeypatch.setattr("logdb.wire.packing.MAX_BATCH_BYTES", limit)
-    monkeypatch.setattr("logdb.wire.codec.MAX_MESSAGE_BYTES", limit)
 
 
 # ---- sharing
@@ -73,8 +59,8 @@ def test_nothing_to_send_is_no_parcel() -> None:
 
 
 def test_messages_share_parcels_up_to_their_size() -> None:
-    small = [scalog.ReplicateAck(1, 2, 3, end, False) for end in range(100)]
-    large = [scalog.Append(1, n, 0, 2, ((1, bytes(PARCEL_BYTES // 3)),)) for n in range(4)]
+    small = [mapping.Hold(version) for version in range(100)]
+    large = [append(bytes([n]) * (PARCEL_BYTES // 3)) for n in range(4)]
     sent = pack("one:1", "two:2", [*small, *large])
     assert [len(arrivals([parcel])) for parcel in sent] == [102, 2]
     assert arrivals(sent) == [*small, *large]
@@ -82,15 +68,15 @@ def test_messages_share_parcels_up_to_their_size() -> None:
 
 
 def test_a_large_message_goes_alone() -> None:
-    large = scalog.Append(1, 2, 0, 3, ((1, bytes(2 * PARCEL_BYTES)),))
-    small = scalog.ReplicateAck(1, 2, 3, 4, False)
+    large = append(bytes(2 * PARCEL_BYTES))
+    small = mapping.Hold(4)
     sent = pack("one:1", "two:2", [small, large, small])
     assert arrivals(sent) == [small, large, small]
     assert [len(parcel) > PARCEL_BYTES for parcel in sent] == [False, True, False]
 
 
 def test_the_largest_record_travels() -> None:
-    largest = scalog.ReadResponse(1, 2, 3, ((1, bytes(MAX_RECORD_BYTES)),))
+    largest = append(bytes(MAX_RECORD_BYTES))
     (parcel,) = pack("one:1", "two:2", [largest])
     assert len(parcel) < MAX_PARCEL_BYTES
     assert arrivals([parcel]) == [largest]
@@ -98,61 +84,14 @@ def test_the_largest_record_travels() -> None:
 
 def test_addresses_are_text() -> None:
     with pytest.raises(WireError, match="is no address"):
-        pack("one:1", 2, [scalog.ViewRequest(1)])  # type: ignore[arg-type]
+        pack("one:1", 2, [mapping.Hold(1)])  # type: ignore[arg-type]
 
 
 # ---- splitting
 
 
-def test_an_append_is_split_by_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    tight(monkeypatch, 1000)
-    records = tuple((1 + n % 3, bytes([n]) * 100) for n in range(30))
-    parts = arrivals(pack("one:1", "two:2", [scalog.Append(1, 500, 400, 7, records)]))
-    assert len(parts) > 3
-    assert {(part.client, part.settled, part.segment) for part in parts} == {(1, 400, 7)}
-    numbered = {part.sequence + n: record for part in parts for n, record in enumerate(part.records)}
-    assert numbered == dict(enumerate(records, 500))
-
-
-def test_a_replication_is_split_by_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    tight(monkeypatch, 1000)
-    records = tuple((1, bytes([n]) * 100) for n in range(30))
-    parts = arrivals(pack("one:1", "two:2", [scalog.Replicate(1, 2, 70, ((5, 6),), records)]))
-    assert {part.settled for part in parts} == {((5, 6),)}
-    assert [part.first for part in parts] == sorted(part.first for part in parts)
-    assert {part.first + n: it for part in parts for n, it in enumerate(part.records)} == dict(enumerate(records, 70))
-
-
-@pytest.mark.parametrize("chosen", [1, 3])
-def test_a_stretch_of_the_log_is_cut_short(monkeypatch: pytest.MonkeyPatch, chosen: int) -> None:
-    """The shard owns 100 to 109 and 120 to 129 of 100 to 139; every `chosen`-th has a tag that was asked for."""
-    tight(monkeypatch, 1000)
-    owned = [*range(100, 110), *range(120, 130)]
-    records = tuple(LogRecord(gsn, 9, 1, bytes(150)) for gsn in owned[::chosen])
-    whole = scalog.Pulled(1, 2, 95, 140, ((100, 10), (120, 10)), True, records)
-    (part,) = arrivals(pack("one:1", "two:2", [whole]))
-    assert part.first == 95
-    assert 100 < part.end < 140
-    assert not part.final
-    assert part.records == tuple(record for record in records if record.gsn < part.end)
-    assert part.records
-    told = [gsn for first, count in part.owned for gsn in range(first, first + count)]
-    assert told == [gsn for gsn in owned if gsn < part.end]
-
-
-def test_updates_tallies_and_values_are_split(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_are_split(monkeypatch: pytest.MonkeyPatch) -> None:
     tight(monkeypatch, 200)
-    updates = tuple(scalog.Update(n, 5, None, (), 10, 1 << 40, 1) for n in range(40))
-    parts = arrivals(pack("one:1", "two:2", [scalog.Updates(7, updates)]))
-    assert len(parts) > 1
-    assert sum((part.updates for part in parts), ()) == updates
-    assert {part.view for part in parts} == {7}
-
-    shards = tuple(scalog.ShardTally(n, 5, 10, ((n, 1 << 40),)) for n in range(40))
-    parts = arrivals(pack("one:1", "two:2", [scalog.Tally("one:1", shards)]))
-    assert len(parts) > 1
-    assert sum((part.shards for part in parts), ()) == shards
-
     values = tuple(bytes([n]) * 30 for n in range(40))
     parts = said(
         arrivals(pack("one:1", "two:2", [paxos.MemberEnvelope(1, (2, 3), paxos.Accept(BALLOT, 50, values, 49))]))
@@ -178,14 +117,8 @@ def test_what_a_client_and_a_mapping_server_say_is_split(monkeypatch: pytest.Mon
         assert sum((part[0] for part in parts), ()) == whole[0]
 
 
-def test_answers_that_are_asked_for_again_say_less(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_promise_that_is_too_large_has_fewer_entries(monkeypatch: pytest.MonkeyPatch) -> None:
     tight(monkeypatch, 300)
-    entries = tuple(scalog.ShardCut(n, n - 1, 5, (scalog.Range(1, n, 1, n),)) for n in range(1, 80))
-    (part,) = arrivals(pack("one:1", "two:2", [scalog.PlacementsResponse(1, 0, ((1, 1),), 1, entries, True)]))
-    assert part.entries
-    assert part.entries == entries[: len(part.entries)]
-    assert not part.complete
-
     accepted = tuple((BALLOT, bytes(20)) for _ in range(40))
     (promise,) = said(
         arrivals(pack("one:1", "two:2", [paxos.MemberEnvelope(1, (2, 3), paxos.Promise(BALLOT, 7, accepted, 46))]))
@@ -195,27 +128,13 @@ def test_answers_that_are_asked_for_again_say_less(monkeypatch: pytest.MonkeyPat
     assert promise.last == 46
 
 
-@settings(max_examples=30)
-@given(st.lists(st.integers(0, 400), min_size=1, max_size=40), st.integers(500, 2000))
-def test_split_or_not_the_same_records_arrive(sizes: list[int], limit: int) -> None:
-    records = tuple((1, bytes([n % 256]) * size) for n, size in enumerate(sizes))
-    with pytest.MonkeyPatch.context() as patch:
-        tight(patch, limit)
-        parts = arrivals(pack("one:1", "two:2", [scalog.Append(1, 10, 0, 2, records)]))
-    assert sum((part.records for part in parts), ()) == records
-    assert [part.sequence for part in parts] == [
-        10 + sum(len(part.records) for part in parts[:at]) for at in range(len(parts))
-    ]
-
-
 # ---- sizes
 
 
 def test_a_record_that_is_too_large_is_refused_with_limit_and_size() -> None:
-    records = ((1, b"small"), (1, bytes(MAX_RECORD_BYTES + 1)))
     said = f"{MAX_RECORD_BYTES + 1:,} bytes.* limit is {MAX_RECORD_BYTES:,}"
     with pytest.raises(TooLargeToSend, match=said) as caught:
-        pack("one:1", "two:2", [scalog.Append(1, 2, 0, 3, records)])
+        pack("one:1", "two:2", [append(b"small", bytes(MAX_RECORD_BYTES + 1))])
     assert (caught.value.size, caught.value.limit) == (MAX_RECORD_BYTES + 1, MAX_RECORD_BYTES)
     assert caught.value.advice is Advice.GIVE_UP
 
@@ -243,7 +162,10 @@ def test_a_parcel_that_is_too_large_is_refused() -> None:
         (Parcel(messages=[{}]).SerializeToString(), "more than 4 fields"),
         (Parcel(sender="s" * 1000).SerializeToString(), "more than 4 fields"),
         (Parcel(batches=[b""]).SerializeToString(), "more than 4 fields"),
-        (Parcel(messages=[{"report": {"ends": [1] * MAX_PLAIN_BYTES}}]).SerializeToString(), "beside its"),
+        (
+            Parcel(messages=[{"paxos_join_request": {"nonces": [1] * MAX_PLAIN_BYTES}}]).SerializeToString(),
+            "beside its",
+        ),
     ],
     ids=["empty messages", "addresses", "empty batches", "numbers"],
 )
@@ -257,9 +179,9 @@ def test_many_small_things_are_refused_before_they_are_built(
 
 
 def test_a_parcel_of_nothing_but_small_messages_is_refused_before_it_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
-    stars = scalog.Append(1, 2, 0, 3, ((1, b"*" * (PARCEL_BYTES // 2)),))
+    stars = append(b"*" * (PARCEL_BYTES // 2))
     assert arrivals(pack("one:1", "two:2", [stars])) == [stars]
-    many = [scalog.ViewRequest(request) for request in range(40_000)]
+    many = [mapping.Hold(version) for version in range(40_000)]
     sent = pack("one:1", "two:2", many)
     assert len(sent) == 2
     assert arrivals(sent) == many
@@ -278,7 +200,7 @@ class Unbuilt:
     "end", [b"\x2a", b"\x2a\xff", b"\x2a\x05", b"\x08\x01", b"\x2a" + b"\xff" * 9, b"\x82\x01\x00"], ids=bytes.hex
 )
 def test_a_large_parcel_that_is_cut_off_or_strange_is_refused(end: bytes) -> None:
-    (parcel,) = pack("one:1", "two:2", [scalog.Append(1, 2, 0, 3, ((1, bytes(MAX_PLAIN_BYTES)),))])
+    (parcel,) = pack("one:1", "two:2", [append(bytes(MAX_PLAIN_BYTES))])
     unpack(parcel)
     with pytest.raises(WireError):
         unpack(parcel + end)
