@@ -14,17 +14,17 @@ from logdb.admin.layout import Layout
 from logdb.errors import AccessDenied, Unavailable
 from logdb.log.engine import Shape
 from logdb.log.requests import Reconfigure, ReplaceServer, ShardState
-from logdb.log.scalog.messages import Member, ShardConfig, View
+from tests.harness.configurations import Configured, Member, Shard
 
-ONE_SHARD = View(5, (), 2, 1, (), ())
-TAKEN = View(7, (), 3, 1, (), ())
+ONE_SHARD = Configured(5)
+TAKEN = Configured(7, next_shard=3)
 """A shard has come, of all spares that there were."""
 
 
 class Scripted:
     """A log whose configuration is, one after another, one of these; it refuses every change."""
 
-    def __init__(self, *views: View) -> None:
+    def __init__(self, *views: Configured) -> None:
         self.views = list(views)
 
     def __enter__(self) -> Scripted:
@@ -36,7 +36,7 @@ class Scripted:
     def require(self, kind: type) -> None:
         pass
 
-    def call(self, request: Any, timeout: float | None) -> View:
+    def call(self, request: Any, timeout: float | None) -> Configured:
         return self.views.pop(0) if len(self.views) > 1 else self.views[0]
 
     def reconfigure(self, change: Any) -> int:
@@ -63,7 +63,7 @@ def operator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Operator:
     return Operator((), Layout.make(tmp_path, Shape(1, 2, 1, 0), {}, 20_000))
 
 
-def hears(operator: Operator, monkeypatch: pytest.MonkeyPatch, *views: View, alive: int = 0) -> None:
+def hears(operator: Operator, monkeypatch: pytest.MonkeyPatch, *views: Configured, alive: int = 0) -> None:
     monkeypatch.setattr(operator, "_log", lambda: Scripted(*views))
     monkeypatch.setattr(operator, "_alive", lambda spares: [spare.server for spare in spares][:alive])
 
@@ -101,7 +101,7 @@ def test_nobody_is_started_for_who_may_not_change_anything(
         assert kind is Reconfigure
         raise AccessDenied("this client may only read")
 
-    shard = ShardConfig(1, 1, ShardState.LIVE, 1, (Member(1, "a:1"),), (), "")
+    shard = Shard(1, ShardState.LIVE, (Member(1, "a:1"),))
     hears(operator, monkeypatch, ONE_SHARD._replace(shards=(shard,)))
     monkeypatch.setattr(Scripted, "require", denied)
     monkeypatch.setattr(Ghosts, "start", lambda *_: pytest.fail("somebody was started"))
@@ -113,7 +113,7 @@ def test_the_newest_server_at_an_address_is_replaced(monkeypatch: pytest.MonkeyP
     """An older one was there before it lost its disk, and is a member of a shard that was finalized for that."""
     asked: list[Any] = []
     old, new = Member(1, "a:1"), Member(5, "a:1")
-    shards = [ShardConfig(n, 1, ShardState.LIVE, 1, (one,), (), "") for n, one in enumerate((old, new), 1)]
+    shards = [Shard(n, ShardState.LIVE, (one,)) for n, one in enumerate((old, new), 1)]
     operator = Operator(["o:1"], None)
     log = Scripted(ONE_SHARD._replace(shards=tuple(shards)))
     monkeypatch.setattr(log, "reconfigure", lambda change: asked.append(change) or 7)

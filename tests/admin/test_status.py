@@ -10,10 +10,9 @@ from logdb.admin.server_query import Answer
 from logdb.admin.status import ClusterStatus, KnownServer, made_of
 from logdb.cluster.messages import Answered, Answers
 from logdb.cores.effects import SECOND
-from logdb.log.engine import engine_of
 from logdb.log.requests import ShardState
-from logdb.log.scalog.messages import Member, ShardConfig, TailResponse, View
 from logdb.wire.envelopes import MAPPING, VERSION, Hello
+from tests.harness.configurations import ENGINE, Configured, Member, Shard, Tail
 
 FINALIZED, LIVE = ShardState.FINALIZED, ShardState.LIVE
 
@@ -22,20 +21,14 @@ def heard(address: str, role: str, answer: object = None) -> Answer:
     return Answer(Hello(VERSION, "demo", role, address), True, answer, "")
 
 
-def shard(number: int, state: ShardState, *members: Member, joining: tuple[int, ...] = ()) -> ShardConfig:
-    return ShardConfig(number, 1, state, len(members), members, (), "", joining)
-
-
-VIEW = View(
+VIEW = Configured(
     9,
     (
-        shard(1, FINALIZED, Member(1, "s1:1"), Member(2, "s2:1")),
-        shard(2, LIVE, Member(5, "s1:1"), Member(4, "s4:1"), joining=(4,)),
+        Shard(1, FINALIZED, (Member(1, "s1:1"), Member(2, "s2:1"))),
+        Shard(2, LIVE, (Member(5, "s1:1"), Member(4, "s4:1")), joining=(4,)),
     ),
-    3,
-    1,
-    (),
-    (Member(6, "s2:1"),),
+    next_shard=3,
+    spares=(Member(6, "s2:1"),),
 )
 """s1 and s2 have lost their disks, and are other servers now."""
 ROLES = {"o1:1": "ordering", "o2:1": "ordering", "m1:1": MAPPING} | dict.fromkeys(("s1:1", "s2:1", "s4:1"), "storage")
@@ -46,11 +39,11 @@ def seen(**answers: object) -> ClusterStatus:
     everybody = {address: heard(address, role, answers.get(address[:2])) for address, role in ROLES.items()}
     everybody["s4:1"] = Answer(None, False, None, "connection refused")
     known = {address: KnownServer(address, role, address[:2]) for address, role in ROLES.items()}
-    return made_of("demo", engine_of("scalog"), known, everybody, VIEW)
+    return made_of("demo", ENGINE, known, everybody, VIEW)
 
 
 def test_the_whole() -> None:
-    status = seen(o1=TailResponse(1, 70, 3, 9, cut=8), m1=Answers((Answered(1, 64, None),)))
+    status = seen(o1=Tail(70, 3, cut=8), m1=Answers((Answered(1, 64, None),)))
     assert (status.leader, status.tail, status.oldest, status.cut) == ("o1:1", 70, 3, 8)
     by_name = {server.name: server for server in status.servers}
     assert {name: server.state for name, server in by_name.items()} == {
@@ -67,7 +60,7 @@ def test_the_whole() -> None:
 
 
 def test_whoever_is_at_an_address_is_the_newest_there() -> None:
-    status = seen(o1=TailResponse(1, 70, 3, 9, cut=8))
+    status = seen(o1=Tail(70, 3, cut=8))
     numbers = {server.name: (server.number, server.shard) for server in status.servers if server.role == "storage"}
     assert numbers == {"s1": (5, 2), "s2": (6, 0), "s4": (4, 2)}
     there = {server.address: server for server in status.servers}
@@ -78,11 +71,11 @@ def test_whoever_is_at_an_address_is_the_newest_there() -> None:
 
 
 def test_servers_that_were_replaced_and_such_as_clients_do_not_reach() -> None:
-    tail = TailResponse(1, 70, 3, 9, cut=8, unreachable=(5,), interval_ns=2_500_000)
-    config = shard(2, LIVE, Member(5, "s1:1"), Member(7, "s4:1"), joining=(7,))._replace(replaced=(Member(6, "s2:1"),))
+    tail = Tail(70, 3, cut=8, unreachable=(5,), interval_ns=2_500_000)
+    config = Shard(2, LIVE, (Member(5, "s1:1"), Member(7, "s4:1")), joining=(7,), replaced=(Member(6, "s2:1"),))
     everybody = {address: heard(address, role, tail if address == "o1:1" else None) for address, role in ROLES.items()}
     known = {address: KnownServer(address, role, address[:2]) for address, role in ROLES.items()}
-    status = made_of("demo", engine_of("scalog"), known, everybody, VIEW._replace(shards=(config,), spares=()))
+    status = made_of("demo", ENGINE, known, everybody, VIEW._replace(shards=(config,), spares=()))
     assert {server.name: server.state for server in status.servers if server.role == "storage"} == {
         "s1": "serves, but a client does not reach it",
         "s2": "serves until its successor has caught up",
@@ -97,18 +90,18 @@ def test_without_a_leader_what_is_known_is_shown() -> None:
     status = seen()
     assert (status.leader, status.tail, status.cut, status.oldest) == ("", None, None, 1)
     assert [one.state for one in status.shards] == ["finalized", "live"]
-    assert status.rates(seen(o1=TailResponse(1, 70, 3, 9, cut=8))) == (None, None)
+    assert status.rates(seen(o1=Tail(70, 3, cut=8))) == (None, None)
     assert all(server.lag is None for server in status.servers)
 
 
 def test_of_two_that_say_they_lead_the_one_that_is_further_does() -> None:
-    status = seen(o1=TailResponse(1, 70, 3, 9, cut=8), o2=TailResponse(1, 71, 3, 9, cut=9))
+    status = seen(o1=Tail(70, 3, cut=8), o2=Tail(71, 3, cut=9))
     assert (status.leader, status.tail, status.cut) == ("o2:1", 71, 9)
 
 
 def test_rates() -> None:
-    before = replace(seen(o1=TailResponse(1, 70, 3, 9, cut=8)), time_ns=10 * SECOND)
-    now = replace(seen(o1=TailResponse(1, 100, 3, 9, cut=9)), time_ns=12 * SECOND)
+    before = replace(seen(o1=Tail(70, 3, cut=8)), time_ns=10 * SECOND)
+    now = replace(seen(o1=Tail(100, 3, cut=9)), time_ns=12 * SECOND)
     assert now.rates(before) == (0.5, 15)
     document = now.document(before)
     assert (document["cuts_per_s"], document["records_per_s"], document["tail"]) == (0.5, 15, 100)
@@ -121,6 +114,6 @@ def test_who_has_met_another_ordering_layer_does_not_serve_this_one() -> None:
         assert hello is not None
         everybody[address] = everybody[address]._replace(hello=hello._replace(founding=founding))
     known = {address: KnownServer(address, role, address[:2]) for address, role in ROLES.items()}
-    servers = {server.name: server for server in made_of("demo", engine_of("scalog"), known, everybody, VIEW).servers}
+    servers = {server.name: server for server in made_of("demo", ENGINE, known, everybody, VIEW).servers}
     assert servers["s2"].state == "has met another ordering layer (b) than this (a)"
     assert [name for name, server in servers.items() if not server.alive] == ["s2"]

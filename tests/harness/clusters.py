@@ -67,7 +67,6 @@ class Cluster:
             for number, address in zip(range(1, counts[role.name] + 1), own_addresses, strict=False):
                 name = f"{role.letter}{number}"
                 self.configs[name] = role.config(**self._common(name, address), **own)
-        self.founders, self.storage = self.servers_of(founders), self.servers_of(operations.storage_role)
         self.members = operations.shard_size(self.configs[self.founders[0]])
         for number, address in enumerate(self.mapping, 1):
             self.configs[f"m{number}"] = MappingServerConfig(**self._common(f"m{number}", address), decide_ms=decide_ms)
@@ -89,8 +88,17 @@ class Cluster:
             **settings,
         )
 
-    def servers_of(self, role: str) -> list[str]:
-        """The names of the servers of a role."""
+    @property
+    def founders(self) -> list[str]:
+        """The names of the founders."""
+        return self._servers_of(self._engine.founder_role)
+
+    @property
+    def storage(self) -> list[str]:
+        """The names of the servers that form shards."""
+        return self._servers_of(self._engine.operations.storage_role)
+
+    def _servers_of(self, role: str) -> list[str]:
         return [name for name, config in self.configs.items() if config.role == role]
 
     def _common(self, name: str, address: str) -> dict:

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from logdb.cores.effects import MILLISECOND
-from logdb.log.engine import engine_of
-from logdb.log.scalog.ordering.commands import FailurePolicy
-from logdb.log.scalog.servers import AggregatorServerConfig, OrderingServerConfig, StorageServerConfig
+from logdb.log.engine import ENGINES, engine_of
 from logdb.node.config import ClusterFile, Misconfigured, settings_of
 from logdb.node.roles import MappingServerConfig
 from logdb.security.authenticator import Security
 
+ENGINE = engine_of(ENGINES[0])
+CONFIGS = {role.name: role.config for role in ENGINE.roles.values()}
 WHOLE = """\
 [cluster]
 name = "demo"
@@ -70,7 +70,7 @@ def written(path: Path, text: str) -> Path:
 def test_a_whole_file(tmp_path: Path) -> None:
     file = ClusterFile(written(tmp_path, WHOLE))
     ordering = ("127.0.0.1:7401", "[::1]:7402", "node3.example:7403")
-    assert file.server("ordering", "o1") == OrderingServerConfig(
+    assert file.server("ordering", "o1") == CONFIGS["ordering"](
         name="o1",
         cluster="demo",
         listen="127.0.0.1:7401",
@@ -79,7 +79,7 @@ def test_a_whole_file(tmp_path: Path) -> None:
         ordering=ordering,
         mapping=("127.0.0.1:7431", "node2.example:7432"),
         metrics="127.0.0.1:9401",
-        policy=FailurePolicy.MASK,
+        policy=ENGINE.settings["policy"].check("mask"),
         failures=2,
         heartbeat_ms=50,
         suspect_after_ms=300,
@@ -89,9 +89,9 @@ def test_a_whole_file(tmp_path: Path) -> None:
         snapshot_mib=8,
     )
     storage, aggregator = file.server("storage", "s1"), file.server("aggregator", "a1")
-    assert isinstance(storage, StorageServerConfig)
+    assert isinstance(storage, CONFIGS["storage"])
     assert (storage.data, storage.buffer_mib, storage.segment_mib) == (tmp_path / "s1-here", 32, 16)
-    assert isinstance(aggregator, AggregatorServerConfig)
+    assert isinstance(aggregator, CONFIGS["aggregator"])
     third = file.server("ordering", "o3")
     assert (third.listen, third.address, third.ordering) == ("localhost:7403", "node3.example:7403", ordering)
     assert file.server("ordering", "o2").snapshot_mib == 9
@@ -100,13 +100,14 @@ def test_a_whole_file(tmp_path: Path) -> None:
 def test_the_least_file(tmp_path: Path) -> None:
     replica = ClusterFile(written(tmp_path, LEAST)).server("ordering", "o1")
     assert replica.data == tmp_path / "data" / "o1"
-    assert replica == OrderingServerConfig("o1", "demo", *2 * ["127.0.0.1:7401"], replica.data, ("127.0.0.1:7401",))
+    assert replica == CONFIGS["ordering"]("o1", "demo", *2 * ["127.0.0.1:7401"], replica.data, ("127.0.0.1:7401",))
 
 
 def test_cores_get_what_is_configured(tmp_path: Path) -> None:
     file = ClusterFile(written(tmp_path, WHOLE))
     ordering = file.server("ordering", "o3").core()
-    assert (ordering.address, ordering.f, ordering.policy) == ("node3.example:7403", 2, FailurePolicy.MASK)
+    assert (ordering.address, ordering.f) == ("node3.example:7403", 2)
+    assert ordering.policy == ENGINE.settings["policy"].check("mask")
     assert (ordering.interval_ns, ordering.heartbeat_ns) == (MILLISECOND, 50 * MILLISECOND)
     assert (ordering.paxos.election_ns, ordering.snapshot_bytes) == (200 * MILLISECOND, 8 << 20)
     storage = file.server("storage", "s1").core()
@@ -276,9 +277,10 @@ def test_all_addresses_of_a_machine(tmp_path: Path) -> None:
         ClusterFile(written(tmp_path, together))
 
 
-def test_every_setting_is_one_of_a_server() -> None:
-    """A key that no configuration takes would be read and forgotten."""
-    engine = engine_of("scalog")
+@pytest.mark.parametrize("name", ENGINES)
+def test_every_setting_is_one_of_a_server(name: str) -> None:
+    """A key that no configuration has would be read and ignored."""
+    engine = engine_of(name)
     kinds = {"mapping": MappingServerConfig, **{role.name: role.config for role in engine.roles.values()}}
     fields = {role: {field.name for field in dataclasses.fields(kind)} for role, kind in kinds.items()}
     fields["security"] = set(Security.__dataclass_fields__)

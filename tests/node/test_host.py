@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -29,7 +29,6 @@ from logdb.cores.effects import (
     Unreadable,
 )
 from logdb.log.contract import LogFailed, Record
-from logdb.log.scalog.messages import ReadResponse
 from logdb.log.segments import Disk
 from logdb.node.disk_worker import DiskWorker
 from logdb.node.host import Host
@@ -37,6 +36,13 @@ from logdb.node.journals import Journals
 from tests.harness.clocks import Clock
 
 DEADLINE_S = 20
+
+
+class Stored(NamedTuple):
+    """A message with stored records."""
+
+    request: int
+    records: Sequence[Record] = ()
 
 
 class Scripted:
@@ -229,9 +235,9 @@ def test_stored_records_are_sent_by_reference(tmp_path: Path) -> None:
         core = Scripted(nothing, [Create("j", 1), Persist("j", 1, records(b"a", b"b", b"c"))])
         host, network, journals = with_disk(tmp_path, core, Disk())
         await until(lambda: core.heard)
-        core.react = lambda event, now: [SendStored("you:2", ReadResponse(1, 2, 3), "j", 2, 4)]
+        core.react = lambda event, now: [SendStored("you:2", Stored(1), "j", 2, 4)]
         host.receive("you:2", ["read"])
-        assert network.sent == [("you:2", ReadResponse(1, 2, 3, [(1, b"b"), (1, b"c")]))]
+        assert network.sent == [("you:2", Stored(1, [(1, b"b"), (1, b"c")]))]
         await host.close()
         journals.close()
 
@@ -248,7 +254,7 @@ def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
         with store.open("r+b") as file:
             file.seek(data.index(b"b" * 100))
             file.write(b"!")
-        effect = SendStored("you:2", ReadResponse(1, 2, 3), "j", 1, 3)
+        effect = SendStored("you:2", Stored(1), "j", 1, 3)
         core.react = lambda event, now: [effect] if type(event) is Received else []
         host.receive("you:2", ["read"])
         await until(lambda: type(core.heard[-1]) is Unreadable)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 import shutil
 import subprocess
 import sys
@@ -19,28 +18,16 @@ import pytest
 import logdb
 from logdb.clients.background_loop import in_shared_loop
 from logdb.clients.log_client import RemoteLog
-from logdb.cluster.client.database_client import DatabaseClient, DatabaseConfig
-from logdb.cluster.mapping_server.config import MappingConfig
-from logdb.cluster.mapping_server.server import MappingServer
 from logdb.errors import DatabaseInUse, NotADatabase, Unavailable
 from logdb.log import connect, connect_async
 from logdb.log.contract import AppendId, AppendUnknown, LogFailed, Record
-from logdb.log.engine import engine_of
 from logdb.log.record_clock import MAX_JUMP_NS, UNSET_NS
-from logdb.log.requests import ClientConfig
-from logdb.log.scalog import messages
-from logdb.log.scalog.aggregator.aggregator import _HANDLERS as AGGREGATOR_TAKES
-from logdb.log.scalog.client.log_client import LogClient
-from logdb.log.scalog.config import StorageConfig
-from logdb.log.scalog.ordering.replica import _HANDLERS as ORDERING_TAKES
-from logdb.log.scalog.storage.server import StorageServer
 from logdb.node.clock import Clock
 from logdb.node.node import Node, NodeConfig
 from logdb.node.storage import DamagedJournals
 from logdb.transport import peers
-from logdb.transport.accepted_messages import taken_by
 from logdb.wire import envelopes
-from logdb.wire.envelopes import CLIENT, MAPPING, Hello
+from logdb.wire.envelopes import Hello
 from logdb.wire.limits import MAX_RECORD_BYTES, TooLargeToSend
 from tests.harness.clusters import Cluster
 from tests.harness.ports import free_addresses
@@ -269,20 +256,6 @@ def test_a_directory_belongs_to_one_server(clusters: Callable[..., Cluster], tmp
     in_shared_loop(cluster.end("s1"))
     with pytest.raises(NotADatabase, match="belongs to storage s1 of cluster test, not to aggregator a1"):
         in_shared_loop(start(moved))
-
-
-def test_each_role_takes_what_its_core_takes() -> None:
-    storage = StorageServer(StorageConfig("s:1", ("o:1",)), {}, None)  # type: ignore[arg-type]
-    assert taken_by("storage", engine_of("scalog")) == storage._handlers.keys()
-    assert taken_by("aggregator", engine_of("scalog")) == AGGREGATOR_TAKES.keys()
-    assert taken_by("ordering", engine_of("scalog")) > ORDERING_TAKES.keys()
-    log = ClientConfig("client-1", ("o:1",))
-    client = LogClient(log, {}, random.Random(1))
-    of_the_log = client._messages.keys() | client._answers | {messages.ChangeResponse}
-    database = DatabaseClient(DatabaseConfig("client-1", ("m:1",), log, LogClient), {}, random.Random(1))
-    assert taken_by(CLIENT, engine_of("scalog")) == of_the_log | database._handlers.keys()
-    server = MappingServer(MappingConfig("m:1", log, LogClient), {}, random.Random(1))
-    assert taken_by(MAPPING, engine_of("scalog")) == of_the_log | server._handlers.keys()
 
 
 def test_the_embedded_parts_load_without_grpc() -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from logdb.errors import AccessDenied
 from logdb.log.engine import Right
-from logdb.log.scalog.messages import Append, ChangeRequest, Report, TailRequest, TimeResponse, TrimLog
 from logdb.security import access
 from logdb.security.authenticator import Authenticator, Security
 from logdb.security.certificates import Authority
@@ -20,12 +19,12 @@ from logdb.transport.node_authenticator import NodeAuthenticator
 from logdb.transport.peers import Peers
 from logdb.wire.envelopes import CLIENT, VERSION, Hello
 from tests.harness.coroutines import run, until
+from tests.harness.examples import APPEND, MAPPING_REQUEST, REPORT, RESPONSE, tail_request
 from tests.harness.ports import free_addresses
 from tests.harness.secured import Tokens
 
-TAKES = frozenset({TailRequest, Append, ChangeRequest, Report, TimeResponse})
-READING, WRITING, ADMINISTERING = TailRequest(1), Append(1, 1, 1, 1, ((1, b"x"),)), ChangeRequest(1, TrimLog(1))
-OF_SERVERS = Report(1, 1, 1, 0, ((1, 0),))
+READING, WRITING, ADMINISTERING = tail_request(1), APPEND, MAPPING_REQUEST
+TAKES = frozenset(map(type, (READING, WRITING, ADMINISTERING, REPORT, RESPONSE)))
 
 
 class Nodes:
@@ -92,11 +91,11 @@ def test_servers_know_each_other(nodes: Nodes) -> None:
         s1 = await listening(nodes)
         o1 = Node(nodes.addresses["o1"], "ordering", nodes.shown("ordering-o1"), nodes.authenticator("ordering-o1"))
         await o1.peers.listen(o1.address)
-        o1.port.send(s1.address, OF_SERVERS)
+        o1.port.send(s1.address, REPORT)
         await until(lambda: s1.got)
         s1.port.send(o1.address, READING)
         await until(lambda: o1.got)
-        assert (s1.got, o1.got) == ([OF_SERVERS], [READING])
+        assert (s1.got, o1.got) == ([REPORT], [READING])
         await o1.peers.close()
         await s1.peers.close()
 
@@ -120,7 +119,7 @@ def test_nobody_else_speaks_as_a_server(nodes: Nodes, impostor: str, caplog: pyt
         s1 = await listening(nodes)
         address = nodes.addresses.get(name) or next(free_addresses())
         bad = Node(address, role, nodes.shown(certificate))
-        bad.port.send(s1.address, OF_SERVERS)
+        bad.port.send(s1.address, REPORT)
         await until(lambda: bad.denials)
         assert f"{address} must not speak as a server to {s1.address}: the certificate" in bad.denials[0]
         assert why in bad.denials[0]
@@ -157,7 +156,7 @@ def test_a_server_believes_whom_it_dials_by_the_certificate(nodes: Nodes, certif
         bad = Node(nodes.addresses["s1"], "storage", NONE, nodes.authenticator(certificate))
         await bad.peers.listen(bad.address)
         o1 = Node(nodes.addresses["o1"], "ordering", nodes.shown("ordering-o1"))
-        o1.port.send(bad.address, OF_SERVERS)
+        o1.port.send(bad.address, REPORT)
         await until(lambda: o1.peers.traffic.dropped_messages)
         assert (bad.got, o1.peers.traffic.sent_parcels) == ([], 0)
         await o1.peers.close()
@@ -177,7 +176,7 @@ def test_a_client_is_no_server_by_its_name(nodes: Nodes) -> None:
         client = Node(nodes.addresses["o1"], CLIENT, nodes.shown("ada"))
         client.port.send(s1.address, READING)
         await until(lambda: client.peers.traffic.dropped_messages)
-        s1.port.send(nodes.addresses["o1"], TimeResponse(1, 1, 1))
+        s1.port.send(nodes.addresses["o1"], RESPONSE)
         await until(lambda: s1.peers.traffic.dropped_messages)
         assert client.got == s1.got == []
         await client.peers.close()
@@ -215,7 +214,7 @@ def test_no_right_lets_a_client_say_what_servers_say(nodes: Nodes, tokens: Token
         client = Node("client-1", CLIENT, nodes.shown("ada", tokens.admin))
         client.port.send(s1.address, READING)
         await until(lambda: s1.got)
-        client.port.send(s1.address, OF_SERVERS)
+        client.port.send(s1.address, REPORT)
         await until(lambda: not s1.peers.open_streams)
         assert s1.got == [READING]
         await client.peers.close()
@@ -256,7 +255,7 @@ def test_an_answer_that_waited_does_not_reach_whoever_may_not_read_any_more(
         client.port.send(s1.address, READING)
         await until(lambda: s1.got)
         tokens.path.write_text("")
-        s1.port.send("client-1", TimeResponse(1, 2, 3))
+        s1.port.send("client-1", RESPONSE)
         await until(lambda: client.denials)
         assert client.denials == ["'reader' has no right here any more: ask for a new token"]
         assert client.got == []
@@ -276,7 +275,7 @@ def test_a_client_does_not_take_the_place_of_another(nodes: Nodes, tokens: Token
         other.port.send(s1.address, READING)
         await until(lambda: other.denials)
         assert other.denials == ["another user is connected as client-1"]
-        s1.port.send("client-1", TimeResponse(1, 1, 1))
+        s1.port.send("client-1", RESPONSE)
         await until(lambda: one.got)
         assert other.got == []
         for node in (one, other, s1):

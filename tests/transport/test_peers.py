@@ -12,8 +12,6 @@ import pytest
 from logdb.cluster.messages import Cursor, Section, SliceRequest
 from logdb.errors import AccessDenied, Unavailable
 from logdb.log.engine import Right
-from logdb.log.requests import AddShard, FinalizeShard
-from logdb.log.scalog.messages import ChangeRequest, Replicate, TailRequest, TrimLog, ViewRequest
 from logdb.transport import peers as peers_module
 from logdb.transport import unread_answers
 from logdb.transport.dialling import Refused, shake_hands
@@ -23,9 +21,18 @@ from logdb.wire.envelopes import CLIENT, EXCHANGE, MAPPING, VERSION, Hello, Refu
 from logdb.wire.limits import WireError
 from logdb.wire.sanity_checks import check_sense
 from tests.harness.coroutines import run, until
+from tests.harness.examples import (
+    MAPPING_REQUEST,
+    OPERATOR_REQUESTS,
+    REPLICATION,
+    number_of,
+    replication,
+    tail_request,
+    view_request,
+)
 from tests.harness.ports import free_addresses
 
-TAKES = frozenset({ViewRequest, ChangeRequest, Replicate})
+TAKES = frozenset(map(type, (view_request(0), MAPPING_REQUEST, REPLICATION)))
 
 
 class Node:
@@ -56,13 +63,13 @@ def test_messages_go_both_ways_on_one_stream() -> None:
     async def test() -> None:
         one, two = [await Node(address).listen() for address in two_addresses()]
         for number in range(100):
-            one.port.send(two.address, ViewRequest(number))
+            one.port.send(two.address, view_request(number))
         await until(lambda: len(two.got) == 100)
-        assert two.got == [(one.address, ViewRequest(number)) for number in range(100)]
+        assert two.got == [(one.address, view_request(number)) for number in range(100)]
         assert one.peers.traffic.sent_parcels < 10, "what is ready goes in one parcel"
-        two.port.send(one.address, ViewRequest(7))
+        two.port.send(one.address, view_request(7))
         await until(lambda: one.got)
-        assert one.got == [(two.address, ViewRequest(7))]
+        assert one.got == [(two.address, view_request(7))]
         assert (one.peers.open_streams, two.peers.open_streams) == (1, 1)
         await one.close()
         await two.close()
@@ -74,13 +81,13 @@ def test_a_client_is_answered_on_its_stream_and_forgotten_with_it() -> None:
     async def test() -> None:
         server = await Node(next(free_addresses())).listen()
         client = Node("client-1", CLIENT, cluster="")
-        server.port.send("client-1", ViewRequest(0))
+        server.port.send("client-1", view_request(0))
         assert server.peers.traffic.dropped_messages == 1, "nobody of that name is there"
-        client.port.send(server.address, ViewRequest(1))
+        client.port.send(server.address, view_request(1))
         await until(lambda: server.got)
-        server.port.send("client-1", ViewRequest(2))
+        server.port.send("client-1", view_request(2))
         await until(lambda: client.got)
-        assert client.got == [(server.address, ViewRequest(2))]
+        assert client.got == [(server.address, view_request(2))]
         await client.close()
         await until(lambda: server.peers.known == 0)
         await server.close()
@@ -93,14 +100,14 @@ def test_clients_of_one_address_share_their_limits() -> None:
         server = await Node(next(free_addresses())).listen()
         clients = [Node(f"client-{number}", CLIENT, cluster="") for number in (1, 2)]
         for client in clients:
-            client.port.send(server.address, ViewRequest(1))
+            client.port.send(server.address, view_request(1))
         await until(lambda: len(server.got) == 2)
         one, two = [server.peers._peers[client.address].share for client in clients]
         assert one.user is two.user
         much = 2 * unread_answers.USER_STREAMS * unread_answers.STREAM_BYTES
         one.add(much)
         assert not two.has_room()
-        clients[1].port.send(server.address, ViewRequest(2))
+        clients[1].port.send(server.address, view_request(2))
         one.remove(much)
         assert two.has_room()
         await until(lambda: len(server.got) == 3)
@@ -117,13 +124,13 @@ def test_a_peer_that_comes_back_is_reached_again() -> None:
         mine, theirs = two_addresses()
         one = await Node(mine).listen()
         for life in range(2):
-            one.port.send(theirs, ViewRequest(life))
+            one.port.send(theirs, view_request(life))
             await asyncio.sleep(0.02)
             two = await Node(theirs).listen()
             while not two.got:
-                one.port.send(theirs, ViewRequest(10 + life))
+                one.port.send(theirs, view_request(10 + life))
                 await asyncio.sleep(0.01)
-            assert (one.address, ViewRequest(10 + life)) in two.got
+            assert (one.address, view_request(10 + life)) in two.got
             await two.close()
         await one.close()
 
@@ -135,7 +142,7 @@ def test_what_waits_for_who_cannot_be_reached_is_given_up() -> None:
         mine, theirs = two_addresses()
         one = Node(mine)
         for number in range(50):
-            one.port.send(theirs, ViewRequest(number))
+            one.port.send(theirs, view_request(number))
         await until(lambda: one.peers.traffic.dropped_messages == 50)
         assert one.peers.queued_bytes == 0
         await until(lambda: one.peers.known == 0)
@@ -151,13 +158,13 @@ def test_a_queue_is_bounded_and_drops_the_oldest(monkeypatch: pytest.MonkeyPatch
         mine, theirs = two_addresses()
         one, two = await Node(mine).listen(), Node(theirs)
         for number in range(100):
-            one.port.send(theirs, Replicate(1, 1, number, (), [(1, bytes(1_000))]))
+            one.port.send(theirs, replication(number, 1_000))
         assert 8_000 < one.peers.queued_bytes <= 10_000
         dropped = one.peers.traffic.dropped_messages
         assert dropped > 85
         await two.listen()
         await until(lambda: len(two.got) == 100 - dropped)
-        assert [message.first for _, message in two.got] == list(range(dropped, 100))
+        assert [number_of(message) for _, message in two.got] == list(range(dropped, 100))
         await one.close()
         await two.close()
 
@@ -168,9 +175,9 @@ def test_a_large_record_that_waits_does_not_go_for_the_sake_of_small_messages() 
     async def test() -> None:
         mine, theirs = two_addresses()
         one, two = await Node(mine).listen(), Node(theirs)
-        one.port.send(theirs, Replicate(1, 1, 1, (), [(1, bytes(64 << 20))]))
+        one.port.send(theirs, replication(1, 64 << 20))
         for number in range(100):
-            one.port.send(theirs, Replicate(1, 1, number, (), [(1, bytes(1_000))]))
+            one.port.send(theirs, replication(number, 1_000))
         assert one.peers.traffic.dropped_messages == 0
         await one.close()
         await two.close()
@@ -226,19 +233,19 @@ def test_an_ordering_layer_is_met_once_and_told_on() -> None:
             await node.listen()
         client = Node("client-1", CLIENT, cluster="")
         for node in (server, client):
-            node.port.send(replica.address, ViewRequest(1))
+            node.port.send(replica.address, view_request(1))
         await until(lambda: len(replica.got) == 2)
         replica.peers.found(7)
         while not kept or client.peers.hello.founding != 7:
             for node in (server, client):
-                node.port.send(replica.address, ViewRequest(2))
+                node.port.send(replica.address, view_request(2))
             await asyncio.sleep(0.01)
         assert kept == [7]
         fresh = await Node(next(addresses)).listen()
         late = Node("client-2", CLIENT, cluster="")
         for node in (fresh, late):
-            node.port.send(server.address, ViewRequest(3))
-        await until(lambda: len([0 for _, message in server.got if message == ViewRequest(3)]) == 2)
+            node.port.send(server.address, view_request(3))
+        await until(lambda: len([0 for _, message in server.got if message == view_request(3)]) == 2)
         assert (fresh.peers.hello.founding, late.peers.hello.founding) == (0, 7)
         for node in (replica, server, client, fresh, late):
             await node.close()
@@ -258,8 +265,8 @@ def test_who_cannot_keep_what_it_has_met_does_not_talk() -> None:
         replica.peers.found(7)
         for node in (replica, server):
             await node.listen()
-        replica.port.send(server.address, ViewRequest(1))
-        server.port.send(replica.address, ViewRequest(1))
+        replica.port.send(server.address, view_request(1))
+        server.port.send(replica.address, view_request(1))
         await until(lambda: server.peers.traffic.dropped_messages)
         assert server.got == replica.got == []
         for node in (replica, server):
@@ -273,9 +280,9 @@ def test_who_cannot_keep_what_it_has_met_does_not_talk() -> None:
     [
         b"\xff\xff\xff",
         pack_hello(Hello(VERSION, "test", CLIENT, "client-1")),
-        pack("somebody else", "HERE", [ViewRequest(1)])[0],
-        pack("client-1", "somebody else", [ViewRequest(1)])[0],
-        pack("client-1", "HERE", [TailRequest(1)])[0],
+        pack("somebody else", "HERE", [view_request(1)])[0],
+        pack("client-1", "somebody else", [view_request(1)])[0],
+        pack("client-1", "HERE", [tail_request(1)])[0],
     ],
     ids=["no parcel", "a second hello", "of another", "to another", "a kind that is not taken"],
 )
@@ -310,9 +317,9 @@ def test_a_server_without_a_certificate_is_asked_at_its_address() -> None:
                     with pytest.raises(AccessDenied, match=f"the server at {claimed} has not opened this stream"):
                         await shake_hands(hello, call)
         assert node.peers.refusals.count == 4
-        server.port.send(node.address, ViewRequest(1))
+        server.port.send(node.address, view_request(1))
         await until(lambda: node.got)
-        assert node.got == [(server.address, ViewRequest(1))]
+        assert node.got == [(server.address, view_request(1))]
         for each in (node, server):
             await each.close()
 
@@ -323,11 +330,11 @@ def test_what_only_other_servers_send_is_refused() -> None:
     async def test() -> None:
         addresses = free_addresses()
         node, other = await Node(next(addresses)).listen(), await Node(next(addresses), MAPPING).listen()
-        other.port.send(node.address, ViewRequest(1))
+        other.port.send(node.address, view_request(1))
         await until(lambda: node.got)
-        other.port.send(node.address, Replicate(1, 2, 3))
+        other.port.send(node.address, REPLICATION)
         await until(lambda: node.peers.refusals.count)
-        assert node.got == [(other.address, ViewRequest(1))]
+        assert node.got == [(other.address, view_request(1))]
         for each in (node, other):
             await each.close()
 
@@ -337,14 +344,13 @@ def test_what_only_other_servers_send_is_refused() -> None:
 @pytest.mark.parametrize(
     ("role", "change", "is_taken"),
     [
-        (MAPPING, TrimLog(7), True),
-        (MAPPING, FinalizeShard(1, 0), False),
-        (MAPPING, AddShard((1, 2)), False),
-        ("storage", TrimLog(7), False),
-        (CLIENT, FinalizeShard(1, 0), True),
+        (MAPPING, MAPPING_REQUEST, True),
+        *((MAPPING, request, False) for request in OPERATOR_REQUESTS),
+        ("storage", MAPPING_REQUEST, False),
+        (CLIENT, OPERATOR_REQUESTS[0], True),
     ],
 )
-def test_of_servers_only_those_of_the_mapping_change_anything_and_only_trim(
+def test_of_servers_only_mapping_servers_make_a_change_and_only_one(
     role: str, change: Any, is_taken: bool
 ) -> None:
     async def test() -> None:
@@ -354,9 +360,9 @@ def test_of_servers_only_those_of_the_mapping_change_anything_and_only_trim(
             other = Node("client-1", role, cluster="")
         else:
             other = await Node(next(addresses), role).listen()
-        other.port.send(node.address, ViewRequest(1))
+        other.port.send(node.address, view_request(1))
         await until(lambda: node.got)
-        other.port.send(node.address, ChangeRequest(5, change))
+        other.port.send(node.address, change)
         await until(lambda: len(node.got) == 2 or node.peers.refusals.count)
         assert (len(node.got) == 2) == is_taken
         for each in (node, other):
@@ -370,7 +376,7 @@ def test_a_stream_begins_with_a_hello() -> None:
         node = await Node(next(free_addresses())).listen()
         async with grpc.aio.insecure_channel(node.address) as channel:
             call: Any = channel.stream_stream(EXCHANGE)()
-            await call.write(pack("client-1", node.address, [ViewRequest(1)])[0])
+            await call.write(pack("client-1", node.address, [view_request(1)])[0])
             assert await call.read() is peers_module.aio.EOF
         assert node.got == []
         await node.close()
@@ -387,10 +393,10 @@ def test_a_second_stream_of_a_peer_takes_the_place_of_the_first() -> None:
                 calls.append(channel.stream_stream(EXCHANGE)())
                 await shake_hands(Hello(VERSION, "test", CLIENT, "client-1"), calls[-1])
             await until(lambda: node.peers.open_streams == 1)
-            node.port.send("client-1", ViewRequest(5))
+            node.port.send("client-1", view_request(5))
             mail = unpack(await calls[1].read())
             assert not isinstance(mail, Hello | Refusal)
-            assert mail.messages == [ViewRequest(5)]
+            assert mail.messages == [view_request(5)]
         await until(lambda: node.peers.known == 0)
         await node.close()
 
@@ -402,7 +408,7 @@ def test_a_node_under_another_address_is_not_taken_for_it() -> None:
         mine, theirs = two_addresses()
         one, two = Node(mine), await Node(theirs).listen()
         other = theirs.replace("127.0.0.1", "localhost")
-        one.port.send(other, ViewRequest(1))
+        one.port.send(other, view_request(1))
         await until(lambda: one.peers.traffic.dropped_messages)
         assert two.got == []
         await one.close()
