@@ -13,7 +13,7 @@ from tests.harness.clusters import Cluster
 
 
 def core_of(cluster: Cluster, name: str) -> MappingServer:
-    host = cluster.servers[name].host
+    host = cluster.servers[name].servers[0].host
     assert host is not None
     assert isinstance(host.core, MappingServer)
     return host.core
