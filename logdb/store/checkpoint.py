@@ -62,6 +62,7 @@ from logdb.store.runs import (
     decode,
     grouped,
     merged_state,
+    newest_rows,
     row_of,
     version_of,
     versions,
@@ -359,10 +360,15 @@ class Checkpoint:
         reader = snapshot.reader()
         try:
             for parts in aligned(reader):
-                found = [(run, dict(rows)) for run, rows in parts]
-                for key in sorted(set().union(*[rows for _, rows in found])):
-                    of_key = [(run, rows[key]) for run, rows in found if key in rows]
-                    yield key, self._versions(of_key)
+                found = [dict(rows) for _, rows in parts]
+                newest, shared = newest_rows(found)
+                for key, raw in newest:
+                    if raw[KIND_AT] == LIVE and key not in shared:
+                        version = version_of(raw)
+                        yield key, iter((Row(version, LIVE, version, raw[:LIVE_END]),))
+                    else:
+                        of_key = [(run, rows[key]) for (run, _), rows in zip(parts, found, strict=True) if key in rows]
+                        yield key, self._versions(of_key)
         except DAMAGE as error:
             raise self.damaged(str(error)) from error
         finally:

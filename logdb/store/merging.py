@@ -16,7 +16,6 @@ from logdb.store.runs import (
     LIVE_END,
     OLDER,
     PLACED,
-    ROW_KEY,
     TOMBSTONE,
     OlderRows,
     Reader,
@@ -25,6 +24,7 @@ from logdb.store.runs import (
     RunWriter,
     aligned,
     merged_state,
+    newest_rows,
     version_of,
     versions,
 )
@@ -111,14 +111,9 @@ def merge_rows(readers: Reader, writer: RunWriter, floor: int, *, is_oldest: boo
     sources: dict[RunReader, OlderRows] = {}
     for parts in aligned(readers):
         found = [dict(rows) for _, rows in parts]
-        newest: dict[bytes, bytes] = {}
-        shared: set[bytes] = set()
-        for rows in reversed(found):
-            if newest:
-                shared |= newest.keys() & rows.keys()
-            newest.update(rows)
+        newest, shared = newest_rows(found)
         of_part = [sources.get(run) or sources.setdefault(run, OlderRows(run)) for run, _ in parts]
-        _merge_part(of_part, writer, floor, is_oldest, found, sorted(newest.items(), key=ROW_KEY), shared)
+        _merge_part(of_part, writer, floor, is_oldest, found, newest, shared)
         yield len(newest)
     writer.put_state(kept_state(readers, is_oldest=is_oldest))
 

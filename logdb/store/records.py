@@ -195,6 +195,17 @@ def _encoded(parts: list[bytes], writes: Mapping[bytes, Value], rest: Sequence[b
     return done.getvalue()
 
 
+def decode_put(payload: bytes) -> tuple[int, int, bytes, bytes] | None:
+    """(client, sequence, key, value) of a COMMIT record that only writes one small value; None for other records."""
+    if len(payload) < _HEAD_AND_ITEM.size:
+        return None
+    form, flags, client, sequence, count, key_bytes, value_bytes = _HEAD_AND_ITEM.unpack_from(payload)
+    value_at = _HEAD_AND_ITEM.size + key_bytes
+    if form != FORMAT or flags or count != 1 or value_at + value_bytes != len(payload):
+        return None
+    return client, sequence, payload[_HEAD_AND_ITEM.size : value_at], payload[value_at:]
+
+
 def decode_commit(payload: bytes) -> Commit:
     """The inverse of `encode_commit`. Raises MalformedRecord."""
     try:

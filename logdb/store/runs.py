@@ -651,6 +651,18 @@ def aligned(readers: Reader) -> Iterator[list[tuple[RunReader, list[RawRow]]]]:
         yield parts
 
 
+def newest_rows(found: Sequence[dict[bytes, bytes]]) -> tuple[list[RawRow], set[bytes]]:
+    """(the row of each key's newest version in order, the keys that several runs have). `found`: the rows of each run
+    by key, the newest run first."""
+    newest: dict[bytes, bytes] = {}
+    shared: set[bytes] = set()
+    for rows in reversed(found):
+        if newest:
+            shared |= newest.keys() & rows.keys()
+        newest.update(rows)
+    return sorted(newest.items(), key=ROW_KEY), shared
+
+
 def merged_state(runs: Sequence[Iterator[tuple[bytes, bytes | None]]]) -> Iterator[tuple[bytes, bytes | None]]:
     """Merge the rows of state of several runs, the newest first."""
     last = None

@@ -34,7 +34,9 @@ def opened(
 def damage_of(log: LocalLog) -> list[Corruption]:
     """What a check of every frame finds."""
     watermark = log.store.damaged_watermark()
-    found = [found for segment in log.store.segments for _, found in segment.check(log.store.durable_end)]
+    found = [
+        one for segment in log.store.segments for *_, batch in segment.check(log.store.durable_end) for one in batch
+    ]
     return [*([watermark] if watermark else []), *(one for one in found if isinstance(one, Corruption))]
 
 

@@ -37,16 +37,19 @@ from logdb.store.records import (
     decode_compaction,
     decode_decision,
     decode_pin,
+    decode_put,
     decode_relocation,
 )
 from logdb.store.values import Values
 from logdb.system.disk import Disk, described
 from logdb.txn.coordinator import Coordinator
 
-TOLD_BYTES: Final = 4 << 20
-"""How far a task has come is told so often."""
+REPORT_BYTES: Final = 4 << 20
+"""A task reports its progress each time that it has read this number of bytes."""
+ITEMS_AT_ONCE: Final = 1_000
+"""Number of versions read from the map between two checks of the memory that they take."""
 RECENT_KEYS: Final = 50_000
-"""Of so many keys the last writers are kept, for what has been read by ranges."""
+"""Number of keys whose last writers are kept, for transactions that have read ranges."""
 _DECODERS: Final[Mapping[int, Callable[[bytes], object]]] = {
     VALUE: len,
     DECISION: decode_decision,
@@ -89,6 +92,17 @@ class Summary:
         vars(summary).update(marshal.loads(path.read_bytes()))
         return summary
 
+    def add_commit(self, client: int, sequence: int, gsn: int) -> None:
+        """Add a commit; it follows all that were added."""
+        runs = self.runs
+        if runs:
+            last = runs[-1]
+            count = last[3]
+            if gsn == last[2] + count and client == last[0] and sequence == last[1] + count:
+                last[3] = count + 1
+                return
+        runs.append([client, sequence, gsn, 1])
+
 
 class Examiner:
     """Does the tasks of one process. `segments`: where each begins, and how to get it; `name`: another one in each
@@ -101,61 +115,66 @@ class Examiner:
 
     # ---- reading
 
-    def segment(self, index: int, tell: Told) -> Answer:
+    def segment(self, index: int, progress: Told) -> Answer:
         """Check each frame of a segment, decode each record, and spill what the commits do."""
         plan, segment = self._plan, self._segments[index][1]()
         summary, spill = Summary(), Spill(self._scratch, f"{self._name}-{index}", plan.partitions)
         writers = _Writers(lambda first, end: self._records(index, first, end))
-        size = told = records = 0
+        size = reported = records = 0
         damage: list[tuple[str, int | None, str]] = []
-        for size_of_one, found in segment.check(plan.end):
-            size += size_of_one
-            if isinstance(found, Corruption):
-                damage.append((found.path, found.offset, found.what))
-                records += size_of_one > 0
-                continue
-            records += 1
-            try:
-                self._take(found, summary, spill, writers)
-            except Corruption:
-                pass  # of another segment, whose task names it
-            except (KeyError, MalformedRecord) as error:
-                what = f"record {found.gsn} of kind {found.tag} cannot be decoded ({error})"
-                damage.append((str(segment.path), None, what))
-            if size - told >= TOLD_BYTES:
-                tell({"progress": size - told})
-                told = size
+        for first, bytes_of_batch, batch in segment.check(plan.end):
+            size += bytes_of_batch
+            if bytes_of_batch:
+                records += len(batch)
+            for gsn, found in enumerate(batch, first):
+                if isinstance(found, Corruption):
+                    damage.append((found.path, found.offset, found.what))
+                    continue
+                tag, payload = found
+                if tag == COMMIT and gsn <= plan.through and (put := decode_put(payload)) is not None:
+                    client, sequence, key, value = put
+                    spill.of(key).written.append((key, gsn, value))
+                    summary.add_commit(client, sequence, gsn)
+                    if writers.is_used:
+                        writers.add(gsn, (key,))
+                    continue
+                try:
+                    self._read_record(gsn, tag, payload, summary, spill, writers)
+                except Corruption:
+                    pass  # of another segment, whose task reports it
+                except (KeyError, MalformedRecord) as error:
+                    reason = f"record {gsn} of kind {tag} cannot be decoded ({error})"
+                    damage.append((str(segment.path), None, reason))
+            spill.added(len(batch), bytes_of_batch)
+            if size - reported >= REPORT_BYTES:
+                progress({"progress": size - reported})
+                reported = size
         spill.flush()
         summary.save(summary_path(self._scratch, index))
-        tell({"progress": size - told})
+        progress({"progress": size - reported})
         return {"bytes": size, "records": records, "damage": damage}
 
-    def _take(self, record: LogRecord, summary: Summary, spill: Spill, writers: _Writers) -> None:
-        gsn, _, tag, payload = record
+    def _read_record(
+        self, gsn: int, tag: int, payload: bytes, summary: Summary, spill: Spill, writers: _Writers
+    ) -> None:
         if tag == COMMIT:
             commit = decode_commit(payload)
             if gsn <= self._plan.through:
-                self._take_commit(gsn, commit, len(payload), summary, spill, writers)
+                self._read_commit(gsn, commit, summary, spill, writers)
         elif tag == RELOCATION:
             entries = decode_relocation(payload)
             if gsn <= self._plan.through:
                 for key, version, value in entries:
                     spill.of(key).written.append((key, version, plain(value)))
-                spill.took(len(entries), len(payload))
+                spill.added(len(entries), 0)
         else:
             _DECODERS[tag](payload)
             if tag != VALUE and gsn <= self._plan.through:
                 summary.others.append((gsn, tag, payload))
 
-    def _take_commit(
-        self, gsn: int, commit: Commit, size: int, summary: Summary, spill: Spill, writers: _Writers
-    ) -> None:
+    def _read_commit(self, gsn: int, commit: Commit, summary: Summary, spill: Spill, writers: _Writers) -> None:
         client, sequence, writes, snapshot, _, reads, ranges, conditions = commit
-        runs = summary.runs
-        if runs and runs[-1][0] == client and gsn - runs[-1][2] == sequence - runs[-1][1] == runs[-1][3]:
-            runs[-1][3] += 1
-        else:
-            runs.append([client, sequence, gsn, 1])
+        summary.add_commit(client, sequence, gsn)
         for key, value in writes.items():
             if isinstance(value, Place) and not 0 < value.gsn < gsn:
                 summary.dangling.append(gsn)
@@ -169,8 +188,9 @@ class Examiner:
         for operator, key, operand in conditions:
             of_key = key, gsn, operator, plain(operand) if isinstance(operand, Place) else operand
             spill.of(key).tested.append(of_key)
-        spill.took(len(writes) + len(reads) + len(conditions), size)
-        writers.add(gsn, writes)
+        spill.added(len(writes) + len(reads) + len(conditions), 0)
+        if writers.is_used:
+            writers.add(gsn, tuple(writes))
 
     def _records(self, last: int, first: int, end: int) -> Iterator[LogRecord]:
         """Records `first` to `end` - 1 that there are, up to those of the segment `last`."""
@@ -183,13 +203,17 @@ class Examiner:
     def map(self, checkpoint: Checkpoint) -> Answer:
         """Spill the rows of a checkpoint, and save those of its state."""
         spill = Spill(self._scratch, f"{self._name}-map", self._plan.partitions)
+        items = size = 0
         for key, rows in checkpoint.everything():
             version, kind, _, value = next(rows)
             found = [(version, kind, plain(value))]
-            for version, kind, _, older in rows:
-                found.append((version, kind, plain(older) if kind == LARGE else None))
+            found += [(version, kind, plain(older) if kind == LARGE else None) for version, kind, _, older in rows]
             spill.of(key).found.append((key, found))
-            spill.took(len(found), len(key) + (len(value) if type(value) is bytes else 64))
+            items += len(found)
+            size += len(key) + (len(value) if type(value) is bytes else 64)
+            if items >= ITEMS_AT_ONCE:
+                spill.added(items, size)
+                items = size = 0
         spill.flush()
         state: dict[bytes, list[tuple[bytes, bytes]]] = {}
 
@@ -226,23 +250,33 @@ class Examiner:
 
 
 class _Writers:
-    """Which commits have written which keys, lately. `records`: those of the log in a stretch."""
+    """The keys of recent commits, to find those that changed a range. `records`: the log's records in a range of GSNs.
+
+    `is_used`: set by the first `changed`; before, `add` need not be called.
+    """
 
     def __init__(self, records: Callable[[int, int], Iterator[LogRecord]]) -> None:
         self._records = records
         self._recent: deque[tuple[int, Sequence[bytes]]] = deque()
-        self._keys = self._next = 0
+        self._keys = 0
+        self.is_used = False
 
-    def add(self, gsn: int, writes: Mapping[bytes, object]) -> None:
-        """The commit that follows all that were added."""
-        self._recent.append((gsn, tuple(writes)))
-        self._keys += len(writes)
+    def add(self, gsn: int, keys: Sequence[bytes]) -> None:
+        """Add a commit; it follows all that were added."""
+        self._recent.append((gsn, keys))
+        self._keys += len(keys)
         while self._keys > RECENT_KEYS:
-            self._next, keys = self._recent.popleft()
-            self._keys -= len(keys)
+            self._keys -= len(self._recent.popleft()[1])
 
     def changed(self, ranges: Sequence[Range], snapshot: int, gsn: int) -> list[int]:
         """The commits after `snapshot` and before `gsn` that wrote a key of the ranges, applied or not."""
+        if not self.is_used:
+            self._recent.clear()  # what an attempt before has left that met damage
+            self._keys = 0
+            for record in self._records(snapshot + 1, gsn):
+                if record.tag == COMMIT:
+                    self.add(record.gsn, tuple(decode_commit(record.payload).writes))
+            self.is_used = True
         bounds = _joined(ranges)
         starts = [start for start, _ in bounds]
 

@@ -70,8 +70,8 @@ class Spill:
         crc: int = value(key)
         return self._parts[crc % self._partitions]
 
-    def took(self, items: int, size: int) -> None:
-        """So many items came, with so many bytes of keys and values."""
+    def added(self, items: int, size: int) -> None:
+        """Count items that were added since the last call, and the size of their keys and values in bytes."""
         self._size += items * ITEM_BYTES + size
         if self._size >= KEPT_BYTES:
             self.flush()

@@ -7,7 +7,7 @@ frame is not valid at another position, in a reused file, or inside a value that
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import Final
 
@@ -103,6 +103,26 @@ def read_frame(data: Readable, offset: int, limit: int, lsn: int, salt: int) -> 
     if value(body) ^ (lsn & LOW_HALF) ^ salt != checksum:
         return None
     return LogRecord(lsn, time, tag, body[FRAME_BYTES - BODY_AT :])
+
+
+def read_frames(data: bytes, limits: Sequence[int], lsn: int, salt: int) -> list[tuple[int, bytes] | None]:
+    """(tag, payload) of each of the adjacent frames in `data`, which ends at `limits`; None for one that is not valid.
+
+    `lsn`: the sequence number of the first.
+    """
+    found: list[tuple[int, bytes] | None] = []
+    unpack, payload_at, at = FRAME.unpack_from, FRAME_BYTES - BODY_AT, 0
+    for limit in limits:
+        is_valid = False
+        if limit - at >= FRAME_BYTES:
+            magic, checksum, length, _, _, tag = unpack(data, at)
+            if magic == FRAME_MAGIC and length == limit - at - FRAME_BYTES:
+                body = data[at + BODY_AT : limit]
+                is_valid = value(body) ^ (lsn & LOW_HALF) ^ salt == checksum
+        found.append((tag, body[payload_at:]) if is_valid else None)
+        at = limit
+        lsn += 1
+    return found
 
 
 def walk_frames(data: Readable, offset: int, limit: int, lsn: int, salt: int) -> Iterator[tuple[int, LogRecord]]:

@@ -32,6 +32,7 @@ from logdb.log.segments.format import (
     index_header,
     is_sealed,
     read_frame,
+    read_frames,
     salt_of,
     store_header,
     walk_frames,
@@ -265,26 +266,27 @@ class Segment:
             yield record
             offset += FRAME_BYTES + len(record.payload)
 
-    def check(self, end: int) -> Iterator[tuple[int, LogRecord | Corruption]]:
-        """(size, record or damage) of every frame before record `end`, in order; before them, damage of the index."""
+    def check(self, end: int) -> Iterator[tuple[int, int, list[tuple[int, bytes] | Corruption]]]:
+        """Check every frame before record `end`, about `CHECK_BYTES` at a time.
+
+        Yields (first record, bytes, (tag, payload) or damage of each frame) in order, and before them damage to the
+        index, with 0 bytes.
+        """
         if self.damaged_index is not None:
-            yield 0, self.damaged_index
+            yield self.base, 0, [self.damaged_index]
         offsets, salt, position, stop = self.offsets, self._salt, 0, min(len(self.offsets), end - self.base)
         while position < stop:
             first, lsn = offsets[position], self.base + position
             data, following = self.frames(lsn, self.base + stop, CHECK_BYTES)
-            limits = [*offsets[position + 1 : following - self.base], first + len(data)]
-            at = 0
-            for limit in limits:
-                limit -= first
-                found = read_frame(data, at, limit, lsn, salt)
-                if found is None or at + FRAME_BYTES + len(found.payload) != limit:
-                    damage = f"record {lsn} does not match its checksum"
-                    yield limit - at, Corruption(self.path, first + at, damage)
+            limits = [offset - first for offset in offsets[position + 1 : following - self.base]] + [len(data)]
+            found: list[tuple[int, bytes] | Corruption] = []
+            for index, frame in enumerate(read_frames(data, limits, lsn, salt)):
+                if frame is None:
+                    reason = f"record {lsn + index} does not match its checksum"
+                    found.append(Corruption(self.path, offsets[position + index], reason))
                 else:
-                    yield limit - at, found
-                at = limit
-                lsn += 1
+                    found.append(frame)
+            yield lsn, len(data), found
             position = following - self.base
 
     def frames(self, first: int, end: int, max_bytes: int) -> tuple[bytes, int]:
