@@ -267,16 +267,14 @@ class Journals:
         name, first, end, number, time = stretch
         shift = number - first
         return [
-            LogRecord(lsn + shift, time, tag, payload)
-            for lsn, _, tag, payload in self._scan(name, first, end)
-            if tags is None or tag in tags
+            LogRecord(lsn + shift, time, tag, payload) for lsn, _, tag, payload in self._scan(name, first, end, tags)
         ]
 
-    def _scan(self, name: str, first: int, end: int) -> Iterator[LogRecord]:
+    def _scan(self, name: str, first: int, end: int, tags: frozenset[int] | None = None) -> Iterator[LogRecord]:
         store = self._journal(name).store
         if store is None or not store.base <= first <= end <= store.durable_end:
             raise ProtocolViolation(f"records {first} to {end - 1} of {name} are not there")
-        return store.scan(first, end)
+        return store.scan(first, end, tags)
 
     # ---- opening and closing
 

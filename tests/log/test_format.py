@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,9 +17,11 @@ from logdb.errors import Corruption, LogDBError
 from logdb.log import LocalLog
 from logdb.log.contract import LogRecord
 from logdb.log.segments.format import (
+    BODY_AT,
     FRAME_BYTES,
     FRAME_MAGIC,
     INDEX_HEADER_BYTES,
+    PART_BYTES,
     STORE_HEADER_BYTES,
     claims_durable,
     frame_head,
@@ -65,6 +68,18 @@ def test_a_changed_frame_is_none(frame: tuple[int, int, int, int, int, bytes], d
     bad = good[:at] + bytes([good[at] ^ flipped]) + good[at + 1 :]
     assert read_frame(bad, 0, len(bad), frame[0], frame[1]) is None
     assert read_frame(good[:at], 0, at, frame[0], frame[1]) is None
+
+
+@pytest.mark.parametrize("length", [PART_BYTES, PART_BYTES + 1, 2 * PART_BYTES, 2 * PART_BYTES + 7])
+def test_every_part_of_a_long_payload_is_verified(length: int) -> None:
+    payload = bytes(range(256)) * (length // 256 + 1)
+    good = framed(5, 9, 0, 77, 3, payload[:length])
+    assert read_frame(good, 0, len(good), 5, 9) == LogRecord(5, 77, 3, payload[:length])
+    for at in (BODY_AT, FRAME_BYTES, FRAME_BYTES + PART_BYTES - 1, FRAME_BYTES + PART_BYTES, len(good) - 1):
+        if at < len(good):
+            bad = bytearray(good)
+            bad[at] ^= 1
+            assert read_frame(bytes(bad), 0, len(bad), 5, 9) is None, at
 
 
 @given(st.lists(st.binary(max_size=50), max_size=10), U32, st.integers(1, 1 << 40), st.binary(max_size=40))

@@ -28,6 +28,7 @@ from logdb.cores.effects import (
 from logdb.errors import Corruption
 from logdb.log.contract import LogFailed, LogRecord
 from logdb.log.segments import segment
+from logdb.log.segments.format import FRAME_BYTES, STORE_HEADER_BYTES
 from logdb.node.journals import MIN_ALLOCATION_BYTES, Journals
 from tests.harness.faulty_disk import Fault
 from tests.log.faulty_tree import CrashedTree, FaultyTree, plant
@@ -194,6 +195,20 @@ def test_stretches_get_their_numbers_and_times_and_other_tags_are_left_out(fresh
     stretches = [JournalRange("meta", 4, 7, 1000, 8), JournalRange("meta", 1, 2, 2000, 9)]
     sent = journals.fetch(SendRanges("a", Parcel("p"), stretches, frozenset({1})))
     assert sent == Send("a", Parcel("p", [LogRecord(1001, 8, 1, b"4"), LogRecord(2000, 9, 1, b"0")]))
+
+
+def test_damage_in_a_record_that_is_left_out_is_reported(fresh: Fresh) -> None:
+    """Its tag may be what was damaged."""
+    path = fresh()
+    journals = filled(path)
+    file = path / "meta.1@1" / f"{1:020d}.log"
+    content = bytearray(file.read_bytes())
+    content[STORE_HEADER_BYTES + FRAME_BYTES - 1] ^= 3  # the tag of the first record: 1 becomes 2
+    file.write_bytes(content)
+    effect = SendRanges("a", Parcel("p"), [JournalRange("meta", 1, 4, 1, 8)], frozenset({1}))
+    answer = journals.fetch(effect)
+    assert isinstance(answer, Unreadable)
+    assert answer.effect == effect
 
 
 def test_damage_is_told_and_not_sent(fresh: Fresh) -> None:

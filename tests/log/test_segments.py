@@ -329,6 +329,26 @@ def test_a_file_that_is_cut_before_it_is_mapped_is_followed_all_the_same(tmp_pat
     log.close()
 
 
+def test_a_record_that_is_left_out_is_not_copied(tmp_path: Path) -> None:
+    """A mapping server does not read large values: nor does the storage server that it subscribes to."""
+    size = 8 << 20
+    log = LocalLog(tmp_path / "log", bytes(16))
+    log.append([(1, b"a"), (2, bytes(size)), (1, b"b")])
+    assert [record.payload for record in log.store.scan(1, 4, frozenset({1}))] == [b"a", b"b"]
+    tracemalloc.start()
+    try:
+        list(log.store.scan(1, 4, frozenset({1})))
+        left_out = tracemalloc.get_traced_memory()[1]
+        tracemalloc.reset_peak()
+        list(log.store.scan(1, 4))
+        copied = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+        log.close()
+    assert left_out < size // 4
+    assert copied < 1.5 * size, "one copy, not one more for the checksum"
+
+
 def test_a_large_record_is_written_without_a_copy(tmp_path: Path) -> None:
     payload = b"v" * (8 << 20)
     log = LocalLog(tmp_path / "log", b"i" * 16)

@@ -39,6 +39,9 @@ BODY_AT: Final = 8
 LOW_HALF: Final = 0xFFFFFFFF
 MAX_PAYLOAD_BYTES: Final = 1 << 30
 
+PART_BYTES: Final = 256 << 10
+"""The checksum of a longer payload is verified in parts of this size."""
+
 MAX_OFFSET: Final = (1 << 32) - 1
 
 
@@ -93,16 +96,28 @@ def _multiplied(a: int, b: int) -> int:
 
 def read_frame(data: Readable, offset: int, limit: int, lsn: int, salt: int) -> LogRecord | None:
     """The record `lsn` at `offset`, which must end at or before `limit`; None if there is no valid frame of it."""
+    found = check_frame(data, offset, limit, lsn, salt)
+    if found is None:
+        return None
+    time, tag, end = found
+    return LogRecord(lsn, time, tag, data[offset + FRAME_BYTES : end])
+
+
+def check_frame(data: Readable, offset: int, limit: int, lsn: int, salt: int) -> tuple[int, int, int] | None:
+    """(time, tag, end) of the frame of record `lsn` at `offset`, as of `read_frame`, without a copy of its payload."""
     if offset + FRAME_BYTES > limit or limit > len(data):
         return None
     magic, checksum, length, _, time, tag = FRAME.unpack_from(data, offset)
     end = offset + FRAME_BYTES + length
     if magic != FRAME_MAGIC or end > limit:
         return None
-    body = data[offset + BODY_AT : end]
-    if value(body) ^ (lsn & LOW_HALF) ^ salt != checksum:
-        return None
-    return LogRecord(lsn, time, tag, body[FRAME_BYTES - BODY_AT :])
+    if length <= PART_BYTES:
+        crc = value(data[offset + BODY_AT : end])
+    else:
+        crc = value(data[offset + BODY_AT : offset + FRAME_BYTES])
+        for at in range(offset + FRAME_BYTES, end, PART_BYTES):
+            crc = extend(crc, data[at : min(at + PART_BYTES, end)])
+    return (time, tag, end) if crc ^ (lsn & LOW_HALF) ^ salt == checksum else None
 
 
 def read_frames(data: bytes, limits: Sequence[int], lsn: int, salt: int) -> list[tuple[int, bytes] | None]:

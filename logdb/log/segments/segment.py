@@ -29,6 +29,7 @@ from logdb.log.segments.format import (
     STORE_HEADER,
     STORE_HEADER_BYTES,
     STORE_MAGIC,
+    check_frame,
     index_header,
     is_sealed,
     read_frame,
@@ -46,6 +47,10 @@ ALLOCATE_BYTES = 16 << 20
 CHECK_BYTES = 1 << 20
 WRITE_BYTES = 1 << 20
 """Frames up to this size are joined and written together; larger ones are written separately, without a copy."""
+
+
+RELEASE_BYTES = 1 << 20
+"""A frame of this size is unmapped after it was read: the file stays in the page cache, but not in this process."""
 
 
 class SegmentClosed(Exception):
@@ -222,9 +227,11 @@ class Segment:
         position = lsn - self.base
         offset = self.offsets[position]
         limit = self.offsets[position + 1] if position + 1 < len(self.offsets) else self.length
-        record = read_frame(self._mapped(limit), offset, limit, lsn, self._salt)
+        data = self._mapped(limit)
+        record = read_frame(data, offset, limit, lsn, self._salt)
         if record is None:
             raise Corruption(self.path, offset, f"record {lsn} does not match its checksum")
+        _release(data, offset, limit)
         return record
 
     def payload(self, lsn: int, part_bytes: int) -> tuple[int, int, Iterator[bytes]]:
@@ -252,19 +259,23 @@ class Segment:
             data.madvise(mmap.MADV_DONTNEED, at // mmap.PAGESIZE * mmap.PAGESIZE, len(part))  # still in the page cache
             at += len(part)
 
-    def scan(self, first: int, end: int) -> Iterator[LogRecord]:
-        """Records `first` to `end` - 1. Verifies their checksums; raises Corruption."""
+    def scan(self, first: int, end: int, tags: frozenset[int] | None = None) -> Iterator[LogRecord]:
+        """Records `first` to `end` - 1 with one of the `tags` (None: all). Verifies the checksums of all; raises
+        Corruption."""
         if first >= end:
             return
         last = end - 1 - self.base
         limit = self.offsets[last + 1] if last + 1 < len(self.offsets) else self.length
         data, offset = self._mapped(limit), self.offsets[first - self.base]
         for lsn in range(first, end):
-            record = read_frame(data, offset, limit, lsn, self._salt)
-            if record is None:
+            found = check_frame(data, offset, limit, lsn, self._salt)
+            if found is None:
                 raise Corruption(self.path, offset, f"record {lsn} does not match its checksum")
-            yield record
-            offset += FRAME_BYTES + len(record.payload)
+            time, tag, end_of_frame = found
+            if tags is None or tag in tags:
+                yield LogRecord(lsn, time, tag, data[offset + FRAME_BYTES : end_of_frame])
+            _release(data, offset, end_of_frame)
+            offset = end_of_frame
 
     def check(self, end: int) -> Iterator[tuple[int, int, list[tuple[int, bytes] | Corruption]]]:
         """Check every frame before record `end`, about `CHECK_BYTES` at a time.
@@ -404,6 +415,13 @@ class Segment:
             self.offsets.byteswap()
         self.length = store_bytes
         self.indexed = count
+
+
+def _release(data: mmap.mmap, start: int, end: int) -> None:
+    """Unmap the pages of a large frame that was read."""
+    if end - start >= RELEASE_BYTES:
+        first = start // mmap.PAGESIZE * mmap.PAGESIZE
+        data.madvise(mmap.MADV_DONTNEED, first, end - first)
 
 
 def _reserve(disk: Disk, fd: int, offset: int, desired: int, minimum: int) -> int:

@@ -277,8 +277,9 @@ class SegmentStore:
         except SegmentClosed:
             raise self._gone(lsn) from None
 
-    def scan(self, first: int, end: int) -> Iterator[LogRecord]:
-        """Durable records `first` to `end` - 1 in order; `base` <= `first`, `end` <= `durable_end`.
+    def scan(self, first: int, end: int, tags: frozenset[int] | None = None) -> Iterator[LogRecord]:
+        """Durable records `first` to `end` - 1 with one of the `tags` (None: all) in order; `base` <= `first`, `end` <=
+        `durable_end`. The checksums of the others are verified, too.
 
         Raises Corruption, and Trimmed if the records are trimmed meanwhile.
         """
@@ -286,7 +287,7 @@ class SegmentStore:
             segment = self._segment_of(first)
             stop = min(end, segment.end)
             try:
-                yield from segment.scan(first, stop)
+                yield from segment.scan(first, stop, tags)
             except SegmentClosed:
                 raise self._gone(first) from None
             first = stop
