@@ -118,7 +118,7 @@ class AppendId(NamedTuple):
         except ValueError:
             dash = ""
         if not dash or str(found) != text:
-            raise ValueError(f"{text!r} is no id of an append, as 00c0ffee00c0ffee-17+3")
+            raise ValueError(f"{text!r} is not an append id such as 00c0ffee00c0ffee-17+3")
         return found
 
 

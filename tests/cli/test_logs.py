@@ -114,7 +114,7 @@ def test_the_log_of_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         assert documents(log("outcome", *there, append_id, "--json")) == [{"gsns": [*gsns, None]}]
         stranger = log("outcome", *there, "--timeout", 0.2, AppendId(7, ((1, 1),)), code=3)
         assert "append 0000000000000007-1+1 is unknown: 1 of its records were not found" in stranger.stderr
-        assert "'x' is no id of an append" in log("outcome", *there, "x", code=2).stderr
+        assert "'x' is not an append id" in log("outcome", *there, "x", code=2).stderr
         assert "only appends to a cluster have ids" in log("outcome", "--dir", tmp_path, append_id, code=2).stderr
         assert "not both" in log("tail", *there, "--dir", tmp_path / "own", code=2).stderr
         monkeypatch.setenv("LOGDB_ENDPOINTS", cluster.ordering[0])

@@ -1,4 +1,4 @@
-"""What the tests of the log share: small preallocation, so that thousands of logs can be opened in a second."""
+"""Fixtures of the log tests: small preallocation, so that thousands of logs can be opened in a second."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def opened(
 
 
 def damage_of(log: LocalLog) -> list[Corruption]:
-    """What a check of every frame finds."""
+    """The results of a check of every frame."""
     watermark = log.store.damaged_watermark()
     found = [
         one for segment in log.store.segments for *_, batch in segment.check(log.store.durable_end) for one in batch
@@ -41,7 +41,7 @@ def damage_of(log: LocalLog) -> list[Corruption]:
 
 
 def payload_of(gsn: int) -> bytes:
-    """What the tests put in record `gsn`: of many lengths, 0 included."""
+    """The payload of record `gsn` in tests: of many lengths, including 0."""
     return b"%d." % gsn * (gsn * 7 % 6)
 
 

@@ -17,7 +17,7 @@ Fresh = Callable[[], Path]
 
 
 class Mark(NamedTuple):
-    """What was true when the disk had done `position` operations."""
+    """The expected state after `position` disk operations."""
 
     position: int
     acknowledged: int
@@ -142,14 +142,14 @@ def test_a_crash_in_the_recovery_from_a_crash(fresh: Fresh, workload: Callable[[
 
 
 @WORKLOADS
-def test_a_kill_loses_nothing_that_was_given_to_the_system(fresh: Fresh, workload: Callable[[Path], Worked]) -> None:
+def test_a_kill_loses_no_completed_write(fresh: Fresh, workload: Callable[[Path], Worked]) -> None:
     worked = workload(fresh())
     for position in range(0, worked.disk.position() + 1, 3):
         image = Crash(worked.disk.operations[:position]).killed()
         check_reopening(worked, position, image, fresh())
 
 
-def test_what_recovery_acknowledges_is_on_the_medium(fresh: Fresh) -> None:
+def test_recovered_records_are_on_the_medium(fresh: Fresh) -> None:
     """A kill keeps what was never synced; once reopened it counts as durable, so a power failure must not take it."""
     worked = batches_and_rotations(fresh())
     for position in range(0, worked.disk.position() + 1, 2):

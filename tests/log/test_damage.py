@@ -89,7 +89,7 @@ def test_a_tail_that_the_watermark_vouches_for_is_not_torn(fresh: Fresh) -> None
 
 
 def test_damage_before_a_later_batch_is_not_a_torn_tail(fresh: Fresh) -> None:
-    """Without a watermark: frames written after the damaged one was durable tell."""
+    """Without a watermark: frames written after the damaged one was durable are evidence."""
     image = without_watermark(killed_after(fresh(), [4, 1, 3]))
     name, ends = ends_of(fresh(), image)
     for at in range(STORE_HEADER_BYTES, ends[4]):
@@ -104,7 +104,7 @@ def test_damage_before_a_later_batch_is_not_a_torn_tail(fresh: Fresh) -> None:
 
 
 def test_damage_in_a_full_segment_without_index_is_not_a_torn_tail(fresh: Fresh) -> None:
-    """Without a watermark and with the index gone: any record in the next segment tells."""
+    """Without a watermark and without the index: any record in the next segment is evidence."""
     image = without_watermark(killed_after(fresh(), [40, 1, 60]))
     names = sorted(name for name in image if name.endswith(".log"))
     assert len(names) == 3
@@ -186,7 +186,7 @@ def test_damage_under_a_writer_is_named_too(fresh: Fresh) -> None:
                 assert contents(path) == image
 
 
-def test_files_that_are_gone(fresh: Fresh) -> None:
+def test_missing_files(fresh: Fresh) -> None:
     source = fresh()
     log = opened(source, disk=FaultyDisk())
     for _ in range(6):
@@ -247,7 +247,7 @@ def test_a_segment_of_another_log(fresh: Fresh) -> None:
     assert raised.value.offset == 0
 
 
-def test_a_value_that_is_a_piece_of_another_log_tells_nothing(fresh: Fresh) -> None:
+def test_a_value_with_frames_of_another_log_is_not_evidence(fresh: Fresh) -> None:
     """The torn tail holds a copy of another log's frames, with just the numbers that would make it damage."""
     first = 3
     foreign = b"".join(
@@ -268,7 +268,7 @@ def test_a_value_that_is_a_piece_of_another_log_tells_nothing(fresh: Fresh) -> N
 
 
 def test_a_log_without_its_watermark(fresh: Fresh) -> None:
-    """It is a hint and can be made again; `check` says that it is missing."""
+    """It is a hint and can be rebuilt; `check` reports that it is missing."""
     source = fresh()
     log = opened(source, disk=FaultyDisk())
     append(log, 30)

@@ -1,4 +1,4 @@
-"""Failing disks: what is acknowledged stays, what is not is never acknowledged later, and nobody hangs."""
+"""Failing disks: acknowledged records stay, other records are never acknowledged later, and no caller hangs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def work(path: Path, disk: FaultyDisk, acknowledged: list[int]) -> None:
 
 
 def assert_failed(log: LocalLog, acknowledged: int) -> None:
-    """SEG-4: however often it is asked, and though the disk is well again, the log acknowledges nothing."""
+    """SEG-4: the log acknowledges nothing, however often it is called, and even if the disk works again."""
     durable = log.durable
     assert durable >= acknowledged
     for _ in range(2):
@@ -73,7 +73,7 @@ def test_the_file_in_which_a_call_failed_is_named(call: str) -> None:
     assert described(failed.value) == f"/dev/full: {failed.value.strerror}"
 
 
-def test_a_log_that_failed_says_where(fresh: Fresh) -> None:
+def test_the_error_of_a_failed_log_names_the_place(fresh: Fresh) -> None:
     class Full(FaultyDisk):
         def write(self, fd: int, data: bytes, offset: int) -> None:
             with open("/dev/full", "wb", buffering=0) as full:
@@ -109,8 +109,8 @@ def test_a_failure_of_every_call(fresh: Fresh, kind: str, forever: bool) -> None
 
 
 @pytest.mark.parametrize("kind", ["create", "allocate"])
-def test_a_full_disk_refuses_the_append_whole(fresh: Fresh, kind: str) -> None:
-    """At every reservation of space: refused, nothing numbered, and the same append works when there is room."""
+def test_a_full_disk_rejects_the_whole_append(fresh: Fresh, kind: str) -> None:
+    """At every reservation of space: rejected, nothing numbered, and the same append succeeds when there is space."""
     nth, refusals, hit = 0, 0, True
     while hit:
         path = fresh()
@@ -136,8 +136,8 @@ def test_a_full_disk_refuses_the_append_whole(fresh: Fresh, kind: str) -> None:
     assert refusals > 1
 
 
-def test_a_disk_with_room_for_the_append_alone_takes_it(fresh: Fresh) -> None:
-    """As many bytes as a segment likes to reserve are not to be had: for the growth of one, or for a new one."""
+def test_an_append_needs_only_its_own_space(fresh: Fresh) -> None:
+    """The disk has less space than a segment would reserve, for its growth or for a new one."""
     path, disk = fresh(), FaultyDisk()
     log = opened(path, disk=disk)
     for size in BATCHES:
@@ -149,7 +149,7 @@ def test_a_disk_with_room_for_the_append_alone_takes_it(fresh: Fresh) -> None:
     assert_goes_on(path, FaultyDisk(), sum(BATCHES), sum(BATCHES))
 
 
-def test_smaller_appends_go_on_while_the_disk_is_full(fresh: Fresh) -> None:
+def test_smaller_appends_succeed_while_the_disk_is_full(fresh: Fresh) -> None:
     path, disk = fresh(), FaultyDisk()
     log = opened(path, disk=disk, segment_bytes=1 << 16)
     last = append(log, 1)[-1]
@@ -171,8 +171,8 @@ def test_smaller_appends_go_on_while_the_disk_is_full(fresh: Fresh) -> None:
     assert_goes_on(path, disk, last, last)
 
 
-def test_a_rotation_without_room_for_the_index(fresh: Fresh) -> None:
-    """An index can be done without: the log goes on, and makes it at the next opening."""
+def test_a_rotation_without_space_for_the_index(fresh: Fresh) -> None:
+    """The index is optional: the log continues, and writes it at the next opening."""
     path, disk = fresh(), FaultyDisk()
     log = opened(path, disk=disk)
     append(log, 30)
@@ -190,7 +190,7 @@ def test_a_rotation_without_room_for_the_index(fresh: Fresh) -> None:
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("kind", CHANGES)
 def test_an_interrupt_in_every_call(fresh: Fresh, kind: str, after: bool) -> None:
-    """Ctrl-C is no failure: nothing that was ordered is lost, and the log goes on."""
+    """Ctrl-C is not a failure: no ordered record is lost, and the log continues."""
     nth, interrupted = 0, True
     while interrupted:
         path, disk = fresh(), FaultyDisk()
@@ -214,7 +214,7 @@ def test_an_interrupt_in_every_call(fresh: Fresh, kind: str, after: bool) -> Non
 
 
 def test_an_interrupt_of_closing(fresh: Fresh) -> None:
-    """What was ordered but not synced when `close` was interrupted is synced by the next `close`."""
+    """Records that were not synced when `close` was interrupted are synced by the next `close`."""
     path, disk = fresh(), FaultyDisk()
     log = opened(path, disk=disk)
     append(log, 3)
@@ -230,7 +230,7 @@ def test_an_interrupt_of_closing(fresh: Fresh) -> None:
 
 
 @pytest.mark.parametrize("bad", [(256, b""), (-1, b""), ("x", b""), (1, None), (1, "text")])
-def test_a_bad_record_refuses_the_append_whole(fresh: Fresh, bad: tuple[int, bytes]) -> None:
+def test_an_invalid_record_rejects_the_whole_append(fresh: Fresh, bad: tuple[int, bytes]) -> None:
     path = fresh()
     log = opened(path, disk=FaultyDisk())
     append(log, 2)
@@ -242,7 +242,7 @@ def test_a_bad_record_refuses_the_append_whole(fresh: Fresh, bad: tuple[int, byt
     assert_goes_on(path, FaultyDisk(), 4, 4)
 
 
-def test_a_write_to_a_log_that_only_reads(fresh: Fresh) -> None:
+def test_a_write_to_a_read_only_log(fresh: Fresh) -> None:
     path = fresh()
     log = opened(path, disk=FaultyDisk())
     append(log, 60)
@@ -273,9 +273,9 @@ def test_after_close(fresh: Fresh) -> None:
 @pytest.mark.parametrize("kind", ["create", "allocate", "write", "sync", "sync_directory"])
 @pytest.mark.parametrize("close", [True, False], ids=["closed", "killed"])
 def test_a_rotation_that_was_interrupted_and_not_repeated(fresh: Fresh, kind: str, close: bool) -> None:
-    """The log goes on in the old file, past the number that the new one has for a name; that holds no record."""
+    """The log continues in the old file, past the number in the name of the new one, which contains no record."""
 
-    class NeverRemoving(FaultyDisk):
+    class FailingUnlink(FaultyDisk):
         """The removal of what the creation had made is cut short too."""
 
         def unlink(self, path: Path) -> None:
@@ -283,7 +283,7 @@ def test_a_rotation_that_was_interrupted_and_not_repeated(fresh: Fresh, kind: st
                 raise KeyboardInterrupt
             super().unlink(path)
 
-    path, disk = fresh(), NeverRemoving()
+    path, disk = fresh(), FailingUnlink()
     log = opened(path, disk=disk)
     append(log, 2)
     disk.fault = Fault(frozenset({kind}), 0, KeyboardInterrupt(), after=True)

@@ -26,8 +26,8 @@ def assert_sees(path: Path, durable: int, first: int = 1) -> None:
     log.close()
 
 
-def test_exactly_what_is_durable_at_every_operation(fresh: Fresh) -> None:
-    """One reader follows all along, others open at every step of the writer's disk, in mid-rotation too."""
+def test_a_follower_reads_exactly_the_durable_records(fresh: Fresh) -> None:
+    """One reader follows all the time, others open at every operation of the writer's disk, also during a rotation."""
     path = fresh()
     seen: list[int] = []
 
@@ -70,7 +70,7 @@ def test_exactly_what_is_durable_at_every_operation(fresh: Fresh) -> None:
     assert len(set(seen)) > 5
 
 
-def test_the_writers_next_life(fresh: Fresh) -> None:
+def test_a_restart_of_the_writer(fresh: Fresh) -> None:
     path = fresh()
     writer = opened(path, disk=FaultyDisk())
     append(writer, 10)
@@ -87,7 +87,7 @@ def test_the_writers_next_life(fresh: Fresh) -> None:
     follower.close()
 
 
-def test_a_trim_of_what_the_follower_has_not_seen(fresh: Fresh) -> None:
+def test_a_trim_of_records_that_the_follower_has_not_read(fresh: Fresh) -> None:
     path = fresh()
     writer = opened(path, disk=FaultyDisk())
     append(writer, 3)
@@ -113,7 +113,7 @@ def test_a_trim_of_what_the_follower_has_not_seen(fresh: Fresh) -> None:
     follower.close()
 
 
-def test_a_trim_of_what_the_follower_holds_open(fresh: Fresh) -> None:
+def test_a_trim_of_files_that_the_follower_has_open(fresh: Fresh) -> None:
     path = fresh()
     writer = opened(path, disk=FaultyDisk())
     for _ in range(4):
@@ -128,7 +128,7 @@ def test_a_trim_of_what_the_follower_holds_open(fresh: Fresh) -> None:
     follower.close()
 
 
-def test_damage_is_not_taken_for_a_trim(fresh: Fresh) -> None:
+def test_damage_is_not_mistaken_for_a_trim(fresh: Fresh) -> None:
     path = fresh()
     writer = opened(path, disk=FaultyDisk())
     append(writer, 2)
@@ -147,7 +147,7 @@ def test_damage_is_not_taken_for_a_trim(fresh: Fresh) -> None:
 
 
 def test_a_log_that_is_being_created(fresh: Fresh) -> None:
-    """At every operation of the creation: the reader is told to try again, or sees the empty log."""
+    """At every operation of the creation: the reader gets Unavailable, or sees the empty log."""
     disk = FaultyDisk()
     path = fresh()
     opened(path, disk=disk).close()
@@ -185,7 +185,7 @@ def test_a_log_that_is_being_created(fresh: Fresh) -> None:
 
 
 def test_refreshing_from_many_threads(fresh: Fresh) -> None:
-    """SEG-2 in a follower: `durable` never goes back, and all before it can be read."""
+    """SEG-2 in a follower: `durable` never decreases, and all records before it can be read."""
     path = fresh()
     writer = opened(path, disk=FaultyDisk())
     append(writer, 1)
@@ -226,7 +226,7 @@ def test_refreshing_from_many_threads(fresh: Fresh) -> None:
     writer.close()
 
 
-def test_closing_ends_who_follows(fresh: Fresh) -> None:
+def test_closing_ends_waiting_followers(fresh: Fresh) -> None:
     path = fresh()
     writer = opened(path, disk=FaultyDisk())
     follower = opened(path, writable=False, follow=True)
@@ -271,8 +271,8 @@ def test_another_process(fresh: Fresh) -> None:
     writer.close()
 
 
-def test_a_reader_of_a_killed_log_leaves_it_alone(fresh: Fresh) -> None:
-    """`follow` without a writer, after a kill: what the watermark vouches for, and nothing is changed."""
+def test_a_reader_of_a_killed_log_changes_nothing(fresh: Fresh) -> None:
+    """`follow` without a writer, after a kill: the records that the watermark covers; nothing is changed."""
     source = fresh()
     writer = opened(source, disk=FaultyDisk())
     append(writer, 25)

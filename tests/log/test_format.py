@@ -24,8 +24,8 @@ from logdb.log.segments.format import (
     PART_BYTES,
     STORE_HEADER_BYTES,
     claims_durable,
+    contains_frame,
     frame_head,
-    holds_frame,
     index_header,
     is_sealed,
     read_frame,
@@ -49,7 +49,7 @@ def framed(lsn: int, salt: int, unsynced: int, time: int, tag: int, payload: byt
 
 
 @given(FRAMES, st.binary(max_size=30), st.binary(max_size=30))
-def test_a_frame_comes_back(frame: tuple[int, int, int, int, int, bytes], before: bytes, after: bytes) -> None:
+def test_a_frame_is_decoded(frame: tuple[int, int, int, int, int, bytes], before: bytes, after: bytes) -> None:
     lsn, salt, _, time, tag, payload = frame
     data = before + framed(*frame) + after
     end = len(data) - len(after)
@@ -61,7 +61,7 @@ def test_a_frame_comes_back(frame: tuple[int, int, int, int, int, bytes], before
 
 
 @given(FRAMES, st.data())
-def test_a_changed_frame_is_none(frame: tuple[int, int, int, int, int, bytes], data: st.DataObject) -> None:
+def test_a_changed_frame_is_invalid(frame: tuple[int, int, int, int, int, bytes], data: st.DataObject) -> None:
     good = framed(*frame)
     at = data.draw(st.integers(0, len(good) - 1))
     flipped = data.draw(st.integers(1, 255))
@@ -104,27 +104,28 @@ SOUP = st.lists(
 
 @settings(max_examples=300)
 @given(SOUP, st.integers(-1, 300), st.integers(0, 40))
-def test_decoders_take_anything(soup: bytes, offset: int, lsn: int) -> None:
-    """No exception, whatever the bytes, and nothing that is not there."""
+def test_decoders_accept_any_bytes(soup: bytes, offset: int, lsn: int) -> None:
+    """No exception, and no record that was not written, whatever the bytes."""
     offset = max(0, min(offset, len(soup)))
     for at, record in walk_frames(soup, offset, len(soup), lsn, 5):
         assert framed(record.gsn, 5, 0, 0, 0, b"")[:4] == soup[at : at + 4]
         assert soup[at + FRAME_BYTES :].startswith(record.payload)
     witness = claims_durable(soup, offset, len(soup), lsn, 5)
     assert witness is None or soup[witness : witness + 4] == FRAME_MAGIC
-    assert holds_frame(soup, len(soup), lsn, 5) in (True, False)
+    assert contains_frame(soup, len(soup), lsn, 5) in (True, False)
 
 
-def test_a_length_that_cannot_be_costs_nothing() -> None:
-    """Four gigabytes, says the frame; the file's end says no before anything is read."""
+def test_an_impossible_length_costs_nothing() -> None:
+    """The frame claims four gigabytes; the end of the file is checked before anything is read."""
     bad = FRAME_MAGIC + b"\xff" * (FRAME_BYTES - 4)
     assert read_frame(bad, 0, len(bad), 1, 0) is None
     assert claims_durable(bytes(100) + bad, 0, 100 + len(bad), 1, 0) is None
 
 
 @given(st.lists(st.integers(0, 6), min_size=2, max_size=8), st.data())
-def test_who_claims_that_a_record_was_durable(sizes: list[int], data: st.DataObject) -> None:
-    """Frames of a batch count those before them in it; a frame claims what lies before its batch."""
+def test_later_frames_prove_that_a_record_was_durable(sizes: list[int], data: st.DataObject) -> None:
+    """The frames of a batch count those before them in it; a frame proves that the records before its batch were
+    durable."""
     sizes = [size + 1 for size in sizes]
     total = sum(sizes)
     unsynced = [place for size in sizes for place in range(size)]

@@ -1,4 +1,4 @@
-"""Callers share one sync, a lone caller waits for nobody, and whoever leads can fail or be interrupted."""
+"""Callers share one sync, a single caller does not wait for others, and a leader can fail or be interrupted."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ EIO = OSError(errno.EIO, "Input/output error")
 
 
 class GatedDisk(FaultyDisk):
-    """While `closed`, the next sync of a segment says so (`arrived`) and waits to be let through (`authenticator`)."""
+    """While `closed`, the next sync of a segment sets `arrived` and waits for `released`."""
 
     def __init__(self) -> None:
         super().__init__()
         self.closed = False
-        self.arrived, self.authenticator = threading.Event(), threading.Event()
+        self.arrived, self.released = threading.Event(), threading.Event()
 
     def sync(self, fd: int) -> None:
         if self.closed:
             self.closed = False
             self.arrived.set()
-            assert self.authenticator.wait(JOIN_S)
+            assert self.released.wait(JOIN_S)
         super().sync(fd)
 
 
 class RealDisk(FaultyDisk):
-    """Syncs for real, which gives other threads the time to come."""
+    """Syncs to the real disk, during which other threads can run."""
 
     def sync(self, fd: int) -> None:
         super().sync(fd)
@@ -62,21 +62,21 @@ def started(calls: Sequence[Callable[[], object]]) -> list[threading.Thread]:
 def joined(threads: list[threading.Thread]) -> None:
     for thread in threads:
         thread.join(JOIN_S)
-    assert not any(thread.is_alive() for thread in threads), "somebody hangs"
+    assert not any(thread.is_alive() for thread in threads), "a thread hangs"
 
 
 def spin_until(condition: Callable[[], bool]) -> None:
-    """Let other threads run until they have come so far."""
+    """Let other threads run until the condition is true."""
     for _ in range(10_000_000):
         if condition():
             return
         threading.Event().wait(0.0005)
-    pytest.fail("it never came to this")
+    pytest.fail("the condition never became true")
 
 
 @pytest.mark.parametrize("threads", [8, 64])
-def test_all_is_durable_on_return_in_fewer_syncs_than_appends(fresh: Fresh, threads: int) -> None:
-    """A sync that takes its time, as one of a disk does, gathers the appends of those who come meanwhile."""
+def test_appends_are_durable_on_return_with_fewer_syncs(fresh: Fresh, threads: int) -> None:
+    """Appends that arrive during a sync of a real disk share the next one."""
     disk = RealDisk()
     log = opened(fresh(), disk=disk, segment_bytes=1 << 20)
     each = 800 // threads
@@ -110,7 +110,7 @@ def test_all_is_durable_on_return_in_fewer_syncs_than_appends(fresh: Fresh, thre
     log.close()
 
 
-def test_those_who_come_during_a_sync_share_the_next(fresh: Fresh) -> None:
+def test_callers_during_a_sync_share_the_next_one(fresh: Fresh) -> None:
     disk = GatedDisk()
     log = opened(fresh(), disk=disk, segment_bytes=1 << 20)
     disk.closed = True
@@ -120,7 +120,7 @@ def test_those_who_come_during_a_sync_share_the_next(fresh: Fresh) -> None:
     spin_until(lambda: log.flushing == 31)
     assert log.durable == 0
     before = disk.count("sync")
-    disk.authenticator.set()
+    disk.released.set()
     joined(leader + others)
     assert log.durable == 31
     assert disk.count("sync") - before == 2, "the leader's, and one for the thirty"
@@ -140,8 +140,9 @@ def test_a_lone_caller_syncs_at_once(fresh: Fresh) -> None:
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), EIO], ids=["interrupted", "failed"])
 @pytest.mark.parametrize("kind", ["write", "sync"])
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_a_leader_that_falls(fresh: Fresh, error: BaseException, kind: str, after: bool) -> None:
-    """Interrupted, it leaves the lead to one who waits, who loses nothing. Failed, all who wait hear of it."""
+def test_a_leader_that_fails_or_is_interrupted(fresh: Fresh, error: BaseException, kind: str, after: bool) -> None:
+    """After an interrupt, a waiting caller becomes the leader, and no record is lost. After a failure, all waiting
+    callers raise."""
     path, disk = fresh(), GatedDisk()
     log = opened(path, disk=disk, segment_bytes=1 << 20)
     outcomes: list[BaseException | int] = []
@@ -159,7 +160,7 @@ def test_a_leader_that_falls(fresh: Fresh, error: BaseException, kind: str, afte
     spin_until(lambda: log.flushing == 11)
     # The first sync is the gated one's own; the error hits it, or the write of the one who leads next.
     disk.fault = Fault(frozenset({kind}), 0, error, after=after)
-    disk.authenticator.set()
+    disk.released.set()
     joined(first + waiters)
     durable = sum(isinstance(outcome, int) for outcome in outcomes)
     fallen = [outcome for outcome in outcomes if not isinstance(outcome, int)]
@@ -182,7 +183,7 @@ def test_a_leader_that_falls(fresh: Fresh, error: BaseException, kind: str, afte
 
 
 def test_an_interrupted_waiter_leaves_the_queue(fresh: Fresh) -> None:
-    """A signal reaches the main thread while it waits for its turn; it must not be given the lead afterwards."""
+    """A signal reaches the main thread while it waits; it must not become the leader afterwards."""
     disk = GatedDisk()
     log = opened(fresh(), disk=disk, segment_bytes=1 << 20)
     disk.closed = True
@@ -210,7 +211,7 @@ def test_an_interrupted_waiter_leaves_the_queue(fresh: Fresh) -> None:
         with pytest.raises(KeyboardInterrupt):
             log.append([(TAG, b"main")])
         assert log.flushing == 1
-        disk.authenticator.set()
+        disk.released.set()
         joined(leader + interrupter)
     finally:
         signal.signal(signal.SIGINT, before)
@@ -220,7 +221,7 @@ def test_an_interrupted_waiter_leaves_the_queue(fresh: Fresh) -> None:
 
 
 class Interrupted(BaseException):
-    """What the tracer raises in the place of a KeyboardInterrupt."""
+    """Raised by the tracer instead of a KeyboardInterrupt."""
 
 
 CHECKED = frozenset({"CALL", "CALL_KW", "CALL_FUNCTION_EX", "JUMP_BACKWARD", "RESUME"})
@@ -265,7 +266,7 @@ def interrupted_at(point: int, call: Callable[[], object]) -> bool:
 
 
 def test_an_interrupt_anywhere_in_an_append(fresh: Fresh) -> None:
-    """Others go on after it, nothing is torn in memory, and what is stored is what was ordered."""
+    """Other callers continue, the state in memory is consistent, and the stored records are the ordered ones."""
     base = fresh()
     log = opened(base, disk=FaultyDisk())
     append(log, 20)
@@ -290,8 +291,8 @@ def test_an_interrupt_anywhere_in_an_append(fresh: Fresh) -> None:
     assert point > 100
 
 
-def test_closing_waits_for_what_was_ordered(fresh: Fresh) -> None:
-    """Records that other threads have ordered are durable, or refused, when `close` returns."""
+def test_closing_waits_for_ordered_records(fresh: Fresh) -> None:
+    """Records that other threads have ordered are durable or rejected when `close` returns."""
     for turn in range(20):
         path = fresh()
         log = LocalLog(path, LOG_ID, segment_bytes=1 << 16, disk=FaultyDisk())
@@ -314,8 +315,8 @@ def test_closing_waits_for_what_was_ordered(fresh: Fresh) -> None:
         log.close()
 
 
-def test_a_record_that_was_not_acknowledged_may_be_there(fresh: Fresh) -> None:
-    """Ordered, and the log was never closed: the record is durable or not, the log is sound."""
+def test_a_record_that_was_not_acknowledged_may_be_durable(fresh: Fresh) -> None:
+    """After an order without a close, the record is durable or not, and the log is consistent."""
     path, disk = fresh(), FaultyDisk()
     log = opened(path, disk=disk)
     append(log, 3)

@@ -1,4 +1,4 @@
-"""Records that come in parts: their bytes are those of any other record, and nothing is left of what is not whole."""
+"""Records received in parts: their bytes are those of any other record, and nothing remains of incomplete ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Fresh = Callable[[], Path]
 
 
 def received(log: LocalLog, payload: bytes) -> int:
-    """The record of this payload, which came byte by byte."""
+    """The record of this payload, received byte by byte."""
     coming = log.receive(len(payload))
     for byte in payload:
         coming.write(bytes([byte]))
@@ -41,7 +41,7 @@ def test_checksums_of_two_pieces() -> None:
         assert joined_checksum(value(first), value(second), len(second)) == value(first + second)
 
 
-def test_they_are_read_as_all_others(fresh: Fresh) -> None:
+def test_incoming_records_are_read_like_others(fresh: Fresh) -> None:
     path = fresh()
     log = opened(path, disk=FaultyDisk())
     payloads = [b"first", *(os.urandom(size) for size in (1, 200, 5_000))]
@@ -67,7 +67,7 @@ def test_they_are_read_as_all_others(fresh: Fresh) -> None:
     log.close()
 
 
-def test_a_follower_sees_them(fresh: Fresh) -> None:
+def test_a_follower_reads_incoming_records(fresh: Fresh) -> None:
     path = fresh()
     log = opened(path)
     append(log, 2)
@@ -81,7 +81,7 @@ def test_a_follower_sees_them(fresh: Fresh) -> None:
     log.close()
 
 
-def test_a_damaged_one_is_noticed_with_its_last_part(fresh: Fresh) -> None:
+def test_damage_is_detected_with_the_last_part(fresh: Fresh) -> None:
     path = fresh()
     log = opened(path)
     append(log, 2)
@@ -100,7 +100,7 @@ def test_a_damaged_one_is_noticed_with_its_last_part(fresh: Fresh) -> None:
     log.close()
 
 
-def test_what_is_not_whole_is_removed_at_the_next_opening(fresh: Fresh) -> None:
+def test_incomplete_payloads_are_removed_at_the_next_opening(fresh: Fresh) -> None:
     path = fresh()
     log = opened(path)
     append(log, 2)
@@ -119,7 +119,7 @@ def test_what_is_not_whole_is_removed_at_the_next_opening(fresh: Fresh) -> None:
 
 
 @pytest.mark.parametrize("kind", ["create", "allocate", "write", "sync"])
-def test_a_full_disk_refuses_while_it_comes(fresh: Fresh, kind: str) -> None:
+def test_a_full_disk_rejects_an_incoming_payload(fresh: Fresh, kind: str) -> None:
     path, disk = fresh(), FaultyDisk()
     log = opened(path, disk=disk)
     append(log, 2)
@@ -140,8 +140,8 @@ def test_a_full_disk_refuses_while_it_comes(fresh: Fresh, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["write", "sync", "rename", "sync_directory"])
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
-def test_a_disk_that_fails_when_it_is_ordered(fresh: Fresh, kind: str, number: int) -> None:
-    """On a full disk the log goes on as if nothing had come; a failing one ends it. What was there stays."""
+def test_a_disk_failure_during_the_ordering(fresh: Fresh, kind: str, number: int) -> None:
+    """On a full disk the log continues without the record; a failing disk ends it. Earlier records stay."""
     path, disk = fresh(), FaultyDisk()
     log = opened(path, disk=disk)
     last = append(log, 2)[-1]
@@ -164,8 +164,8 @@ def test_a_disk_that_fails_when_it_is_ordered(fresh: Fresh, kind: str, number: i
     log.close()
 
 
-def test_an_interrupt_when_it_is_ordered(fresh: Fresh) -> None:
-    """Wherever it comes, the log goes on, and what was ordered is whole."""
+def test_an_interrupt_during_the_ordering(fresh: Fresh) -> None:
+    """Wherever it occurs, the log continues, and ordered records are complete."""
     for nth in range(8):
         path, disk = fresh(), FaultyDisk()
         log = opened(path, disk=disk)

@@ -62,7 +62,7 @@ def filled(path: Path) -> Journals:
 # ---- what cores say
 
 
-def test_what_was_persisted_is_found(fresh: Fresh) -> None:
+def test_persisted_records_are_found_again(fresh: Fresh) -> None:
     path = fresh()
     journals = opened(path)
     journals.perform(Create("meta", 1), 5)
@@ -91,7 +91,7 @@ def test_a_journal_may_be_found_empty_and_goes_on_where_it_began(fresh: Fresh) -
     assert again.sync() == [Persisted("segment-3", 41)]
 
 
-def test_a_slice_is_read_without_what_is_before_it(fresh: Fresh) -> None:
+def test_a_slice_is_read_without_earlier_records(fresh: Fresh) -> None:
     records = filled(fresh()).found()["meta"].records
     assert len(records) == 6
     assert [record.lsn for record in records[3:]] == [4, 5, 6]
@@ -101,7 +101,7 @@ def test_a_slice_is_read_without_what_is_before_it(fresh: Fresh) -> None:
         records[::2]
 
 
-def test_time_never_falls_in_a_journal(fresh: Fresh) -> None:
+def test_times_never_decrease_in_a_journal(fresh: Fresh) -> None:
     path = fresh()
     filled(path).close()
     again = opened(path)
@@ -110,7 +110,7 @@ def test_time_never_falls_in_a_journal(fresh: Fresh) -> None:
     assert again.found()["meta"].records[6].time == 100
 
 
-def test_what_makes_no_sense_is_refused(fresh: Fresh) -> None:
+def test_impossible_effects_are_rejected(fresh: Fresh) -> None:
     journals = filled(fresh())
     for effect in (Create("meta", 1), Persist("meta", 8, [(1, b"x")]), Persist("other", 1, [(1, b"x")]), Drop("other")):
         with pytest.raises(ProtocolViolation):
@@ -133,7 +133,7 @@ def test_trimming_removes_whole_files(fresh: Fresh) -> None:
     assert 80 < opened(path).found()["meta"].first <= 90
 
 
-def test_what_is_dropped_is_gone_and_may_be_created_again(fresh: Fresh) -> None:
+def test_a_dropped_journal_can_be_created_again(fresh: Fresh) -> None:
     path = fresh()
     journals = filled(path)
     journals.perform(Persist("meta", 7, [(1, b"x")]), 100)
@@ -149,7 +149,7 @@ def test_what_is_dropped_is_gone_and_may_be_created_again(fresh: Fresh) -> None:
     assert list(path.iterdir()) == []
 
 
-def test_a_flush_under_way_tells_nothing_of_what_was_dropped_meanwhile(fresh: Fresh) -> None:
+def test_a_flush_does_not_report_journals_dropped_meanwhile(fresh: Fresh) -> None:
     journals = filled(fresh())
     journals.perform(Persist("meta", 7, [(1, b"x")]), 100)
     taken = journals.take()
@@ -159,7 +159,7 @@ def test_a_flush_under_way_tells_nothing_of_what_was_dropped_meanwhile(fresh: Fr
     assert journals.settle(taken) == []
 
 
-def test_what_comes_during_a_flush_is_for_the_next(fresh: Fresh) -> None:
+def test_records_written_during_a_flush_wait_for_the_next(fresh: Fresh) -> None:
     journals = filled(fresh())
     journals.perform(Persist("meta", 7, [(1, b"x")]), 100)
     taken = journals.take()
@@ -169,7 +169,7 @@ def test_what_comes_during_a_flush_is_for_the_next(fresh: Fresh) -> None:
     assert journals.sync() == [Persisted("meta", 9)]
 
 
-def test_a_small_journal_takes_little_of_the_disk(fresh: Fresh, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_journal_uses_little_space(fresh: Fresh, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segment, "ALLOCATE_BYTES", 16 << 20)
     path = fresh()
     journals = Journals(path, IDENTITY)  # on a real disk
@@ -190,7 +190,7 @@ def test_stored_records_go_into_a_message(fresh: Fresh) -> None:
     assert sent == Send("a", Parcel("p", [(2, b"1"), (1, b"2")]))
 
 
-def test_stretches_get_their_numbers_and_times_and_other_tags_are_left_out(fresh: Fresh) -> None:
+def test_ranges_get_their_numbers_and_times_and_are_filtered_by_tag(fresh: Fresh) -> None:
     journals = filled(fresh())
     stretches = [JournalRange("meta", 4, 7, 1000, 8), JournalRange("meta", 1, 2, 2000, 9)]
     sent = journals.fetch(SendRanges("a", Parcel("p"), stretches, frozenset({1})))
@@ -211,7 +211,7 @@ def test_damage_in_a_record_that_is_left_out_is_reported(fresh: Fresh) -> None:
     assert answer.effect == effect
 
 
-def test_damage_is_told_and_not_sent(fresh: Fresh) -> None:
+def test_damaged_records_are_reported_and_not_sent(fresh: Fresh) -> None:
     path = fresh()
     journals = filled(path)
     file = path / "meta.1@1" / f"{1:020d}.log"
@@ -244,7 +244,7 @@ def test_another_nodes_journals_are_not_taken(fresh: Fresh) -> None:
 # ---- a disk that fails
 
 
-def test_a_full_disk_is_waited_for(fresh: Fresh) -> None:
+def test_a_flush_waits_for_space_on_a_full_disk(fresh: Fresh) -> None:
     path = fresh()
     full = OSError(errno.ENOSPC, "full")
     disk = FaultyTree(path)
@@ -285,7 +285,7 @@ def test_a_failed_sync_is_the_end(fresh: Fresh) -> None:
 
 @dataclass
 class Life:
-    """A journal from its creation to its drop. `number` tells it from others of its name."""
+    """A journal from its creation to its drop. `number` distinguishes it from others of its name."""
 
     number: int
     first: int
@@ -364,7 +364,7 @@ def worked(path: Path) -> Script:
 
 
 def assert_survived(journals: Journals, script: Script, before: dict[str, Life], after: dict[str, Life]) -> None:
-    """What was durable and is still wanted is there; what is there was written."""
+    """Durable records that were not trimmed are present; all present records were written."""
     found = journals.found()
     for name, life in before.items():
         if name in after and after[name].number == life.number:
@@ -380,7 +380,7 @@ def assert_survived(journals: Journals, script: Script, before: dict[str, Life],
 
 
 def kill(journals: Journals) -> None:
-    """End it without a word: nothing is sealed or synced."""
+    """Kill it: nothing is sealed or synced."""
     for kept in journals._kept.values():
         assert kept.store is not None
         kept.store.abandon()
@@ -398,7 +398,7 @@ def assert_goes_on(journals: Journals, path: Path) -> None:
     kill(again)
 
 
-def test_any_power_failure_leaves_what_was_persisted(fresh: Fresh) -> None:
+def test_persisted_records_survive_any_power_failure(fresh: Fresh) -> None:
     script = worked(fresh())
     rng = random.Random(7)
     for position in range(len(script.disk.operations) + 1):

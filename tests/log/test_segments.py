@@ -41,7 +41,7 @@ def test_rotation(fresh: Fresh) -> None:
     log.close()
 
 
-def test_a_batch_larger_than_a_segment_lies_in_one(fresh: Fresh) -> None:
+def test_a_batch_larger_than_a_segment_is_in_one_segment(fresh: Fresh) -> None:
     path = fresh()
     log = opened(path, disk=FaultyDisk())
     append(log, 1)
@@ -53,7 +53,7 @@ def test_a_batch_larger_than_a_segment_lies_in_one(fresh: Fresh) -> None:
 
 
 def test_preallocation(fresh: Fresh, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Appends neither grow the file nor change its length, until it is closed and what is left over is given back."""
+    """Appends do not change the length of the file until it is closed and unused blocks are released."""
     monkeypatch.setattr(segment_module, "ALLOCATE_BYTES", 1 << 16)
     path = fresh()
     disk = FaultyDisk()
@@ -75,7 +75,7 @@ def test_preallocation(fresh: Fresh, monkeypatch: pytest.MonkeyPatch) -> None:
     log.close()
 
 
-def test_the_index_saves_the_walk_and_is_made_again(fresh: Fresh, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_index_avoids_reading_frames_and_is_rebuilt(fresh: Fresh, monkeypatch: pytest.MonkeyPatch) -> None:
     path = fresh()
     log = opened(path, disk=FaultyDisk())
     for _ in range(5):
@@ -128,7 +128,7 @@ def test_an_index_of_another_segment(fresh: Fresh) -> None:
 
 
 def test_a_segment_that_was_closed_and_extended(fresh: Fresh) -> None:
-    """Its index covers a part of it; killed or closed again, nothing is missed."""
+    """Its index covers a part of it; after a kill or another close, no record is missing."""
     path = fresh()
     for turn in range(1, 8):
         log = opened(path, disk=FaultyDisk(), segment_bytes=1 << 16)
@@ -147,8 +147,8 @@ def test_a_segment_that_was_closed_and_extended(fresh: Fresh) -> None:
     assert len(segment_files(path)) == 1
 
 
-def test_maps_over_growth(fresh: Fresh) -> None:
-    """Readers go on through the file's growth with what they have; so do scans that began before it."""
+def test_maps_stay_valid_while_the_file_grows(fresh: Fresh) -> None:
+    """Readers and scans that started earlier continue while the file grows."""
     log = opened(fresh(), disk=FaultyDisk(), segment_bytes=1 << 16)
     append(log, 10)
     scan = log.scan(1, 11)
@@ -189,7 +189,7 @@ def test_trim_removes_whole_files(fresh: Fresh) -> None:
 
 
 def test_readers_while_the_log_is_trimmed(fresh: Fresh) -> None:
-    """A scan gives the right records or says Trimmed; a closed file's descriptor is never read by mistake."""
+    """A scan returns the right records or raises Trimmed; a closed descriptor is never read."""
     log = opened(fresh(), disk=FaultyDisk())
     errors: list[BaseException] = []
     done = threading.Event()
@@ -219,7 +219,7 @@ def test_readers_while_the_log_is_trimmed(fresh: Fresh) -> None:
     log.close()
 
 
-def test_times_are_checked_before_they_are_believed(fresh: Fresh) -> None:
+def test_damaged_times_are_detected(fresh: Fresh) -> None:
     path = fresh()
     log = opened(path, disk=FaultyDisk())
     append(log, 30)
@@ -238,7 +238,7 @@ def test_times_are_checked_before_they_are_believed(fresh: Fresh) -> None:
     log.close()
 
 
-def test_a_clock_that_went_back_over_a_restart(fresh: Fresh) -> None:
+def test_a_clock_that_goes_back_during_a_restart(fresh: Fresh) -> None:
     path = fresh()
     log = opened(path, disk=FaultyDisk())
     for _ in range(10):
@@ -251,7 +251,7 @@ def test_a_clock_that_went_back_over_a_restart(fresh: Fresh) -> None:
     log.close()
 
 
-def test_where_records_lie(fresh: Fresh) -> None:
+def test_the_files_of_a_range(fresh: Fresh) -> None:
     """`files`, by which readers split the work."""
     log = opened(fresh(), disk=FaultyDisk())
     for _ in range(5):
@@ -263,7 +263,7 @@ def test_where_records_lie(fresh: Fresh) -> None:
     log.close()
 
 
-def test_strange_files_are_left_alone(fresh: Fresh) -> None:
+def test_unknown_files_are_ignored(fresh: Fresh) -> None:
     path = fresh()
     log = opened(path, disk=FaultyDisk())
     append(log, 3)
@@ -277,8 +277,8 @@ def test_strange_files_are_left_alone(fresh: Fresh) -> None:
     assert (path / "notes.log").read_bytes() == b"not ours"
 
 
-def test_a_file_that_is_cut_while_it_is_being_mapped_is_mapped_anew(tmp_path: Path) -> None:
-    """`size` had looked, then the writer sealed the segment and gave its blocks back: mmap refused the old length."""
+def test_a_file_truncated_during_the_mapping_is_mapped_again(tmp_path: Path) -> None:
+    """The writer seals and truncates the segment after the call of `size`: mmap rejects the old length."""
 
     class Hasty(Disk):
         lies = 1
@@ -303,8 +303,8 @@ def test_a_file_that_is_cut_while_it_is_being_mapped_is_mapped_anew(tmp_path: Pa
     log.close()
 
 
-def test_a_file_that_is_cut_before_it_is_mapped_is_followed_all_the_same(tmp_path: Path) -> None:
-    """As above, for who follows the log: the size that it walks to is the one that the file had."""
+def test_a_file_truncated_before_the_mapping_is_followed(tmp_path: Path) -> None:
+    """The same for a follower: it reads up to the size that the file had."""
 
     class Hasty(Disk):
         lies = 0

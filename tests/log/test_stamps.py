@@ -36,11 +36,11 @@ def clocks() -> Clocks:
 
 
 def opened(clocks: Clocks, last: int = 0) -> Callable[[], int]:
-    """What gives the times of a log whose newest record has the time `last`."""
+    """The source of timestamps of a log whose newest record has the time `last`."""
     return RecordClock(last, lambda: clocks.now, lambda: clocks.passed).next
 
 
-def test_times_grow(clocks: Clocks) -> None:
+def test_times_increase(clocks: Clocks) -> None:
     stamp = opened(clocks)
     assert [stamp(), stamp(), stamp()] == [NOW, NOW + 1, NOW + 2]
     clocks.now -= S
@@ -72,8 +72,8 @@ def test_a_log_that_is_opened_with_a_clock_far_ahead(clocks: Clocks) -> None:
     assert opened(clocks, NOW)() == clocks.now
 
 
-def test_time_that_has_passed_is_no_jump(clocks: Clocks) -> None:
-    """Between two writes, or while the machine slept; and a day more in ten years is a clock that drifts."""
+def test_elapsed_time_is_not_a_jump(clocks: Clocks) -> None:
+    """Between two writes, or while the machine was suspended; a day more in ten years is drift."""
     stamp = opened(clocks, NOW - 9 * YEARS)
     assert stamp() == NOW
     for _ in range(3):
@@ -83,7 +83,7 @@ def test_time_that_has_passed_is_no_jump(clocks: Clocks) -> None:
 
 
 def test_a_clock_that_was_not_set_is_set(clocks: Clocks) -> None:
-    """A machine without a battery wakes up in 1970, and may write before it is told the time."""
+    """A machine without a battery starts in 1970, and may write before its clock is set."""
     clocks.now = S
     fresh, older = opened(clocks), opened(clocks, NOW - YEARS)
     assert fresh() == S
@@ -93,7 +93,7 @@ def test_a_clock_that_was_not_set_is_set(clocks: Clocks) -> None:
     assert opened(clocks, S)() == NOW
 
 
-def test_a_clock_that_is_behind_is_complained_about_once(clocks: Clocks, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_clock_that_is_behind_is_logged_once(clocks: Clocks, caplog: pytest.LogCaptureFixture) -> None:
     stamp = opened(clocks, NOW + 50 * YEARS)
     assert [stamp() - NOW, stamp() - NOW] == [50 * YEARS + 1, 50 * YEARS + 2]
     assert [record.message for record in caplog.records if "2076-11-09" in record.message] == [caplog.messages[0]]
@@ -116,7 +116,7 @@ def db(request: pytest.FixtureRequest, tmp_path: Path, clocks: Clocks) -> Iterat
         served.close()
 
 
-def test_one_write_with_a_wrong_clock_marks_nothing(db: logdb.Database, clocks: Clocks) -> None:
+def test_one_write_with_a_wrong_clock_does_not_affect_later_times(db: logdb.Database, clocks: Clocks) -> None:
     db.put(b"k", b"1")
     clocks.now += 50 * YEARS
     with pytest.raises(logdb.Unavailable, match="clock of this machine has jumped ahead"):

@@ -159,7 +159,7 @@ def claims_durable(data: Readable, offset: int, limit: int, lsn: int, salt: int)
     return None
 
 
-def holds_frame(data: Readable, limit: int, base: int, salt: int) -> bool:
+def contains_frame(data: Readable, limit: int, base: int, salt: int) -> bool:
     """Whether a store file whose first record is `base` contains a complete frame of this log."""
     return any(
         ahead <= (at - STORE_HEADER_BYTES) // FRAME_BYTES

@@ -33,8 +33,8 @@ from logdb.log.segments.format import (
     MAX_OFFSET,
     STORE_HEADER_BYTES,
     claims_durable,
+    contains_frame,
     frame_head,
-    holds_frame,
     incoming_head,
     salt_of,
     store_header,
@@ -267,7 +267,7 @@ class SegmentStore:
         try:
             return self._segment_of(lsn).read(lsn)
         except SegmentClosed:
-            raise self._gone(lsn) from None
+            raise self._unreadable(lsn) from None
 
     def payload(self, lsn: int, part_bytes: int) -> tuple[int, int, Iterator[bytes]]:
         """(tag, length, the payload in parts) of the durable record `lsn`. The parts stay readable if it is trimmed
@@ -275,7 +275,7 @@ class SegmentStore:
         try:
             return self._segment_of(lsn).payload(lsn, part_bytes)
         except SegmentClosed:
-            raise self._gone(lsn) from None
+            raise self._unreadable(lsn) from None
 
     def scan(self, first: int, end: int, tags: frozenset[int] | None = None) -> Iterator[LogRecord]:
         """Durable records `first` to `end` - 1 with one of the `tags` (None: all) in order; `base` <= `first`, `end` <=
@@ -289,7 +289,7 @@ class SegmentStore:
             try:
                 yield from segment.scan(first, stop, tags)
             except SegmentClosed:
-                raise self._gone(first) from None
+                raise self._unreadable(first) from None
             first = stop
 
     def frames(self, first: int, end: int, max_bytes: int) -> tuple[bytes, int]:
@@ -299,7 +299,7 @@ class SegmentStore:
         try:
             return segment.frames(first, min(end, segment.end), max_bytes)
         except SegmentClosed:
-            raise self._gone(first) from None
+            raise self._unreadable(first) from None
 
     def last_at_time(self, time: int) -> int:
         """The last durable record with this `time` (ns since the epoch) or an earlier one; `base` - 1 if there is
@@ -351,7 +351,7 @@ class SegmentStore:
             raise Trimmed(lsn, self.first)
         return segments[position - 1]
 
-    def _gone(self, lsn: int) -> Exception:
+    def _unreadable(self, lsn: int) -> Exception:
         return Trimmed(lsn, self.first) if lsn < self.base else LogFailed("the log is closed")
 
     # ---- trimming and closing
@@ -526,7 +526,7 @@ class SegmentStore:
     def _was_used(self, segment: Segment) -> bool:
         """Whether a record was ever written to this later segment: then its predecessors were complete (SEG-6)."""
         data = segment.contents()
-        return segment.index_path.exists() or holds_frame(data, len(data), segment.base, self._salt)
+        return segment.index_path.exists() or contains_frame(data, len(data), segment.base, self._salt)
 
     def _adopt(self, segment: Segment) -> None:
         self._segments.append(segment)

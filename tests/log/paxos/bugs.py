@@ -1,4 +1,4 @@
-"""Bugs to plant into replicas, so that the simulation can be seen to find them."""
+"""Bugs to plant into replicas; the simulation and the stories must find them."""
 
 from __future__ import annotations
 
@@ -107,14 +107,14 @@ def forget_the_promise_at_restart(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Acceptor, "_replay", replay)
 
 
-def confirm_without_asking(patch: pytest.MonkeyPatch) -> None:
+def confirm_without_a_probe(patch: pytest.MonkeyPatch) -> None:
     def read_index(self: Leader, token: int) -> None:
         self._out.append(Confirmed(token, self._acceptor.commit))
 
     patch.setattr(Leader, "read_index", read_index)
 
 
-def confirm_by_the_probe_before(patch: pytest.MonkeyPatch) -> None:
+def confirm_by_an_earlier_probe(patch: pytest.MonkeyPatch) -> None:
     right = Leader.read_index
 
     def read_index(self: Leader, token: int) -> None:
@@ -157,7 +157,7 @@ def trim_before_the_snapshot_is_durable(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Acceptor, "_store_snapshot", store_snapshot)
 
 
-def take_what_the_leader_says_for_another_ballot(patch: pytest.MonkeyPatch) -> None:
+def choose_values_accepted_for_another_ballot(patch: pytest.MonkeyPatch) -> None:
     right = Acceptor.accept
 
     def accept(self: Acceptor, first: int, values: Sequence[bytes], commit: int) -> bool:
@@ -169,8 +169,8 @@ def take_what_the_leader_says_for_another_ballot(patch: pytest.MonkeyPatch) -> N
     patch.setattr(Acceptor, "accept", accept)
 
 
-def promise_to_one_who_knows_less(patch: pytest.MonkeyPatch) -> None:
-    """It gets no values for what is compacted, and begins with what it has."""
+def promise_to_a_candidate_with_fewer_chosen_slots(patch: pytest.MonkeyPatch) -> None:
+    """The candidate gets no values for compacted slots."""
 
     def prepare(self: Replica, sender: str, message: messages.Prepare, now: int) -> None:
         ballot, first = message
@@ -182,13 +182,13 @@ def promise_to_one_who_knows_less(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Replica, "_on_prepare", prepare)
 
 
-def welcome_before_persisting(patch: pytest.MonkeyPatch) -> None:
+def reply_to_a_join_request_before_persisting(patch: pytest.MonkeyPatch) -> None:
     """A crash forgets the new incarnation, and votes of the former one count again."""
     _answer_at_once(patch, JoinReply)
 
 
 def vote_with_an_empty_disk(patch: pytest.MonkeyPatch) -> None:
-    """Who has lost its disk is a member as soon as it knows the name of the cluster."""
+    """A replica that has lost its disk is a member as soon as it knows the cluster."""
 
     def on_join_reply(self: Joining, sender: int, reply: JoinReply, now: int) -> bool:
         if self._acceptor.membership is None:
@@ -199,23 +199,23 @@ def vote_with_an_empty_disk(patch: pytest.MonkeyPatch) -> None:
 
 
 def count_votes_of_a_former_self(patch: pytest.MonkeyPatch) -> None:
-    """Of which those who count them know that it has lost its disk."""
+    """Count votes of an incarnation that is known to have lost its disk."""
     right = Replica._on_envelope
 
-    def hear(self: Replica, sender: str, said: MemberEnvelope, now: int) -> None:
+    def on_envelope(self: Replica, sender: str, envelope: MemberEnvelope, now: int) -> None:
         membership = self._acceptor.membership
         if membership is not None:
             number = self._members.index(sender)
-            roster = list(said.roster)
+            roster = list(envelope.roster)
             roster[number] = max(roster[number], membership.roster[number])
-            said = said._replace(roster=roster)
-        right(self, sender, said, now)
+            envelope = envelope._replace(roster=roster)
+        right(self, sender, envelope, now)
 
-    patch.setattr(Replica, "_on_envelope", hear)
+    patch.setattr(Replica, "_on_envelope", on_envelope)
 
 
 def keep_votes_of_a_former_self(patch: pytest.MonkeyPatch) -> None:
-    """That were counted before it was known that it has lost its disk."""
+    """Keep votes that were counted before the loss of the disk was known."""
     patch.setattr(Leader, "reset_peer", lambda self, address: None)
     right = Replica._merge_roster
 
@@ -228,11 +228,11 @@ def keep_votes_of_a_former_self(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Replica, "_merge_roster", learn)
 
 
-def tell_nobody_who_lost_its_disk(patch: pytest.MonkeyPatch) -> None:
-    """Those who were not asked count votes of its former self."""
+def hide_lost_disks_from_others(patch: pytest.MonkeyPatch) -> None:
+    """Replicas that did not admit the new incarnation count votes of the former one."""
     right = Replica._enveloped
 
-    def said(self: Replica, send: Send) -> Send:
+    def envelope(self: Replica, send: Send) -> Send:
         send = right(self, send)
         if isinstance(send.message, MemberEnvelope):
             roster = [FOUNDER] * len(send.message.roster)
@@ -240,11 +240,11 @@ def tell_nobody_who_lost_its_disk(patch: pytest.MonkeyPatch) -> None:
             send = Send(send.to, send.message._replace(roster=tuple(roster)))
         return send
 
-    patch.setattr(Replica, "_enveloped", said)
+    patch.setattr(Replica, "_enveloped", envelope)
 
 
-def be_let_in_by_too_few(patch: pytest.MonkeyPatch) -> None:
-    """As if it counted itself."""
+def join_with_too_few_replies(patch: pytest.MonkeyPatch) -> None:
+    """The replica counts itself."""
     right = Joining.__init__
 
     def init(self: Joining, *arguments: Any) -> None:
@@ -255,7 +255,7 @@ def be_let_in_by_too_few(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_what_others_promised(patch: pytest.MonkeyPatch) -> None:
-    """Who is let in takes part in the next instance, whatever its former self has promised."""
+    """An admitted replica takes part in the next instance, whatever its former self has promised."""
     right = Joining.on_join_reply
 
     def on_join_reply(self: Joining, sender: int, reply: JoinReply, now: int) -> bool:
@@ -267,7 +267,7 @@ def forget_what_others_promised(patch: pytest.MonkeyPatch) -> None:
 
 
 def join_without_the_values(patch: pytest.MonkeyPatch) -> None:
-    """Who is let in promises at once, and knows of no value."""
+    """An admitted replica promises at once, without the values."""
 
     def check_caught_up(self: Joining) -> None:
         membership = self._acceptor.membership
@@ -278,8 +278,8 @@ def join_without_the_values(patch: pytest.MonkeyPatch) -> None:
 
 
 def go_by_an_instance_alone(patch: pytest.MonkeyPatch) -> None:
-    """Who has lost its disk takes part again when it has seen one instance completed, and tells nobody that it has (as
-    in *Paxos made live*, 5.1). Here ballots span instances."""
+    """A replica that has lost its disk takes part again after one completed instance, without a new incarnation (as in
+    *Paxos made live*, 5.1). Here ballots span instances."""
     right = Joining.join_request
 
     def join_request(self: Joining) -> JoinRequest:
@@ -297,7 +297,7 @@ def go_by_an_instance_alone(patch: pytest.MonkeyPatch) -> None:
 
 
 def drop_the_roster_with_the_old_journal(patch: pytest.MonkeyPatch) -> None:
-    """A snapshot takes with it who this replica is."""
+    """A snapshot loses the membership."""
     right = Acceptor._write
 
     def write(self: Acceptor, written: Sequence[Any]) -> None:
@@ -332,16 +332,16 @@ BUGS: list[Plant] = [
     count_the_own_vote_early,
     need_too_few_promises,
     forget_the_promise_at_restart,
-    confirm_without_asking,
-    confirm_by_the_probe_before,
+    confirm_without_a_probe,
+    confirm_by_an_earlier_probe,
     lead_before_all_is_chosen,
     skip_a_slot_with_a_snapshot,
     drop_votes_behind_a_snapshot,
     trim_before_the_snapshot_is_durable,
-    take_what_the_leader_says_for_another_ballot,
-    promise_to_one_who_knows_less,
-    welcome_before_persisting,
+    choose_values_accepted_for_another_ballot,
+    promise_to_a_candidate_with_fewer_chosen_slots,
+    reply_to_a_join_request_before_persisting,
     vote_with_an_empty_disk,
     join_without_the_values,
 ]
-"""Those that the simulation finds. The others need one order of events in a million; stories tell them."""
+"""The bugs that the simulation finds. The others need one order of events in a million; the stories contain it."""

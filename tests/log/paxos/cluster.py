@@ -1,6 +1,6 @@
 """A few replicas under one seed: virtual time, a network that loses, doubles and reorders, disks that forget.
 
-After every event the replica's invariants are checked, and what it says: that no slot has two values (PAX-3), that a
+After every event the replica's invariants are checked, and its output: that no slot has two values (PAX-3), that a
 quorum has durably accepted what is chosen (PAX-6), that slots come in order and a snapshot is the state that chosen
 values make (PAX-11), that a confirmed read misses nothing which was chosen before (PAX-10).
 
@@ -249,30 +249,30 @@ class Cluster:
     def _lose_promise(self, node: Node, out: list[Outcome]) -> None:
         for effect in out:
             if isinstance(effect, Send) and isinstance(effect.message, MemberEnvelope):
-                to, said = effect
-                if isinstance(said.message, Promise) and self.rng.random() < self.wiping and self.wipe(node.address):
-                    self.part_anew()
+                to, inner = effect
+                if isinstance(inner.message, Promise) and self.rng.random() < self.wiping and self.wipe(node.address):
+                    self.partition_randomly()
                     if self.rng.random() < 0.5:
                         self.crash(to)
                     for address in (node.address, to):
                         self.later(self.rng.randrange(self.delay_ns), partial(self.revive, address))
                     for _ in range(8):
                         delay = self.rng.randrange(4 * self.config.election_ns)
-                        self.later(delay, partial(self._haunt, to, Received(node.address, said)))
+                        self.later(delay, partial(self._deliver_late, to, Received(node.address, inner)))
                     return
 
-    def _haunt(self, address: str, event: Received) -> None:
-        """A message from somebody who is no more."""
+    def _deliver_late(self, address: str, event: Received) -> None:
+        """A message of a former incarnation."""
         self.feed(self.nodes[address], self.nodes[address].life, event)
 
-    def part_anew(self) -> None:
-        """Other partitions than there are: none, or one that two sides of any size make."""
+    def partition_randomly(self) -> None:
+        """Replace the partitions by none or a random one."""
         side = set(self.rng.sample(self.members, self.rng.randrange(len(self.members))))
         self.cut = {(a, b) for a in self.members for b in self.members if (a in side) != (b in side)}
         self.later(self.rng.randrange(3 * self.config.election_ns), self.cut.clear)
 
     def isolate(self, address: str) -> None:
-        """Only this one is cut off."""
+        """Disconnect only this one."""
         self.cut = {pair for other in self.members for pair in ((address, other), (other, address))}
 
     def revive(self, address: str) -> None:
@@ -342,18 +342,18 @@ class Cluster:
 
     def _send(self, sender: str, to: str, message: Any) -> None:
         assert to != sender
-        said = message.message if isinstance(message, MemberEnvelope) else message
-        if isinstance(said, Prepare):
+        inner = message.message if isinstance(message, MemberEnvelope) else message
+        if isinstance(inner, Prepare):
             self.nodes[sender].knew = max(self.values, default=0)
-        if isinstance(said, Promise):
+        if isinstance(inner, Promise):
             node = self.nodes[sender]
-            assert node.medium.promised >= said.ballot, "PAX-1: a promise that a crash would break"
-            node.promised = max(node.promised, said.ballot)
-        if isinstance(said, JoinReply):
+            assert node.medium.promised >= inner.ballot, "PAX-1: a promise that a crash would break"
+            node.promised = max(node.promised, inner.ballot)
+        if isinstance(inner, JoinReply):
             durable = self.nodes[sender].medium.roster
-            kept = bool(durable) and all(map(ge, durable, said.roster))
+            kept = bool(durable) and all(map(ge, durable, inner.roster))
             assert kept, "PAX-15: a crash would forget whom this one has let in"
-        name = type(said).__name__
+        name = type(inner).__name__
         self.sent[name] = self.sent.get(name, 0) + 1
         copies = 1 + (self.rng.random() < self.doubling)
         for _ in range(copies):
@@ -422,7 +422,7 @@ class Cluster:
                 raise AssertionError(notice)
 
     def _check_obedience(self, node: Node, effect: Persist) -> None:
-        """What is written again behind a snapshot may be old."""
+        """Records written again after a snapshot may have older ballots."""
         for tag, payload in effect.records:
             if tag == records.ACCEPTED and effect.records[0][0] != records.SNAPSHOT:
                 ballot = records.read_accepted(payload)[0]

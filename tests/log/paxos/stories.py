@@ -1,8 +1,7 @@
-"""Replicas whose messages arrive when a story says so: what a lost disk could break, step by step.
+"""Replicas in scripted orders of events: the dangers of a lost disk, step by step.
 
-Nothing happens by itself but what a step names: who talks to whom meanwhile, whose timer runs out, who loses its disk.
-A disk keeps at once what is written. What is not delivered waits, for ever if nobody asks for it.
-"""
+Nothing happens except by a step: a delivery between some replicas, a timer that expires, a disk that is lost. Writes
+are durable at once. A message that is not delivered stays pending."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ CONFIG = Config(heartbeat_ns=MILLISECOND)
 
 
 class Story:
-    """`waiting`: (sender, receiver, message) of what was sent and has not arrived. `values`: what was chosen, by slot:
+    """`pending`: (sender, receiver, message) of messages that were not delivered. `values`: the chosen values by slot,
     the same for all (PAX-3)."""
 
     def __init__(self, members: str, *, begun: bool = True) -> None:
@@ -27,19 +26,19 @@ class Story:
         self.now = 0
         self.disks: dict[str, list[LogRecord]] = {name: [] for name in members}
         self.replicas: dict[str, Replica] = {}
-        self.waiting: list[tuple[str, str, Any]] = []
+        self.pending: list[tuple[str, str, Any]] = []
         self.timers: dict[str, dict[str, int]] = {name: {} for name in members}
         self.values: dict[int, bytes] = {}
         for name in members:
             self.start(name)
         if not begun:
             return
-        self.talk(members)
+        self.exchange(members)
         self.elect("a", members)
         self.propose("a", b"first", members)
         self.heartbeat("a", members)
 
-    # ---- what a story is made of
+    # ---- the steps of a story
 
     def start(self, name: str) -> None:
         disk = self.disks[name]
@@ -50,75 +49,75 @@ class Story:
         self._perform(name, replica.start(self.now))
 
     def restart(self, name: str) -> None:
-        """It was killed."""
+        """Kill it and start it again."""
         self.now += MILLISECOND
         self.start(name)
 
     def wipe(self, name: str) -> None:
-        """It was killed, and its disk lost."""
+        """Kill it, lose its disk, and start it again."""
         self.disks[name].clear()
         self.restart(name)
 
-    def talk(self, among: str) -> None:
-        """Everything between these arrives, and what comes of it."""
+    def exchange(self, among: str) -> None:
+        """Deliver all messages between these, including those sent meanwhile."""
         self.deliver(lambda sender, to, message: sender in among and to in among, again=True)
 
-    def lose(self) -> None:
-        """What is under way never arrives."""
-        self.waiting.clear()
+    def drop_pending(self) -> None:
+        """Drop all pending messages."""
+        self.pending.clear()
 
-    def deliver(self, wanted: Callable[[str, str, Any], bool], *, again: bool = False) -> None:
-        """Such messages arrive; with `again` those too that are sent because of that."""
-        while found := [message for message in self.waiting if wanted(*message)]:
-            self.waiting = [message for message in self.waiting if not wanted(*message)]
+    def deliver(self, selects: Callable[[str, str, Any], bool], *, again: bool = False) -> None:
+        """Deliver the messages that `selects` returns True for; with `again`, also those sent meanwhile."""
+        while found := [message for message in self.pending if selects(*message)]:
+            self.pending = [message for message in self.pending if not selects(*message)]
             for sender, to, message in found:
                 self._perform(to, self.replicas[to].handle(Received(sender, message), self.now))
             if not again:
                 return
 
-    def said(self, kind: type, sender: str, to: str) -> None:
-        """These messages of that kind arrive."""
+    def deliver_kind(self, kind: type, sender: str, to: str) -> None:
+        """Deliver the messages of this kind."""
         self.deliver(lambda *sent: sent[:2] == (sender, to) and isinstance(getattr(sent[2], "message", None), kind))
 
-    def ring(self, name: str, timer: str) -> None:
-        """A timer runs out."""
+    def fire(self, name: str, timer: str) -> None:
+        """Let a timer expire."""
         self.now = max(self.now, self.timers[name][timer])
         self._perform(name, self.replicas[name].handle(TimerFired(timer), self.now))
 
     def elect(self, name: str, among: str) -> None:
-        """It hears no leader any more, nor do the others of these, and they make it the leader."""
+        """Let the election timeouts of these expire; it becomes their leader."""
         self.pre_vote(name, among)
-        self.talk(among)
+        self.exchange(among)
         assert self.replicas[name].is_leader
 
     def pre_vote(self, name: str, among: str) -> None:
-        """It has a quorum of these behind it, and prepares. Who led until now has not noticed yet."""
+        """It gets the pre-votes of these and sends Prepare. The previous leader has not noticed yet."""
         before = self.timers[name]["paxos.election"]
-        self.ring(name, "paxos.election")
-        if self.timers[name]["paxos.election"] > before and not self.waiting:
-            self.ring(name, "paxos.election")
+        self.fire(name, "paxos.election")
+        if self.timers[name]["paxos.election"] > before and not self.pending:
+            self.fire(name, "paxos.election")
         for other in among.replace(name, ""):
             self.deliver(lambda sender, to, _, other=other: (sender, to) == (name, other))  # type: ignore[misc]
             self.deliver(lambda sender, to, _, other=other: (sender, to) == (other, name))  # type: ignore[misc]
 
     def propose(self, name: str, value: bytes, among: str) -> None:
-        """Who leads, or thinks so, proposes something to these."""
+        """A leader, maybe deposed, proposes a value to these."""
         self._perform(name, self.replicas[name].propose(value, self.now))
-        self.talk(among)
+        self.exchange(among)
 
     def heartbeat(self, name: str, among: str) -> None:
-        self.ring(name, "paxos.heartbeat")
-        self.talk(among)
+        self.fire(name, "paxos.heartbeat")
+        self.exchange(among)
 
     def join_request(self, name: str, among: str) -> None:
-        """Who is no member tries again."""
+        """It repeats its join request, until it has joined."""
         for _ in range(3):
             if not self.replicas[name].has_joined:
-                self.ring(name, "paxos.join")
-            self.talk(among)
+                self.fire(name, "paxos.join")
+            self.exchange(among)
 
     def compact(self, name: str, slot: int) -> None:
-        """It takes a snapshot, and lets go of its journal before that."""
+        """It takes a snapshot and trims its journal."""
         end = len(self.disks[name])
         self._perform(name, self.replicas[name].compact(slot, b"snapshot", self.now))
         self.disks[name] = [LogRecord(at, 0, *it[2:]) for at, it in enumerate(self.disks[name][end:], 1)]
@@ -130,7 +129,7 @@ class Story:
         for effect in out:
             match effect:
                 case Send(to, message):
-                    self.waiting.append((name, to, message))
+                    self.pending.append((name, to, message))
                 case Persist(_, first, records):
                     assert first == len(self.disks[name]) + 1
                     self.disks[name] += [LogRecord(first + at, 0, *record) for at, record in enumerate(records)]
@@ -144,12 +143,12 @@ class Story:
             self._perform(name, self.replicas[name].handle(Persisted("paxos", end), self.now))
 
 
-def one_comes_late() -> Story:
-    """c starts when a and b have talked for a while, and then all three do."""
+def one_starts_late() -> Story:
+    """c starts after a and b have exchanged messages; then all three do."""
     story = Story("abc", begun=False)
     story.join_request("a", "ab")
     assert not any(replica.has_joined for replica in story.replicas.values()), "PAX-14: founded by two of three"
-    story.talk("abc")
+    story.exchange("abc")
     story.elect("b", "abc")
     story.propose("b", b"first", "abc")
     story.propose("b", b"second", "abc")
@@ -157,7 +156,7 @@ def one_comes_late() -> Story:
 
 
 def a_snapshot_is_taken() -> Story:
-    """c begins anew with a snapshot, all that is left of its journal, and is who it was."""
+    """c restarts with only a snapshot in its journal, and keeps its membership."""
     story = Story("abc")
     story.propose("a", b"second", "abc")
     story.heartbeat("a", "abc")
@@ -167,65 +166,65 @@ def a_snapshot_is_taken() -> Story:
     return story
 
 
-# ---- the stories. a leads at first, and everybody has the first value
+# ---- the stories. At first a leads, and all replicas have the first value
 
 
 def a_promise_outlives_its_disk(promise_comes_first: bool) -> Story:
-    """e prepares a ballot. c promises and loses its disk; its promise is under way. a, b and d let c in again, of whom
-    nobody has heard of that ballot, and c votes for what a proposes. Then d promises as well."""
+    """e prepares a ballot. c promises and loses its disk; its promise is pending. a, b and d, which do not know that
+    ballot, admit c, and c votes for the proposal of a. Then d promises as well."""
     story = Story("abcde")
     story.pre_vote("e", "cde")
     story.heartbeat("a", "abd")
-    story.said(Prepare, "e", "c")
+    story.deliver_kind(Prepare, "e", "c")
     story.wipe("c")
-    prepared = [message for message in story.waiting if isinstance(message[2], MemberEnvelope)]
-    story.waiting = [message for message in story.waiting if message not in prepared]
+    prepared = [message for message in story.pending if isinstance(message[2], MemberEnvelope)]
+    story.pending = [message for message in story.pending if message not in prepared]
     story.join_request("c", "abcd")
     story.heartbeat("a", "abc")
     story.propose("a", b"second", "abc")
     story.join_request("c", "abc")
     assert story.replicas["c"].has_joined
     assert story.values[2] == b"second"
-    story.waiting = prepared
+    story.pending = prepared
     if promise_comes_first:
-        story.said(Promise, "c", "e")
-    story.said(Prepare, "e", "d")
-    story.said(Promise, "d", "e")
-    story.said(Promise, "c", "e")
-    story.lose()
+        story.deliver_kind(Promise, "c", "e")
+    story.deliver_kind(Prepare, "e", "d")
+    story.deliver_kind(Promise, "d", "e")
+    story.deliver_kind(Promise, "c", "e")
+    story.drop_pending()
     if story.replicas["e"].is_leader:
         story.propose("e", b"other", "bcde")
     assert not story.replicas["e"].is_leader
     return story
 
 
-def an_old_leader_lets_in() -> Story:
-    """b leads, with c, and a has not heard of it. c loses its disk and hears a alone."""
+def an_old_leader_admits_a_replica() -> Story:
+    """b leads with c, unknown to a. c loses its disk and is connected only to a."""
     story = Story("abc")
     story.elect("b", "bc")
     story.propose("b", b"second", "bc")
-    story.lose()
+    story.drop_pending()
     story.wipe("c")
     story.join_request("c", "ac")
     story.propose("a", b"other", "ac")
-    story.lose()
+    story.drop_pending()
     assert not story.replicas["c"].has_joined
     return story
 
 
-def an_old_leader_goes_on() -> Story:
-    """The same, but b answers as well, once."""
+def an_old_leader_continues() -> Story:
+    """The same, but b also replies once."""
     story = Story("abc")
     story.elect("b", "bc")
     story.propose("b", b"second", "bc")
-    story.lose()
+    story.drop_pending()
     story.wipe("c")
     for _ in range(3):
-        story.ring("c", "paxos.join")
+        story.fire("c", "paxos.join")
         story.deliver(
             lambda sender, to, message: not isinstance(message, MemberEnvelope) and "c" in (sender, to), again=True
         )
-        story.lose()
+        story.drop_pending()
     story.heartbeat("a", "ac")
     if story.replicas["a"].is_leader:
         story.propose("a", b"other", "ac")
@@ -233,24 +232,24 @@ def an_old_leader_goes_on() -> Story:
 
 
 def the_leader_dies() -> Story:
-    """b leads, with c, which loses its disk, and is let in by a and b. Then b dies before it has told anything else."""
+    """b leads with c, which loses its disk and is admitted by a and b. Then b dies before it sends anything else."""
     story = Story("abc")
     story.elect("b", "bc")
     story.propose("b", b"second", "bc")
-    story.lose()
+    story.drop_pending()
     story.wipe("c")
     for _ in range(3):
         if not story.replicas["c"].has_joined:
-            story.ring("c", "paxos.join")
+            story.fire("c", "paxos.join")
         story.deliver(
             lambda sender, to, message: not isinstance(message, MemberEnvelope) and "c" in (sender, to), again=True
         )
-        story.lose()
+        story.drop_pending()
     story.heartbeat("a", "ac")
     for _ in range(3):
         story.now += 2 * CONFIG.election_ns
-        story.ring("a", "paxos.election")
-        story.talk("ac")
+        story.fire("a", "paxos.election")
+        story.exchange("ac")
     if story.replicas["a"].is_leader:
         story.propose("a", b"other", "ac")
     assert not story.replicas["c"].has_joined

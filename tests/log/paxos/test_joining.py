@@ -1,4 +1,4 @@
-"""Becoming a member, one message after another: what is told, what is durable before that, who is not listened to."""
+"""Joining, one message after another: what is sent, what is durable before that, which messages are ignored."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ EMPTY = (0, 0, 0)
 
 
 def fresh() -> tuple[Driven, int]:
-    """A replica that knows nothing and has said so, and its nonce."""
+    """A fresh replica that has sent its join request, and its nonce."""
     driven = Driven(None)
     (_, join_request), _ = driven.sync()
     assert isinstance(join_request, JoinRequest)
     return driven, join_request.nonces[0]
 
 
-def let_in() -> tuple[Driven, int]:
-    """A replica that has lost its disk, and that b and c have let in; and its incarnation."""
+def admitted() -> tuple[Driven, int]:
+    """A replica that has lost its disk and was admitted by b and c; and its incarnation."""
     driven, _ = fresh()
     driven.now = 1_000
     for other in "bc":
@@ -52,14 +52,14 @@ def let_in() -> tuple[Driven, int]:
 # ---- founding
 
 
-def test_a_nonce_is_told_when_it_is_durable() -> None:
+def test_a_nonce_is_sent_when_it_is_durable() -> None:
     driven = Driven(None)
     assert driven.sent == []
     (nonce,) = {join_request.nonces[0] for _, join_request in driven.sync()}
     assert {join_request for _, join_request in driven.restart()} == {JoinRequest((nonce, 0, 0), 0, 0)}
 
 
-def test_who_is_fresh_answers_no_member() -> None:
+def test_a_fresh_replica_answers_no_member() -> None:
     """PAX-14"""
     driven, _ = fresh()
     for message in (
@@ -73,7 +73,7 @@ def test_who_is_fresh_answers_no_member() -> None:
     assert driven.take_notices() == []
 
 
-def test_all_must_have_told_the_same_to_found_a_cluster() -> None:
+def test_founding_a_cluster_needs_the_same_nonces_from_all() -> None:
     """PAX-14"""
     driven, mine = fresh()
     assert driven.give("b", JoinRequest((mine, 5, 0), 0, 0)) == [(to, JoinRequest((mine, 5, 0), 0, 0)) for to in "bc"]
@@ -90,7 +90,7 @@ def test_all_must_have_told_the_same_to_found_a_cluster() -> None:
     assert driven.core.has_joined
 
 
-def test_a_founder_is_told_that_it_is_one() -> None:
+def test_a_replica_learns_from_a_member_that_it_is_a_founder() -> None:
     driven, mine = fresh()
     driven.give("b", JoinReply((mine, 5, 6), (FOUNDER,) * 3, NO_BALLOT, False, 0))
     driven.sync()
@@ -98,23 +98,23 @@ def test_a_founder_is_told_that_it_is_one() -> None:
     assert not driven.core.has_rejoined
 
 
-def test_a_founder_tells_who_founded() -> None:
+def test_a_founder_sends_the_founders_nonces() -> None:
     assert Driven().give("b", JoinRequest((0, 9, 0), 0, 0)) == [
         ("b", JoinReply(FOUNDED.founders, FOUNDED.roster, NO_BALLOT, False, 0))
     ]
 
 
-def test_a_journal_from_before_there_were_clusters_is_a_founders() -> None:
+def test_a_journal_without_a_cluster_belongs_to_a_founder() -> None:
     old = Driven(Journal(1, 2, [LogRecord(1, 0, *records.promise(OLD))]))
     old.sync()
     assert old.core.has_joined
     assert old.give("b", JoinRequest((0, 9, 0), 0, 0)) == [("b", JoinReply(EMPTY, (FOUNDER,) * 3, OLD, False, 0))]
 
 
-# ---- being let in
+# ---- joining an existing cluster
 
 
-def test_a_new_incarnation_is_durable_before_it_is_welcome() -> None:
+def test_a_new_incarnation_is_durable_before_the_reply() -> None:
     """PAX-15"""
     member = Driven()
     assert member.give("b", JoinRequest((0, NONCE, 0), FOUNDED.cluster, 70)) == []
@@ -124,17 +124,17 @@ def test_a_new_incarnation_is_durable_before_it_is_welcome() -> None:
     assert member.give("b", JoinRequest((0, NONCE, 0), FOUNDED.cluster, 70))[0][1].roster == roster
 
 
-def test_more_than_half_without_it_let_a_replica_in() -> None:
-    """PAX-15: and it promises the highest of what they have"""
-    driven, incarnation = let_in()
+def test_a_majority_of_the_others_admits_a_replica() -> None:
+    """PAX-15: and it promises the highest of their promises"""
+    driven, incarnation = admitted()
     assert incarnation > FOUNDER
     assert driven.give("c", Accept(OLD, 1, (), 0))[0][1].promised == NEWER
     assert driven.give_and_sync("b", Accept(NEWER, 1, (b"v",), 0)) == [("b", Accepted(NEWER, 1, False))]
 
 
-def test_who_is_let_in_promises_when_it_has_what_a_leader_had() -> None:
+def test_an_admitted_replica_promises_once_it_has_the_leaders_log() -> None:
     """PAX-15"""
-    driven, _ = let_in()
+    driven, _ = admitted()
     higher = Ballot(9, 2)
     assert driven.give_and_sync("c", Prepare(higher, 1)) == []
     driven.give("b", JoinReply(FOUNDED.founders, driven.roster, NEWER, True, 2))
@@ -149,12 +149,12 @@ def test_who_is_let_in_promises_when_it_has_what_a_leader_had() -> None:
     assert driven.core.has_joined
 
 
-def test_a_crash_on_the_way_does_not_begin_anew() -> None:
-    driven, incarnation = let_in()
+def test_joining_continues_after_a_crash() -> None:
+    driven, incarnation = admitted()
     assert driven.restart() == [(to, JoinRequest((), FOUNDED.cluster, incarnation)) for to in "bc"]
 
 
-def test_an_answer_that_another_one_outdates_does_not_count() -> None:
+def test_a_reply_of_a_former_incarnation_does_not_count() -> None:
     """PAX-15: b has lost its disk since"""
     driven, _ = fresh()
     assert driven.give("b", JoinReply(FOUNDED.founders, FOUNDED.roster, OLD, False, 0)) == []
@@ -162,10 +162,10 @@ def test_an_answer_that_another_one_outdates_does_not_count() -> None:
     assert driven.give("b", JoinReply(FOUNDED.founders, (FOUNDER, 50, FOUNDER), OLD, False, 0)) != []
 
 
-# ---- who is not listened to
+# ---- ignored messages
 
 
-def test_a_former_self_is_not_heard() -> None:
+def test_messages_of_a_former_incarnation_are_ignored() -> None:
     """PAX-16"""
     member = Driven()
     member.roster = (FOUNDER, 70, FOUNDER)
@@ -174,7 +174,7 @@ def test_a_former_self_is_not_heard() -> None:
     assert member.give("b", Probe(NEWER, 1)) != []
 
 
-def test_who_was_replaced_stops() -> None:
+def test_a_replaced_replica_stops() -> None:
     """PAX-17"""
     member = Driven()
     member.roster = (70, FOUNDER, FOUNDER)
@@ -182,7 +182,7 @@ def test_who_was_replaced_stops() -> None:
         member.give("c", Probe(OLD, 1))
 
 
-def test_another_cluster_is_not_heard() -> None:
+def test_messages_of_another_cluster_are_ignored() -> None:
     """PAX-18"""
     other = Membership((21, 22, 23), (FOUNDER,) * 3, True)
     member = Driven()

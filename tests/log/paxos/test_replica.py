@@ -1,4 +1,4 @@
-"""The rules of Paxos, one by one: a replica is driven by hand, and everything it says is looked at."""
+"""The rules of Paxos, one by one: a script drives one replica and checks everything that it sends."""
 
 from __future__ import annotations
 
@@ -90,16 +90,16 @@ class Driven(Script):
 
 
 def prepared(driven: Driven) -> Ballot:
-    """Let it stand for election, up to its own durable promise. Returns its ballot."""
-    canvasses = driven.fire("paxos.election")
-    ballot = canvasses[0][1].ballot
+    """Start an election, up to its own durable promise. Returns its ballot."""
+    pre_votes = driven.fire("paxos.election")
+    ballot = pre_votes[0][1].ballot
     driven.give("b", PreVoted(ballot))
     driven.sync()
     return ballot
 
 
 def elected(driven: Driven | None = None) -> tuple[Driven, Ballot]:
-    """A leader that found nothing to recover."""
+    """A leader with nothing to recover."""
     driven = driven or Driven()
     ballot = prepared(driven)
     first = driven.core.chosen + 1
@@ -109,7 +109,7 @@ def elected(driven: Driven | None = None) -> tuple[Driven, Ballot]:
 
 
 def with_chosen(count: int, size: int = 30) -> tuple[Driven, Ballot]:
-    """A leader with chosen values of `size` bytes in its slots up to `count`. c has heard nothing of it."""
+    """A leader with chosen values of `size` bytes in its slots up to `count`. c has received none of them."""
     driven, ballot = elected()
     for number in range(1, count + 1):
         driven.propose(bytes([number]) * size)
@@ -123,7 +123,7 @@ def with_chosen(count: int, size: int = 30) -> tuple[Driven, Ballot]:
 # ---- promises
 
 
-def test_a_promise_leaves_when_it_is_durable() -> None:
+def test_a_promise_is_sent_when_it_is_durable() -> None:
     """PAX-1"""
     acceptor = Driven()
     assert acceptor.give("b", Prepare(NEWER, 1)) == []
@@ -141,22 +141,22 @@ def test_a_promise_survives_a_crash() -> None:
     assert acceptor.journal.records == written
 
 
-def test_the_vote_for_a_ballot_is_its_promise_too() -> None:
-    """PAX-2: who missed the Prepare"""
+def test_a_vote_is_also_a_promise() -> None:
+    """PAX-2: for a replica that missed the Prepare"""
     acceptor = Driven()
     assert acceptor.give_and_sync("b", Accept(NEWER, 1, (b"v",), 0)) == [("b", Accepted(NEWER, 1, False))]
     acceptor.restart()
     assert acceptor.give("c", Prepare(OLD, 1)) == [("c", Rejected(OLD, NEWER))]
 
 
-def test_a_promise_tells_what_was_accepted_in_pieces() -> None:
+def test_a_promise_contains_the_accepted_values_in_parts() -> None:
     acceptor = Driven()
     acceptor.give_and_sync("c", Accept(OLD, 1, (b"x" * 60, b"y" * 60), 0))
     assert acceptor.give_and_sync("b", Prepare(NEWER, 1)) == [("b", Promise(NEWER, 1, [(OLD, b"x" * 60)], 2))]
     assert acceptor.give("b", Prepare(NEWER, 2)) == [("b", Promise(NEWER, 2, [(OLD, b"y" * 60)], 2))]
 
 
-def test_who_knows_more_to_be_chosen_promises_nothing() -> None:
+def test_a_replica_with_more_chosen_slots_does_not_promise() -> None:
     """PAX-8"""
     acceptor = Driven()
     acceptor.give_and_sync("c", Accept(OLD, 1, (b"v",), 1))
@@ -168,21 +168,21 @@ def test_who_knows_more_to_be_chosen_promises_nothing() -> None:
 # ---- votes
 
 
-def test_a_vote_leaves_when_it_is_durable() -> None:
+def test_a_vote_is_sent_when_it_is_durable() -> None:
     """PAX-1"""
     acceptor = Driven()
     assert acceptor.give("b", Accept(NEWER, 1, (b"v",), 0)) == []
     assert acceptor.sync() == [("b", Accepted(NEWER, 1, False))]
 
 
-def test_votes_that_one_sync_makes_durable_are_one_answer() -> None:
+def test_votes_made_durable_by_one_sync_are_one_reply() -> None:
     acceptor = Driven()
     acceptor.give("b", Accept(NEWER, 1, (b"v",), 0))
     acceptor.give("b", Accept(NEWER, 2, (b"w",), 0))
     assert acceptor.sync() == [("b", Accepted(NEWER, 2, False))]
 
 
-def test_what_does_not_follow_is_not_taken_and_asked_for_once() -> None:
+def test_a_gap_is_rejected_and_reported_once() -> None:
     """PAX-5"""
     acceptor = Driven()
     acceptor.give_and_sync("b", Accept(NEWER, 1, (b"v",), 0))
@@ -191,7 +191,7 @@ def test_what_does_not_follow_is_not_taken_and_asked_for_once() -> None:
     assert acceptor.give_and_sync("b", Accept(NEWER, 1, (b"v", b"w"), 0)) == [("b", Accepted(NEWER, 2, False))]
 
 
-def test_a_value_is_chosen_only_if_it_was_accepted_for_the_ballot_that_says_so() -> None:
+def test_a_value_is_chosen_only_if_accepted_for_the_leaders_ballot() -> None:
     """PAX-7: slot 1 is chosen, with another value"""
     acceptor = Driven()
     acceptor.give_and_sync("c", Accept(OLD, 1, (b"stale",), 0))
@@ -201,7 +201,7 @@ def test_a_value_is_chosen_only_if_it_was_accepted_for_the_ballot_that_says_so()
     assert acceptor.take_notices() == [Chosen(1, b"right")]
 
 
-def test_a_value_behind_what_a_new_leader_has_sent_stays_a_vote() -> None:
+def test_a_value_after_those_of_a_new_leader_remains_a_vote() -> None:
     acceptor = Driven()
     acceptor.give_and_sync("c", Accept(OLD, 1, (b"v", b"w"), 0))
     acceptor.give_and_sync("b", Accept(NEWER, 1, (b"v",), 0))
@@ -221,7 +221,7 @@ def test_two_values_for_a_chosen_slot_stop_the_replica() -> None:
 # ---- election
 
 
-def test_a_candidate_binds_nobody_before_a_quorum_backs_it() -> None:
+def test_a_candidate_sends_prepare_only_after_a_quorum_of_pre_votes() -> None:
     candidate = Driven()
     sent = candidate.fire("paxos.election")
     assert sent == [("b", PreVote(Ballot(1, 0), 0)), ("c", PreVote(Ballot(1, 0), 0))]
@@ -230,7 +230,7 @@ def test_a_candidate_binds_nobody_before_a_quorum_backs_it() -> None:
     assert sent == [("b", Prepare(Ballot(1, 0), 1)), ("c", Prepare(Ballot(1, 0), 1))]
 
 
-def test_who_hears_a_leader_backs_no_other() -> None:
+def test_a_follower_in_contact_with_a_leader_rejects_pre_votes() -> None:
     """PAX-13"""
     voter = Driven()
     voter.now = SECOND
@@ -241,7 +241,7 @@ def test_who_hears_a_leader_backs_no_other() -> None:
     assert voter.give("c", PreVote(NEWEST, 0)) == [("c", PreVoted(NEWEST))]
 
 
-def test_who_knows_more_backs_no_candidate() -> None:
+def test_a_candidate_with_fewer_chosen_slots_gets_no_pre_vote() -> None:
     """PAX-8"""
     voter = Driven()
     voter.give_and_sync("b", Accept(OLD, 1, (b"v",), 1))
@@ -250,7 +250,7 @@ def test_who_knows_more_backs_no_candidate() -> None:
     assert voter.give("c", PreVote(NEWEST, 1)) == [("c", PreVoted(NEWEST))]
 
 
-def test_an_election_timer_that_heard_of_a_leader_meanwhile_waits_on() -> None:
+def test_contact_with_a_leader_extends_the_election_timeout() -> None:
     voter = Driven()
     voter.now = voter.timers["paxos.election"] - 1
     voter.give_and_sync("b", Accept(NEWER, 1, (), 0))
@@ -259,7 +259,7 @@ def test_an_election_timer_that_heard_of_a_leader_meanwhile_waits_on() -> None:
     assert voter.fire("paxos.election")[0][1] == PreVote(Ballot(3, 0), 0)
 
 
-def test_a_leader_needs_promises_of_a_quorum_and_its_own() -> None:
+def test_a_leader_needs_a_quorum_of_promises_including_its_own() -> None:
     candidate = Driven()
     ballot = candidate.fire("paxos.election")[0][1].ballot
     candidate.give("b", PreVoted(ballot))
@@ -271,7 +271,7 @@ def test_a_leader_needs_promises_of_a_quorum_and_its_own() -> None:
 
 
 def test_the_value_of_the_highest_ballot_is_proposed_again() -> None:
-    """PAX-4: what a leader before may have had chosen. PAX-9: it leads when that is chosen"""
+    """PAX-4: an earlier leader may have had it chosen. PAX-9: the candidate leads once it is chosen"""
     candidate = Driven()
     candidate.give_and_sync("c", Accept(OLD, 1, (b"old", b"mine"), 0))
     ballot = prepared(candidate)
@@ -283,7 +283,7 @@ def test_the_value_of_the_highest_ballot_is_proposed_again() -> None:
     assert candidate.take_notices() == [Chosen(1, b"newer"), Chosen(2, b"mine"), Elected()]
 
 
-def test_promises_in_pieces_are_asked_for_to_their_end() -> None:
+def test_a_candidate_requests_all_parts_of_a_promise() -> None:
     candidate = Driven()
     ballot = prepared(candidate)
     assert candidate.give("b", Promise(ballot, 1, [(OLD, b"v")], 2)) == [("b", Prepare(ballot, 2))]
@@ -292,7 +292,7 @@ def test_promises_in_pieces_are_asked_for_to_their_end() -> None:
     assert sent[0] == ("b", Accept(ballot, 1, [b"v", b"w"], 0))
 
 
-def test_who_is_refused_follows() -> None:
+def test_a_rejected_leader_becomes_a_follower() -> None:
     leader, ballot = elected()
     leader.take_notices()
     leader.give("c", Rejected(ballot, NEWEST))
@@ -300,7 +300,7 @@ def test_who_is_refused_follows() -> None:
     assert leader.fire("paxos.election")[0][1].ballot == Ballot(4, 0)
 
 
-def test_a_leader_that_nobody_answers_steps_down() -> None:
+def test_a_leader_without_replies_steps_down() -> None:
     leader, _ = elected()
     until = leader.now + 2 * CONFIG.election_ns
     while leader.now <= until:
@@ -310,7 +310,7 @@ def test_a_leader_that_nobody_answers_steps_down() -> None:
     assert leader.take_notices() == [Elected(), Deposed()]
 
 
-def test_only_a_leader_takes_values_and_the_others_say_who_does() -> None:
+def test_only_a_leader_accepts_proposals_and_others_name_it() -> None:
     follower = Driven()
     with pytest.raises(NotLeader) as error:
         follower.propose(b"v")
@@ -324,8 +324,8 @@ def test_only_a_leader_takes_values_and_the_others_say_who_does() -> None:
 # ---- leading
 
 
-def test_a_value_is_chosen_when_a_quorum_has_it_durably() -> None:
-    """PAX-6: two followers do as well as the leader and one"""
+def test_a_value_is_chosen_when_it_is_durable_on_a_quorum() -> None:
+    """PAX-6: two followers are a quorum, like the leader and one"""
     leader, ballot = elected()
     leader.take_notices()
     assert [message for _, message in leader.propose(b"v")] == [Accept(ballot, 1, [b"v"], 0)] * 2
@@ -341,7 +341,7 @@ def test_a_value_is_chosen_when_a_quorum_has_it_durably() -> None:
     assert leader.take_notices() == [Chosen(2, b"w")]
 
 
-def test_proposals_do_not_wait_for_each_other_but_for_the_window() -> None:
+def test_proposals_wait_only_for_the_window() -> None:
     leader, ballot = elected()
     leader.sync()
     for number in range(5):
@@ -350,7 +350,7 @@ def test_proposals_do_not_wait_for_each_other_but_for_the_window() -> None:
     assert leader.give("b", Accepted(ballot, 1, False)) == [("b", Accept(ballot, 4, [b"3", b"4"], 0))]
 
 
-def test_an_idle_leader_sends_heartbeats_and_nothing_else() -> None:
+def test_an_idle_leader_sends_only_heartbeats() -> None:
     leader, ballot = with_chosen(1)
     for _ in range(10):
         sent = leader.fire("paxos.heartbeat")
@@ -359,14 +359,14 @@ def test_an_idle_leader_sends_heartbeats_and_nothing_else() -> None:
     assert leader.timers["paxos.heartbeat"] == leader.now + CONFIG.heartbeat_ns
 
 
-def test_who_lacks_something_gets_it_in_batches() -> None:
+def test_a_replica_that_is_behind_catches_up_in_batches() -> None:
     leader, ballot = with_chosen(8)
     sent = leader.give("c", Accepted(ballot, 0, True))
     assert [(message.first, len(message.values)) for _, message in sent] == [(1, 3), (4, 3), (7, 2)]
     assert leader.give("c", Accepted(ballot, 8, False)) == []
 
 
-def test_what_nobody_proposed_stops_the_leader() -> None:
+def test_an_accepted_slot_that_was_not_proposed_stops_the_leader() -> None:
     """PAX-5"""
     leader, ballot = with_chosen(1)
     with pytest.raises(ProtocolViolation, match="PAX-5"):
@@ -376,7 +376,7 @@ def test_what_nobody_proposed_stops_the_leader() -> None:
 # ---- reading
 
 
-def test_a_read_is_confirmed_by_a_probe_that_began_after_it() -> None:
+def test_a_read_is_confirmed_by_a_probe_that_started_after_it() -> None:
     """PAX-10"""
     leader, ballot = with_chosen(2)
     assert leader.read_index(70) == [("b", Probe(ballot, 1)), ("c", Probe(ballot, 1))]
@@ -388,7 +388,7 @@ def test_a_read_is_confirmed_by_a_probe_that_began_after_it() -> None:
     assert leader.take_notices() == [Confirmed(71, 2)]
 
 
-def test_a_deposed_leader_confirms_nothing() -> None:
+def test_a_deposed_leader_confirms_no_read() -> None:
     """PAX-10"""
     leader, ballot = with_chosen(2)
     leader.read_index(70)
@@ -397,7 +397,7 @@ def test_a_deposed_leader_confirms_nothing() -> None:
     assert leader.take_notices() == [Deposed()]
 
 
-def test_who_has_promised_more_answers_no_probe() -> None:
+def test_a_replica_with_a_higher_promise_rejects_a_probe() -> None:
     """PAX-10"""
     acceptor = Driven()
     acceptor.give("b", Prepare(NEWER, 1))
@@ -426,8 +426,8 @@ def test_the_journal_is_trimmed_when_the_snapshot_is_durable() -> None:
     assert leader.core.uncompacted_bytes == 30
 
 
-def test_a_snapshot_takes_promises_and_votes_with_it() -> None:
-    """PAX-12: what follows the snapshot in the journal is enough"""
+def test_a_snapshot_is_written_with_promises_and_votes() -> None:
+    """PAX-12: the journal from the snapshot on is enough"""
     acceptor = Driven()
     acceptor.give_and_sync("c", Accept(OLD, 1, (b"v", b"w", b"x"), 2))
     acceptor.give_and_sync("b", Prepare(NEWER, 3))
@@ -440,7 +440,7 @@ def test_a_snapshot_takes_promises_and_votes_with_it() -> None:
     assert acceptor.give("c", Prepare(OLD, 3)) == [("c", Rejected(OLD, NEWER))]
 
 
-def test_a_restart_tells_what_is_known_to_be_chosen() -> None:
+def test_a_restart_delivers_the_chosen_values() -> None:
     """PAX-11"""
     acceptor = Driven()
     acceptor.give_and_sync("b", Accept(NEWER, 1, (b"v",), 0))
@@ -449,7 +449,7 @@ def test_a_restart_tells_what_is_known_to_be_chosen() -> None:
     assert acceptor.take_notices() == [Chosen(1, b"v")]
 
 
-def test_a_snapshot_replaces_what_is_before_it_and_spares_the_votes_behind_it() -> None:
+def test_a_snapshot_replaces_older_slots_and_keeps_later_votes() -> None:
     """PAX-11, PAX-12"""
     behind = Driven()
     behind.give_and_sync("c", Accept(OLD, 1, (b"v", b"w", b"x"), 1))
@@ -465,7 +465,7 @@ def test_a_snapshot_replaces_what_is_before_it_and_spares_the_votes_behind_it() 
     assert promise == [("c", Promise(NEWEST, 3, [(OLD, b"x")], 3))]
 
 
-def test_who_is_too_far_behind_is_sent_the_snapshot_in_pieces() -> None:
+def test_a_replica_before_the_log_gets_the_snapshot_in_chunks() -> None:
     leader, ballot = with_chosen(5)
     leader.compact(5, bytes(150))
     leader.sync()
@@ -478,7 +478,7 @@ def test_who_is_too_far_behind_is_sent_the_snapshot_in_pieces() -> None:
     assert leader.propose(b"v")[-1] == ("c", Accept(ballot, 6, [b"v"], 5))
 
 
-def test_a_snapshot_of_what_is_not_chosen_is_refused() -> None:
+def test_a_snapshot_of_a_slot_that_is_not_chosen_is_rejected() -> None:
     """PAX-11"""
     leader, _ = with_chosen(2)
     with pytest.raises(ProtocolViolation, match="PAX-11"):
@@ -497,7 +497,7 @@ def test_a_journal_with_a_gap_stops_the_replica() -> None:
 # ---- one replica
 
 
-def test_one_replica_needs_nobody_and_no_timer() -> None:
+def test_a_single_replica_needs_no_timer() -> None:
     alone = Driven(None, members="a")
     assert alone.take_notices() == []
     alone.sync()
@@ -510,7 +510,7 @@ def test_one_replica_needs_nobody_and_no_timer() -> None:
     assert alone.timers == {}
 
 
-def test_one_replica_finds_again_what_it_had() -> None:
+def test_a_single_replica_recovers_its_log() -> None:
     alone = Driven(None, members="a")
     alone.sync()
     alone.propose(b"v")

@@ -12,7 +12,7 @@ from tests.log.paxos.cluster import CONFIG, HASTY, Cluster
 
 
 def simulate(seed: int) -> Cluster:
-    """Two seconds of faults, of kinds that the seed turns on; then everything heals, and must come to an agreement."""
+    """Two seconds of faults, of kinds that the seed turns on; then all faults end, and the replicas must agree."""
     rng = random.Random(seed)
     cluster = Cluster(rng.choice((3, 3, 5)), seed, rng.choice((CONFIG, HASTY)))
     cluster.loss = rng.choice((0, 0, 0.02, 0.2))
@@ -74,7 +74,7 @@ def pause(cluster: Cluster, rng: random.Random) -> None:
 
 
 def part(cluster: Cluster, rng: random.Random) -> None:
-    """Two sides that do not hear each other."""
+    """Two sides without a connection."""
     side = set(rng.sample(cluster.members, rng.randrange(1, len(cluster.members))))
     cluster.cut = {(a, b) for a in cluster.members for b in cluster.members if (a in side) != (b in side)}
 
@@ -93,7 +93,7 @@ FAULTS = (crash, crash_leader, wipe, wipe_any, crash_all, pause, part, part_lead
 
 
 def heal(cluster: Cluster) -> None:
-    """Without faults a leader is found, takes a value, and everybody gets it (liveness)."""
+    """Without faults a leader is elected and accepts a value, and all replicas get it (liveness)."""
     cluster.loss = cluster.doubling = cluster.straggling = cluster.crashing = cluster.parting = cluster.wiping = 0.0
     cluster.delay_ns, cluster.sync_ns = 2 * MILLISECOND, 2 * MILLISECOND
     cluster.cut.clear()

@@ -729,7 +729,7 @@ def test_an_append_of_another_client_that_is_not_found_stays_unknown() -> None:
     stage.wait(2 * SECOND)
     assert unknown_of(stage, call) == AppendId(77, ((5, 2),))
     for text in ("", "x", "4d-5+2", "000000000000004d-5", "000000000000004d-5+02"):
-        with pytest.raises(ValueError, match="is no id of an append"):
+        with pytest.raises(ValueError, match="is not an append id"):
             AppendId.parse(text)
 
 

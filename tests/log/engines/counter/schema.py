@@ -1,4 +1,4 @@
-"""What protoc would make of the engine's .proto file."""
+"""The module that protoc would generate from the engine's .proto file."""
 
 from __future__ import annotations
 
