@@ -1,4 +1,4 @@
-"""A log client on a stage: the test plays everybody else, message by message, and lets time pass."""
+"""A script for a log client: the test sends the messages of all servers and moves the time."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ class Stage(Script):
             self.show(shown)
 
     def show(self, shown: View) -> None:
-        """Whoever is asked for the view has this one."""
+        """Answer the open view requests with this view."""
         for to, question in self.take(ViewRequest):
             self.give(to, ViewResponse(question.request, shown))
 
     def show_now(self, shown: View) -> None:
-        """The same, once the client asks."""
+        """Answer the next view requests with this view; time passes until the client sends one."""
         for _ in range(100):
             if any(isinstance(message, ViewRequest) for _, message in self.sent):
                 break
@@ -77,7 +77,7 @@ class Stage(Script):
         self.show(shown)
 
     def acknowledge(self, to: str, append: Append, gsn: int, count: int = 0, *, leaving: bool = False) -> None:
-        """The primary has ordered the first `count` records (0: all) of an append from `gsn` on."""
+        """Acknowledge the first `count` records (0: all) of an append with the GSNs from `gsn` on."""
         ranges = ((append.sequence, count or len(append.records), gsn),)
         self.give(to, Appended(append.client, append.segment, ranges, leaving))
 

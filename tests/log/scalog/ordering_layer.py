@@ -1,6 +1,6 @@
-"""An ordering layer to drive by hand: replicas and aggregators with perfect disks, whose messages arrive at once.
+"""A scripted ordering layer: replicas and aggregators with perfect disks, whose messages arrive at once.
 
-What they send to others, outside, is kept for the test to look at.
+Messages to other addresses are kept for the test.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ CLIENT = "client"
 
 
 class Layer:
-    """`outside`: (to, message) of everything sent to others. `stopped`: why replicas have stopped. `now` moves when it
-    is told to (`run`).
+    """`outside`: (to, message) of the messages to other addresses. `stopped`: the `Stop` effects of replicas. The time
+    `now` moves only by `run`.
 
-    Nobody is suspected for an hour, unless `suspect_after_ns` says otherwise.
+    No server is suspected for an hour, unless `suspect_after_ns` is given.
     """
 
     def __init__(self, replicas: int = 1, aggregators: int = 0, **config: Any) -> None:
@@ -81,7 +81,7 @@ class Layer:
     def add(self, address: str, core: OrderingReplica | Aggregator) -> None:
         self.cores[address] = core
         self._perform(address, core.start(self.now))
-        self._settle()
+        self._process_events()
 
     # ---- time and messages
 
@@ -93,17 +93,17 @@ class Layer:
             for address, name in [key for key, at in self.timers.items() if at <= self.now]:
                 del self.timers[address, name]
                 self._events.append((address, TimerFired(name)))
-            self._settle()
+            self._process_events()
         self.now = until
 
     def send(self, to: str, message: Any, sender: str = CLIENT) -> list[tuple[str, Any]]:
-        """Have a message arrive; returns what goes out because of it."""
+        """Deliver a message. Returns the messages to other addresses that it caused."""
         before = len(self.outside)
         self._events.append((to, Received(sender, message)))
-        self._settle()
+        self._process_events()
         return self.outside[before:]
 
-    def _settle(self) -> None:
+    def _process_events(self) -> None:
         while self._events:
             address, event = self._events.popleft()
             core = self.cores[address]
@@ -129,7 +129,7 @@ class Layer:
                 case CancelTimer(name):
                     self.timers.pop((address, name), None)
 
-    # ---- what tests ask for
+    # ---- queries and shortcuts of tests
 
     @property
     def leader(self) -> OrderingReplica:
@@ -147,28 +147,28 @@ class Layer:
         return self.leader.state
 
     def sent(self, kind: type[M], to: str | None = None) -> list[M]:
-        """The messages of this kind that have gone out."""
+        """The messages of this kind to other addresses."""
         return [message for address, message in self.outside if isinstance(message, kind) and to in (None, address)]
 
     def register(self, *names: str) -> None:
-        """Storage servers make themselves known; their tokens are 100, 101, ... by the number in the name."""
+        """Register storage servers; the tokens are 100, 101, ... by the number in the name."""
         for name in names:
             self.send(self.leader.config.address, Register(100 + int(name.split("-")[1]), name), name)
 
     def change(self, change: Reconfiguration, id: int = 0) -> ChangeResponse:
-        """Have a change carried out."""
+        """Request a change. Returns the response."""
         out = self.send(self.leader.config.address, ChangeRequest(id or next(self._ids), change))
         (changed,) = [message for to, message in out if isinstance(message, ChangeResponse)]
         return changed
 
     def done(self, change: Reconfiguration) -> int:
-        """The result of a change that must not be refused."""
+        """Request a change that must not be rejected. Returns its result."""
         changed = self.change(change)
         assert changed.error == "", changed.error
         return changed.result
 
     def shard(self, *names: str) -> ShardConfig:
-        """A shard of these new servers."""
+        """Add a shard of these new servers."""
         self.register(*names)
         tokens = [100 + int(name.split("-")[1]) for name in names]
         servers = tuple(self.state.servers.tokens[token] for token in tokens)
@@ -178,7 +178,7 @@ class Layer:
         return self.state.shards[shard].config()
 
     def report(self, shard: int, *ends: int, members: Iterable[int] = (), placed: int = 0, epoch: int = 0) -> None:
-        """Members (all) report these ends of the open segments, in their order."""
+        """Deliver reports of these members (default: all) with the ends of the open segments, in their order."""
         config = self.config(shard)
         open_segments = [one.id for one in config.segments if one.sealed is None]
         for server, address in config.members:
@@ -188,7 +188,7 @@ class Layer:
                 self.send(config.reports_to or self.leader.config.address, report, address)
 
     def links(self, shard: int, to: str | None = None) -> list[ShardCut]:
-        """The links of a shard that have gone out, once each, to one member."""
+        """The links of a shard that were sent to one member, without repetitions."""
         to = to or self.config(shard).members[0].address
         updates = [update for message in self.sent(Updates, to) for update in message.updates]
         updates += [message.update for message in self.sent(RegistrationReply, to) if message.update]

@@ -1,4 +1,4 @@
-"""A host for storage servers each step of which a test decides: journals are lists, messages wait to be taken."""
+"""A scripted host for storage servers: journals are lists, and the test delivers messages and syncs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ M = TypeVar("M")
 
 
 class Kept:
-    """A journal: what is written, and how much of it a crash leaves."""
+    """A journal: the written records, and how many of them survive a crash."""
 
     def __init__(self, first: int) -> None:
         self.first = self.durable = self.trimmed = first
@@ -52,7 +52,7 @@ class Kept:
 
 
 class Host:
-    """One storage server, its journals, and what it has said."""
+    """One storage server, its journals, and the messages that it has sent."""
 
     def __init__(self, address: Address, **settings: Any) -> None:
         self.config = StorageConfig(address, ORDERING, **settings)
@@ -65,14 +65,14 @@ class Host:
         self.start()
 
     def start(self) -> None:
-        """Begin a life."""
+        """Start the core from the journals."""
         self.lives += 1
         journals = {name: Journal(kept.first, kept.end, list(kept.records)) for name, kept in self.journals.items()}
         self.core = StorageServer(self.config, journals, random.Random(f"{self.config.address} {self.lives}"))
         self.perform(self.core.start(self.now))
 
     def restart(self) -> None:
-        """Die, and begin again with what was durable."""
+        """Crash, and start again with the durable records."""
         for kept in self.journals.values():
             del kept.records[kept.durable - kept.first :]
         self.sent.clear()
@@ -90,7 +90,7 @@ class Host:
         self.handle(Received(sender, message))
 
     def perform(self, effects: Sequence[Effect]) -> None:
-        """Do what the core says; what it sends waits in `sent`."""
+        """Perform effects; messages are kept in `sent`."""
         for effect in effects:
             if isinstance(effect, Send):
                 self.sent.append(effect)
@@ -130,17 +130,17 @@ class Host:
                     found.append(LogRecord(gsn, time, record.tag, record.payload))
         return found
 
-    # ---- what a test does
+    # ---- steps of a test
 
     def sync(self, *journals: str) -> None:
-        """Everything that was written (to these journals) is durable, and the core hears of it."""
+        """Make all written records (of these journals) durable, and deliver `Persisted`."""
         for name, kept in list(self.journals.items()):
             if kept.durable < kept.end and (not journals or name in journals):
                 kept.durable = kept.end
                 self.handle(Persisted(name, kept.end))
 
     def wait(self, ns: int) -> None:
-        """Time passes; timers ring in their order."""
+        """Let time pass; timers fire in their order."""
         until = self.now + ns
         while self.timers and min(self.timers.values()) <= until and self.stopped is None:
             name = min(self.timers, key=lambda one: self.timers[one])
@@ -149,7 +149,7 @@ class Host:
         self.now = until
 
     def take(self, kind: type[M], to: Address | None = None) -> list[M]:
-        """The messages of this kind that wait (for `to`), which then wait no longer."""
+        """Remove and return the messages of this kind (to `to`) from `sent`."""
         taken = [one for one in self.sent if isinstance(one.message, kind) and to in (None, one.to)]
         self.sent = [one for one in self.sent if one not in taken]
         return [one.message for one in taken]
@@ -180,7 +180,7 @@ def sealed(config: ShardConfig, **ends: int) -> ShardConfig:
 
 
 class Cluster:
-    """A shard of some hosts, and an ordering layer that says what the test has it say."""
+    """A shard of some hosts, and an ordering layer whose messages the test decides."""
 
     def __init__(self, size: int = 2, **settings: Any) -> None:
         self.hosts = [Host(f"host-{index}", **settings) for index in range(size)]
@@ -196,7 +196,7 @@ class Cluster:
         return next((host for host in self.hosts if host.config.address == address), None)
 
     def admit(self, index: int) -> None:
-        """Tell a host that it is a member."""
+        """Send a host its configuration."""
         host = self.hosts[index]
         host.sync()
         host.receive(
@@ -206,7 +206,7 @@ class Cluster:
     # ---- the ordering layer
 
     def order(self, *counts: tuple[int, int], skip: int = 0) -> ShardCut:
-        """Place so many more records of these segments ((segment, count), ...), after `skip` GSNs of other shards."""
+        """Order `count` more records of each segment ((segment, count), ...), after `skip` GSNs of other shards."""
         ends = {part.segment: part.first_lsn + part.count for link in self.links for part in link.ranges}
         gsn = self.last + skip + 1
         ranges = []
@@ -220,14 +220,14 @@ class Cluster:
         return link
 
     def update(self, *, links: Sequence[ShardCut] | None = None, config: ShardConfig | None = None) -> Update:
-        """What the ordering layer has to say now: the newest link, and the configuration if it is given."""
+        """An update with the newest link, and with the configuration if it is given."""
         if links is None:
             links = self.links[-1:]
         head = self.links[-1].number if self.links else 0
         return Update(SHARD, self.config.epoch, config, tuple(links), head, self.last, self.oldest)
 
-    def tell(self, *, config: ShardConfig | None = None, links: Sequence[ShardCut] | None = None) -> None:
-        """Send all hosts what is new, and let them work."""
+    def send_update(self, *, config: ShardConfig | None = None, links: Sequence[ShardCut] | None = None) -> None:
+        """Send an update to all hosts, and run them."""
         if config is not None:
             self.config = config
         update = self.update(config=config, links=links)
@@ -239,7 +239,7 @@ class Cluster:
     # ---- messages among the hosts
 
     def run(self, *, sync: bool = True) -> None:
-        """Deliver what hosts say to each other and make durable what they write, until nothing is left."""
+        """Deliver the messages between hosts and make their writes durable, until there are none left."""
         moved = True
         while moved:
             moved = False
@@ -258,7 +258,7 @@ class Cluster:
                         moved = True
 
     def wait(self, ns: int) -> None:
-        """Time passes for everybody, in small steps."""
+        """Let time pass for all hosts, in small steps."""
         for _ in range(max(1, ns // 50_000_000)):
             for host in self.hosts:
                 if host.stopped is None:
@@ -267,6 +267,6 @@ class Cluster:
 
 
 def append(sequence: int, count: int = 1, *, segment: int = 21, client: int = 7, settled: int = 0) -> Append:
-    """Records that say their client and number."""
+    """Records whose payloads name client and number."""
     records = [(1 + number % 3, b"%d:%d" % (client, number)) for number in range(sequence, sequence + count)]
     return Append(client, sequence, settled, segment, records)

@@ -1,4 +1,4 @@
-"""Aggregators: what goes up, what goes down, and that one may be killed at any time."""
+"""Aggregators: tallies to the parent, updates to the members, and that one may be killed at any time."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_tree_of_three_levels() -> None:
     assert [child for child, _ in leader._children] == ["aggregator-1"]
 
 
-def test_a_quorum_alone_is_told() -> None:
+def test_a_tally_contains_only_what_a_quorum_has() -> None:
     layer = layer_of(1)
     layer.report(1, 4, 2, members=[1])
     assert layer.state.next_gsn == 1
@@ -106,7 +106,7 @@ def test_a_lost_tally_is_sent_again() -> None:
     assert layer.state.next_gsn == 5
 
 
-def test_a_tally_that_no_update_shows_is_not_sent_for_ever() -> None:
+def test_an_unconfirmed_tally_is_not_sent_without_end() -> None:
     layer = layer_of(1)
     layer.report(1, 4, 2)
     layer.run(1_000)
@@ -115,10 +115,10 @@ def test_a_tally_that_no_update_shows_is_not_sent_for_ever() -> None:
     assert not core.advanced
 
 
-def test_a_new_aggregator_knows_all_after_one_round_of_reports() -> None:
+def test_a_new_aggregator_has_all_tallies_after_one_round_of_reports() -> None:
     layer = layer_of(1)
     layer.report(1, 4, 2)
-    layer.add_aggregator("aggregator-1")  # it restarts with nothing
+    layer.add_aggregator("aggregator-1")  # it restarts without state
     layer.report(1, 9, 2)
     layer.run(100)
     assert layer.state.next_gsn == 10
@@ -162,22 +162,22 @@ def test_a_leaf_suspects_its_silent_members() -> None:
     assert [member.address for member in layer.config(2).members] == ["s-3", "s-4"]
 
 
-def well(layer: Layer, shard: int, address: str) -> None:
-    """This member has answered what the leader has asked meanwhile."""
+def answer_leader(layer: Layer, shard: int, address: str) -> None:
+    """Let this member answer the leader's `ReportRequest`, if there is one."""
     config = layer.config(shard)
     (server,) = [server for server, name in config.members if name == address]
     if layer.sent(ReportRequest, address):
         layer.send(layer.leader.config.address, Report(shard, config.epoch, server, 0, ()), address)
 
 
-def test_a_leaf_that_is_cut_off_from_members_that_are_well_is_gone_around() -> None:
+def test_an_aggregator_partitioned_from_healthy_members_is_dropped() -> None:
     layer = layer_of(1, suspect_after_ns=SECOND)
     before = layer.config(1)
     assert before.reports_to == "aggregator-1"
-    for _ in range(40):  # the aggregator hears neither, and both answer the leader
+    for _ in range(40):  # the aggregator gets no reports, and both members answer the leader
         layer.run(100)
         for address in ("s-1", "s-2"):
-            well(layer, 1, address)
+            answer_leader(layer, 1, address)
         layer.outside.clear()
         layer.register("s-3", "s-4")
     after = layer.config(1)
@@ -185,13 +185,13 @@ def test_a_leaf_that_is_cut_off_from_members_that_are_well_is_gone_around() -> N
     assert after.reports_to == ""
     for _ in range(20):  # one has failed
         layer.run(100)
-        well(layer, 1, "s-1")
+        answer_leader(layer, 1, "s-1")
         layer.outside.clear()
         layer.register("s-3", "s-4")
     assert layer.config(1).state is ShardState.FINALIZED
 
 
-def test_a_leaf_is_believed_of_who_lags_for_it_has_heard_that() -> None:
+def test_an_aggregators_suspicion_of_a_lagging_member_is_carried_out_at_once() -> None:
     layer = layer_of(1, suspect_after_ns=SECOND)
     for _ in range(2):
         layer.register("s-3", "s-4")
@@ -199,7 +199,7 @@ def test_a_leaf_is_believed_of_who_lags_for_it_has_heard_that() -> None:
     assert layer.config(1).state is ShardState.FINALIZED
 
 
-def test_a_silent_parent_is_suspected_and_gone_around() -> None:
+def test_a_silent_parent_is_suspected_and_bypassed() -> None:
     layer = layer_of(2, shards=1)
     layer.done(SetParent("aggregator-1", "aggregator-2"))
     layer.run(300)
@@ -236,7 +236,7 @@ def test_a_shard_that_comes_back_is_no_evidence_against_the_parent() -> None:
     layer.report(1, 3, 3)
     layer.done(AssignShard(1, ""))
     layer.run(300)
-    layer.report(1, 9, 9)  # ordered without a link by way of the aggregators
+    layer.report(1, 9, 9)  # ordered by links that the aggregators do not forward
     layer.done(AssignShard(1, "aggregator-1"))
     for _ in range(30):
         layer.report(1, 9, 9)
@@ -263,7 +263,7 @@ def test_a_lost_link_is_no_evidence_against_the_parent_that_sends_the_next_updat
     assert not any(isinstance(message, SuspectAggregator) for message in suspicions)
 
 
-def test_a_dropped_aggregator_that_lives_comes_back() -> None:
+def test_a_dropped_aggregator_that_runs_registers_again() -> None:
     layer = layer_of(2)
     layer.send("ordering-1", SuspectAggregator("aggregator-1"), "s-1")
     assert layer.config(1).reports_to == "aggregator-2"
@@ -274,14 +274,14 @@ def test_a_dropped_aggregator_that_lives_comes_back() -> None:
     assert layer.state.next_gsn == 5
 
 
-def test_who_does_not_report_to_an_aggregator_cannot_suspect_it() -> None:
+def test_only_children_of_an_aggregator_can_suspect_it() -> None:
     layer = layer_of(2)
     layer.send("ordering-1", SuspectAggregator("aggregator-1"), "s-9")
     layer.send("ordering-1", SuspectAggregator("aggregator-2"), "s-1")
     assert len(layer.state.tree.parents) == 2
 
 
-def test_the_old_and_the_new_aggregator_may_both_report() -> None:
+def test_the_old_and_the_new_aggregator_may_both_send_tallies() -> None:
     layer = layer_of(2)
     layer.report(1, 4, 2)
     shard = layer.config(1)
@@ -292,7 +292,7 @@ def test_the_old_and_the_new_aggregator_may_both_report() -> None:
     assert shard == layer.config(1)
 
 
-def test_an_aggregator_that_was_paused_suspects_nobody() -> None:
+def test_an_aggregator_that_was_paused_suspects_no_member() -> None:
     layer = layer_of(1)
     layer.report(1, 2, 2)
     layer.outside.clear()

@@ -1,4 +1,4 @@
-"""How a client appends: to which segment, in which batches, and that nothing is ever appended twice."""
+"""Appends of a client: choice of segments, batches, and that no record is appended twice."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def one_segment(**config: int) -> Stage:
     return Stage(view(1, shard(1, servers=1)), **config)
 
 
-def test_what_comes_while_a_batch_is_under_way_is_collected_until_the_answer() -> None:
+def test_records_are_collected_while_a_batch_is_in_flight() -> None:
     stage = one_segment(linger_ns=SECOND)
     first = stage.call(calls.Append(records(1)))
     to, append = stage.one(Append)
@@ -75,7 +75,7 @@ def test_what_comes_while_a_batch_is_under_way_is_collected_until_the_answer() -
     assert [stage.answers[call].gsns for call in others] == [[10, 11], [12, 13], [14, 15]]
 
 
-def test_what_is_called_at_one_moment_leaves_together() -> None:
+def test_appends_called_at_one_moment_are_sent_together() -> None:
     stage = Stage(view(1, shard(1), shard(2), shard(3)), coalesce_calls=True)
     for _ in range(5):
         stage.call(calls.Append(records(2)))
@@ -87,14 +87,14 @@ def test_what_is_called_at_one_moment_leaves_together() -> None:
     assert [stage.answers[call].gsns for call in range(1, 6)] == [[n, n + 1] for n in range(1, 11, 2)]
 
 
-def test_a_whole_batch_is_not_gathered_any_further() -> None:
+def test_a_full_batch_does_not_wait_for_more_calls() -> None:
     stage = one_segment(coalesce_calls=True, batch_bytes=200)
     for _ in range(6):
         stage.call(calls.Append(records(1)))
     assert len(stage.one(Append)[1].records) == 5
 
 
-def test_what_has_lingered_is_sent() -> None:
+def test_records_are_sent_after_the_linger_time() -> None:
     stage = one_segment(linger_ns=MILLISECOND)
     for _ in range(3):
         stage.call(calls.Append(records(1)))
@@ -103,7 +103,7 @@ def test_what_has_lingered_is_sent() -> None:
     assert len(stage.one(Append)[1].records) == 2
 
 
-def test_a_whole_batch_does_not_linger() -> None:
+def test_a_full_batch_does_not_linger() -> None:
     stage = one_segment(linger_ns=SECOND, batch_bytes=200)
     stage.call(calls.Append(records(1)))
     stage.one(Append)
@@ -112,7 +112,7 @@ def test_a_whole_batch_does_not_linger() -> None:
     assert len(stage.one(Append)[1].records) == 5
 
 
-def test_no_more_than_the_window_is_under_way() -> None:
+def test_at_most_the_window_is_in_flight() -> None:
     stage = one_segment(linger_ns=0, batch_bytes=100, window_bytes=300)
     for _ in range(10):
         stage.call(calls.Append(records(2)))
@@ -120,7 +120,7 @@ def test_no_more_than_the_window_is_under_way() -> None:
     assert sum(len(append.records) for _, append in stage.take(Append)) == 6
 
 
-def test_appends_beyond_the_buffer_wait_at_the_door() -> None:
+def test_appends_beyond_the_buffer_wait_for_admission() -> None:
     stage = one_segment(linger_ns=0, buffer_bytes=200)
     waiting = [stage.call(calls.Append(records(2))) for _ in range(6)]
     stage.wait(MILLISECOND)
@@ -136,8 +136,8 @@ def test_appends_beyond_the_buffer_wait_at_the_door() -> None:
     assert [stage.answers[call].gsns for call in waiting] == [[n, n + 1] for n in range(1, 13, 2)]
 
 
-def test_a_large_append_goes_out_in_parts_one_after_another() -> None:
-    """So its records stay in order, whatever becomes of a part."""
+def test_a_large_append_is_sent_chunk_by_chunk() -> None:
+    """So its records keep their order if a chunk fails."""
     stage = one_segment(batch_bytes=100)
     call = stage.call(calls.Append(records(5)))
     gsn = 1
@@ -164,7 +164,7 @@ def test_acknowledgements_may_cover_a_part_or_several_batches() -> None:
     assert stage.answers[second].gsns == [23, 24]
 
 
-# ---- where to
+# ---- choice of segments
 
 
 def test_a_random_segment_for_each_batch() -> None:
@@ -183,7 +183,7 @@ def where_they_go(stage: Stage) -> set[str]:
 
 
 @pytest.mark.parametrize("why", ["silence", "busy"])
-def test_nothing_new_goes_where_nothing_moves(why: str) -> None:
+def test_new_appends_avoid_a_stalled_segment(why: str) -> None:
     stage = Stage(view(1, shard(1), shard(2)))
     call = stage.call(calls.Append(records(1)))
     to, stalled = stage.one(Append)
@@ -199,7 +199,7 @@ def test_nothing_new_goes_where_nothing_moves(why: str) -> None:
     assert where_they_go(stage) == others | {to}
 
 
-def test_nothing_new_waits_behind_what_does_not_move() -> None:
+def test_new_appends_do_not_wait_behind_a_stalled_batch() -> None:
     stage = Stage(view(1, shard(1)), window_bytes=1)
     appenders = stage.core._appends.appenders
     while not any(appender.waiting for appender in appenders.values()):
@@ -213,7 +213,7 @@ def test_nothing_new_waits_behind_what_does_not_move() -> None:
     assert where_they_go(stage) == {"s11", "s12"} - {stalled}
 
 
-def test_where_nothing_moves_anywhere_it_is_as_ever() -> None:
+def test_if_all_segments_are_stalled_the_policy_chooses_as_usual() -> None:
     stage = Stage(view(1, shard(1)))
     for _ in range(20):
         stage.call(calls.Append(records(1)))
@@ -226,7 +226,7 @@ def test_where_nothing_moves_anywhere_it_is_as_ever() -> None:
     assert stage.answers[call].gsns == [5]
 
 
-def test_a_fixed_shard_and_who_stands_in_for_it() -> None:
+def test_a_fixed_shard_and_the_shard_that_replaces_it() -> None:
     stage = Stage(view(1, shard(1), shard(2), shard(3)), policy=Fixed(2), linger_ns=0)
     stage.call(calls.Append(records(1)))
     assert stage.one(Append)[0] in ("s21", "s22")
@@ -238,7 +238,7 @@ def test_a_fixed_shard_and_who_stands_in_for_it() -> None:
     assert stage.one(Append)[0] in ("s11", "s12")
 
 
-def test_by_record_and_the_answers_are_in_the_order_of_the_records() -> None:
+def test_by_record_results_are_in_the_order_of_the_records() -> None:
     stage = Stage(view(1, shard(1), shard(2)))
     assert stage.ask(calls.SetPolicy(ByRecord(lambda record: record[0]))) is None
     call = stage.call(calls.Append([(1, b"a"), (2, b"b"), (1, b"c"), (2, b"d")]))
@@ -271,7 +271,7 @@ def test_the_nearest_is_the_one_with_the_lowest_round_trip_once_all_are_measured
     assert went[4:] == ["s12", "s12"]
 
 
-def test_a_shard_that_says_it_is_leaving_gets_nothing_new() -> None:
+def test_a_draining_shard_gets_no_new_appends() -> None:
     stage = Stage(view(1, shard(1), shard(2)), policy=Fixed(1))
     stage.call(calls.Append(records(1)))
     to, append = stage.one(Append)
@@ -281,10 +281,10 @@ def test_a_shard_that_says_it_is_leaving_gets_nothing_new() -> None:
     assert stage.one(Append)[0][:2] == "s2"
 
 
-# ---- again and again, never twice
+# ---- retries
 
 
-def test_silence_sends_the_same_numbers_to_the_same_segment() -> None:
+def test_an_overdue_batch_is_resent_under_the_same_numbers() -> None:
     stage = Stage(view(1, shard(1), shard(2)))
     call = stage.call(calls.Append(records(2)))
     to, append = stage.one(Append)
@@ -298,7 +298,7 @@ def test_silence_sends_the_same_numbers_to_the_same_segment() -> None:
     assert stage.take(Append) == []
 
 
-def test_busy_is_no_fate() -> None:
+def test_busy_does_not_release_the_numbers() -> None:
     stage = Stage(view(1, shard(1), shard(2)), linger_ns=0)
     call = stage.call(calls.Append(records(2)))
     to, append = stage.one(Append)
@@ -316,7 +316,7 @@ def test_busy_is_no_fate() -> None:
     assert stage.answers[call].gsns == [1, 2]
 
 
-def test_not_the_primary_is_no_fate_either() -> None:
+def test_not_primary_does_not_release_the_numbers() -> None:
     stage = Stage(view(1, shard(1), shard(2)))
     stage.call(calls.Append(records(2)))
     to, append = stage.one(Append)
@@ -327,7 +327,7 @@ def test_not_the_primary_is_no_fate_either() -> None:
 
 
 def sealed_stage(count: int = 4) -> tuple[Stage, int, Append]:
-    """An append to segment 11 that was refused because the segment is sealed. Shard 2 is live."""
+    """An append to segment 11 that was rejected because the segment is sealed. Shard 2 is live."""
     stage = Stage(view(1, shard(1, servers=3)), policy=Fixed(1))
     while True:
         call = stage.call(calls.Append(records(count)))
@@ -340,8 +340,8 @@ def sealed_stage(count: int = 4) -> tuple[Stage, int, Append]:
     return stage, call, append
 
 
-def test_what_everybody_has_forgotten_is_told_as_unknown() -> None:
-    """A record was ordered and trimmed, and the member that knew where has lost its disk (BUGS.md, 10)."""
+def test_records_whose_gsns_no_member_has_end_as_unknown() -> None:
+    """A record was ordered and trimmed, and the member with its GSN has lost its disk (BUGS.md, 10)."""
     stage, call, append = sealed_stage()
     asked: list[str] = []
     while call not in stage.answers:
@@ -351,10 +351,10 @@ def test_what_everybody_has_forgotten_is_told_as_unknown() -> None:
             stage.give(to, AppendStatus(append.client, 11, ((append.sequence, 4, 0),), ()))
     assert isinstance(stage.answers[call], LogFailed)
     assert "it is in the log, but was trimmed" in str(stage.answers[call])
-    assert {"s11", "s12", "s13"} <= set(asked[:-1]), "everybody could have told"
+    assert {"s11", "s12", "s13"} <= set(asked[:-1]), "requests went to all members"
 
 
-def test_what_one_member_has_forgotten_another_one_knows() -> None:
+def test_a_gsn_that_one_member_lacks_comes_from_another_one() -> None:
     stage, call, append = sealed_stage()
     while call not in stage.answers:
         stage.wait(SECOND)
@@ -365,7 +365,7 @@ def test_what_one_member_has_forgotten_another_one_knows() -> None:
 
 
 def test_a_status_without_gsns_is_no_evidence_about_later_batches() -> None:
-    """The other member does not have the GSNs, but the primary has."""
+    """The other member does not have the GSNs, but the primary does."""
     stage = Stage(view(1, shard(1, sealed=(12,))))
     for _ in range(2):
         call = stage.call(calls.Append(records(2)))
@@ -380,7 +380,7 @@ def test_a_status_without_gsns_is_no_evidence_about_later_batches() -> None:
         stage.take(Append)
 
 
-def test_sealed_is_no_fate_before_a_member_says_never() -> None:
+def test_a_sealed_segment_keeps_the_numbers_until_a_status_says_never() -> None:
     stage, call, append = sealed_stage()
     asked: set[str] = set()
     for _ in range(6):
@@ -400,8 +400,8 @@ def test_sealed_is_no_fate_before_a_member_says_never() -> None:
     assert stage.answers[call] == calls.AppendResult([70, 90, 91, 92], [1, 2, 2, 2])
 
 
-def test_settled_stays_below_what_is_neither_here_nor_there() -> None:
-    """Of the numbers 2 to 5, 3 and 4 are never in the segment and have gone elsewhere, 2 and 5 are not decided yet."""
+def test_settled_stays_below_numbers_without_a_result() -> None:
+    """Of the numbers 2 to 5, 3 and 4 are never in the segment and were rerouted, 2 and 5 have no result yet."""
     stage = one_segment(linger_ns=0)
     stage.call(calls.Append(records(1)))
     to, append = stage.one(Append)
@@ -437,12 +437,12 @@ def test_settled_stays_below_what_is_neither_here_nor_there() -> None:
     assert stage.one(Append)[1].settled == 8
 
 
-def test_what_goes_elsewhere_in_parts_keeps_its_order() -> None:
-    """A member told the fate of the second record first; and the two are not told at once."""
+def test_rerouted_chunks_keep_their_order() -> None:
+    """The status of the second record arrives before that of the first."""
     stage, call, append = sealed_stage(2)
     first = append.sequence
     stage.give("s12", AppendStatus(append.client, 11, (), ((first + 1, 1),)))
-    assert stage.take(Append) == [], "the first one is not decided yet"
+    assert stage.take(Append) == [], "the first one has no result yet"
     stage.give("s12", AppendStatus(append.client, 11, (), ((first, 1),)))
     to, moved = stage.one(Append)
     assert (moved.sequence, len(moved.records)) == (first, 1)
@@ -453,7 +453,7 @@ def test_what_goes_elsewhere_in_parts_keeps_its_order() -> None:
     assert stage.answers[call].gsns == [80, 81]
 
 
-def test_what_was_not_sent_leaves_a_sealed_segment_at_once() -> None:
+def test_unsent_records_leave_a_sealed_segment_at_once() -> None:
     stage = one_segment(linger_ns=SECOND)
     stage.call(calls.Append(records(1)))
     to, append = stage.one(Append)
@@ -464,8 +464,8 @@ def test_what_was_not_sent_leaves_a_sealed_segment_at_once() -> None:
     assert list(stage.one(Append)[1].records) == records(2)
 
 
-def test_a_segment_that_the_view_shows_sealed_is_asked_for_fates() -> None:
-    """Its server was replaced, or is masked: the shard goes on with other segments."""
+def test_statuses_are_requested_for_a_segment_that_the_view_shows_as_sealed() -> None:
+    """Its server was replaced, or its failure masked: the shard continues with other segments."""
     stage = Stage(view(1, shard(1, servers=3)))
     call = stage.call(calls.Append(records(1), shard=1))
     to, append = stage.one(Append)
@@ -484,7 +484,7 @@ def test_a_segment_that_the_view_shows_sealed_is_asked_for_fates() -> None:
     assert stage.answers[call] == calls.AppendResult([3], [1])
 
 
-def test_a_finalized_shard_that_was_asked_for_is_unavailable_once_the_fate_is_known() -> None:
+def test_an_append_to_a_named_finalized_shard_ends_as_unavailable() -> None:
     stage = Stage(view(1, shard(1), shard(2)))
     call = stage.call(calls.Append(records(2), shard=1))
     to, append = stage.one(Append)
@@ -497,10 +497,10 @@ def test_a_finalized_shard_that_was_asked_for_is_unavailable_once_the_fate_is_kn
     assert isinstance(error, Unavailable)
     assert str(error) == "shard 1 is finalized"
     stage.call(calls.Append(records(1), shard=2))
-    assert stage.one(Append)[1].settled == 3, "what is certain never to be appended is settled"
+    assert stage.one(Append)[1].settled == 3, "records that never will be appended are settled"
 
 
-def test_an_append_of_which_a_part_was_ordered_is_not_called_unavailable() -> None:
+def test_a_partly_ordered_append_does_not_end_as_unavailable() -> None:
     stage = Stage(view(1, shard(1), shard(2)))
     call = stage.call(calls.Append(records(2), shard=1))
     to, append = stage.one(Append)
@@ -528,7 +528,7 @@ def test_a_number_that_is_in_two_segments_stops_the_client() -> None:
         stage.acknowledge("s11", append, 5)
 
 
-def test_a_number_that_was_never_given_stops_the_client() -> None:
+def test_a_number_that_was_not_allocated_stops_the_client() -> None:
     stage = Stage(view(1, shard(1)))
     stage.call(calls.Append(records(2)))
     to, append = stage.one(Append)
@@ -536,7 +536,7 @@ def test_a_number_that_was_never_given_stops_the_client() -> None:
         stage.acknowledge(to, append, 1, 3)
 
 
-def test_answers_to_an_earlier_client_of_this_address_are_nothing() -> None:
+def test_replies_to_an_earlier_client_at_this_address_are_ignored() -> None:
     stage = Stage(view(1, shard(1)))
     call = stage.call(calls.Append(records(2)))
     to, append = stage.one(Append)
@@ -547,14 +547,14 @@ def test_answers_to_an_earlier_client_of_this_address_are_nothing() -> None:
 # ---- shards by name
 
 
-def test_a_shard_that_does_not_exist_is_looked_for_in_a_fresh_view() -> None:
+def test_an_append_to_an_unknown_shard_waits_for_a_confirmed_view() -> None:
     stage = Stage(view(1, shard(1)))
     call = stage.call(calls.Append(records(1), shard=2))
     to, question = stage.one(TailRequest)
     stage.give(to, TailResponse(question.request, 9, 1, 4))
     to, ask = stage.one(ViewRequest)
     stage.give(to, ViewResponse(ask.request, view(3, shard(1))))
-    assert call not in stage.answers, "that view was not fresh"
+    assert call not in stage.answers, "that view was older than the confirmation"
     stage.wait(SECOND)
     (to, ask), *_ = stage.take(ViewRequest)
     stage.give(to, ViewResponse(ask.request, view(4, shard(1), shard(2))))
@@ -576,7 +576,7 @@ def test_a_finalized_shard_is_unavailable_at_once_and_a_finalizing_one_is_not() 
 # ---- deadlines and silence
 
 
-def test_any_number_of_appends_that_wait_for_room_end_with_their_shard() -> None:
+def test_any_number_of_queued_appends_end_with_their_shard() -> None:
     stage = Stage(view(1, shard(1)), buffer_bytes=1)
     first = stage.call(calls.Append(records(1), shard=1))
     queued = [stage.call(calls.Append(records(1), shard=1)) for _ in range(2_000)]
@@ -590,7 +590,7 @@ def test_any_number_of_appends_that_wait_for_room_end_with_their_shard() -> None
     assert all(isinstance(stage.answers[call], Unavailable) for call in (first, *queued))
 
 
-def test_what_was_not_sent_by_the_deadline_is_unavailable_and_never_sent() -> None:
+def test_an_append_unsent_at_its_deadline_is_unavailable_and_is_not_sent() -> None:
     stage = Stage()
     call = stage.call(calls.Append(records(1), deadline=stage.now + SECOND))
     stage.wait(SECOND)
@@ -599,17 +599,17 @@ def test_what_was_not_sent_by_the_deadline_is_unavailable_and_never_sent() -> No
     assert stage.take(Append) == []
 
 
-def test_what_was_sent_by_the_deadline_is_unknown_and_settled_all_the_same() -> None:
+def test_an_append_sent_before_its_deadline_ends_as_unknown() -> None:
     stage = Stage(view(1, shard(1)))
     call = stage.call(calls.Append(records(1), deadline=stage.now + SECOND))
     to, append = stage.one(Append)
     stage.wait(2 * SECOND)
     assert isinstance(stage.answers[call], LogFailed)
-    assert stage.take(Append), "its number is not given up"
+    assert stage.take(Append), "its numbers are not given up"
     stage.give(to, Rejected(append.client, 1, append.segment, RejectReason.SEALED))
     stage.give("s12", AppendStatus(append.client, append.segment, (), ((1, 1),)))
     stage.wait(10 * SECOND)
-    assert stage.take(Append) == [], "nobody waits for it, so it is not appended elsewhere"
+    assert stage.take(Append) == [], "no call waits for it, so it is not rerouted"
 
 
 def unknown_of(stage: Stage, call: int) -> AppendId:
@@ -620,7 +620,7 @@ def unknown_of(stage: Stage, call: int) -> AppendId:
     return error.append_id
 
 
-def test_an_unknown_append_can_be_asked_for_until_its_outcome_is_certain() -> None:
+def test_the_outcome_of_an_unknown_append_can_be_requested() -> None:
     stage = Stage(view(1, shard(1)))
     call = stage.call(calls.Append(records(3), deadline=stage.now + SECOND))
     to, append = stage.one(Append)
@@ -639,8 +639,8 @@ def test_an_unknown_append_can_be_asked_for_until_its_outcome_is_certain() -> No
     assert stage.answers[stage.call(calls.Outcome(append_id))] == [8, None, None]
 
 
-def test_what_was_unknown_is_not_settled_so_that_other_clients_find_it() -> None:
-    """Also when this client has learned where it is, and goes on."""
+def test_the_numbers_of_an_unknown_append_stay_unsettled() -> None:
+    """Also after this client has received the GSN."""
     stage = Stage(view(1, shard(1, servers=1)))
     stage.call(calls.Append(records(1), deadline=stage.now + SECOND))
     to, unknown = stage.one(Append)
@@ -653,7 +653,7 @@ def test_what_was_unknown_is_not_settled_so_that_other_clients_find_it() -> None
         stage.acknowledge(to, append, gsn)
 
 
-def test_servers_do_not_remember_for_ever_what_was_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_numbers_of_an_unknown_append_are_settled_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("logdb.log.scalog.client.batches.MAX_RETAINED", 2)
     stage = Stage(view(1, shard(1, servers=1)))
     stage.call(calls.Append(records(1), deadline=stage.now + SECOND))
@@ -668,8 +668,8 @@ def test_servers_do_not_remember_for_ever_what_was_unknown(monkeypatch: pytest.M
         stage.acknowledge(to, append, gsn)
 
 
-def test_a_part_of_an_append_is_not_settled_before_the_whole_is() -> None:
-    """Which may end as unknown; other appends of this client tell what it has settled."""
+def test_no_part_of_an_append_is_settled_before_the_whole() -> None:
+    """It may end as unknown; other appends of this client carry the settled number."""
     stage = Stage(view(1, shard(1, servers=1), shard(2, servers=1)), batch_bytes=50, policy=ByRecord(lambda record: 1))
     call = stage.call(calls.Append(records(2), deadline=stage.now + 100 * SECOND))
     to, first = stage.one(Append)
@@ -682,7 +682,7 @@ def test_a_part_of_an_append_is_not_settled_before_the_whole_is() -> None:
     assert stage.one(Append)[1].settled == second.sequence + 1
 
 
-def test_an_append_of_which_a_part_was_not_sent_tells_that_it_never_will_be() -> None:
+def test_the_outcome_of_a_partly_sent_append() -> None:
     stage = Stage(view(1, shard(1, servers=1)), batch_bytes=50)
     call = stage.call(calls.Append(records(3), deadline=stage.now + SECOND))
     to, append = stage.one(Append)
@@ -693,7 +693,7 @@ def test_an_append_of_which_a_part_was_not_sent_tells_that_it_never_will_be() ->
     assert stage.answers[stage.call(calls.Outcome(append_id))] == [8, None, None]
 
 
-def test_what_was_trimmed_with_its_fate_stays_unknown() -> None:
+def test_the_outcome_of_records_trimmed_with_their_segment_stays_unknown() -> None:
     stage = Stage(view(1, shard(1), shard(2)))
     call = stage.call(calls.Append(records(1), shard=1))
     stage.one(Append)
@@ -703,7 +703,7 @@ def test_what_was_trimmed_with_its_fate_stays_unknown() -> None:
     assert unknown_of(stage, stage.call(calls.Outcome(append_id))) == append_id
 
 
-def test_an_append_of_another_client_is_looked_for_at_all_members() -> None:
+def test_the_append_of_another_client_is_searched_at_all_members() -> None:
     stage = Stage(view(1, shard(1), shard(2, FINALIZED)))
     append_id = AppendId(77, ((5, 2), (0, 1), (9, 1)))
     call = stage.call(calls.Outcome(append_id, stage.now + 100 * SECOND))
@@ -716,7 +716,7 @@ def test_an_append_of_another_client_is_looked_for_at_all_members() -> None:
     assert asked == {(f"s{n}{member}", 10 * n + segment) for n in (1, 2) for member in (1, 2) for segment in (1, 2)}
     stage.give(
         "s11", AppendStatus(77, 11, ((5, 2, 0),), ((9, 1),))
-    )  # in the log, but who knows where; and not in that segment
+    )  # in the log without a GSN; and never in that segment
     stage.give("s12", AppendStatus(77, 12, ((9, 1, 4),), ()))
     assert call not in stage.answers
     stage.give("s21", AppendStatus(77, 21, ((5, 2, 30),), ()))
@@ -733,7 +733,7 @@ def test_an_append_of_another_client_that_is_not_found_stays_unknown() -> None:
             AppendId.parse(text)
 
 
-def test_a_silent_primary_is_reported_and_others_are_asked() -> None:
+def test_a_silent_primary_is_reported_and_statuses_come_from_other_members() -> None:
     stage = Stage(view(1, shard(1, servers=3)), suspect_after_ns=2 * SECOND)
     call = stage.call(calls.Append(records(1)))
     to, append = stage.one(Append)

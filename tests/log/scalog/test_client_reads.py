@@ -1,4 +1,4 @@
-"""How a client reads a record: from any member, from another one if that fails, and which error is final."""
+"""Reads of a client: from any member, from another one after a failure, and which errors are final."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def stage_of(servers: int = 3) -> Stage:
     return Stage(view(1, shard(1, servers=servers), shard(2)))
 
 
-def test_a_record_is_given_as_it_was_appended() -> None:
+def test_a_record_is_read_as_it_was_appended() -> None:
     stage = stage_of()
     call = stage.call(calls.Read(5, 1))
     to, read = stage.one(ReadRequest)
@@ -38,7 +38,7 @@ def test_a_record_is_given_as_it_was_appended() -> None:
     assert stage.answers[call] == LogRecord(5, 77, 3, b"payload")
 
 
-def test_a_member_that_lacks_it_sends_the_client_to_another() -> None:
+def test_a_read_is_repeated_at_another_member_if_one_lacks_the_record() -> None:
     stage = stage_of()
     call = stage.call(calls.Read(5, 1))
     asked = []
@@ -53,8 +53,8 @@ def test_a_member_that_lacks_it_sends_the_client_to_another() -> None:
     assert stage.answers[call].gsn == 5
 
 
-def test_silence_sends_the_same_request_to_another() -> None:
-    """The log may not have got there, or the member is dead: who knows. The first to answer wins."""
+def test_a_read_without_an_answer_is_sent_to_another_member() -> None:
+    """The log may not have reached the GSN, or the member may have failed. The first answer counts."""
     stage = stage_of()
     call = stage.call(calls.Read(5, 1))
     stage.wait(SECOND * 2)
@@ -68,7 +68,7 @@ def test_silence_sends_the_same_request_to_another() -> None:
     assert stage.take(ReadRequest) == []
 
 
-def test_only_when_all_replicas_are_damaged_it_is_corruption() -> None:
+def test_a_read_is_corruption_only_if_all_members_have_damaged_records() -> None:
     stage = stage_of()
     call = stage.call(calls.Read(5, 1))
     for number in range(3):
@@ -96,7 +96,7 @@ def test_trimmed_and_of_another_shard_are_final() -> None:
     assert isinstance(stage.ask(calls.Read(10, -1)), NotOfThisShard)
 
 
-def test_a_record_of_another_place_is_not_delivered() -> None:
+def test_a_response_with_another_gsn_is_ignored() -> None:
     stage = stage_of()
     call = stage.call(calls.Read(5, 1))
     to, read = stage.one(ReadRequest)
@@ -107,7 +107,7 @@ def test_a_record_of_another_place_is_not_delivered() -> None:
     assert stage.answers[call].gsn == 5
 
 
-def test_a_shard_that_is_not_known_is_looked_for_in_a_fresh_view() -> None:
+def test_a_read_of_an_unknown_shard_waits_for_a_confirmed_view() -> None:
     stage = stage_of()
     there, nowhere = stage.call(calls.Read(5, 3)), stage.call(calls.Read(5, 4))
     for to, question in stage.take(TailRequest):
@@ -121,7 +121,7 @@ def test_a_shard_that_is_not_known_is_looked_for_in_a_fresh_view() -> None:
     assert stage.answers[there].gsn == 5
 
 
-def test_a_shard_that_goes_while_it_is_read_was_trimmed_away() -> None:
+def test_a_shard_that_disappears_during_a_read_was_trimmed_away() -> None:
     stage = stage_of()
     call = stage.call(calls.Read(5, 1))
     stage.one(ReadRequest)
@@ -157,14 +157,14 @@ def test_the_gsn_at_a_time_is_the_newest_of_all_shards() -> None:
     assert (first.time, {one[:2], two[:2]}) == (500, {"s1", "s2"})
     stage.give(two, TimeResponse(second.request, 12, END))
     stage.give(one, TimeResponse(first.request, 9, 29))
-    assert call not in stage.answers, "it does not know the log up to the tail"
+    assert call not in stage.answers, "the member does not cover the log up to the tail"
     stage.wait(SECOND // 10)
     one, first = stage.one(TimeRequest)
     stage.give(one, TimeResponse(first.request, 20, 30))
     assert stage.answers[call] == 20
 
 
-def test_if_all_are_younger_it_is_the_one_before_the_oldest() -> None:
+def test_if_all_records_are_younger_the_result_is_the_gsn_before_the_oldest() -> None:
     stage = Stage(view(1, shard(1)))
     call = stage.call(calls.AtTime(5))
     to, question = stage.one(TailRequest)
@@ -174,7 +174,7 @@ def test_if_all_are_younger_it_is_the_one_before_the_oldest() -> None:
     assert stage.answers[call] == 3
 
 
-def test_a_large_record_is_not_asked_for_again_before_it_can_have_come() -> None:
+def test_a_read_of_a_large_record_is_not_repeated_before_the_transfer_time() -> None:
     stage = stage_of()
     stage.call(calls.Read(5, 1, size=64 << 20))
     stage.one(ReadRequest)

@@ -1,4 +1,4 @@
-"""How a client follows the log: stretches of all shards, merged by GSN; nothing is concluded from silence."""
+"""Subscriptions of a client: ranges of all shards, merged by GSN; a missing answer proves nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.log.scalog.client_stage import FINALIZED, Stage, shard, stretch, view
 
 
 class Reader:
-    """A stage with a subscription, and the pulls that are open, by shard."""
+    """A script with a subscription, and its open pulls by shard."""
 
     def __init__(
         self, stage: Stage, gsn: int = 1, tags: frozenset[int] | None = None, shard: int | None = None
@@ -31,7 +31,7 @@ class Reader:
     def pulls(self) -> dict[int, tuple[str, Pull]]:
         return {pull.shard: (to, pull) for to, pull in self.stage.take(Pull)}
 
-    def tell(self, pull: tuple[str, Pull], end: int, *owned: tuple[int, int], final: bool = False) -> None:
+    def answer_pull(self, pull: tuple[str, Pull], end: int, *owned: tuple[int, int], final: bool = False) -> None:
         self.stage.give(pull[0], stretch(pull[1], end, owned, final=final, tags=self.tags))
 
 
@@ -39,7 +39,7 @@ def two_shards(**config: int) -> Stage:
     return Stage(view(1, shard(1), shard(2)), **config)
 
 
-def test_nothing_is_fetched_before_somebody_waits() -> None:
+def test_nothing_is_fetched_before_the_first_call() -> None:
     reader = Reader(two_shards())
     assert reader.pulls() == {}
     reader.next()
@@ -50,9 +50,9 @@ def test_shards_are_merged_by_gsn() -> None:
     reader = Reader(two_shards())
     call = reader.next()
     pulls = reader.pulls()
-    reader.tell(pulls[2], 9, (3, 2), (8, 1))
-    assert call not in reader.stage.answers, "nobody has said whose 1 and 2 are"
-    reader.tell(pulls[1], 11, (1, 2), (5, 3), (9, 2))
+    reader.answer_pull(pulls[2], 9, (3, 2), (8, 1))
+    assert call not in reader.stage.answers, "no shard has listed 1 and 2 yet"
+    reader.answer_pull(pulls[1], 11, (1, 2), (5, 3), (9, 2))
     batch = reader.stage.answers[call]
     assert (batch.first, batch.end) == (1, 11)
     assert [record.payload for record in batch.records] == [b"%d" % gsn for gsn in range(1, 11)]
@@ -60,23 +60,23 @@ def test_shards_are_merged_by_gsn() -> None:
     assert {number: pull.gsn for number, (_, pull) in reader.pulls().items()} == {1: 11, 2: 9}
 
 
-def test_one_shard_is_followed_without_the_others() -> None:
+def test_a_subscription_of_one_shard_ignores_the_others() -> None:
     reader = Reader(two_shards(), shard=2)
     call = reader.next()
     pulls = reader.pulls()
     assert {number: pull.gsn for number, (_, pull) in pulls.items()} == {2: 1}
-    reader.tell(pulls[2], 9, (3, 2), (7, 1))
+    reader.answer_pull(pulls[2], 9, (3, 2), (7, 1))
     batch = reader.stage.answers[call]
     assert (batch.first, batch.end) == (1, 9)
     assert [record.gsn for record in batch.records] == [3, 4, 7]
     call = reader.next()
     (pull,) = reader.pulls().values()
     assert pull[1].gsn == 9
-    reader.tell(pull, 12)
+    reader.answer_pull(pull, 12)
     assert reader.stage.answers[call] == (9, 12, [])
     call = reader.next()
     (pull,) = reader.pulls().values()
-    reader.tell(pull, 14, (12, 1), final=True)
+    reader.answer_pull(pull, 14, (12, 1), final=True)
     assert reader.stage.answers[call][:2] == (12, END)
 
 
@@ -86,19 +86,19 @@ def test_a_subscription_of_a_shard_that_was_trimmed_away_ends() -> None:
     assert stage.answers[reader.next()] == (1, END, [])
 
 
-def test_a_silent_shard_holds_the_subscription() -> None:
+def test_a_silent_shard_delays_the_subscription() -> None:
     reader = Reader(two_shards())
     call = reader.next()
     pulls = reader.pulls()
-    reader.tell(pulls[1], 20, (2, 18))
+    reader.answer_pull(pulls[1], 20, (2, 18))
     reader.stage.wait(10 * SECOND)
     assert call not in reader.stage.answers
-    reader.tell(pulls[2], 2, (1, 1))
+    reader.answer_pull(pulls[2], 2, (1, 1))
     assert reader.stage.answers[call].first == 1
     assert reader.stage.answers[call].end == 20
 
 
-def test_silence_asks_another_member_under_the_same_number() -> None:
+def test_a_pull_without_an_answer_is_sent_to_another_member_under_the_same_number() -> None:
     reader = Reader(Stage(view(1, shard(1, servers=3))))
     reader.next()
     reader.stage.wait(2 * SECOND)
@@ -107,52 +107,52 @@ def test_silence_asks_another_member_under_the_same_number() -> None:
     assert len({pull.request for _, pull in asked}) == 1
 
 
-def test_tags_leave_gaps_that_show() -> None:
+def test_a_batch_by_tags_shows_its_gaps() -> None:
     """Record g has the tag g % 3 + 1."""
     reader = Reader(two_shards(), 1, frozenset({1}))
     call = reader.next()
     pulls = reader.pulls()
     assert pulls[1][1].tags == frozenset({1})
-    reader.tell(pulls[2], 8, (3, 5))
-    reader.tell(pulls[1], 8, (1, 2))
+    reader.answer_pull(pulls[2], 8, (3, 5))
+    reader.answer_pull(pulls[1], 8, (1, 2))
     batch = reader.stage.answers[call]
     assert (batch.first, batch.end, [record.gsn for record in batch.records]) == (1, 8, [3, 6])
     call = reader.next()
     pulls = reader.pulls()
-    reader.tell(pulls[1], 9, (8, 1))
+    reader.answer_pull(pulls[1], 9, (8, 1))
     assert reader.stage.answers[call] == (8, 9, [])
 
 
-def test_a_new_shard_is_found_when_nobody_owns_the_next_record() -> None:
+def test_a_new_shard_is_found_when_no_known_shard_owns_the_next_record() -> None:
     reader = Reader(two_shards())
     call = reader.next()
     pulls = reader.pulls()
-    reader.tell(pulls[1], 9, (1, 3))
+    reader.answer_pull(pulls[1], 9, (1, 3))
     assert reader.stage.answers[call].end == 4
     call = reader.next()
     assert reader.stage.take(ViewRequest) == []
-    reader.tell(pulls[2], 9, (7, 2))
+    reader.answer_pull(pulls[2], 9, (7, 2))
     reader.stage.wait(SECOND)
     assert call not in reader.stage.answers
     reader.pulls()
     reader.stage.show(view(2, shard(1), shard(2), shard(3)))
     pulls = reader.pulls()
     assert pulls[3][1].gsn == 4
-    reader.tell(pulls[3], 9, (4, 3))
+    reader.answer_pull(pulls[3], 9, (4, 3))
     assert (reader.stage.answers[call].first, reader.stage.answers[call].end) == (4, 9)
 
 
-def test_a_view_that_is_still_old_is_asked_for_again() -> None:
+def test_a_view_is_requested_again_while_it_is_old() -> None:
     reader = Reader(Stage(view(1, shard(1))))
     reader.next()
-    reader.tell(reader.pulls()[1], 9, (2, 7))
+    reader.answer_pull(reader.pulls()[1], 9, (2, 7))
     for _ in range(4):
         reader.stage.wait(SECOND)
         assert reader.stage.take(ViewRequest) != []
         reader.stage.show(view(1, shard(1)))
 
 
-def test_a_log_without_any_shard_is_asked_for_one_again_and_again() -> None:
+def test_a_view_is_requested_while_the_log_has_no_shard() -> None:
     reader = Reader(Stage(view(0)))
     reader.next()
     for _ in range(5):
@@ -161,12 +161,12 @@ def test_a_log_without_any_shard_is_asked_for_one_again_and_again() -> None:
     assert {shard: pull.gsn for shard, (_, pull) in reader.pulls().items()} == {1: 1}
 
 
-def test_a_finalized_shard_is_read_to_its_end_and_asked_no_more() -> None:
+def test_a_finalized_shard_gets_no_requests_after_its_end() -> None:
     reader = Reader(Stage(view(1, shard(1, FINALIZED), shard(2))))
     call = reader.next()
     pulls = reader.pulls()
-    reader.tell(pulls[2], 9, (5, 4))
-    reader.tell(pulls[1], 5, (1, 4), final=True)
+    reader.answer_pull(pulls[2], 9, (5, 4))
+    reader.answer_pull(pulls[1], 5, (1, 4), final=True)
     assert reader.stage.answers[call].end == 9
     reader.next()
     assert set(reader.pulls()) == {2}
@@ -174,7 +174,7 @@ def test_a_finalized_shard_is_read_to_its_end_and_asked_no_more() -> None:
     assert set(reader.pulls()) == {2}
 
 
-def test_what_was_trimmed_is_said() -> None:
+def test_a_subscription_at_a_trimmed_position_ends_with_trimmed() -> None:
     reader = Reader(two_shards(), 3)
     call = reader.next()
     to, pull = reader.pulls()[1]
@@ -186,21 +186,21 @@ def test_what_was_trimmed_is_said() -> None:
     assert isinstance(reader.stage.ask(calls.Next(reader.number)), Trimmed)
 
 
-def test_a_shard_trimmed_away_behind_the_position_is_no_matter() -> None:
+def test_a_shard_trimmed_away_behind_the_position_changes_nothing() -> None:
     reader = Reader(two_shards())
     call = reader.next()
     pulls = reader.pulls()
-    reader.tell(pulls[1], 9, (1, 8))
+    reader.answer_pull(pulls[1], 9, (1, 8))
     assert reader.stage.answers[call].end == 9
     call = reader.next()
     reader.stage.wait(2 * SECOND)
     reader.stage.show_now(view(3, shard(1), next_shard=3, oldest=5))
     pulls = reader.pulls()
-    reader.tell(pulls[1], 12, (9, 3))
+    reader.answer_pull(pulls[1], 12, (9, 3))
     assert reader.stage.answers[call].first == 9
 
 
-def test_damage_on_all_replicas_is_said_when_the_position_is_there() -> None:
+def test_damage_on_all_members_is_raised_at_its_position() -> None:
     reader = Reader(two_shards())
     call = reader.next()
     pulls = reader.pulls()
@@ -214,7 +214,7 @@ def test_damage_on_all_replicas_is_said_when_the_position_is_there() -> None:
     assert "disk of s11; disk of s12" in str(error)
 
 
-def test_fetching_ahead_is_bounded() -> None:
+def test_prefetched_bytes_are_bounded() -> None:
     reader = Reader(Stage(view(1, shard(1))), 1)
     reader.next()
     end = 1
@@ -222,22 +222,22 @@ def test_fetching_ahead_is_bounded() -> None:
         pulls = reader.pulls()
         if not pulls:
             break
-        reader.tell(pulls[1], end + 1000, (end, 1000))
+        reader.answer_pull(pulls[1], end + 1000, (end, 1000))
         end += 1000
     limit = 8 << 20
-    assert 1000 < end * 4 < limit, "it stopped by itself, before or about the bound"
+    assert 1000 < end * 4 < limit, "it stops at about the bound"
 
 
 @pytest.mark.parametrize(
-    "owned", [[(1, 3)], [(2, 4)], [(1, 1), (1, 1)]], ids=["beyond the end", "both", "one twice in a stretch"]
+    "owned", [[(1, 3)], [(2, 4)], [(1, 1), (1, 1)]], ids=["beyond the end", "both", "a GSN twice in one answer"]
 )
-def test_what_cannot_be_stops_the_client(owned: list[tuple[int, int]]) -> None:
+def test_an_impossible_answer_stops_the_client(owned: list[tuple[int, int]]) -> None:
     reader = Reader(two_shards())
     reader.next()
     pulls = reader.pulls()
-    reader.tell(pulls[1], 6, (1, 5))
+    reader.answer_pull(pulls[1], 6, (1, 5))
     with pytest.raises(ProtocolViolation, match=r"SCA-4|SCA-11"):
-        reader.tell(pulls[2], 6 if owned[0][0] == 2 else 3, *owned)
+        reader.answer_pull(pulls[2], 6 if owned[0][0] == 2 else 3, *owned)
         reader.next()
 
 
@@ -267,11 +267,11 @@ def test_deadlines_and_closing() -> None:
     assert reader.stage.take(Pull) == []
 
 
-def test_two_who_wait_get_one_batch_each() -> None:
+def test_two_waiting_calls_get_one_batch_each() -> None:
     reader = Reader(Stage(view(1, shard(1))))
     first, second = reader.next(), reader.next()
-    reader.tell(reader.pulls()[1], 3, (1, 2))
+    reader.answer_pull(reader.pulls()[1], 3, (1, 2))
     assert reader.stage.answers[first].end == 3
     assert second not in reader.stage.answers
-    reader.tell(reader.pulls()[1], 5, (3, 2))
+    reader.answer_pull(reader.pulls()[1], 5, (3, 2))
     assert (reader.stage.answers[second].first, reader.stage.answers[second].end) == (3, 5)

@@ -1,4 +1,4 @@
-"""The bytes of commands: what goes in comes out, and anything else is a clear error."""
+"""The encoding of commands: commands survive it, and other bytes are a clear error."""
 
 from __future__ import annotations
 
@@ -77,14 +77,14 @@ commands = st.one_of(
 
 
 @given(commands)
-def test_what_goes_in_comes_out(command: Command) -> None:
+def test_a_command_survives_encoding_and_decoding(command: Command) -> None:
     back = decode(encode(command))
     assert back == command
     assert type(back) is type(command)
 
 
 @given(st.binary(max_size=200))
-def test_anything_else_is_a_clear_error(value: bytes) -> None:
+def test_a_value_that_is_not_a_command_is_a_clear_error(value: bytes) -> None:
     with pytest.raises(ProtocolViolation, match="not a command"):
         decode(value)
 
@@ -111,7 +111,7 @@ def test_a_damaged_command_is_another_command_or_a_clear_error(command: Command,
         ("a negative end", Cut(1, array("q", [1, 1, 0, 1]), array("q", [5, -6]))),
     ],
 )
-def test_a_cut_that_no_leader_makes_is_refused(why: str, cut: Cut) -> None:
+def test_a_malformed_cut_is_rejected(why: str, cut: Cut) -> None:
     with pytest.raises(ProtocolViolation, match="not a command"):
         decode(encode(cut))
 

@@ -1,4 +1,4 @@
-"""What the simulator has found, each once more in the smallest form (tests/sim/BUGS.md names them by number)."""
+"""Bugs that the simulator has found, each in its smallest form (by their numbers in tests/sim/BUGS.md)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.log.scalog.client_stage import FINALIZED, Stage, records, shard, view
 from tests.log.scalog.ordering_layer import Layer
 
 
-def test_1_a_server_that_is_not_of_the_shard_any_more_is_asked_for_the_time() -> None:
+def test_1_a_time_request_reaches_a_server_that_left_the_shard() -> None:
     stage = Stage(view(3, shard(1, FINALIZED)))
     call = stage.call(calls.AtTime(7))
     leader, question = stage.one(TailRequest)
@@ -44,7 +44,7 @@ def test_1_a_server_that_is_not_of_the_shard_any_more_is_asked_for_the_time() ->
     assert stage.answers[call] == 42
 
 
-def test_2_a_forwarded_report_of_an_old_epoch_is_answered_to_its_server_or_nobody() -> None:
+def test_2_a_forwarded_report_of_an_old_epoch_is_answered_only_to_its_server() -> None:
     layer = Layer(replicas=3)
     config = layer.shard("storage-1", "storage-2")
     old, leader = config.epoch - 1, layer.leader.config.address
@@ -54,8 +54,8 @@ def test_2_a_forwarded_report_of_an_old_epoch_is_answered_to_its_server_or_nobod
         assert [to for to, message in out if isinstance(message, Updates) and message.updates[0].config] == receivers
 
 
-def test_3_an_aggregator_answers_an_early_report_of_an_old_epoch_to_its_server_or_nobody() -> None:
-    """It was kept until the view came, and then answered to whoever had brought the view."""
+def test_3_an_aggregator_answers_a_stored_report_of_an_old_epoch_only_to_its_server() -> None:
+    """It was stored until the view arrived, and then answered to the sender of the view."""
     aggregator = Aggregator(AggregatorConfig("a", ("o1",)), {}, random.Random(1))
     aggregator.start(0)
     config = shard(1)._replace(epoch=5, reports_to="a")
@@ -66,8 +66,8 @@ def test_3_an_aggregator_answers_an_early_report_of_an_old_epoch_to_its_server_o
     assert sent == [config.members[0].address]
 
 
-def test_4_a_client_without_a_live_shard_looks_for_one_until_there_is_one() -> None:
-    """It had been told of nothing new once, and did not ask again."""
+def test_4_a_client_without_a_live_shard_requests_views_until_there_is_one() -> None:
+    """After one view without a live shard it did not request another one."""
     stage = Stage(view(3, shard(1, FINALIZED)))
     call = stage.call(calls.Append(records(1)))
     for _ in range(5):
@@ -83,7 +83,7 @@ def test_4_a_client_without_a_live_shard_looks_for_one_until_there_is_one() -> N
     assert stage.answers[call] == calls.AppendResult([7], [2])
 
 
-def test_5_the_first_view_of_all_has_version_0() -> None:
+def test_5_the_first_view_has_version_0() -> None:
     stage = Stage()
     call = stage.call(calls.View())
     stage.take(ViewRequest)
@@ -95,8 +95,8 @@ def test_5_the_first_view_of_all_has_version_0() -> None:
     assert stage.answers[call] == view(0)
 
 
-def test_7_what_must_be_placed_anew_keeps_its_order_within_its_append() -> None:
-    """The fate of the second record was told before that of the first, and it was sent elsewhere at once."""
+def test_7_rerouted_records_keep_their_order_within_the_append() -> None:
+    """The status of the second record arrived before that of the first, and it was rerouted at once."""
     stage = Stage(view(3, shard(1, servers=1)))
     call = stage.call(calls.Append(records(2)))
     stage.wait(SECOND // 10)
@@ -118,8 +118,8 @@ def test_7_what_must_be_placed_anew_keeps_its_order_within_its_append() -> None:
     assert stage.answers[call].gsns == [7, 8]
 
 
-def test_8_an_aggregator_whose_leader_does_not_answer_asks_others() -> None:
-    """One that is not below the root hears of no new leader, and asked a dead one for the view for ever."""
+def test_8_an_aggregator_whose_leader_is_silent_requests_the_view_from_other_replicas() -> None:
+    """An aggregator that is not below the root does not learn of a new leader; it requested views from a dead one."""
     aggregator = Aggregator(AggregatorConfig("a", ("o1", "o2", "o3")), {}, random.Random(1))
     aggregator.start(0)
     aggregator.handle(Received("o1", Updates(1, ())), 1)
@@ -132,8 +132,8 @@ def test_8_an_aggregator_whose_leader_does_not_answer_asks_others() -> None:
     assert asked == {"o1", "o2", "o3"}
 
 
-def test_9_a_client_whose_segment_was_trimmed_away_before_it_knew_its_fate_is_told_so() -> None:
-    """It asked the members that it knew for ever, and never for a newer view, which has the segment no more."""
+def test_9_an_append_whose_segment_was_trimmed_away_before_its_status_came_ends() -> None:
+    """It sent requests to the members for ever, and never requested a newer view, which lacks the segment."""
     stage = Stage(view(3, shard(1, servers=1), shard(2)))
     call = stage.call(calls.Append(records(1), 1))
     stage.wait(SECOND // 10)

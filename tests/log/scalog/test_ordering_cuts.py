@@ -1,4 +1,4 @@
-"""How a leader makes cuts: out of what, when, and who hears of them."""
+"""Cuts of a leader: their contents, their times, and the updates after them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from logdb.log.scalog.messages import (
 from tests.log.scalog.ordering_layer import Layer
 
 
-def test_what_all_members_have_is_ordered_at_once() -> None:
+def test_records_that_all_members_have_are_ordered_at_once() -> None:
     layer = Layer()
     shard = layer.shard("s-1", "s-2").shard
     layer.report(shard, 4, 1, members=[1])
@@ -57,7 +57,7 @@ def test_every_member_gets_the_link_and_the_newest_gsn() -> None:
         assert update.links == tuple(layer.links(shard.shard, member.address))
 
 
-def test_a_shard_for_which_the_cut_had_nothing_gets_the_newest_gsn_alone() -> None:
+def test_a_shard_without_records_in_the_cut_gets_only_the_newest_gsn() -> None:
     layer = Layer()
     busy, idle = layer.shard("s-1", "s-2"), layer.shard("s-3", "s-4")
     layer.run(40)
@@ -66,7 +66,7 @@ def test_a_shard_for_which_the_cut_had_nothing_gets_the_newest_gsn_alone() -> No
     assert (update.links, update.head, update.last) == ((), 0, 3)
 
 
-def test_a_shard_for_which_cuts_have_nothing_is_not_told_of_each() -> None:
+def test_a_shard_without_new_records_does_not_get_an_update_for_each_cut() -> None:
     layer = Layer()
     busy, idle = layer.shard("s-1", "s-2"), layer.shard("s-3", "s-4")
     layer.run(40)
@@ -92,7 +92,7 @@ def test_an_idle_log_makes_no_cuts() -> None:
     assert layer.leader.slot == slot
 
 
-def test_heartbeats_say_where_the_log_ends() -> None:
+def test_heartbeats_contain_the_newest_gsn() -> None:
     layer = Layer()
     shard = layer.shard("s-1", "s-2")
     layer.report(shard.shard, 4, 1)
@@ -103,7 +103,7 @@ def test_heartbeats_say_where_the_log_ends() -> None:
     assert [(one.updates[0].head, one.updates[0].last, one.updates[0].links) for one in updates] == [(1, 3, ())] * 2
 
 
-def test_reports_of_another_epoch_are_refused() -> None:  # SCA-7
+def test_reports_of_another_epoch_are_ignored() -> None:  # SCA-7
     layer = Layer()
     shard = layer.shard("s-1", "s-2")
     layer.report(shard.shard, 4, 4, members=[1])
@@ -111,12 +111,12 @@ def test_reports_of_another_epoch_are_refused() -> None:  # SCA-7
     layer.report(shard.shard, 4, 4, members=[2], epoch=shard.epoch)
     assert layer.state.next_gsn == 1
     layer.report(shard.shard, 4, members=[2])
-    assert layer.state.next_gsn == 1  # what server 1 said was of the epoch before
+    assert layer.state.next_gsn == 1  # the report of server 1 was of the epoch before
     layer.report(shard.shard, 4, members=[1])
     assert layer.state.next_gsn == 4
 
 
-def test_tallies_of_another_epoch_are_refused() -> None:  # SCA-7
+def test_tallies_of_another_epoch_are_ignored() -> None:  # SCA-7
     layer = Layer()
     shard = layer.shard("s-1", "s-2")
     layer.done(SealSegment(2))
@@ -127,7 +127,7 @@ def test_tallies_of_another_epoch_are_refused() -> None:  # SCA-7
     assert layer.state.next_gsn == 9
 
 
-def test_what_a_sender_cannot_know_is_not_believed() -> None:
+def test_messages_of_unauthorized_senders_are_ignored() -> None:
     layer = Layer()
     shard = layer.shard("s-1", "s-2")
     leader = layer.leader.config.address
@@ -148,7 +148,7 @@ def test_what_a_sender_cannot_know_is_not_believed() -> None:
     assert layer.config(shard.shard) == shard
 
 
-def test_who_reports_in_an_old_epoch_is_told_the_new_configuration() -> None:
+def test_a_report_of_an_old_epoch_is_answered_with_the_new_configuration() -> None:
     layer = Layer()
     shard = layer.shard("s-1", "s-2")
     layer.done(SealSegment(2))
@@ -248,7 +248,7 @@ def test_the_links_of_a_finalized_shard_are_dropped_as_well() -> None:
     assert not layer.state.shards[shard].links
 
 
-def test_a_grace_passes_though_nothing_is_appended() -> None:
+def test_a_grace_passes_without_appends() -> None:
     layer = Layer()
     shard = layer.shard("s-1", "s-2").shard
     layer.report(shard, 2, 1)
@@ -263,7 +263,7 @@ def test_a_grace_passes_though_nothing_is_appended() -> None:
     assert layer.state.cut == cut
 
 
-def test_what_comes_within_the_grace_is_ordered() -> None:
+def test_appends_within_the_grace_are_ordered() -> None:
     layer = Layer()
     shard = layer.shard("s-1", "s-2").shard
     layer.done(FinalizeShard(shard, 5))
@@ -297,7 +297,7 @@ def test_a_new_configuration_is_pushed_with_its_links() -> None:
         assert (you.token, you.gone, you.update.config) == (token, False, layer.config(shard))
 
 
-def test_members_of_a_shard_that_is_trimmed_away_are_told() -> None:
+def test_members_of_a_shard_that_was_trimmed_away_are_removed() -> None:
     layer = Layer()
     shard = layer.shard("s-1", "s-2").shard
     layer.report(shard, 2, 1)
@@ -321,7 +321,7 @@ def test_the_state_is_saved_so_that_the_log_of_commands_stays_short() -> None:
     assert layer.leader.slot > 500
 
 
-def test_timers_of_a_leader_do_nothing_after_it() -> None:
+def test_timers_of_a_deposed_leader_have_no_effect() -> None:
     layer = Layer(replicas=3)
     follower = next(core for core in layer.ordering if core.leader is None)
     assert follower.handle(TimerFired("ordering.heartbeat"), layer.now) == []

@@ -1,4 +1,4 @@
-"""Leaders come and go: nothing chosen is lost, nothing is ordered twice, and what a leader knew can be forgotten."""
+"""Changes of the leader: no chosen command is lost, no record is ordered twice, and soft state is rebuilt."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.log.scalog.ordering_layer import CLIENT, Layer
 
 
 def depose(layer: Layer) -> OrderingReplica:
-    """Cut the leader off and wait for another one; returns the old one, which does not know."""
+    """Partition the leader and wait for another one. Returns the old one, which still considers itself leader."""
     old = layer.leader
     layer.cut_off = {old.config.address}
     layer.run(5_000)
@@ -42,12 +42,12 @@ def test_a_new_leader_begins_with_empty_tallies() -> None:
     assert layer.state.next_gsn == 5
 
 
-def test_what_an_old_leader_has_proposed_is_not_ordered_twice() -> None:
+def test_a_cut_that_an_old_leader_proposed_is_not_ordered_twice() -> None:
     layer = Layer(replicas=3)
     shard = layer.shard("s-1", "s-2").shard
     old = layer.leader
     layer.cut_off = set(layer.replicas) - {old.config.address}
-    layer.report(shard, 5, 3)  # proposed, and on its way
+    layer.report(shard, 5, 3)  # proposed, and in flight
     assert old.state.next_gsn == 1  # SCA-5
     layer.cut_off = set()
     layer.run(50)
@@ -73,7 +73,7 @@ def test_replicas_have_the_same_state_byte_for_byte() -> None:
     assert layer.state.next_gsn == 1 + 4 * 38
 
 
-def test_a_new_leader_tells_everybody_where_the_log_ends() -> None:
+def test_a_new_leader_sends_the_newest_gsn_to_all() -> None:
     layer = Layer(replicas=3)
     shard = layer.shard("s-1", "s-2").shard
     layer.report(shard, 5, 1)
@@ -96,10 +96,10 @@ def test_a_replica_that_was_away_gets_the_snapshot() -> None:
     assert away.state.to_bytes() == layer.state.to_bytes()
 
 
-# ---- what only a leader does
+# ---- requests that only the leader answers
 
 
-def test_the_tail_is_told_by_a_leader_that_has_made_sure() -> None:
+def test_the_tail_comes_from_a_leader_that_has_confirmed_that_it_leads() -> None:
     layer = Layer(replicas=3)
     shard = layer.shard("s-1", "s-2").shard
     layer.report(shard, 5, 1)
@@ -109,7 +109,7 @@ def test_the_tail_is_told_by_a_leader_that_has_made_sure() -> None:
     ]
 
 
-def test_a_deposed_leader_tells_no_tail() -> None:
+def test_a_deposed_leader_does_not_answer_tail_requests() -> None:
     layer = Layer(replicas=3)
     shard = layer.shard("s-1", "s-2").shard
     old = layer.leader
@@ -123,7 +123,7 @@ def test_a_deposed_leader_tells_no_tail() -> None:
     assert [refused.request for refused in layer.sent(NotLeader)] == [9]
 
 
-def test_one_confirmation_serves_all_who_have_asked() -> None:
+def test_one_confirmation_answers_all_open_tail_requests() -> None:
     layer = Layer(replicas=3)
     leader = layer.leader
     layer.cut_off = set(layer.replicas) - {leader.config.address}
@@ -134,7 +134,7 @@ def test_one_confirmation_serves_all_who_have_asked() -> None:
     assert sorted(tail.request for tail in layer.sent(TailResponse)) == [0, 1, 2, 3, 4]
 
 
-def test_followers_say_who_leads() -> None:
+def test_followers_name_the_leader() -> None:
     layer = Layer(replicas=3)
     leader = layer.leader.config.address
     for follower in set(layer.replicas) - {leader}:
@@ -154,7 +154,7 @@ def test_followers_forward_reports_and_tallies_once() -> None:
     assert layer.send(follower, Tally("a", ()), stranger) == []
 
 
-def test_followers_answer_what_they_can() -> None:
+def test_followers_answer_views_and_update_requests() -> None:
     layer = Layer(replicas=3)
     layer.shard("s-1", "s-2")
     layer.run(500)
@@ -191,7 +191,7 @@ def test_a_change_that_is_sent_again_gets_the_first_answer_from_any_replica() ->
     assert list(layer.state.shards) == [1]
 
 
-def test_who_waits_for_a_change_hears_that_the_leader_fell() -> None:
+def test_a_waiting_change_gets_not_leader_when_its_leader_is_deposed() -> None:
     layer = Layer(replicas=3)
     old = layer.leader
     layer.cut_off = {old.config.address}

@@ -1,4 +1,4 @@
-"""Storage servers and the ordering layer: who they are, what they missed, and what is done when they fail."""
+"""Storage servers and the ordering layer: identities, missed links, and the reaction to failures."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def keep_reporting(
         layer.run(100)
 
 
-# ---- who they are
+# ---- identities
 
 
 def test_a_spare_that_registers_is_known_by_its_token() -> None:
@@ -45,7 +45,7 @@ def test_a_spare_that_registers_is_known_by_its_token() -> None:
     ]
 
 
-def test_who_asks_is_told_who_it_is() -> None:
+def test_a_server_that_requests_updates_gets_its_id() -> None:
     layer = Layer()
     leader = layer.leader.config.address
     assert layer.send(leader, UpdateRequest(101, "s-1", 0), "s-1") == [("s-1", RegistrationReply(101, 0, False, None))]
@@ -56,7 +56,7 @@ def test_who_asks_is_told_who_it_is() -> None:
     assert (you.server, you.update.config) == (1, layer.config(shard))
 
 
-def test_new_members_are_told() -> None:
+def test_new_members_get_their_configuration() -> None:
     layer = Layer()
     shard = layer.shard("s-1", "s-2")
     for address, token, server in (("s-1", 101, 1), ("s-2", 102, 2)):
@@ -65,7 +65,7 @@ def test_new_members_are_told() -> None:
         assert (you.token, you.server, you.gone, you.update.config) == (token, server, False, shard)
 
 
-def test_who_missed_links_gets_those_that_are_kept() -> None:
+def test_a_server_that_missed_links_gets_those_that_are_kept() -> None:
     layer = Layer(replicas=3)
     shard = layer.shard("s-1", "s-2").shard
     for end in (2, 3, 4):
@@ -80,7 +80,7 @@ def test_who_missed_links_gets_those_that_are_kept() -> None:
         assert [link.number for link in you.update.links] == [2, 3]  # the first is with the other members
 
 
-def test_members_of_a_finalized_shard_may_ask() -> None:
+def test_members_of_a_finalized_shard_get_updates_on_request() -> None:
     layer = Layer()
     shard = layer.shard("s-1", "s-2").shard
     layer.report(shard, 2, 1)
@@ -89,7 +89,7 @@ def test_members_of_a_finalized_shard_may_ask() -> None:
     assert (you.update.config, len(you.update.links)) == (layer.config(shard), 1)
 
 
-def test_who_was_replaced_is_told_by_its_token_alone() -> None:
+def test_a_replaced_server_is_removed_by_its_token() -> None:
     layer = Layer()
     shard = layer.shard("s-1", "s-2").shard
     layer.send(layer.leader.config.address, Register(109, "s-2"), "s-2")  # it has lost its disk
@@ -103,7 +103,7 @@ def test_who_was_replaced_is_told_by_its_token_alone() -> None:
     ]
 
 
-# ---- who fails
+# ---- failures
 
 
 def test_a_silent_member_makes_its_shard_be_finalized_and_another_one_added() -> None:
@@ -116,7 +116,7 @@ def test_a_silent_member_makes_its_shard_be_finalized_and_another_one_added() ->
     assert [member.address for member in layer.config(2).members] == ["s-3", "s-4"]
 
 
-def test_spares_that_are_not_heard_of_are_not_taken() -> None:
+def test_silent_spares_are_not_used() -> None:
     layer = Layer(suspect_after_ns=SECOND)
     shard = layer.shard("s-1", "s-2").shard
     layer.register("s-3", "s-4")
@@ -139,7 +139,7 @@ def test_remove_and_replace_takes_one_at_a_time() -> None:  # SCA-14
     assert [member.address for member in layer.config(shard).members] == ["s-4", "s-3"]
 
 
-def test_mask_goes_on_without_the_member_and_takes_it_back() -> None:
+def test_mask_continues_without_a_failed_member_and_takes_it_back() -> None:
     layer = Layer(suspect_after_ns=SECOND, policy=FailurePolicy.MASK)
     shard = layer.shard("s-1", "s-2", "s-3").shard
     keep_reporting(layer, shard, [1, 3], 2_000)
@@ -168,7 +168,7 @@ def test_a_replaced_server_stays_until_its_successor_has_caught_up() -> None:  #
 
 
 @pytest.mark.parametrize("policy", FailurePolicy)
-def test_a_client_that_reaches_a_server_no_more_is_only_remembered(policy: FailurePolicy) -> None:
+def test_a_clients_report_of_an_unreachable_server_changes_nothing(policy: FailurePolicy) -> None:
     layer = Layer(replicas=3, suspect_after_ns=SECOND, policy=policy)
     config = layer.shard("s-1", "s-2", "s-3")
     for _ in range(50):
@@ -196,7 +196,7 @@ def test_suspicions_of_leaves_are_carried_out_once() -> None:
     assert len(layer.state.shards) == 2
 
 
-def test_who_is_said_to_be_well_again_gets_a_segment_only_where_failures_are_masked() -> None:
+def test_a_recovered_member_gets_a_segment_only_where_failures_are_masked() -> None:
     for policy, segments in ((FailurePolicy.MASK, 4), (FailurePolicy.REMOVE_AND_REPLACE, 3)):
         layer = Layer(aggregators=1, suspect_after_ns=SECOND, policy=policy)
         names = ("s-1", "s-2", "s-3")
@@ -208,7 +208,7 @@ def test_who_is_said_to_be_well_again_gets_a_segment_only_where_failures_are_mas
         assert len(layer.config(shard.shard).segments) == segments
 
 
-def test_nobody_of_a_finalized_shard_is_suspected() -> None:
+def test_members_of_a_finalized_shard_are_not_suspected() -> None:
     layer = Layer(suspect_after_ns=SECOND)
     shard = layer.shard("s-1", "s-2").shard
     layer.done(FinalizeShard(shard, 0))
@@ -229,7 +229,7 @@ def test_a_replica_of_a_finalized_shard_joins() -> None:
     assert layer.config(shard).joining == ()
 
 
-def test_a_leader_that_was_paused_suspects_nobody() -> None:
+def test_a_leader_that_was_paused_suspects_no_member() -> None:
     layer = Layer(suspect_after_ns=SECOND)
     shard = layer.shard("s-1", "s-2").shard
     keep_reporting(layer, shard, [1, 2], 1_000)

@@ -1,4 +1,4 @@
-"""The replicated state: what each command does, that it does it once, and that nothing gets lost in a snapshot."""
+"""The replicated state: the effect of each command, that it happens once, and that a snapshot keeps everything."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from logdb.log.scalog.ordering.state import OrderingState
 
 
 class Log:
-    """A state, and commands by short names. Servers and their tokens are numbered alike."""
+    """A state, and commands by short names. A server and its token have the same number."""
 
     def __init__(self, policy: FailurePolicy = FailurePolicy.FINALIZE_AND_ADD, servers: int = 8) -> None:
         self.state, self._checker = OrderingState(), StateChecker()
@@ -144,7 +144,7 @@ def test_links_are_kept_until_a_quorum_has_placed_them() -> None:
     assert (shard.placed, [link.number for link in shard.links]) == (2, [3])
 
 
-def test_nobody_has_placed_a_link_that_is_not_made() -> None:  # SCA-3
+def test_a_tally_with_a_link_that_no_cut_made_stops_the_replica() -> None:  # SCA-3
     log = Log()
     with pytest.raises(ProtocolViolation, match="SCA-3"):
         log.cut((log.shard(1, 2), []), placed=1)
@@ -255,7 +255,7 @@ def test_remove_and_replace() -> None:
     assert shard.config().replaced == ()
 
 
-def test_nobody_else_is_replaced_while_one_is_joining() -> None:  # SCA-14
+def test_no_other_member_is_replaced_while_one_is_joining() -> None:  # SCA-14
     log = Log(FailurePolicy.REMOVE_AND_REPLACE, servers=5)
     shard = log.shard(1, 2)
     log.done(ReplaceServer(2, 3))
@@ -267,7 +267,7 @@ def test_nobody_else_is_replaced_while_one_is_joining() -> None:  # SCA-14
     assert log.done(ReplaceServer(1, 5)) == 5
 
 
-def test_any_of_those_that_join_can_be_replaced() -> None:
+def test_any_joining_member_can_be_replaced() -> None:
     log = Log(FailurePolicy.REMOVE_AND_REPLACE, servers=5)
     shard = log.shard(1, 2)
     log.done(FinalizeShard(1, 0))
@@ -309,7 +309,7 @@ def test_mask_replaces_when_there_is_a_spare() -> None:
 
 
 @pytest.mark.parametrize("policy", FailurePolicy)
-def test_a_repeated_suspicion_does_nothing_twice(policy: FailurePolicy) -> None:
+def test_a_repeated_suspicion_has_its_effect_once(policy: FailurePolicy) -> None:
     log = Log(policy, servers=9)
     shard = log.shard(*range(1, log.state.members_per_shard + 1))
     failed = ServerFailed(1, shard.epoch, 2, (5, 6, 7, 8, 9))
@@ -336,7 +336,7 @@ def test_a_change_is_carried_out_once() -> None:
     assert log.change(FinalizeShard(9, 0), id=78) == refused
 
 
-def test_only_so_many_changes_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_stored_results_of_changes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("logdb.log.scalog.ordering.state.MAX_CHANGES", 2)
     log = Log()
     for id in (1, 2, 3):
@@ -366,7 +366,7 @@ def test_only_so_many_changes_are_remembered(monkeypatch: pytest.MonkeyPatch) ->
         (DropAggregator(""), "is not an aggregator"),
     ],
 )
-def test_a_change_that_cannot_be_is_refused_in_words(change: Reconfiguration, error: str) -> None:
+def test_an_impossible_change_is_rejected_with_a_reason(change: Reconfiguration, error: str) -> None:
     log = Log(servers=3)
     log.cut((log.shard(1, 2), [3, 2]))
     before = (log.state.view(), log.state.next_gsn, log.state.oldest)
@@ -404,7 +404,7 @@ def test_trim_has_one_place_in_the_order() -> None:  # SCA-12
     assert "the log ends at 18" in log.change(TrimLog(20)).error
 
 
-def test_finalized_shards_go_when_everything_before_their_end_is_trimmed() -> None:
+def test_finalized_shards_are_removed_when_everything_before_their_end_is_trimmed() -> None:
     log = Log()
     one, two = log.shard(1, 2), log.shard(3, 4)
     log.cut((one, [3]), (two, [3]))
@@ -419,7 +419,7 @@ def test_finalized_shards_go_when_everything_before_their_end_is_trimmed() -> No
     assert [spare.id for spare in log.state.servers.spares.values()] == [5, 6, 7, 8]
 
 
-def test_sealed_segments_go_and_bases_follow_a_trim() -> None:
+def test_a_trim_removes_sealed_segments_and_moves_bases() -> None:
     log = Log(FailurePolicy.MASK)
     shard = log.shard(1, 2, 3)
     for end in range(2, 30):
@@ -455,7 +455,7 @@ def test_a_base_is_never_past_the_first_readable_record(steps: list[int], data: 
 # ---- servers
 
 
-def test_who_loses_its_disk_is_another_server() -> None:
+def test_a_server_that_has_lost_its_disk_is_another_server() -> None:
     log = Log(servers=2)
     log.shard(1, 2)
     log.apply(Register(9, "s-1"))
@@ -498,7 +498,7 @@ def test_the_tree_has_no_loops() -> None:
     assert "would report to itself" in log.change(SetParent("a", "a")).error
 
 
-def test_when_an_aggregator_goes_its_children_and_shards_go_elsewhere() -> None:
+def test_children_and_shards_of_a_removed_aggregator_are_reassigned() -> None:
     log = Log()
     for address in "abc":
         log.apply(RegisterAggregator(address))
@@ -513,7 +513,7 @@ def test_when_an_aggregator_goes_its_children_and_shards_go_elsewhere() -> None:
     assert shard.reports_to == ""
 
 
-def test_a_stale_suspicion_of_an_aggregator_does_nothing() -> None:
+def test_a_stale_suspicion_of_an_aggregator_has_no_effect() -> None:
     log = Log()
     log.apply(RegisterAggregator("a"))
     suspicion = AggregatorFailed("a", log.state.version)
@@ -524,7 +524,7 @@ def test_a_stale_suspicion_of_an_aggregator_does_nothing() -> None:
     assert log.state.tree.parents == {"a": ""}
 
 
-# ---- everything at once
+# ---- random commands
 
 
 def play(seed: int, length: int) -> tuple[OrderingState, list[tuple[int, int]]]:
@@ -601,7 +601,7 @@ def random_command(rng: random.Random, state: OrderingState, number: int) -> Com
 
 @settings(max_examples=40)
 @given(st.integers(0, 1 << 32))
-def test_gsns_are_dense_and_disjoint_whatever_happens(seed: int) -> None:  # SCA-4
+def test_gsns_are_dense_and_disjoint_after_random_commands(seed: int) -> None:  # SCA-4
     _, gsns = play(seed, 150)
     assert len(set(gsns)) == len(gsns)
     by_segment: dict[int, int] = {}
@@ -612,7 +612,7 @@ def test_gsns_are_dense_and_disjoint_whatever_happens(seed: int) -> None:  # SCA
 
 @settings(max_examples=30)
 @given(st.integers(0, 1 << 32), st.integers(1, 100))
-def test_a_restored_state_is_the_same_and_goes_on_the_same(seed: int, length: int) -> None:
+def test_a_restored_state_is_equal_and_continues_equally(seed: int, length: int) -> None:
     state, _ = play(seed, length)
     restored = OrderingState.from_bytes(state.to_bytes())
     assert restored.to_bytes() == state.to_bytes()
@@ -626,12 +626,12 @@ def test_a_restored_state_is_the_same_and_goes_on_the_same(seed: int, length: in
 
 
 @pytest.mark.parametrize("snapshot", [b"", b"{}", b"[]", b"[1,2,3,4,5,6,7]", b'[["x"],[],[],[],[],[],[]]', b"\xff"])
-def test_what_is_no_snapshot_is_a_clear_error(snapshot: bytes) -> None:
+def test_a_value_that_is_not_a_snapshot_is_a_clear_error(snapshot: bytes) -> None:
     with pytest.raises(ProtocolViolation, match="not a snapshot"):
         OrderingState.from_bytes(snapshot)
 
 
-def test_checks_see_what_is_wrong() -> None:
+def test_the_checker_finds_violations() -> None:
     log = Log()
     shard = log.shard(1, 2)
     log.cut((shard, [3, 3]))

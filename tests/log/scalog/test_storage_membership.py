@@ -1,4 +1,4 @@
-"""How a storage server becomes a member, what it reports, and how it follows the ordering layer."""
+"""Membership of a storage server: registration, reports, configurations and links."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def test_a_server_registers_only_when_its_token_is_durable() -> None:
     assert host.token == token
 
 
-def test_what_is_said_to_another_token_is_ignored() -> None:
-    """A server that has lost its disk must not become what its predecessor at the same address was."""
+def test_replies_for_another_token_are_ignored() -> None:
+    """A server that has lost its disk must not adopt the identity of its predecessor at the same address."""
     host = Host("host-0")
     host.sync()
     cluster_config = member_config([host])
@@ -60,7 +60,7 @@ def test_what_is_said_to_another_token_is_ignored() -> None:
     assert host.take(Report) == []
 
 
-def test_a_report_says_only_what_is_durable() -> None:
+def test_a_report_contains_only_durable_records() -> None:
     """SCA-1"""
     cluster = Cluster(2)
     primary, backup = cluster.hosts
@@ -77,7 +77,7 @@ def test_a_report_says_only_what_is_durable() -> None:
     assert dict(backup.take(Report)[-1].ends)[21] == 6
 
 
-def test_a_report_says_only_what_is_held_though_more_is_ordered() -> None:
+def test_a_report_contains_only_copied_records_even_if_more_are_ordered() -> None:
     """SCA-9"""
     cluster = Cluster(2)
     primary, backup = cluster.hosts
@@ -103,16 +103,16 @@ def test_a_link_is_reported_as_placed_when_it_is_durable() -> None:
     assert host.take(Report)[-1].placed == 1
 
 
-def test_a_sealed_segment_is_reported_no_more() -> None:
+def test_a_sealed_segment_is_not_reported() -> None:
     cluster = Cluster(2)
     segments = tuple(segment._replace(sealed=1) for segment in cluster.config.segments if segment.id == 22)
-    cluster.tell(config=cluster.config._replace(epoch=2, segments=(cluster.config.segments[0], *segments)))
+    cluster.send_update(config=cluster.config._replace(epoch=2, segments=(cluster.config.segments[0], *segments)))
     report = cluster.hosts[0].take(Report)[-1]
     assert report.epoch == 2
     assert dict(report.ends) == {21: 1}
 
 
-def test_a_link_that_was_missed_is_asked_for() -> None:
+def test_a_missing_link_is_requested() -> None:
     """SCA-3"""
     cluster = Cluster(2)
     host = cluster.hosts[0]
@@ -132,8 +132,8 @@ def test_a_link_that_was_missed_is_asked_for() -> None:
     assert {ask.after for ask in host.take(UpdateRequest)} <= {2}
 
 
-def test_a_member_with_a_gap_does_not_believe_the_newest_gsn() -> None:
-    """SCA-3: what it would call another shard's may be its own."""
+def test_a_member_with_a_gap_does_not_adopt_the_newest_gsn() -> None:
+    """SCA-3: a GSN that it would attribute to another shard may be its own."""
     cluster = Cluster(1)
     (host,) = cluster.hosts
     host.receive(append(1, 9))
@@ -145,20 +145,20 @@ def test_a_member_with_a_gap_does_not_believe_the_newest_gsn() -> None:
     assert not host.take(ReadFailed)
 
 
-def test_a_link_that_says_another_history_stops_the_server() -> None:
+def test_a_contradicting_link_stops_the_server() -> None:
     """SCA-3"""
     cluster = Cluster(1)
     (host,) = cluster.hosts
     host.receive(append(1, 9))
     cluster.run()
     cluster.order((21, 4))
-    cluster.tell()
+    cluster.send_update()
     forked = ShardCut(3, 0, 3000, (Range(21, 5, 2, 5),))
     with pytest.raises(ProtocolViolation, match="SCA-3"):
         host.receive(cluster.update(links=[forked]), ORDERING[0])
 
 
-def test_links_that_the_ordering_layer_keeps_no_more_come_from_other_members() -> None:
+def test_links_that_the_ordering_layer_has_dropped_come_from_other_members() -> None:
     cluster = Cluster(2)
     behind, other = cluster.hosts
     behind.receive(append(1, 9))
@@ -170,7 +170,7 @@ def test_links_that_the_ordering_layer_keeps_no_more_come_from_other_members() -
     behind.receive(RegistrationReply(behind.token, 11, False, newest), ORDERING[0])
     assert len(behind.take(PlacementsRequest)) == 1
     behind.wait(SECOND)
-    assert behind.take(PlacementsRequest), "asked again, as the answer may be lost"
+    assert behind.take(PlacementsRequest), "repeated, because the answer may be lost"
     other.receive(PlacementsRequest(1, 11, 0), "host-0")
     behind.receive(other.take(PlacementsResponse)[-1], "host-1")
     behind.wait(SECOND)
@@ -178,16 +178,16 @@ def test_links_that_the_ordering_layer_keeps_no_more_come_from_other_members() -
     assert behind.take(Report)[-1].placed == 3
 
 
-def test_links_of_a_segment_that_is_gone_meanwhile_are_still_taken() -> None:
-    """SCA-3: what is trimmed is placed all the same, by who lags; and then its end is of no interest any more."""
+def test_links_of_a_removed_segment_are_still_accepted() -> None:
+    """SCA-3: a lagging member places trimmed records too; after that the segment's end is dropped."""
     cluster = Cluster(3)
     behind, other, _ = cluster.hosts
     other.receive(append(1, 9, segment=22))
     cluster.run()
     cluster.order((22, 3))
-    cluster.tell()
+    cluster.send_update()
     cluster.last, cluster.oldest = 4, 5
-    cluster.tell()
+    cluster.send_update()
     for _ in range(2):
         cluster.order((22, 3))
         other.receive(cluster.update(), ORDERING[0])
@@ -225,7 +225,7 @@ def test_placements_come_in_several_messages() -> None:
     assert behind.take(Report)[-1].placed == 5
 
 
-def test_who_was_replaced_answers_those_who_wait_and_stops() -> None:
+def test_a_removed_server_rejects_waiting_requests_and_stops() -> None:
     """SCA-10"""
     cluster = Cluster(2)
     host = cluster.hosts[0]
@@ -237,29 +237,29 @@ def test_who_was_replaced_answers_those_who_wait_and_stops() -> None:
     assert len(host.take(ReadFailed)) == len(host.take(Rejected)) == 1
 
 
-def test_a_replaced_server_serves_until_it_is_told_to_go() -> None:  # SCA-14
+def test_a_replaced_server_serves_until_it_is_removed() -> None:  # SCA-14
     cluster = Cluster(2)
     one, other = cluster.hosts
     one.receive(append(1, 3))
     cluster.run()
     cluster.order((21, 3))
-    cluster.tell()
+    cluster.send_update()
     cluster.wait(SECOND)
     spare = Host("host-2")
     cluster.hosts.append(spare)
-    other.receive(append(1, 1, segment=22, client=8))  # it is never ordered
+    other.receive(append(1, 1, segment=22, client=8))  # it will not be ordered
     members = (cluster.config.members[0], Member(13, "host-2"))
     segments = (cluster.config.segments[0], Segment(22, 12, 1, 1), Segment(23, 13, 1, None))
     config = cluster.config._replace(
         epoch=2, members=members, segments=segments, joining=(13,), replaced=cluster.config.members[1:]
     )
-    cluster.tell(config=config)
+    cluster.send_update(config=config)
     assert other.stopped is None
     assert other.take(Rejected)
-    one.core._membership.left = True  # the other holder says nothing more
+    one.core._membership.left = True  # the other server sends nothing more
     cluster.hosts.remove(one)
     other.take(Report)
-    other.restart()  # and the replaced one has a new life
+    other.restart()  # and the replaced one restarts
     spare.sync()
     spare.receive(RegistrationReply(spare.token, 13, False, cluster.update(config=config, links=())), ORDERING[0])
     cluster.wait(5 * SECOND)
@@ -269,13 +269,13 @@ def test_a_replaced_server_serves_until_it_is_told_to_go() -> None:  # SCA-14
     assert other.take(ReadResponse)
     other.receive(Append(9, 1, 0, 22, [(1, b"late")]))
     assert other.take(Rejected)[0].why is RejectReason.SEALED
-    cluster.tell(config=config._replace(epoch=3, joining=(), replaced=()))
+    cluster.send_update(config=config._replace(epoch=3, joining=(), replaced=()))
     assert other.stopped is not None
     assert other.stopped.wipe
 
 
 def test_a_successor_at_the_address_of_its_predecessor_sends_itself_nothing() -> None:
-    """A server has lost its disk and starts again: it copies from the others, not from what it was."""
+    """A server that has lost its disk copies from the other servers."""
     cluster = Cluster(2)
     cluster.hosts[0].receive(append(1, 3))
     cluster.run()
@@ -296,17 +296,17 @@ def test_a_successor_at_the_address_of_its_predecessor_sends_itself_nothing() ->
     assert not any(send.to == "host-1" for send in successor.sent)
 
 
-def test_a_joining_member_asks_again_when_it_must_have_caught_up() -> None:
-    """The answer to what it asked when it began again was lost; it lacks nothing, and hears from the leader."""
+def test_a_joining_member_requests_its_goal_again() -> None:
+    """The reply to its request after a restart was lost; it misses nothing else, and gets heartbeats of the leader."""
     cluster = Cluster(2)
-    cluster.tell(config=cluster.config._replace(epoch=2, joining=(12,)))
+    cluster.send_update(config=cluster.config._replace(epoch=2, joining=(12,)))
     joining = cluster.hosts[1]
     cluster.wait(SECOND)
     joining.restart()
     joining.take(UpdateRequest)
-    cluster.tell()
+    cluster.send_update()
     joining.wait(SECOND // 2)
-    cluster.tell()
+    cluster.send_update()
     assert joining.take(CaughtUp) == []
     assert joining.take(UpdateRequest)
     joining.receive(
@@ -316,8 +316,8 @@ def test_a_joining_member_asks_again_when_it_must_have_caught_up() -> None:
     assert joining.take(CaughtUp)
 
 
-def test_a_server_whose_disk_is_stuck_falls_silent() -> None:
-    """Else a primary with a full disk would take records for ever, and look well to the ordering layer."""
+def test_a_server_with_a_stuck_disk_stops_reporting() -> None:
+    """Otherwise a primary with a full disk would accept records for ever, and look healthy to the ordering layer."""
     (host,) = Cluster(1, suspect_after_ns=SECOND, straggle_after_ns=5 * SECOND).hosts
     host.wait(20 * SECOND)
     host.take(Report)
@@ -333,10 +333,10 @@ def test_a_server_whose_disk_is_stuck_falls_silent() -> None:
     assert host.take(Report)[-1].ends == ((21, 2),)
 
 
-def test_who_is_not_in_the_newest_configuration_stops() -> None:
+def test_a_server_that_is_not_in_the_newest_configuration_stops() -> None:
     cluster = Cluster(2)
     config = cluster.config._replace(epoch=2, members=(cluster.config.members[0], Member(13, "host-9")))
-    cluster.tell(config=config)
+    cluster.send_update(config=config)
     assert cluster.hosts[0].stopped is None
     assert cluster.hosts[1].stopped is not None
 
@@ -344,12 +344,12 @@ def test_who_is_not_in_the_newest_configuration_stops() -> None:
 def test_an_older_configuration_changes_nothing() -> None:
     cluster = Cluster(2)
     old = cluster.config
-    cluster.tell(config=old._replace(epoch=3))
+    cluster.send_update(config=old._replace(epoch=3))
     cluster.hosts[0].receive(cluster.update(config=old._replace(epoch=2, members=old.members[1:])), ORDERING[0])
     assert cluster.hosts[0].stopped is None
 
 
-def test_a_member_asks_for_a_configuration_that_it_lacks() -> None:
+def test_a_member_requests_a_newer_configuration() -> None:
     cluster = Cluster(1)
     (host,) = cluster.hosts
     host.wait(SECOND // 2)
@@ -358,34 +358,34 @@ def test_a_member_asks_for_a_configuration_that_it_lacks() -> None:
     assert host.take(UpdateRequest)
 
 
-def test_an_aggregator_that_does_not_deliver_is_gone_round_and_accused() -> None:
+def test_an_aggregator_that_does_not_forward_is_bypassed_and_reported() -> None:
     cluster = Cluster(1)
     (host,) = cluster.hosts
-    cluster.tell(config=cluster.config._replace(epoch=2, reports_to="leaf"))
+    cluster.send_update(config=cluster.config._replace(epoch=2, reports_to="leaf"))
     host.receive(append(1, 5))
     cluster.run()
     host.receive(Updates(2, (cluster.update(),)), "leaf")
     host.sent.clear()
     host.wait(SECOND // 2)
     assert host.take(Report, "leaf")
-    assert not host.take(Report), "while the aggregator is well, nobody else gets reports"
+    assert not host.take(Report), "while the aggregator is healthy, only it gets reports"
     host.wait(SECOND)
     assert host.take(Report, "leaf")
     assert host.take(Report, ORDERING[0])
     assert host.take(UpdateRequest)
-    assert not host.take(SuspectAggregator), "nothing may have happened at all"
+    assert not host.take(SuspectAggregator), "there may be nothing new"
     cluster.order((21, 5))
     host.receive(RegistrationReply(host.token, 11, False, cluster.update()), ORDERING[0])
     assert {one.address for one in host.take(SuspectAggregator)} == {"leaf"}
 
 
-def test_a_joining_member_says_when_it_has_all() -> None:
+def test_a_joining_member_reports_that_it_has_caught_up() -> None:
     """SCA-9"""
     cluster = Cluster(2)
     cluster.hosts[0].receive(append(1, 9))
     cluster.run()
     cluster.order((21, 9))
-    cluster.tell()
+    cluster.send_update()
     newcomer = Host("host-2")
     cluster.hosts.append(newcomer)
     members = (*cluster.config.members, Member(13, "host-2"))
@@ -396,19 +396,19 @@ def test_a_joining_member_says_when_it_has_all() -> None:
     )
     newcomer.wait(SECOND // 2)
     assert not newcomer.take(CaughtUp)
-    cluster.tell(config=cluster.config, links=())
+    cluster.send_update(config=cluster.config, links=())
     cluster.wait(2 * SECOND)
     assert newcomer.take(CaughtUp)
     assert dict(newcomer.take(Report)[-1].ends)[21] == 10
 
 
-def test_an_aggregator_that_has_just_begun_does_not_make_a_member_believe_that_it_has_all() -> None:
-    """SCA-9: it tells the configuration, and no head: it knows none (BUGS.md, 11)."""
+def test_an_update_of_a_new_aggregator_does_not_set_the_goal_of_a_joining_member() -> None:
+    """SCA-9: it sends the configuration without a head (BUGS.md, 11)."""
     cluster = Cluster(2)
     cluster.hosts[0].receive(append(1, 9))
     cluster.run()
     cluster.order((21, 9))
-    cluster.tell()
+    cluster.send_update()
     newcomer = Host("host-2")
     members = (*cluster.config.members, Member(13, "host-2"))
     config = cluster.config = cluster.config._replace(epoch=2, members=members, joining=(13,))
@@ -419,13 +419,13 @@ def test_an_aggregator_that_has_just_begun_does_not_make_a_member_believe_that_i
     assert not newcomer.take(CaughtUp)
 
 
-def test_a_joining_member_keeps_what_it_was_told_of_clients_before_it_says_that_it_has_all() -> None:
-    """SCA-14: the only one who knew may be replaced at once, and this one die before its next sync (BUGS.md, 12)."""
+def test_a_joining_member_makes_received_sessions_durable() -> None:
+    """SCA-14: the sender may be replaced at once, and this server crash before its next sync (BUGS.md, 12)."""
     cluster = Cluster(1)
     cluster.hosts[0].receive(append(1, 3))
     cluster.run()
     cluster.order((21, 3))
-    cluster.tell()
+    cluster.send_update()
     newcomer = Host("host-1")
     cluster.hosts.append(newcomer)
     cluster.oldest = 4
@@ -440,13 +440,13 @@ def test_a_joining_member_keeps_what_it_was_told_of_clients_before_it_says_that_
         newcomer.receive(
             RegistrationReply(newcomer.token, 12, False, cluster.update(config=cluster.config)), ORDERING[0]
         )
-        cluster.tell(config=cluster.config)
+        cluster.send_update(config=cluster.config)
         cluster.wait(SECOND)
     assert not newcomer.take(CaughtUp)
     newcomer.sync()
     newcomer.receive(SessionsResponse(1, 21, 4, ((7, 1),), ((7, 1, 3, 1, 1),)), "host-0")
     newcomer.wait(SECOND)
-    assert not newcomer.take(CaughtUp), "what it was told is not durable"
+    assert not newcomer.take(CaughtUp), "the received sessions are not durable"
     newcomer.sync()
     newcomer.wait(SECOND)
     assert newcomer.take(CaughtUp)
@@ -455,14 +455,14 @@ def test_a_joining_member_keeps_what_it_was_told_of_clients_before_it_says_that_
     assert newcomer.take(AppendStatus) == [AppendStatus(7, 21, ((1, 3, 1),), ((4, 1),))]
 
 
-def test_a_finalized_shard_still_reports_what_is_placed() -> None:
+def test_a_finalized_shard_still_reports_placed_links() -> None:
     cluster = Cluster(1)
     (host,) = cluster.hosts
     host.receive(append(1, 5))
     cluster.run()
     cluster.order((21, 5))
     segments = (cluster.config.segments[0]._replace(sealed=6),)
-    cluster.tell(config=cluster.config._replace(epoch=2, state=ShardState.FINALIZED, segments=segments))
+    cluster.send_update(config=cluster.config._replace(epoch=2, state=ShardState.FINALIZED, segments=segments))
     host.wait(SECOND)
     host.sync()
     report = host.take(Report)[-1]

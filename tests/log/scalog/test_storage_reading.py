@@ -1,4 +1,4 @@
-"""Reads: the record, not yet, here not, not of this shard, trimmed, damaged; and stretches."""
+"""Reads at a member: found, parked, not here, of another shard, trimmed, damaged; and pulls."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def cluster() -> Cluster:
     cluster.hosts[1].receive(append(1, 2, segment=22, client=8))
     cluster.run()
     cluster.order((21, 3), skip=2)
-    cluster.tell()
+    cluster.send_update()
     cluster.order((21, 2), (22, 2), skip=2)
-    cluster.tell()
+    cluster.send_update()
     return cluster
 
 
 def read(cluster: Cluster, gsn: int, host: int = 1, request: int = 1) -> ReadResponse | ReadFailed | None:
-    """What a member answers at once."""
+    """The immediate answer of a member."""
     cluster.hosts[host].receive(ReadRequest(request, SHARD, gsn))
     return next(iter(answers(cluster, host)), None)
 
@@ -58,14 +58,14 @@ def test_any_member_has_the_record(cluster: Cluster) -> None:
         assert (found.gsn, found.time, unwrap(found.records[0][1])) == (8, 2000, b"7:4")
 
 
-def test_a_gsn_of_another_shard_is_told_so(cluster: Cluster) -> None:
+def test_a_read_of_another_shards_gsn_fails_with_shard(cluster: Cluster) -> None:
     for gsn in (1, 2, 6, 7):
         answer = read(cluster, gsn)
         assert isinstance(answer, ReadFailed)
         assert answer.why is ReadError.SHARD
 
 
-def test_a_client_that_is_gone_waits_for_nothing(cluster: Cluster) -> None:
+def test_parked_reads_of_a_disconnected_client_are_dropped(cluster: Cluster) -> None:
     host = cluster.hosts[1]
     for gsn in (12, 1 << 60):
         host.receive(ReadRequest(gsn, SHARD, gsn))
@@ -74,11 +74,11 @@ def test_a_client_that_is_gone_waits_for_nothing(cluster: Cluster) -> None:
     host.handle(Disconnected("client"))
     assert host.core.waiting_reads == 0
     cluster.last = 12
-    cluster.tell(links=())
+    cluster.send_update(links=())
     assert answers(cluster) == []
 
 
-def test_questions_that_wait_have_a_limit(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_parked_reads_is_bounded(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(read_server, "MAX_PARKED", 2)
     for request in (1, 2, 2, 3):
         cluster.hosts[1].receive(ReadRequest(request, SHARD, 12))
@@ -88,18 +88,18 @@ def test_questions_that_wait_have_a_limit(cluster: Cluster, monkeypatch: pytest.
     assert (answer.request, answer.why) == (3, ReadError.HERE)
 
 
-def test_a_read_ahead_of_the_log_waits_until_the_log_has_come_there(cluster: Cluster) -> None:
+def test_a_read_ahead_of_the_log_is_parked_until_the_log_reaches_it(cluster: Cluster) -> None:
     """SCA-10"""
     assert read(cluster, 12) is None
     assert read(cluster, 13, request=2) is None
     cluster.last = 12
-    cluster.tell(links=())
+    cluster.send_update(links=())
     (answer,) = answers(cluster)
     assert (answer.request, answer.why) == (1, ReadError.SHARD)  # type: ignore[union-attr]
     cluster.hosts[0].receive(append(6, 1))
     cluster.run()
     cluster.order((21, 1))
-    cluster.tell()
+    cluster.send_update()
     (answer,) = answers(cluster)
     assert (answer.request, answer.gsn) == (2, 13)  # type: ignore[union-attr]
 
@@ -112,11 +112,11 @@ def test_a_read_at_the_end_of_an_empty_log_waits() -> None:
     cluster.hosts[0].receive(append(1, 1))
     cluster.run()
     cluster.order((21, 1))
-    cluster.tell()
+    cluster.send_update()
     assert len(answers(cluster, 0)) == 1
 
 
-def test_a_member_with_a_gap_in_its_chain_does_not_believe_the_newest_gsn(cluster: Cluster) -> None:
+def test_reads_wait_while_the_chain_has_a_gap(cluster: Cluster) -> None:
     """SCA-3"""
     member = cluster.hosts[1]
     cluster.hosts[0].receive(append(6, 2))
@@ -129,16 +129,16 @@ def test_a_member_with_a_gap_in_its_chain_does_not_believe_the_newest_gsn(cluste
     assert isinstance(answers(cluster)[0], ReadResponse)
 
 
-def test_a_read_asked_twice_is_answered_once(cluster: Cluster) -> None:
+def test_a_repeated_read_is_answered_once(cluster: Cluster) -> None:
     for _ in range(3):
         assert read(cluster, 12) is None
     assert cluster.hosts[1].core.waiting_reads == 1
     cluster.last = 12
-    cluster.tell(links=())
+    cluster.send_update(links=())
     assert len(answers(cluster)) == 1
 
 
-def test_a_copy_that_lacks_the_record_says_so(cluster: Cluster) -> None:
+def test_a_read_of_a_record_that_the_copy_lacks_fails_with_here(cluster: Cluster) -> None:
     cluster.hosts[0].receive(append(6, 1))
     cluster.hosts[0].sync()
     cluster.hosts[0].sent.clear()
@@ -152,7 +152,7 @@ def test_a_copy_that_lacks_the_record_says_so(cluster: Cluster) -> None:
     assert (pulled.end, pulled.owned) == (12, ((10, 2),))
 
 
-def test_what_is_trimmed_is_told_so_also_to_who_waits(cluster: Cluster) -> None:
+def test_trimmed_reads_fail_also_when_they_are_parked(cluster: Cluster) -> None:
     assert read(cluster, 13) is None
     cluster.oldest = 14
     cluster.last = 20
@@ -164,10 +164,10 @@ def test_what_is_trimmed_is_told_so_also_to_who_waits(cluster: Cluster) -> None:
     assert isinstance(read(cluster, 5), ReadFailed)
 
 
-def test_a_finalized_shard_answers_for_all_that_comes_after_it(cluster: Cluster) -> None:
+def test_a_finalized_shard_answers_reads_beyond_its_end(cluster: Cluster) -> None:
     """SCA-10"""
     assert read(cluster, 99) is None
-    cluster.tell(config=sealed(cluster.config, s21=6, s22=3)._replace(state=ShardState.FINALIZED))
+    cluster.send_update(config=sealed(cluster.config, s21=6, s22=3)._replace(state=ShardState.FINALIZED))
     (answer,) = answers(cluster)
     assert isinstance(answer, ReadFailed)
     assert answer.why is ReadError.SHARD
@@ -179,26 +179,26 @@ def test_a_finalized_shard_answers_for_all_that_comes_after_it(cluster: Cluster)
     assert (beyond.first, beyond.end, beyond.owned, beyond.final) == (50, 50, (), True)
 
 
-def test_a_finalized_shard_whose_links_have_not_all_come_makes_wait(cluster: Cluster) -> None:
+def test_a_finalized_shard_with_missing_links_parks_reads(cluster: Cluster) -> None:
     """SCA-10"""
     cluster.hosts[0].receive(append(6, 1))
     cluster.run()
     config = sealed(cluster.config, s21=7, s22=3)._replace(state=ShardState.FINALIZED)
-    cluster.tell(config=config)
+    cluster.send_update(config=config)
     assert read(cluster, 12) is None
     cluster.order((21, 1))
-    cluster.tell()
+    cluster.send_update()
     assert isinstance(answers(cluster)[0], ReadResponse)
 
 
-def test_a_wrong_shard_or_a_spare_answers_that_it_cannot(cluster: Cluster) -> None:
+def test_a_request_for_another_shard_fails_with_here(cluster: Cluster) -> None:
     cluster.hosts[1].receive(ReadRequest(1, SHARD + 1, 3))
     answer = answers(cluster)[0]
     assert isinstance(answer, ReadFailed)
     assert answer.why is ReadError.HERE
 
 
-def test_a_damaged_record_is_told_so(cluster: Cluster) -> None:
+def test_a_read_of_a_damaged_record_fails_with_readable(cluster: Cluster) -> None:
     member = cluster.hosts[1]
     (effect,) = member.core.handle(Received("client", ReadRequest(1, SHARD, 8)), member.now)
     assert isinstance(effect, SendStored)
@@ -211,7 +211,7 @@ def test_a_damaged_record_is_told_so(cluster: Cluster) -> None:
     assert answers(cluster)[0].request == 2
 
 
-def test_a_pull_tells_every_gsn_that_is_the_shards(cluster: Cluster) -> None:
+def test_a_pull_lists_every_gsn_that_the_shard_owns(cluster: Cluster) -> None:
     """SCA-11"""
     pulled = pull(cluster, 1)
     assert pulled is not None
@@ -234,7 +234,7 @@ def test_a_pull_from_the_middle_of_a_range(cluster: Cluster) -> None:
     assert (pulled.first, pulled.owned) == (4, ((4, 2), (8, 4)))
 
 
-def test_a_pull_by_tags_still_tells_every_gsn(cluster: Cluster) -> None:
+def test_a_pull_by_tags_still_lists_every_gsn(cluster: Cluster) -> None:
     """SCA-11"""
     pulled = pull(cluster, 1, frozenset({3}))
     assert pulled is not None
@@ -263,16 +263,16 @@ def test_pulls_of_few_bytes_follow_each_other_without_a_gap(cluster: Cluster) ->
 def test_a_pull_at_the_end_waits(cluster: Cluster) -> None:
     assert pull(cluster, 12) is None
     cluster.last = 13
-    cluster.tell(links=())
+    cluster.send_update(links=())
     (pulled,) = cluster.hosts[1].take(Pulled)
     assert (pulled.first, pulled.end, pulled.owned) == (12, 14, ())
 
 
-def test_times_lead_to_gsns(cluster: Cluster) -> None:
+def test_a_time_request_returns_the_newest_gsn_at_the_time(cluster: Cluster) -> None:
     expected = {999: 0, 1000: 5, 1500: 5, 2000: 11, 9999: 11}
     for time, gsn in expected.items():
         cluster.hosts[1].receive(TimeRequest(1, SHARD, time))
         assert cluster.hosts[1].take(TimeResponse) == [TimeResponse(1, gsn, 11)]
-    cluster.tell(config=sealed(cluster.config, s21=6, s22=3)._replace(state=ShardState.FINALIZED))
+    cluster.send_update(config=sealed(cluster.config, s21=6, s22=3)._replace(state=ShardState.FINALIZED))
     cluster.hosts[1].receive(TimeRequest(1, SHARD, 9999))
     assert cluster.hosts[1].take(TimeResponse) == [TimeResponse(1, 11, END)]

@@ -1,4 +1,4 @@
-"""How the copies of a segment come to be the same: prefixes of what is durable at the primary, complete in the end."""
+"""Replication: copies are prefixes of what is durable at the primary, and complete in the end."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tests.log.scalog.storage_host import ORDERING, SHARD, Cluster, Host, append
 
 
 def end_of(host: Host, segment: int = 21) -> int:
-    """Where the journal of a segment ends."""
+    """The end of a segment's journal."""
     return host.journals[f"segment-{segment}"].end
 
 
-def test_backups_are_sent_nothing_before_it_is_durable() -> None:
+def test_backups_get_only_durable_records() -> None:
     """SCA-2"""
     cluster = Cluster(3)
     primary = cluster.hosts[0]
@@ -29,7 +29,7 @@ def test_backups_are_sent_nothing_before_it_is_durable() -> None:
     assert sent[0] is sent[1], "one message serves all"
 
 
-def test_appends_that_one_sync_covers_go_in_one_message() -> None:
+def test_appends_of_one_sync_are_replicated_in_one_message() -> None:
     cluster = Cluster(2)
     primary = cluster.hosts[0]
     for sequence in (1, 3, 5):
@@ -38,7 +38,7 @@ def test_appends_that_one_sync_covers_go_in_one_message() -> None:
     assert [(one.first, len(one.records)) for one in primary.take(Replicate)] == [(1, 6)]
 
 
-def test_a_backup_takes_records_only_where_its_copy_ends() -> None:
+def test_a_backup_accepts_records_only_at_the_end_of_its_copy() -> None:
     """SCA-2"""
     cluster = Cluster(2)
     backup = cluster.hosts[1]
@@ -48,7 +48,7 @@ def test_a_backup_takes_records_only_where_its_copy_ends() -> None:
     assert backup.take(ReplicateAck, "host-0") == [ReplicateAck(SHARD, 12, 21, 1, True)]
 
 
-def test_what_comes_twice_is_taken_once_and_acknowledged_again() -> None:
+def test_repeated_records_are_accepted_once_and_acknowledged_again() -> None:
     """SCA-2"""
     cluster = Cluster(2)
     primary, backup = cluster.hosts
@@ -63,7 +63,7 @@ def test_what_comes_twice_is_taken_once_and_acknowledged_again() -> None:
     assert [held.end for held in backup.take(ReplicateAck)] == [1, 4, 4]
 
 
-def test_of_an_overlap_the_new_part_is_taken() -> None:
+def test_only_the_new_part_of_overlapping_records_is_accepted() -> None:
     cluster = Cluster(2)
     primary, backup = cluster.hosts
     primary.receive(append(1, 3))
@@ -79,7 +79,7 @@ def test_of_an_overlap_the_new_part_is_taken() -> None:
     ]
 
 
-def test_a_backup_acknowledges_only_what_is_durable() -> None:
+def test_a_backup_acknowledges_only_durable_records() -> None:
     cluster = Cluster(2)
     primary, backup = cluster.hosts
     primary.receive(append(1, 3))
@@ -90,7 +90,7 @@ def test_a_backup_acknowledges_only_what_is_durable() -> None:
     assert backup.take(ReplicateAck) == [ReplicateAck(SHARD, 12, 21, 4, False)]
 
 
-def test_what_is_not_acknowledged_is_sent_again() -> None:
+def test_unacknowledged_records_are_sent_again() -> None:
     cluster = Cluster(2)
     primary, backup = cluster.hosts
     primary.receive(append(1, 3))
@@ -103,7 +103,7 @@ def test_what_is_not_acknowledged_is_sent_again() -> None:
     assert end_of(backup) == 7
 
 
-def test_a_silent_backup_is_tried_less_and_less_and_costs_no_memory() -> None:
+def test_retries_to_a_silent_backup_back_off_and_use_no_memory() -> None:
     cluster = Cluster(2, fresh_bytes=500)
     primary = cluster.hosts[0]
     for sequence in range(1, 100):
@@ -115,7 +115,7 @@ def test_a_silent_backup_is_tried_less_and_less_and_costs_no_memory() -> None:
     assert len(primary.core._replication._recent) < 20
 
 
-def test_a_window_bounds_what_is_under_way() -> None:
+def test_the_window_bounds_unacknowledged_records() -> None:
     cluster = Cluster(2, window_bytes=500, batch_bytes=200)
     primary, backup = cluster.hosts
     for sequence in range(1, 50):
@@ -129,7 +129,7 @@ def test_a_window_bounds_what_is_under_way() -> None:
     assert end_of(backup) == 50
 
 
-def test_a_laggard_is_served_from_the_journal() -> None:
+def test_a_slow_backup_is_served_from_the_journal() -> None:
     cluster = Cluster(2, fresh_bytes=300, batch_bytes=300)
     primary, backup = cluster.hosts
     for sequence in range(1, 50):
@@ -154,7 +154,7 @@ def test_a_backup_that_lost_its_last_records_gets_them_again() -> None:
     assert end_of(backup) == 4
 
 
-def test_a_restarted_primary_asks_its_backups_how_far_they_are() -> None:
+def test_a_restarted_primary_requests_the_ends_of_its_backups() -> None:
     cluster = Cluster(2)
     primary, backup = cluster.hosts
     primary.receive(append(1, 3))
@@ -171,7 +171,7 @@ def test_a_backup_with_more_than_its_primary_stops_it() -> None:
         cluster.hosts[0].receive(ReplicateAck(SHARD, 12, 21, 9, False), "host-1")
 
 
-def test_what_the_primary_does_not_deliver_comes_from_another_member() -> None:
+def test_records_that_the_primary_does_not_deliver_come_from_another_member() -> None:
     cluster = Cluster(3)
     primary, backup, behind = cluster.hosts
     primary.receive(append(1, 3))
@@ -180,7 +180,7 @@ def test_what_the_primary_does_not_deliver_comes_from_another_member() -> None:
     backup.sync()
     primary.stopped = primary.core  # type: ignore[assignment]  # it is silent from now on
     cluster.order((21, 3))
-    cluster.tell()
+    cluster.send_update()
     cluster.wait(4 * SECOND)
     assert end_of(behind) == 4
     assert dict(behind.take(Report)[-1].ends)[21] == 4
@@ -194,7 +194,7 @@ def test_a_replica_of_a_finalized_shard_copies_everything_in_batches() -> None:
         cluster.hosts[1].receive(append(sequence, segment=22, client=8))
     cluster.run()
     cluster.order((21, 39), (22, 39))
-    cluster.tell()
+    cluster.send_update()
     newcomer = Host("host-2", batch_bytes=300)
     cluster.hosts.append(newcomer)
     config = cluster.config._replace(
@@ -206,7 +206,7 @@ def test_a_replica_of_a_finalized_shard_copies_everything_in_batches() -> None:
     cluster.config = config
     newcomer.sync()
     newcomer.receive(RegistrationReply(newcomer.token, 13, False, cluster.update(config=config, links=())), ORDERING[0])
-    cluster.tell(config=config, links=())
+    cluster.send_update(config=config, links=())
     cluster.wait(3 * SECOND)
     for segment in (21, 22):
         assert end_of(newcomer, segment) == 40
@@ -220,7 +220,7 @@ def test_a_replacement_of_a_trimmed_shard_begins_at_the_base() -> None:
         cluster.hosts[0].receive(append(sequence))
         cluster.run()
         cluster.order((21, 1))
-        cluster.tell()
+        cluster.send_update()
     newcomer = Host("host-2")
     cluster.hosts.append(newcomer)
     cluster.oldest = 6
@@ -230,7 +230,7 @@ def test_a_replacement_of_a_trimmed_shard_begins_at_the_base() -> None:
         segments=(Segment(21, 11, 6, None), Segment(22, 12, 1, 1), Segment(23, 13, 1, None)),
         joining=(13,),
     )
-    cluster.tell(config=config)
+    cluster.send_update(config=config)
     newcomer.sync()
     newcomer.receive(RegistrationReply(newcomer.token, 13, False, cluster.update(config=config)), ORDERING[0])
     cluster.wait(SECOND)
@@ -241,7 +241,7 @@ def test_a_replacement_of_a_trimmed_shard_begins_at_the_base() -> None:
     assert end_of(cluster.hosts[0], 23) == 3
 
 
-def test_damaged_records_are_left_to_others() -> None:
+def test_damaged_records_come_from_other_members() -> None:
     cluster = Cluster(2)
     primary = cluster.hosts[0]
     effect = SendStored("host-1", Replicate(SHARD, 21, 1), "segment-21", 1, 2)
@@ -251,7 +251,7 @@ def test_damaged_records_are_left_to_others() -> None:
 
 
 def test_a_large_record_is_not_sent_again_before_it_can_have_arrived() -> None:
-    """Neither by itself nor when the backup asks, which does not know that it is on its way."""
+    """Neither after a timeout nor when the backup requests it, which cannot know that it is in flight."""
     cluster = Cluster(2)
     primary = cluster.hosts[0]
     primary.receive(append(1))

@@ -1,4 +1,4 @@
-"""What a trim takes from a member, and what it must keep; the journal `meta`, which must stay small."""
+"""Trims at a member: what is dropped, what must be kept; and the size of the journal `meta`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def grown(size: int = 2, **settings: object) -> Cluster:
         cluster.hosts[0].receive(append(1 + 10 * batch, 10, client=7 + batch % 2))
         cluster.run()
         cluster.order((21, 10))
-        cluster.tell()
+        cluster.send_update()
         cluster.hosts[0].take(Appended)
     return cluster
 
@@ -37,10 +37,10 @@ def trimmed(cluster: Cluster, oldest: int, base: int) -> None:
     cluster.oldest = oldest
     config = cluster.config
     segments = (config.segments[0]._replace(base=base), *config.segments[1:])
-    cluster.tell(config=config._replace(epoch=config.epoch + 1, segments=segments))
+    cluster.send_update(config=config._replace(epoch=config.epoch + 1, segments=segments))
 
 
-def test_records_before_the_base_go() -> None:
+def test_records_before_the_base_are_trimmed() -> None:
     cluster = grown()
     trimmed(cluster, 51, 51)
     for host in cluster.hosts:
@@ -51,7 +51,7 @@ def test_records_before_the_base_go() -> None:
         assert len(host.take(ReadResponse)) == 1
 
 
-def test_records_go_only_when_what_their_clients_have_sent_is_durable_elsewhere() -> None:
+def test_records_are_trimmed_only_when_their_sessions_are_durable() -> None:
     """SCA-13"""
     cluster = grown(1)
     (host,) = cluster.hosts
@@ -64,7 +64,7 @@ def test_records_go_only_when_what_their_clients_have_sent_is_durable_elsewhere(
     assert host.journals["segment-21"].first == 51
 
 
-def test_a_trim_and_a_restart_forget_no_number() -> None:
+def test_sessions_survive_a_trim_and_a_restart() -> None:
     """SCA-13"""
     cluster = grown()
     trimmed(cluster, 51, 51)
@@ -93,7 +93,7 @@ def test_a_trim_in_the_middle_of_a_link_keeps_it() -> None:
     assert [one.gsn for one in host.take(TimeResponse)] == [60, 0]
 
 
-def test_everything_may_be_trimmed_and_the_log_goes_on() -> None:
+def test_the_log_continues_after_everything_was_trimmed() -> None:
     cluster = grown()
     trimmed(cluster, 101, 101)
     for host in cluster.hosts:
@@ -103,7 +103,7 @@ def test_everything_may_be_trimmed_and_the_log_goes_on() -> None:
     cluster.hosts[0].receive(append(101, 5))
     cluster.run()
     cluster.order((21, 5))
-    cluster.tell()
+    cluster.send_update()
     assert cluster.hosts[0].take(Appended) == [Appended(7, 21, ((101, 5, 101),), False)]
 
 
@@ -127,7 +127,7 @@ def test_a_copy_whose_next_records_were_trimmed_begins_at_the_base() -> None:
     assert backup.journals["segment-21"].end == 101
 
 
-def test_a_chain_that_was_trimmed_elsewhere_begins_behind_that() -> None:
+def test_a_chain_continues_behind_links_that_other_members_have_trimmed() -> None:
     """SCA-3"""
     cluster = grown()
     behind, other = cluster.hosts
@@ -150,11 +150,11 @@ def test_a_chain_that_was_trimmed_elsewhere_begins_behind_that() -> None:
     assert behind.stopped is None
 
 
-def test_segments_that_are_gone_lose_their_journals() -> None:
+def test_journals_of_removed_segments_are_dropped() -> None:
     cluster = grown()
     cluster.oldest = 101
     config = cluster.config._replace(epoch=2, segments=(cluster.config.segments[1], Segment(23, 11, 1, None)))
-    cluster.tell(config=config)
+    cluster.send_update(config=config)
     cluster.wait(SECOND)
     for host in cluster.hosts:
         assert set(host.journals) == {"meta", "segment-22", "segment-23"}
@@ -164,7 +164,7 @@ def test_segments_that_are_gone_lose_their_journals() -> None:
     cluster.hosts[0].receive(append(1, 3, segment=23))
     cluster.run()
     cluster.order((23, 3))
-    cluster.tell()
+    cluster.send_update()
     assert cluster.hosts[0].take(Appended) == [Appended(7, 23, ((1, 3, 101),), False)]
 
 
@@ -174,7 +174,7 @@ def test_meta_stays_small_and_a_restart_reads_it() -> None:
         cluster.hosts[0].receive(append(1 + number, settled=number))
         cluster.run()
         cluster.order((21, 1))
-        cluster.tell()
+        cluster.send_update()
         cluster.wait(SECOND // 20)
     for host in cluster.hosts:
         assert sum(len(record.payload) for record in host.journals["meta"].records) < 100_000

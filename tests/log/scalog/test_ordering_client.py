@@ -1,4 +1,4 @@
-"""How a client asks the ordering layer: it looks for the leader, asks again, and takes only what is fresh."""
+"""Requests of a client to the ordering layer: finding the leader, retries, and freshness of answers."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tests.log.scalog.client_stage import CONFIG, FINALIZED, Stage, records, sha
 SHOWN = view(1, shard(1))
 
 
-def test_a_client_asks_for_the_view_until_somebody_answers() -> None:
+def test_a_client_requests_the_view_until_a_replica_answers() -> None:
     stage = Stage()
     stage.wait(3 * SECOND)
     assert {to for to, _ in stage.take(ViewRequest)} == {"o1", "o2", "o3"}
 
 
-def test_a_replica_that_is_lost_is_not_waited_for() -> None:
+def test_a_broken_stream_ends_the_wait_for_a_replica() -> None:
     stage = Stage(SHOWN)
     stage.call(calls.Tail())
     first, question = stage.one(TailRequest)
@@ -38,10 +38,10 @@ def test_a_replica_that_is_lost_is_not_waited_for() -> None:
     assert again == question
     assert second != first
     stage.lose(first)
-    assert not stage.take(TailRequest), "it is asked no more"
+    assert not stage.take(TailRequest), "it gets no more requests"
 
 
-def test_the_tail_is_asked_of_the_leader_wherever_it_is() -> None:
+def test_a_tail_request_finds_the_leader() -> None:
     stage = Stage(SHOWN)
     call = stage.call(calls.Tail())
     to, question = stage.one(TailRequest)
@@ -58,8 +58,8 @@ def test_the_tail_is_asked_of_the_leader_wherever_it_is() -> None:
     assert stage.answers[call] == 3
 
 
-def test_a_leader_that_is_silent_is_not_asked_again_and_again() -> None:
-    """The two others still believe in it: the client asks each of them meanwhile."""
+def test_a_silent_leader_is_bypassed() -> None:
+    """The two others still name it as leader: the client sends requests to each of them meanwhile."""
     stage = Stage(SHOWN)
     stage.call(calls.Tail())
     dead, _ = stage.one(TailRequest)
@@ -74,7 +74,7 @@ def test_a_leader_that_is_silent_is_not_asked_again_and_again() -> None:
     assert 4 < len(asked) < 400
 
 
-def test_a_client_does_not_run_in_circles_between_two_that_point_at_each_other() -> None:
+def test_a_client_does_not_loop_between_replicas_that_name_each_other_as_leader() -> None:
     stage = Stage(SHOWN)
     stage.call(calls.Tail())
     hops = 0
@@ -111,7 +111,7 @@ def test_every_change_has_its_own_number() -> None:
     assert len({change.id for _, change in stage.take(ChangeRequest)}) == 10
 
 
-def test_a_refused_change_is_unavailable_and_one_without_an_answer_unknown() -> None:
+def test_a_rejected_change_is_unavailable_and_one_without_an_answer_unknown() -> None:
     stage = Stage(SHOWN)
     refused = stage.call(calls.Reconfigure(AddShard(())))
     to, change = stage.one(ChangeRequest)
@@ -125,7 +125,7 @@ def test_a_refused_change_is_unavailable_and_one_without_an_answer_unknown() -> 
     assert stage.take(ChangeRequest) == []
 
 
-def test_a_trim_is_a_change_and_reads_know_it_at_once() -> None:
+def test_reads_after_a_trim_are_rejected_at_once() -> None:
     stage = Stage(SHOWN)
     call = stage.call(calls.Trim(9))
     to, change = stage.one(ChangeRequest)
@@ -139,7 +139,7 @@ def test_a_trim_is_a_change_and_reads_know_it_at_once() -> None:
     assert isinstance(stage.answers[past], ValueError)
 
 
-def test_a_view_has_everything_that_was_decided_before_it_was_asked_for() -> None:
+def test_a_view_contains_everything_decided_before_the_request() -> None:
     stage = Stage(SHOWN)
     call = stage.call(calls.View())
     to, question = stage.one(TailRequest)
@@ -154,8 +154,8 @@ def test_a_view_has_everything_that_was_decided_before_it_was_asked_for() -> Non
     assert stage.answers[call] == newest
 
 
-def test_an_older_view_is_not_taken_back() -> None:
-    """A replica of the ordering layer that lags behind answers a question of the client."""
+def test_an_older_view_is_not_adopted() -> None:
+    """A replica of the ordering layer that lags behind answers a request of the client."""
     newest = view(5, shard(1, FINALIZED), shard(2))
     stage = Stage(newest)
     stage.call(calls.Append(records(1)))
@@ -168,14 +168,14 @@ def test_an_older_view_is_not_taken_back() -> None:
     assert stage.answers.get(call) == newest
 
 
-def test_a_client_that_has_nothing_to_do_says_nothing() -> None:
+def test_an_idle_client_sends_nothing() -> None:
     stage = Stage(SHOWN)
     stage.sent.clear()
     stage.wait(3600 * SECOND)
     assert stage.sent == []
 
 
-def test_answers_to_forgotten_questions_are_nothing() -> None:
+def test_replies_to_closed_requests_are_ignored() -> None:
     stage = Stage(SHOWN)
     call = stage.call(calls.Tail(stage.now + SECOND))
     to, question = stage.one(TailRequest)
@@ -184,8 +184,8 @@ def test_answers_to_forgotten_questions_are_nothing() -> None:
     stage.give(to, TailResponse(question.request, 17, 3, 1))
 
 
-def test_the_tail_is_asked_of_the_leader_again_each_time() -> None:
-    """It may have moved, or another may lead by now."""
+def test_every_tail_call_sends_a_request_to_the_leader() -> None:
+    """The tail may have moved, or another replica may lead by now."""
     stage = Stage(SHOWN)
     for tail in (17, 18):
         call = stage.call(calls.Tail())
@@ -194,8 +194,8 @@ def test_the_tail_is_asked_of_the_leader_again_each_time() -> None:
         assert stage.answers[call] == tail
 
 
-def test_a_client_that_restarts_is_another_one() -> None:
-    """Neither its records nor its questions may be taken for those of its earlier life."""
+def test_a_restarted_client_has_another_number() -> None:
+    """Its records and requests must differ from those before the restart."""
     first, second = Stage(SHOWN, seed=1), Stage(SHOWN, seed=2)
     for stage in (first, second):
         stage.call(calls.Append(records(1)))

@@ -1,4 +1,4 @@
-"""Tallies: the quorum-th largest of what the members of one epoch have reported; and who has failed or lags."""
+"""Tallies: the quorum-th largest end that the members of one epoch have reported; and suspicions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def report(server: int, *ends: int, placed: int = 0, epoch: int = 1) -> Report:
     return Report(1, epoch, server, placed, tuple((11 + number, end) for number, end in enumerate(ends)))
 
 
-def test_all_members_must_have_it_where_the_quorum_is_all() -> None:
+def test_a_quorum_of_all_takes_the_smallest_end() -> None:
     cuts = LocalCuts(shard(), 0)
     cuts.add(report(1, 4, 3, placed=2), 0)
     assert dict(cuts.tally().ends) == {11: 1, 12: 1}
@@ -32,14 +32,14 @@ def test_all_members_must_have_it_where_the_quorum_is_all() -> None:
     assert cuts.tally() == ShardTally(1, 1, 1, ((11, 2), (12, 3)))
 
 
-def test_f_and_one_members_must_have_it_where_failures_are_masked() -> None:
+def test_a_masking_quorum_takes_the_end_that_f_plus_one_members_have() -> None:
     cuts = LocalCuts(shard(members=3), 0)
     cuts.add(report(1, 9, 1, 1, placed=3), 0)
     cuts.add(report(3, 7, 5, 1, placed=1), 0)
     assert cuts.tally() == ShardTally(1, 1, 1, ((11, 7), (12, 1), (13, 1)))
 
 
-def test_a_report_that_was_overtaken_takes_nothing_back() -> None:
+def test_a_late_report_does_not_lower_an_end() -> None:
     cuts = LocalCuts(shard(), 0)
     cuts.add(report(2, 9, 9, placed=4), 0)
     assert cuts.add(report(1, 5, 5, placed=4), 0)
@@ -47,7 +47,7 @@ def test_a_report_that_was_overtaken_takes_nothing_back() -> None:
     assert cuts.tally() == ShardTally(1, 1, 4, ((11, 5), (12, 5)))
 
 
-def test_strangers_and_sealed_segments_do_not_count() -> None:
+def test_reports_of_other_servers_and_sealed_segments_do_not_count() -> None:
     cuts = LocalCuts(shard(sealed=(2,)), 0)
     assert not cuts.add(report(7, 9, 9), 0)
     cuts.add(report(1, 4, 9), 0)
@@ -59,7 +59,7 @@ ends = st.lists(st.integers(1, 20), min_size=3, max_size=3)
 
 
 @given(st.lists(st.tuples(st.integers(1, 3), ends), max_size=20), st.integers(1, 3))
-def test_a_tally_is_what_so_many_members_have(reports: list[tuple[int, list[int]]], quorum: int) -> None:
+def test_a_tally_is_the_quorum_th_largest_end(reports: list[tuple[int, list[int]]], quorum: int) -> None:
     cuts = LocalCuts(shard(members=3, quorum=quorum), 0)
     for server, has in reports:
         cuts.add(report(server, *has), 0)
@@ -77,15 +77,15 @@ def test_tallies_of_one_epoch_merge_by_maximum() -> None:
     assert tallies[1].tally(1) == ShardTally(1, 3, 3, ((11, 5), (12, 6)))
 
 
-def test_a_newer_epoch_replaces_and_an_older_one_is_refused() -> None:  # SCA-7
+def test_a_newer_epoch_replaces_and_an_older_one_is_ignored() -> None:  # SCA-7
     tallies = ShardTallies()
     tallies.merge(ShardTally(1, 3, 2, ((11, 5), (12, 2))))
-    assert not tallies.merge(ShardTally(1, 4, 0, ((12, 1),)))  # it says of nothing that it is durable
+    assert not tallies.merge(ShardTally(1, 4, 0, ((12, 1),)))  # without any durable record
     assert not tallies.merge(ShardTally(1, 3, 9, ((11, 9), (12, 9))))
     assert tallies[1].tally(1) == ShardTally(1, 4, 0, ((12, 1),))
 
 
-# ---- who has failed
+# ---- suspicions
 
 
 def test_a_silent_member_is_suspected_again_and_again() -> None:
@@ -98,11 +98,11 @@ def test_a_silent_member_is_suspected_again_and_again() -> None:
     assert cuts.watch(180, SUSPECT, STRAGGLE) == []
 
 
-def test_a_member_lags_that_is_behind_where_others_were_long_ago() -> None:
+def test_a_member_lags_if_it_is_behind_the_earlier_end_of_others() -> None:
     cuts = LocalCuts(shard(), 0)
     for now in range(0, 1_600, 50):
         cuts.add(report(1, 2 + now, 1), now)
-        cuts.add(report(2, 2 + max(0, now - 400), 1), now)  # behind, but it comes along
+        cuts.add(report(2, 2 + max(0, now - 400), 1), now)  # behind, but it progresses
         assert cuts.watch(now, SUSPECT, STRAGGLE) == []
     verdicts = []
     for now in range(1_600, 3_000, 50):
@@ -120,7 +120,7 @@ def test_a_joining_member_may_lag() -> None:
         assert cuts.watch(now, SUSPECT, STRAGGLE) == []
 
 
-def test_a_member_without_a_segment_that_reports_for_long_is_well_again() -> None:
+def test_a_member_without_a_segment_that_reports_long_enough_has_recovered() -> None:
     cuts = LocalCuts(shard(members=3, sealed=(2,)), 0)
     verdicts = {}
     for now in range(0, 400, 50):
@@ -132,12 +132,12 @@ def test_a_member_without_a_segment_that_reports_for_long_is_well_again() -> Non
     assert verdicts[300] == [Recovered(1, 1, 2)]
 
 
-def test_nobody_is_suspected_of_a_finalized_shard() -> None:
+def test_no_member_of_a_finalized_shard_is_suspected() -> None:
     cuts = LocalCuts(shard()._replace(state=ShardState.FINALIZED), 0)
     assert cuts.watch(10_000, SUSPECT, STRAGGLE) == []
 
 
-def test_another_epoch_begins_with_no_ends_but_knows_who_is_alive() -> None:
+def test_a_new_epoch_starts_without_ends_but_keeps_the_times_of_reports() -> None:
     before = LocalCuts(shard(), 0)
     before.add(report(1, 9, 9, placed=3), 80)
     cuts = LocalCuts(shard(epoch=2), 90, before)
@@ -145,21 +145,21 @@ def test_another_epoch_begins_with_no_ends_but_knows_who_is_alive() -> None:
     assert cuts.watch(120, SUSPECT, STRAGGLE) == [Suspect(1, 2, 2)]
 
 
-def test_a_shard_that_comes_back_to_its_watcher_begins_anew() -> None:
+def test_the_periods_of_a_shard_restart_when_its_monitor_gets_it_back() -> None:
     watch = LeafMonitor(SUSPECT, STRAGGLE, {}, 0)
     config = shard()
     for now in range(0, 100, 25):
         for server, _ in config.members:
             watch.collect(config, report(server, 1, 1), now)
         assert watch.watch([config], now) == []
-    for now in range(100, 1_000, 25):  # an aggregator watches it
+    for now in range(100, 1_000, 25):  # an aggregator monitors it
         assert watch.watch([], now) == []
     back = config._replace(epoch=config.epoch + 2)
     assert watch.watch([back], 1_000) == []
     assert watch.watch([back], 1_000 + SUSPECT // 2) == []
 
 
-def test_a_watcher_that_was_away_suspects_nobody() -> None:
+def test_a_monitor_that_was_paused_suspects_no_member() -> None:
     watch = LeafMonitor(SUSPECT, STRAGGLE, {}, 0)
     assert watch.watch([shard()], 50) == []
     assert watch.watch([shard()], 10_050) == []
