@@ -251,8 +251,8 @@ def load(path: Path, parquet: Path, scale: Scale, progress: Callable[[str], None
             keys = [key_of(number) for number in chance.choices(range(scale.keys), k=count)]
             places = chance.choices(range(len(noise) - VALUE_BYTES), k=count)
             values = [noise[at : at + VALUE_BYTES] for at in places]
-            versions = [host.submit({key: value})[0] for key, value in zip(keys, values, strict=True)]
-            host.acknowledge(versions[-1])
+            versions = [host.commits.submit({key: value})[0] for key, value in zip(keys, values, strict=True)]
+            host.commits.acknowledge(versions[-1])
             writer.write_table(pa.table([keys, values, versions], ROWS))
             if begin < last <= begin + count:
                 middle = versions[last - begin - 1]

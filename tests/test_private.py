@@ -24,7 +24,7 @@ LOOKS: dict[str, int] = {
     "embedded/test_retention.py": 1,
     "embedded/verification/test_examination.py": 1,
     "fuzz/running.py": 1,
-    "harness/opening.py": 4,
+    "harness/opening.py": 2,
     "harness/served.py": 1,
     "harness/stage.py": 1,
     "log/scalog/test_aggregator.py": 1,

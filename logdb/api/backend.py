@@ -7,24 +7,29 @@ backend may be in another process: a read names its version (None: the newest), 
                    clients.blocking_backend.BlockingBackend (over any AsyncBackend)
     AsyncBackend   embedded.async_backend.CoroutineBackend (a directory of this process),
                    clients.remote_backend.RemoteBackend (one server), clients.cluster_backend.ClusterBackend (a cluster)
+
+The signature of a verb is written once, in `Backend`: `AsyncBackend` derives its verbs from it.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from typing import Protocol
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from logdb.api.results import Change, Compacted
-from logdb.store.key_map import Rows
-from logdb.store.ranges import ScanRange
 from logdb.store.records import Condition, TxnId
 from logdb.txn.coordinator import Outcome
 from logdb.txn.transaction import Reader, Workspace
 from logdb.txn.validation import Verdict
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 Progress = Callable[[int], None] | None
 Written = tuple[int, Verdict]
-"""Where a write stands in the log, durable, and how it was decided."""
+"""The version of a write in the log, durable, and its decision."""
 
 
 class ChangeFeed(Protocol):
@@ -37,13 +42,14 @@ class ChangeFeed(Protocol):
         """
 
     def close(self) -> None:
-        """End the feed: who waits in it returns."""
+        """End the feed; a waiting `poll` returns None."""
 
 
-class Backend(Protocol):
+class Backend(Reader, Protocol):
     """A database, for threads. Every verb raises DatabaseClosed, Unavailable; reads VersionTrimmed, Corruption.
 
-    `forked_from`: in a child of fork(), where it is closed, the process that opened it; else 0.
+    `get`, `multi_get`, `scan` and `multi_scan` are those of `Reader`. `forked_from`: in a child of fork(), where the
+    backend is closed, the process that opened it; else 0.
     """
 
     @property
@@ -76,36 +82,11 @@ class Backend(Protocol):
     def time_of(self, version: int) -> int | None:
         """When `version` was written, ns since the epoch; None if its record was compacted away. Raises as `at`."""
 
-    def get(self, key: bytes, at: int | None = None) -> bytes | None:
-        """The value of `key` at a version."""
-
-    def multi_get(self, keys: list[bytes], at: int | None = None) -> tuple[int, list[tuple[bytes, bytes]]]:
-        """(the version read, those of `keys` that exist with their values)."""
-
-    def scan(
-        self,
-        start: bytes | None,
-        end: bytes | None,
-        at: int | None = None,
-        *,
-        reverse: bool = False,
-        limit: int | None = None,
-    ) -> Iterator[Rows]:
-        """Batches, none of them empty, of (key, value) of [start, end), in order; `at` None: of what is newest now.
-
-        `limit`: more rows than that will not be asked for.
-        """
-
-    def multi_scan(
-        self, ranges: Sequence[ScanRange], at: int | None = None, *, reverse: bool = False
-    ) -> list[list[tuple[bytes, bytes]]]:
-        """The rows of each range, in order, all of one snapshot."""
-
     def history(self, key: bytes, at: int | None = None) -> Iterator[tuple[int, bytes | None]]:
         """(version, value) of `key` from a version back to the oldest that is left, newest first."""
 
     def new_txn_id(self) -> TxnId:
-        """An id that no transaction has."""
+        """A transaction id that has not been used."""
 
     def write(
         self, writes: Mapping[bytes, bytes | None], label: str = "", conditions: Sequence[Condition] = ()
@@ -113,22 +94,22 @@ class Backend(Protocol):
         """Write all if all conditions hold. Raises OutcomeUnknown, ReadOnly, LimitExceeded."""
 
     def begin_work(self, work: Workspace) -> Reader:
-        """Give a transaction its snapshot, and what reads it; it stays readable until `end` or `commit`.
+        """Set a transaction's snapshot, and return what reads it; it stays readable until `end` or `commit`.
 
-        Where that takes a journey, the snapshot may be taken with the first read, and is 0 until then.
+        A remote backend may take the snapshot with the first read; it is 0 until then.
         """
 
     def end(self, holder: object) -> None:
-        """Let go of a transaction's snapshot. Twice is harmless."""
+        """End the lease on a transaction's snapshot. Ending it twice has no effect."""
 
     def commit(self, work: Workspace) -> int:
-        """Commit what a transaction that holds a snapshot has read and written: its version, durable.
+        """Commit what a transaction has read and written: its version, durable.
 
         Raises ConflictError, VersionTrimmed, OutcomeUnknown, ReadOnly, LimitExceeded.
         """
 
     def outcome(self, txn_id: TxnId, settle: bool = False) -> Outcome:
-        """How a transaction ended, as far as that is durable. `settle`: one that the log has nothing of is aborted."""
+        """How a transaction ended, as far as that is durable. `settle`: abort it if the log has no record of it."""
 
     def feed(self, since: int | None, prefix: bytes | None, keys: Collection[bytes] | None) -> ChangeFeed:
         """The commits after `since` (None: from now on). Raises VersionTrimmed, FutureVersion."""
@@ -149,83 +130,89 @@ class Backend(Protocol):
         """Bring the checkpoint of the map up to date; returns the version that it covers."""
 
     def close(self) -> None:
-        """Make durable what was written and release everything. Raises OutcomeUnknown. Twice is harmless."""
+        """Make durable what was written and release everything. Raises OutcomeUnknown. Closing twice has no effect."""
 
 
-class AsyncChangeFeed(Protocol):
-    """As ChangeFeed, for coroutines."""
+def _declared(verb: Callable[..., Any]) -> Callable[..., Any]:
+    """An abstract verb of the same name."""
 
+    @wraps(verb)
+    def declared(*args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError(verb.__name__)
+
+    return abstractmethod(declared)
+
+
+def _plain(verb: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
+    """The verb as it is: it takes effect when it is called."""
+    return _declared(verb)
+
+
+def _awaited(verb: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], Awaitable[T]]:
+    """The verb with a result to be awaited."""
+    return _declared(verb)
+
+
+def _iterated(verb: Callable[Concatenate[Any, P], Iterator[T]]) -> Callable[Concatenate[Any, P], AsyncIterator[T]]:
+    """The verb with a result for `async for`."""
+    return _declared(verb)
+
+
+class AsyncReader(ABC):  # noqa: B024 - its abstract methods are derived
+    """As `Reader`, for coroutines."""
+
+    get = _awaited(Reader.get)
+    multi_get = _awaited(Reader.multi_get)
+    scan = _iterated(Reader.scan)
+    multi_scan = _awaited(Reader.multi_scan)
+
+
+class AsyncChangeFeed(ABC):
+    """As `ChangeFeed`, for coroutines."""
+
+    poll = _awaited(ChangeFeed.poll)
+    close = _awaited(ChangeFeed.close)
+
+    @abstractmethod
     async def begun(self) -> None:
-        """Return when it is known from which version on it runs. Raises VersionTrimmed, FutureVersion."""
-
-    async def poll(self, timeout: float | None) -> Change | None: ...
-    async def close(self) -> None: ...
+        """Return when the version after which the feed runs is known. Raises VersionTrimmed, FutureVersion."""
 
 
-class AsyncReader(Protocol):
-    """What a transaction of coroutines reads with."""
+class AsyncBackend(AsyncReader):
+    """As `Backend`, for the coroutines of one event loop."""
 
-    async def get(self, key: bytes, at: int | None = None) -> bytes | None: ...
-    async def multi_get(self, keys: list[bytes], at: int | None = None) -> tuple[int, list[tuple[bytes, bytes]]]: ...
-    def scan(
-        self,
-        start: bytes | None,
-        end: bytes | None,
-        at: int | None = None,
-        *,
-        reverse: bool = False,
-        limit: int | None = None,
-    ) -> AsyncIterator[Rows]: ...
-    async def multi_scan(
-        self, ranges: Sequence[ScanRange], at: int | None = None, *, reverse: bool = False
-    ) -> list[list[tuple[bytes, bytes]]]: ...
-
-
-class AsyncBackend(Protocol):
-    """As Backend, for the coroutines of one event loop. A plain function acts when it is called."""
+    path: str
+    read_only: bool
 
     @property
-    def path(self) -> str: ...
-    @property
+    @abstractmethod
     def closed(self) -> bool: ...
     @property
+    @abstractmethod
     def forked_from(self) -> int: ...
     @property
-    def read_only(self) -> bool: ...
-    @property
+    @abstractmethod
     def session(self) -> int: ...
-    async def version(self) -> int: ...
-    async def oldest(self) -> int: ...
-    async def at(self, version: int) -> int: ...
-    async def at_time(self, when: int) -> int: ...
-    async def time_of(self, version: int) -> int | None: ...
-    async def get(self, key: bytes, at: int | None = None) -> bytes | None: ...
-    async def multi_get(self, keys: list[bytes], at: int | None = None) -> tuple[int, list[tuple[bytes, bytes]]]: ...
-    def scan(
-        self,
-        start: bytes | None,
-        end: bytes | None,
-        at: int | None = None,
-        *,
-        reverse: bool = False,
-        limit: int | None = None,
-    ) -> AsyncIterator[Rows]: ...
-    async def multi_scan(
-        self, ranges: Sequence[ScanRange], at: int | None = None, *, reverse: bool = False
-    ) -> list[list[tuple[bytes, bytes]]]: ...
-    def history(self, key: bytes, at: int | None = None) -> AsyncIterator[tuple[int, bytes | None]]: ...
-    def new_txn_id(self) -> TxnId: ...
-    def write(
-        self, writes: Mapping[bytes, bytes | None], label: str = "", conditions: Sequence[Condition] = ()
-    ) -> Awaitable[Written]: ...
+
+    version = _awaited(Backend.version)
+    oldest = _awaited(Backend.oldest)
+    at = _awaited(Backend.at)
+    at_time = _awaited(Backend.at_time)
+    time_of = _awaited(Backend.time_of)
+    history = _iterated(Backend.history)
+    new_txn_id = _plain(Backend.new_txn_id)
+    write = _awaited(Backend.write)
+    end = _plain(Backend.end)
+    commit = _awaited(Backend.commit)
+    outcome = _awaited(Backend.outcome)
+    pins = _awaited(Backend.pins)
+    pin = _awaited(Backend.pin)
+    unpin = _awaited(Backend.unpin)
+    compact = _awaited(Backend.compact)
+    checkpoint = _awaited(Backend.checkpoint)
+    close = _awaited(Backend.close)
+
+    @abstractmethod
     async def begin_work(self, work: Workspace) -> AsyncReader: ...
-    def end(self, holder: object) -> None: ...
-    async def commit(self, work: Workspace) -> int: ...
-    async def outcome(self, txn_id: TxnId, settle: bool = False) -> Outcome: ...
+    @abstractmethod
     def feed(self, since: int | None, prefix: bytes | None, keys: Collection[bytes] | None) -> AsyncChangeFeed: ...
-    async def pins(self) -> dict[str, int]: ...
-    async def pin(self, name: str, version: int | None) -> int: ...
-    async def unpin(self, name: str) -> None: ...
-    async def compact(self, before: int | None, progress: Progress = None) -> Compacted: ...
-    async def checkpoint(self, progress: Progress = None) -> int: ...
-    async def close(self) -> None: ...

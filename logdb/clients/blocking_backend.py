@@ -1,17 +1,15 @@
-"""A Backend over any AsyncBackend: threads wait while its coroutines run in the event loop of this process."""
+"""A Backend over any AsyncBackend: its coroutines run in the event loop of this process, and threads wait for them."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterator
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from logdb.api.backend import AsyncBackend, AsyncChangeFeed, AsyncReader
 from logdb.api.results import Change
 from logdb.clients.background_loop import begin_in_shared_loop, in_shared_loop, shared_loop
 from logdb.errors import DatabaseClosed
-from logdb.store.key_map import Rows
-from logdb.store.ranges import ScanRange
 from logdb.store.records import TxnId
 from logdb.system.forking import own
 from logdb.txn.transaction import Workspace
@@ -19,17 +17,16 @@ from logdb.txn.transaction import Workspace
 P = ParamSpec("P")
 T = TypeVar("T")
 
-Verb = Callable[Concatenate[AsyncBackend, P], Awaitable[T]]
-BlockingVerb = Callable[Concatenate["BlockingBackend", P], T]
 
-
-def _blocking(verb: Verb[P, T]) -> BlockingVerb[P, T]:
-    """The verb of that name."""
+def _blocking(
+    verb: Callable[Concatenate[Any, P], Awaitable[T]],
+) -> Callable[Concatenate[BlockingReader, P], T]:
+    """The verb of this name, which blocks until its result is there."""
     name = verb.__name__
 
-    def called(self: BlockingBackend, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def called(self: BlockingReader, /, *args: P.args, **kwargs: P.kwargs) -> T:
         async def in_loop() -> T:
-            answer: T = await getattr(self._host, name)(*args, **kwargs)
+            answer: T = await getattr(self._reader, name)(*args, **kwargs)
             return answer
 
         return in_shared_loop(in_loop())
@@ -37,43 +34,71 @@ def _blocking(verb: Verb[P, T]) -> BlockingVerb[P, T]:
     return called
 
 
-class BlockingBackend:
-    """A database for threads. `open` makes one."""
+def _iterating(
+    verb: Callable[Concatenate[Any, P], AsyncIterator[T]],
+) -> Callable[Concatenate[BlockingReader, P], Iterator[T]]:
+    """The verb of this name; the first item is requested at once, so that it is of the version that is newest now."""
+    name = verb.__name__
 
-    def __init__(self, host: AsyncBackend) -> None:
-        self._host = host
-        self.path, self.read_only = host.path, host.read_only
+    def called(self: BlockingReader, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        items: AsyncIterator[T] = getattr(self._reader, name)(*args, **kwargs)
+        try:
+            first = in_shared_loop(_next(items))
+        except StopAsyncIteration:
+            return iter(())
+        return _each(first, items)
+
+    return called
+
+
+class BlockingReader:
+    """A Reader over an AsyncReader."""
+
+    def __init__(self, reader: AsyncReader) -> None:
+        self._reader = reader
+
+    get = _blocking(AsyncReader.get)
+    multi_get = _blocking(AsyncReader.multi_get)
+    scan = _iterating(AsyncReader.scan)
+    multi_scan = _blocking(AsyncReader.multi_scan)
+
+
+class BlockingBackend(BlockingReader):
+    """A Backend over an AsyncBackend. `open` makes one."""
+
+    def __init__(self, backend: AsyncBackend) -> None:
+        super().__init__(backend)
+        self._backend = backend
+        self.path, self.read_only = backend.path, backend.read_only
         self._one_close = threading.Lock()
         own(self)
 
     @classmethod
     def open(cls, opening: Coroutine[Any, Any, AsyncBackend]) -> BlockingBackend:
-        """Over the host that it returns. Raises what it raises."""
+        """Over the backend that `opening` returns. Raises what it raises."""
         return cls(in_shared_loop(opening))
 
     @property
     def closed(self) -> bool:
-        """Whether `close` has been called."""
-        return self._host.closed
+        """See `Backend.closed`."""
+        return self._backend.closed
 
     @property
     def forked_from(self) -> int:
-        """In a child of fork() that has inherited it, the parent."""
-        return self._host.forked_from
+        """See `Backend.forked_from`."""
+        return self._backend.forked_from
 
     @property
     def session(self) -> int:
-        """The newest version that has been seen through this host."""
-        return self._host.session
+        """See `Backend.session`."""
+        return self._backend.session
 
     version = _blocking(AsyncBackend.version)
     oldest = _blocking(AsyncBackend.oldest)
     at = _blocking(AsyncBackend.at)
     at_time = _blocking(AsyncBackend.at_time)
     time_of = _blocking(AsyncBackend.time_of)
-    get = _blocking(AsyncBackend.get)
-    multi_get = _blocking(AsyncBackend.multi_get)
-    multi_scan = _blocking(AsyncBackend.multi_scan)
+    history = _iterating(AsyncBackend.history)
     write = _blocking(AsyncBackend.write)
     commit = _blocking(AsyncBackend.commit)
     outcome = _blocking(AsyncBackend.outcome)
@@ -84,125 +109,73 @@ class BlockingBackend:
     checkpoint = _blocking(AsyncBackend.checkpoint)
 
     def begin_work(self, work: Workspace) -> BlockingReader:
-        """A transaction, and what it reads with."""
-        return BlockingReader(in_shared_loop(self._host.begin_work(work)), self)
-
-    def scan(
-        self,
-        start: bytes | None,
-        end: bytes | None,
-        at: int | None = None,
-        *,
-        reverse: bool = False,
-        limit: int | None = None,
-    ) -> Iterator[Rows]:
-        """Batches of (key, value)."""
-        return self.begun(self._host.scan(start, end, at, reverse=reverse, limit=limit))
-
-    def history(self, key: bytes, at: int | None = None) -> Iterator[tuple[int, bytes | None]]:
-        """(version, value), newest first."""
-        return self.begun(self._host.history(key, at))
-
-    def begun(self, items: AsyncIterator[T]) -> Iterator[T]:
-        """The items; the first one is asked for now, so that they are of the version that is the newest now."""
-        try:
-            first = in_shared_loop(_next(items))
-        except StopAsyncIteration:
-            return iter(())
-        return self._each(first, items)
-
-    def _each(self, item: T, items: AsyncIterator[T]) -> Iterator[T]:
-        try:
-            while True:
-                yield item
-                try:
-                    item = in_shared_loop(_next(items))
-                except StopAsyncIteration:
-                    return
-        finally:
-            begin_in_shared_loop(items.aclose())  # type: ignore[attr-defined]
+        """See `Backend.begin_work`."""
+        return BlockingReader(in_shared_loop(_awaited(self._backend.begin_work(work))))
 
     def new_txn_id(self) -> TxnId:
-        """An id that no transaction has."""
-        return in_shared_loop(_called(self._host.new_txn_id))
+        """See `Backend.new_txn_id`."""
+        return in_shared_loop(_called(self._backend.new_txn_id))
 
     def end(self, holder: object) -> None:
-        """Let go of a snapshot."""
-        if not self._host.closed:
-            shared_loop().call_soon_threadsafe(self._host.end, holder)
+        """See `Backend.end`."""
+        if not self._backend.closed:
+            shared_loop().call_soon_threadsafe(self._backend.end, holder)
 
     def feed(self, since: int | None, prefix: bytes | None, keys: Collection[bytes] | None) -> BlockingFeed:
-        """The commits after `since`. Raises VersionTrimmed, FutureVersion."""
-        feed = in_shared_loop(_called(self._host.feed, since, prefix, keys))
-        in_shared_loop(feed.begun())
+        """See `Backend.feed`."""
+        feed = in_shared_loop(_called(self._backend.feed, since, prefix, keys))
+        in_shared_loop(_awaited(feed.begun()))
         return BlockingFeed(feed)
 
     def disown(self, parent: int) -> None:
-        """In a child of fork(). The host is disowned on its own."""
+        """In a child of fork(): replace the lock. The AsyncBackend is disowned on its own."""
         self._one_close = threading.Lock()
 
     def close(self) -> None:
-        """Answer what was sent to be written, then let go of the servers."""
+        """See `Backend.close`."""
         with self._one_close:
-            if not self._host.closed:
-                in_shared_loop(self._host.close())
-
-
-class BlockingReader:
-    """What a transaction of a thread reads with."""
-
-    def __init__(self, reader: AsyncReader, host: BlockingBackend) -> None:
-        self._reader, self._host = reader, host
-
-    def get(self, key: bytes, at: int | None = None) -> bytes | None:
-        """The value of `key`."""
-        return in_shared_loop(self._reader.get(key, at))
-
-    def multi_get(self, keys: list[bytes], at: int | None = None) -> tuple[int, list[tuple[bytes, bytes]]]:
-        """(the version read, those of `keys` that exist)."""
-        return in_shared_loop(self._reader.multi_get(keys, at))
-
-    def scan(
-        self,
-        start: bytes | None,
-        end: bytes | None,
-        at: int | None = None,
-        *,
-        reverse: bool = False,
-        limit: int | None = None,
-    ) -> Iterator[Rows]:
-        """Batches of (key, value)."""
-        return self._host.begun(self._reader.scan(start, end, at, reverse=reverse, limit=limit))
-
-    def multi_scan(
-        self, ranges: Sequence[ScanRange], at: int | None = None, *, reverse: bool = False
-    ) -> list[list[tuple[bytes, bytes]]]:
-        """The rows of each range."""
-        return in_shared_loop(self._reader.multi_scan(ranges, at, reverse=reverse))
+            if not self._backend.closed:
+                in_shared_loop(_awaited(self._backend.close()))
 
 
 class BlockingFeed:
-    """A feed for one thread."""
+    """A ChangeFeed over an AsyncChangeFeed."""
 
     def __init__(self, feed: AsyncChangeFeed) -> None:
         self._feed = feed
 
     def poll(self, timeout: float | None) -> Change | None:
-        """See `hosts.ChangeFeed`."""
+        """See `ChangeFeed.poll`."""
         try:
-            return in_shared_loop(self._feed.poll(timeout))
+            return in_shared_loop(_awaited(self._feed.poll(timeout)))
         except DatabaseClosed as error:
             if error.parent:
                 raise
             return None
 
     def close(self) -> None:
-        """End the feed."""
-        begin_in_shared_loop(self._feed.close())
+        """See `ChangeFeed.close`."""
+        begin_in_shared_loop(_awaited(self._feed.close()))
+
+
+def _each(item: T, items: AsyncIterator[T]) -> Iterator[T]:
+    try:
+        while True:
+            yield item
+            try:
+                item = in_shared_loop(_next(items))
+            except StopAsyncIteration:
+                return
+    finally:
+        begin_in_shared_loop(items.aclose())  # type: ignore[attr-defined]
 
 
 async def _next(items: AsyncIterator[T]) -> T:
     return await items.__anext__()
+
+
+async def _awaited(result: Awaitable[T]) -> T:
+    return await result
 
 
 async def _called(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -16,7 +16,7 @@ from logdb.api.backend import Progress
 from logdb.api.results import Compacted
 from logdb.clients.cluster_feed import ClusterFeed
 from logdb.clients.core_client import HostedClient, given, settle
-from logdb.clients.lazy_snapshot import LazySnapshotReader
+from logdb.clients.lazy_snapshot import LazySnapshotReader, SnapshotSource
 from logdb.clients.range_pages import RangePages
 from logdb.cluster import messages
 from logdb.cluster.client import requests as calls
@@ -72,7 +72,7 @@ class ClusterAccess(NamedTuple):
     engine: str = ENGINES[0]
 
 
-class ClusterBackend:
+class ClusterBackend(SnapshotSource):
     """The database of a cluster. `path`: the addresses that it was found at.
 
     `session`: None has plain reads see every commit that had been acknowledged, to anybody; a version has them see that
@@ -90,8 +90,8 @@ class ClusterBackend:
         session: int | None = None,
     ) -> None:
         self.path, self.cluster, self.timeout_s, self._placement = path, nodes.cluster, timeout_s, placement
-        self.closed = False
-        self.forked_from = 0
+        self._closed = False
+        self._forked_from = 0
         self._newest = calls.LINEARIZABLE if session is None else calls.SESSION
         self.speculation = Speculation(asyncio.get_running_loop().time)
         self._committing: set[asyncio.Future[Any]] = set()
@@ -120,7 +120,7 @@ class ClusterBackend:
 
     def disown(self, parent: int) -> None:
         """In a child of fork(): be closed."""
-        self.forked_from, self.closed = parent, True
+        self._forked_from, self._closed = parent, True
 
     def _made(self, config: DatabaseConfig, journals: Mapping[str, Journal], rng: Random) -> DatabaseClient:
         self._core = DatabaseClient(config, journals, rng)
@@ -173,6 +173,16 @@ class ClusterBackend:
         if at is None:
             return await self.call(request._replace(consistency=self._newest))
         return await self.call(request._replace(consistency=calls.SNAPSHOT, version=possible(at, self.session)))
+
+    @property
+    def closed(self) -> bool:
+        """See `Backend.closed`."""
+        return self._closed
+
+    @property
+    def forked_from(self) -> int:
+        """See `Backend.forked_from`."""
+        return self._forked_from
 
     @property
     def session(self) -> int:
@@ -457,8 +467,8 @@ class ClusterBackend:
 
     async def close(self) -> None:
         """Answer what was sent to be written, then let go of the servers."""
-        if not self.closed:
-            self.closed = True
+        if not self._closed:
+            self._closed = True
             if self._looking is not None:
                 self._looking.cancel()
             if self._committing:

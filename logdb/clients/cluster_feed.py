@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Coroutine
 from typing import Any, Protocol
 
+from logdb.api.backend import AsyncChangeFeed
 from logdb.api.results import Change
 from logdb.clients.core_client import given
 from logdb.cluster.client import requests as calls
@@ -26,9 +27,12 @@ class FeedClient(Protocol):
     """What a feed needs of its client."""
 
     path: str
-    closed: bool
-    forked_from: int
     timeout_s: float
+
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def forked_from(self) -> int: ...
 
     def put(self, request: Any, timeout_s: float | None) -> asyncio.Future[Any]: ...
     async def call(self, request: Any) -> Any: ...
@@ -36,7 +40,7 @@ class FeedClient(Protocol):
     async def at(self, version: int) -> int: ...
 
 
-class ClusterFeed:
+class ClusterFeed(AsyncChangeFeed):
     """Commits after `since` (None: from now on) that touch a watched key. `ended` hears that it was closed.
 
     `_seen`: everything up to there has been handed on; `_looked`: or is ready.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from abc import abstractmethod
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
 
-from logdb.api.backend import AsyncReader
+from logdb.api.backend import AsyncBackend, AsyncReader
 from logdb.errors import ConflictError, VersionTrimmed
 from logdb.store.key_map import Rows
 from logdb.store.ranges import ScanRange
@@ -15,24 +15,21 @@ from logdb.txn.speculation import WRONG, Misspeculated, SpeculatedWrites, Specul
 from logdb.txn.transaction import Workspace
 
 
-class SnapshotSource(AsyncReader, Protocol):
-    """What a transaction reads from."""
+class SnapshotSource(AsyncBackend):
+    """A backend behind a network, whose transactions take their snapshots with their first reads."""
 
-    @property
-    def speculation(self) -> Speculation: ...
+    speculation: Speculation
 
+    @abstractmethod
     async def begin(self, work: Workspace, first_key: bytes | None) -> bytes | None:
-        """Take a transaction's snapshot; the value of the key that it reads first, if there is one."""
-        ...
+        """Take a transaction's snapshot; returns the value of `first_key`, if one is given."""
 
-    def end(self, holder: object) -> None:
-        """Let go of a snapshot."""
-
+    @abstractmethod
     def check_held(self, holder: object) -> None:
         """Raises ConflictError if a snapshot is lost."""
 
 
-class LazySnapshotReader:
+class LazySnapshotReader(AsyncReader):
     """What a transaction reads with. Versions given are ignored: its first read takes the snapshot, unless what it
     reads is believed (`txn/speculation.py`). Raises Misspeculated; ConflictError where its snapshot is lost."""
 

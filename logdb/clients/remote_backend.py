@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from itertools import accumulate
 from typing import Final
 
-from logdb.api.backend import Progress
+from logdb.api.backend import AsyncChangeFeed, Progress
 from logdb.api.results import Change, Compacted
 from logdb.clients.connection import Connection
-from logdb.clients.lazy_snapshot import LazySnapshotReader
+from logdb.clients.lazy_snapshot import LazySnapshotReader, SnapshotSource
 from logdb.clients.range_pages import RangePages
 from logdb.errors import ConflictError, DatabaseClosed, FutureVersion, LimitExceeded, VersionTrimmed
 from logdb.security.credentials import NONE, Credentials
@@ -59,7 +59,7 @@ class LeasedSnapshot:
         self.is_lost = False
 
 
-class RemoteBackend:
+class RemoteBackend(SnapshotSource):
     """A database that servers answer for. `connect` makes one."""
 
     read_only = False
@@ -458,7 +458,7 @@ class RemoteBackend:
             raise ConflictError.restarted(held.version)
 
 
-class RemoteFeed:
+class RemoteFeed(AsyncChangeFeed):
     """Commits from a version on, in pages; the first is asked for at once, so that `from now on` means now."""
 
     def __init__(

@@ -1,4 +1,5 @@
-"""When and how the embedded host moves the map's overlay into the checkpoint, and merges the checkpoint's runs."""
+"""When the map's overlay of an embedded database is moved into the checkpoint, and when the checkpoint's runs are
+merged."""
 
 from __future__ import annotations
 
@@ -6,51 +7,39 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
-from logdb.log.contract import OrderedLog
+from logdb.embedded.state_machine import StateMachine
 from logdb.store.checkpoint import Checkpoint
 from logdb.store.overlay import Overlay
 from logdb.store.paced_checkpoints import merge_steps, write_paced
 from logdb.store.pacing import Pacer
-from logdb.txn.coordinator import Coordinator
 from logdb.txn.ledger import StateRow
 
 SUFFIX_RECORDS: Final = 150_000
 SUFFIX_BYTES: Final = 512 << 20
 """A checkpoint is due when the log has grown by more than this since the last one: an opening replays it."""
 RETRY_S: Final = 1.0
-"""A checkpoint that failed is tried again after so long."""
+"""Pause after a checkpoint that failed."""
 
 
 logger = logging.getLogger("logdb")
-
-
-class Ordering(Protocol):
-    """What the checkpointer needs of the host: the lock under which records are ordered and applied."""
-
-    log: OrderedLog
-    coordinator: Coordinator
-    order_lock: threading.Lock
-
-    def append_decisions(self) -> None: ...
-    def check_running(self) -> None: ...
-    def stop(self, why: str) -> None: ...
 
 
 class Checkpointer:
     """Writes checkpoints, one at a time; in a thread of its own when the overlay has grown past `overlay_bytes`, or the
     log by what takes long to replay.
 
-    A checkpoint that failed (a full disk) leaves the overlay where it was, readable, and is finished first next time.
-    Runs are merged by the same thread step by step: it takes half the time while merging is not behind, a checkpoint
-    that is due comes first, and closing gives a merge up. What failed or was given up begins anew after a checkpoint.
-    `pacer`: how long commits wait for it. `on_rest` is called when nothing is due any more.
+    A checkpoint that failed (a full disk) leaves the overlay in place and readable; the next one finishes it first.
+    The same thread merges runs step by step: it works half the time while merging is not behind, a checkpoint that is
+    due comes first, and closing ends a merge. A merge that failed or was ended starts again after a checkpoint.
+    `pacer`: how long commits wait for it. `on_rest`: called when nothing is due any more.
     """
 
-    def __init__(self, host: Ordering, checkpoint: Checkpoint, overlay_bytes: int, on_rest: Callable[[], None]) -> None:
-        self._host, self._checkpoint, self.overlay_bytes, self._on_rest = host, checkpoint, overlay_bytes, on_rest
-        self.pacer = Pacer(overlay_bytes)
+    def __init__(self, machine: StateMachine, checkpoint: Checkpoint) -> None:
+        self._machine, self._checkpoint = machine, checkpoint
+        self.on_rest: Callable[[], object] = list
+        self.pacer = Pacer(machine.overlay_bytes)
         self._one_at_a_time, self._starting = threading.Lock(), threading.Lock()
         self._unfinished: tuple[int, Overlay, list[StateRow]] | None = None
         self._thread: threading.Thread | None = None
@@ -59,10 +48,10 @@ class Checkpointer:
         self._stopping = threading.Event()
 
     def run(self, progress: Callable[[int], None] | None = None) -> int:
-        """Write a checkpoint of all that is applied, and merge; returns the GSN that it covers. `progress` hears of
-        keys written.
+        """Write a checkpoint of all that is applied, and merge; returns the GSN that it covers.
 
-        Raises Unavailable (a full disk), LogFailed.
+        `progress`: called with the number of keys written since its last call. Raises Unavailable (a full disk),
+        LogFailed.
         """
         target = self.write(progress)
         for _ in self._checkpoint.merge():
@@ -71,47 +60,52 @@ class Checkpointer:
 
     def write(self, progress: Callable[[int], None] | None = None) -> int:
         """As `run`, without merging."""
-        host, checkpoint = self._host, self._checkpoint
+        machine, checkpoint = self._machine, self._checkpoint
         with self._one_at_a_time:
             if self._unfinished is not None:
                 self._finish(progress)
-            with host.order_lock:
-                host.check_running()
-                host.append_decisions()
-                if host.coordinator.applied == checkpoint.covers:
+            with machine.order_lock:
+                machine.check_writable()
+                machine.append_decisions()
+                if machine.coordinator.applied == checkpoint.covers:
                     return checkpoint.covers
-                target = host.coordinator.applied
+                target = machine.coordinator.applied
                 try:
-                    self._unfinished = target, host.coordinator.map.freeze(), host.coordinator.unsaved()
+                    self._unfinished = target, machine.coordinator.map.freeze(), machine.coordinator.unsaved()
                     self._begun = target
                 except BaseException as error:
-                    host.stop(f"it was interrupted at the beginning of a checkpoint ({error!r})")
+                    machine.stop(f"it was interrupted at the beginning of a checkpoint ({error!r})")
                     raise
             self._finish(progress)
             return target
 
     def is_due(self) -> bool:
-        """Whether the overlay, or what an opening would have to replay, has grown large."""
-        coordinator, begun = self._host.coordinator, self._begun
+        """Whether the overlay, or the part of the log that an opening would replay, has grown large."""
+        machine, begun = self._machine, self._begun
         return (
-            coordinator.map.active.size > self.overlay_bytes
-            or coordinator.applied - begun > SUFFIX_RECORDS
-            or self._host.log.size(begun + 1) > SUFFIX_BYTES
+            machine.coordinator.map.active.size > machine.overlay_bytes
+            or machine.coordinator.applied - begun > SUFFIX_RECORDS
+            or machine.log.size(begun + 1) > SUFFIX_BYTES
         )
 
     def maybe_checkpoint(self) -> None:
-        """Called after a commit: have a checkpoint written if one is due."""
+        """Start the thread that writes a checkpoint if one is due. Called after a commit."""
         if self.is_due():
             self._start()
 
+    def write_if_due(self) -> None:
+        """Write a checkpoint in this thread if one is due. Raises as `write`."""
+        if self.is_due():
+            self.write()
+
     def join(self) -> None:
-        """Wait for the checkpoint under way, if there is one, and the merges after it."""
+        """Wait for the end of the checkpoint under way, if there is one, and of the merges after it."""
         thread = self._thread
         if thread is not None:
             thread.join()
 
     def stop(self) -> None:
-        """End the checkpoint under way, and give up merging. None is begun any more but by `run`."""
+        """End the checkpoint under way, and merging. Afterwards only `run` and `write` begin checkpoints."""
         self._stopping.set()
         self.join()
 
@@ -145,7 +139,7 @@ class Checkpointer:
             self._is_failing, self._failed_at = True, time.monotonic()
         else:
             self._is_failing = False
-            self._on_rest()
+            self.on_rest()
         finally:
             merge.close()
             self.pacer.merged(0.0)
@@ -153,8 +147,8 @@ class Checkpointer:
     def _finish(self, progress: Callable[[int], None] | None) -> None:
         assert self._unfinished is not None
         target, frozen, state = self._unfinished
-        self._host.log.wait_durable(target)
+        self._machine.log.wait_durable(target)
         write_paced(self._checkpoint, self.pacer, frozen, target, state, progress or (lambda _: None))
-        self._host.coordinator.map.thaw()
+        self._machine.coordinator.map.thaw()
         self._unfinished = None
         frozen.clear_gradually()

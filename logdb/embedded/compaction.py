@@ -1,22 +1,23 @@
-"""One compaction of the embedded host: what is live moves out of the log's prefix, and the prefix goes.
+"""One compaction of an embedded database: live versions are copied out of the log's prefix, and the prefix is trimmed.
 
-A segment cleaner after the log-structured file system (dissertation section 4.3 names it). The steps are ordered so
-that a crash between any two loses nothing: copies first, then the record that raises the floor, then a checkpoint that
-covers it, then the run that says where the copies stand and has nothing that only a read before the floor could see,
-and only then the files go.
+A segment cleaner as in the log-structured file system (named in dissertation section 4.3). The steps are ordered so
+that a crash between any two loses nothing: the copies, then the record that raises the floor, then a checkpoint that
+covers it, then the run with the places of the copies and without the versions that only a read before the floor could
+see, and then the removal of files.
 """
 
 from __future__ import annotations
 
 import contextlib
 import heapq
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import Final, Protocol
+from typing import Final
 
 from logdb.api.results import Compacted
-from logdb.log.contract import OrderedLog, Record
+from logdb.embedded.checkpointer import Checkpointer
+from logdb.embedded.state_machine import StateMachine
+from logdb.log.contract import OrderedLog
 from logdb.store.checkpoint import Checkpoint
 from logdb.store.records import (
     COMPACTION,
@@ -30,68 +31,53 @@ from logdb.store.records import (
     encode_relocation,
 )
 from logdb.store.relocating import Copied, Relocator
-from logdb.txn.coordinator import Coordinator
 
 SYNC_BYTES: Final = 1 << 20
-"""After so many bytes the copies are synced: commits that come meanwhile wait for no more than that."""
+"""The copies are synced after this number of bytes: a commit waits for no more than that."""
 
 Progress = Callable[[int], None]
-"""Hears of versions copied, now and then also that it were none: whoever paces a compaction waits in it."""
+"""Called with the number of versions copied since its last call, which may be 0; may block to slow the compaction."""
 
 
-class Compacting(Protocol):
-    """What compaction needs of the host."""
-
-    log: OrderedLog
-    coordinator: Coordinator
-    order_lock: threading.Lock
-
-    def append(self, records: Sequence[Record]) -> int: ...
-    def append_copies(self, records: Sequence[Record]) -> int: ...
-    def append_locked(self, records: Sequence[Record]) -> int: ...
-    def append_decisions(self, *, always: bool = False) -> None: ...
-    def settle(self, gsn: int) -> None: ...
-    def checkpoint(self, *, merge: bool = True) -> int: ...
-    def maybe_checkpoint(self) -> None: ...
-
-
-def begin_anew(host: Compacting) -> int:
-    """Let the log go on in a new file, so that all before it can be removed. Returns the version at its beginning."""
-    with host.order_lock:
-        host.log.begin_file()
-        host.append_decisions(always=True)
-        version = host.coordinator.applied
-    host.settle(version)
+def begin_new_file(machine: StateMachine) -> int:
+    """Let the log continue in a new file, so that all files before it can be removed. Returns the version at its
+    beginning."""
+    with machine.order_lock:
+        machine.log.begin_file()
+        machine.append_decisions(always=True)
+        version = machine.coordinator.applied
+    machine.wait_durable(version)
     return version
 
 
-def compact(host: Compacting, floor: int, progress: Progress) -> Compacted:
-    """Drop what only reads before `floor` could see. The host has seen to it that nobody reads there.
+def compact(machine: StateMachine, checkpointer: Checkpointer | None, floor: int, progress: Progress) -> Compacted:
+    """Drop what only reads before `floor` could see. The caller has made sure that no lease is older.
 
-    What a compaction that was interrupted has copied already stays where it is.
+    Copies of an earlier compaction that was interrupted are used where they are.
     """
-    log, coordinator = host.log, host.coordinator
+    log, coordinator = machine.log, machine.coordinator
     before = log.oldest_after_trim(log.oldest())
-    host.checkpoint(merge=False)
+    if checkpointer is not None:
+        checkpointer.write()
     reach = _reach(log, min(floor, coordinator.relocated_from or floor))
     checkpoint = coordinator.map.checkpoint
-    if checkpoint is None:
-        done = Compacted(floor, _copy_overlay(host, floor, reach), before, before)
-        _raise_floor(host, floor)
-        with host.order_lock:
+    if checkpoint is None or checkpointer is None:
+        done = Compacted(floor, _copy_overlay(machine, floor, reach), before, before)
+        _raise_floor(machine, floor)
+        with machine.order_lock:
             coordinator.map.active.prune(floor)
     else:
-        done = _rewrite(host, checkpoint, floor, reach, progress)
-    was = log.size()
+        done = _rewrite(machine, checkpointer, checkpoint, floor, reach, progress)
+    size_before = log.size()
     log.trim(reach)
-    freed = done.freed_bytes + max(was - log.size(), 0)
+    freed = done.freed_bytes + max(size_before - log.size(), 0)
     return done._replace(oldest_before=before, oldest_after=log.oldest_after_trim(reach), freed_bytes=freed)
 
 
 def _reach(log: OrderedLog, floor: int) -> int:
-    """The oldest record to keep: what stands from there to `floor` stays readable and is not copied.
+    """The oldest record to keep: records from there to `floor` stay readable and are not copied.
 
-    Never between the large values of one transaction, whose commit record may come after the floor.
+    It is never between the large values of one transaction, whose commit record may come after the floor.
     """
     reach = log.oldest_after_trim(floor)
     oldest = log.oldest_after_trim(log.oldest())
@@ -100,39 +86,46 @@ def _reach(log: OrderedLog, floor: int) -> int:
     return log.oldest_after_trim(reach)
 
 
-def _raise_floor(host: Compacting, floor: int) -> int:
-    """Append the record from which on nothing before the floor can be read; returns where, when it is durable."""
-    with host.order_lock:
-        host.append_decisions(always=True)
-        coordinator = host.coordinator
+def _raise_floor(machine: StateMachine, floor: int) -> int:
+    """Append the record after which no version before the floor can be read; returns its GSN when it is durable."""
+    with machine.order_lock:
+        machine.append_decisions(always=True)
+        coordinator = machine.coordinator
         ending = Compaction(floor, coordinator.ledger.used_before(floor), coordinator.pins)
-        gsn = host.append_locked([(COMPACTION, encode_compaction(ending))])
-    host.settle(gsn)
+        gsn = machine.append_locked([(COMPACTION, encode_compaction(ending))])
+    machine.wait_durable(gsn)
     return gsn
 
 
-def _rewrite(host: Compacting, checkpoint: Checkpoint, floor: int, reach: int, progress: Progress) -> Compacted:
-    """Copy to the log's end what is live at `floor` and stands before `reach`, raise the floor, and write the map anew.
+def _rewrite(
+    machine: StateMachine,
+    checkpointer: Checkpointer,
+    checkpoint: Checkpoint,
+    floor: int,
+    reach: int,
+    progress: Progress,
+) -> Compacted:
+    """Copy to the log's end what is live at `floor` and stored before `reach`, raise the floor, and rewrite the map.
 
-    The log is synced by bytes, not for each record.
+    The log is synced after `SYNC_BYTES`, not for each record.
     """
-    log, coordinator = host.log, host.coordinator
+    log, coordinator = machine.log, machine.coordinator
     copied = _copied(log, coordinator.relocated_from, log.durable + 1)
     relocator = Relocator(floor, reach, coordinator.compacted_at, copied, coordinator.map.values)
-    told = synced = 0
+    reported = synced = 0
     with contextlib.closing(checkpoint.relocate(relocator)) as steps:
         records = next(steps)
         while records is not None:
-            first = host.append_copies(records)
+            first = machine.append_copies(records)
             if relocator.written - synced >= SYNC_BYTES:
-                host.settle(first + len(records) - 1)
+                machine.wait_durable(first + len(records) - 1)
                 synced = relocator.written
             records = steps.send(first)
-            host.maybe_checkpoint()
-            progress(relocator.relocated - told)
-            told = relocator.relocated
-        raised_at = _raise_floor(host, floor)
-        host.checkpoint(merge=False)
+            checkpointer.write_if_due()
+            progress(relocator.relocated - reported)
+            reported = relocator.relocated
+        raised_at = _raise_floor(machine, floor)
+        checkpointer.write()
         before = checkpoint.size()
         with contextlib.suppress(StopIteration):
             steps.send(raised_at)
@@ -141,8 +134,8 @@ def _rewrite(host: Compacting, checkpoint: Checkpoint, floor: int, reach: int, p
 
 
 def _copied(log: OrderedLog, first: int, end: int) -> Iterator[Copied]:
-    """What compactions that were interrupted have copied to the records from `first` (0: there were none) to before
-    `end`, by key and version. Each of them copied in the order of the keys."""
+    """The copies that interrupted compactions have written from record `first` (0: there are none) to before `end`, by
+    key and version. Each compaction copied in the order of the keys."""
     begun: list[int] = []
     last = b""
     for gsn, entries in _copies(log, first, end):
@@ -164,18 +157,18 @@ def _copies(log: OrderedLog, first: int, end: int) -> Iterator[tuple[int, list[R
             yield record.gsn, decode_relocation(record.payload)
 
 
-def _copy_overlay(host: Compacting, floor: int, reach: int) -> int:
-    """As the copying of `_rewrite`, of a map in memory, which needs the places of large values alone. Returns the
-    versions copied."""
-    key_map = host.coordinator.map
+def _copy_overlay(machine: StateMachine, floor: int, reach: int) -> int:
+    """As the copying of `_rewrite`, for a map in memory, which needs only the places of large values. Returns the
+    number of versions copied."""
+    key_map = machine.coordinator.map
     copies = []
     for key, version, value, place in key_map.active.live_at(floor):
         if isinstance(value, Place) and value.gsn < reach:
             content = key_map.values.load(value)
             assert content is not None
-            copies.append(Relocated(key, version, value._replace(gsn=host.append([(VALUE, content)]))))
+            copies.append(Relocated(key, version, value._replace(gsn=machine.append([(VALUE, content)]))))
         elif place < reach:
             copies.append(Relocated(key, version, value))
     if copies:
-        host.append([(RELOCATION, encode_relocation(copies))])
+        machine.append([(RELOCATION, encode_relocation(copies))])
     return len(copies)

@@ -1,15 +1,12 @@
-"""What other processes need of a database directory, kept from compaction: folders in `DIR/exports/`, one for each
-need.
+"""What other processes need of a database directory, kept from compaction: one folder in `DIR/exports/` for each need.
 
-A folder's name says whose it is, `host~pid~started~unique` (the host with its PID namespace, as containers may share a
-host's name and its files, but not its PIDs), and a process that has died needs nothing: `sweep` removes
-what it has left. Two things can stand in a folder. *Links* to store files (`plan`): compaction unlinks files and never
-changes durable bytes, so the writer need not know of them. *A hold*, a file with a version (`ExternalLease`):
-compaction does not pass it, which is for those who will want the log that is still to be written, so that there is
-nothing to link yet.
+A folder's name identifies its owner, `host~pid~started~unique` (the host with its PID namespace: containers may share
+a host's name and files, but not its PIDs). `sweep` removes the folders of processes that have ended. A folder may have
+two things. *Links* to store files (`snapshot_plan.pin`): compaction unlinks files and never changes durable bytes, so
+the writer need not know of links. *A lease*, a file with a version (`ExternalLease`): compaction does not pass that
+version; used by readers of records that are still to be written, so that there is nothing to link yet.
 
-While somebody takes a hold nobody decides how far to compact, and the other way round: both lock (flock) the log's
-folder.
+Taking a lease and computing how far to compact exclude each other: both lock (flock) the log's folder.
 """
 
 from __future__ import annotations
@@ -32,13 +29,13 @@ from logdb.system.forking import forked_text, own
 
 FOLDER: Final = "exports"
 FOREIGN_S: Final = 7 * 86_400
-"""What another machine needs, of which nobody here can tell whether it lives, is swept when it is this old."""
-_HOLD: Final = "hold"
+"""Age at which the folder of another machine is swept: whether its owner is alive cannot be checked from here."""
+_LEASE: Final = "hold"
 _LOG: Final = "log"
 
 
 class LeaseOwner(NamedTuple):
-    """The process that a need lives as long as; `started` tells it from a later one with its number."""
+    """The process whose end ends a need. `started` distinguishes it from a later process with the same PID."""
 
     host: str
     pid: int
@@ -61,7 +58,7 @@ def is_alive(owner: LeaseOwner) -> bool | None:
 
 
 def make_folder(path: Path, owner: LeaseOwner) -> Path:
-    """A new folder for a need of `owner`'s. Raises FileNotFoundError if another one was closed meanwhile: try again;
+    """Make a folder for a need of `owner`. Raises FileNotFoundError if another one was removed meanwhile (try again),
     Unavailable.
     """
     folder = path / FOLDER / f"{owner.host}~{owner.pid}~{owner.started}~{uuid.uuid4().hex}"
@@ -77,14 +74,14 @@ def make_folder(path: Path, owner: LeaseOwner) -> Path:
 
 
 def remove_folder(folder: Path) -> None:
-    """Need nothing any more. Twice is harmless."""
+    """Remove the folder of a need. Removing it twice has no effect."""
     shutil.rmtree(folder, ignore_errors=True)
     with contextlib.suppress(OSError):  # others have folders there
         os.rmdir(folder.parent)
 
 
 def sweep(path: Path) -> int:
-    """Remove the folders whose owners are gone. Returns how many."""
+    """Remove the folders whose owners have ended. Returns their number."""
     swept = 0
     for folder in (path / FOLDER).glob("*~*~*~*"):
         if not _is_alive(folder):
@@ -94,10 +91,10 @@ def sweep(path: Path) -> int:
 
 
 class ExternalLease:
-    """Compaction does not pass `version` while this is held. Move it forward with `move`, end it with `close`."""
+    """Compaction does not pass `version` until this is closed. `move` changes the version."""
 
     def __init__(self, path: Path, version: int, owner: LeaseOwner) -> None:
-        """Waits for a compaction under way, so the caller looks only afterwards whether `version` is still there."""
+        """Waits for a compaction under way: afterwards the caller checks whether `version` can still be read."""
         self._forked_from = 0
         while True:
             with _locked(path, fcntl.LOCK_SH):
@@ -110,32 +107,32 @@ class ExternalLease:
                     continue
 
     def move(self, version: int) -> None:
-        """Hold another version. Raises Unavailable in a child of fork()."""
+        """Keep another version instead. Raises Unavailable in a child of fork()."""
         if self._forked_from:
-            raise Unavailable(f"the hold was {forked_text(self._forked_from)}")
-        staging = self._folder / f"{_HOLD}.tmp"
+            raise Unavailable(f"the lease was {forked_text(self._forked_from)}")
+        staging = self._folder / f"{_LEASE}.tmp"
         staging.write_bytes(_signed(version))
-        os.replace(staging, self._folder / _HOLD)
+        os.replace(staging, self._folder / _LEASE)
 
     def close(self) -> None:
-        """Hold nothing any more. Twice is harmless; in a child of fork(), too: the hold is its parent's."""
+        """End the lease. Ending it twice, or in a child of fork(), has no effect."""
         if not self._forked_from:
             remove_folder(self._folder)
 
     def disown(self, parent: int) -> None:
-        """In a child of fork(): it goes on with its parent."""
+        """In a child of fork(): the lease stays with the parent."""
         self._forked_from = parent
 
 
 @contextlib.contextmanager
-def held(path: Path) -> Iterator[list[int]]:
-    """The versions that processes hold. Nobody takes another hold before the block ends. Raises Corruption."""
+def leased_versions(path: Path) -> Iterator[list[int]]:
+    """The versions that processes lease; no new lease is granted until the block ends. Raises Corruption."""
     with _locked(path, fcntl.LOCK_EX):
         found = []
-        for file in (path / FOLDER).glob(f"*/{_HOLD}"):
+        for file in (path / FOLDER).glob(f"*/{_LEASE}"):
             with contextlib.suppress(FileNotFoundError):
                 if _is_alive(file.parent):
-                    found.append(_held_version(file))
+                    found.append(_leased_version(file))
         yield found
 
 
@@ -144,13 +141,15 @@ def _signed(version: int) -> bytes:
     return b"%b %08x" % (text, value(text))
 
 
-def _held_version(file: Path) -> int:
+def _leased_version(file: Path) -> int:
     """Raises Corruption, FileNotFoundError."""
     content = file.read_bytes()
     text = content.partition(b" ")[0]
     if not text.isdigit() or content != _signed(int(text)):
         owner = file.parent.name.split("~")
-        what = f"it does not say which version process {owner[1]} of {owner[0]} holds; end it or remove {file.parent}"
+        what = (
+            f"it does not name the version that process {owner[1]} of {owner[0]} needs; end it or remove {file.parent}"
+        )
         raise Corruption(file, None, what)
     return int(text)
 
@@ -179,7 +178,7 @@ def _is_alive(folder: Path) -> bool:
 
 
 def _here() -> str:
-    """Where a process can be found by its PID."""
+    """The host and PID namespace in which a PID is valid."""
     return f"{socket.gethostname()}-{os.stat('/proc/self/ns/pid').st_ino}"
 
 

@@ -1,40 +1,27 @@
-"""The change feed of the embedded host: the commits of the log, in order, from a version on."""
+"""The change feed of an embedded database: the commits of its log, in order, from a version on."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import Protocol
 
 from logdb.api.results import Change
+from logdb.embedded.state_machine import StateMachine
 from logdb.errors import DatabaseClosed, Unavailable, VersionTrimmed
-from logdb.log.contract import Batch, LogFailed, OrderedLog, Trimmed
+from logdb.log.contract import Batch, LogFailed, Trimmed
 from logdb.store.records import COMMIT, Value, decode_commit
-from logdb.txn.coordinator import Coordinator
-
-
-class FeedHost(Protocol):
-    """What the feed needs of the host."""
-
-    path: str
-    closed: bool
-    forked_from: int
-    log: OrderedLog
-    coordinator: Coordinator
-
-    def settled(self, gsn: int) -> None: ...
 
 
 class Feed:
-    """Commits after `since` that touch a watched key; waits for more. Iterate, or `poll`; `close` ends it.
+    """Commits after `since` that write a watched key; waits for more.
 
-    `keys` and `prefix`: what is watched; neither: everything.
+    `keys`, `prefix`: the watched keys; None for both: all keys.
     """
 
-    def __init__(self, host: FeedHost, since: int, prefix: bytes | None, keys: Collection[bytes] | None) -> None:
-        self._host, self.since, self._prefix = host, since, prefix
+    def __init__(self, machine: StateMachine, since: int, prefix: bytes | None, keys: Collection[bytes] | None) -> None:
+        self._machine, self.since, self._prefix = machine, since, prefix
         self._keys = None if keys is None else frozenset(keys)
         try:
-            self._subscription = host.log.subscribe(since + 1, {COMMIT})
+            self._subscription = machine.log.subscribe(since + 1, {COMMIT})
         except Trimmed as error:
             raise VersionTrimmed(since, error.oldest - 1) from error
         self._ready: list[tuple[int, int, str, dict[bytes, Value]]] = []
@@ -60,13 +47,13 @@ class Feed:
 
     @property
     def has_ready(self) -> bool:
-        """Whether `take` has a commit to return."""
+        """Whether a commit has been read that `take` has not returned."""
         return bool(self._ready)
 
     def take(self) -> Change:
-        """The next commit of those that have been read."""
+        """The next of the commits that have been read."""
         gsn, time, label, watched = self._ready.pop()
-        load = self._host.coordinator.map.values.load
+        load = self._machine.coordinator.map.values.load
         try:
             change = Change(gsn, time, label, {key: load(value) for key, value in watched.items()})
         except Trimmed as error:
@@ -75,8 +62,8 @@ class Feed:
         return change
 
     def read(self, timeout: float | None) -> bool:
-        """Read one more batch of the log, in which there may be no commit that is watched. False when there was none
-        within `timeout` seconds, or the feed was closed. Raises as `poll`."""
+        """Read the next batch of the log, which may have no watched commit. Returns False if none came within `timeout`
+        seconds or the feed was closed. Raises as `poll`."""
         try:
             batch = self._subscription.poll(timeout)
         except Trimmed as error:
@@ -84,19 +71,19 @@ class Feed:
         except StopIteration:
             return False
         except LogFailed as error:
-            if self._host.forked_from:
-                raise DatabaseClosed(self._host.path, self._host.forked_from) from error
-            if self._host.closed:
+            if self._machine.forked_from:
+                raise DatabaseClosed(self._machine.path, self._machine.forked_from) from error
+            if self._machine.closed:
                 return False
             raise Unavailable(
-                f"the log of {self._host.path} failed ({error}); open it again and watch from {self.since}"
+                f"the log of {self._machine.path} failed ({error}); open it again and watch from {self.since}"
             ) from error
         if batch is None:
             return False
-        self._host.settled(batch.end - 1)
+        self._machine.wait_applied(batch.end - 1)
         ready = self._commits(batch)
-        # Which of the records before the floor had aborted is forgotten, and so is what they had written.
-        floor = self._host.coordinator.floor
+        # The ledger has no outcomes for records before the floor.
+        floor = self._machine.coordinator.floor
         if batch.first <= floor and any(record.gsn < floor for record in batch.records):
             raise VersionTrimmed(self.since, floor)
         if ready:
@@ -107,8 +94,8 @@ class Feed:
         return True
 
     def _commits(self, batch: Batch) -> list[tuple[int, int, str, dict[bytes, Value]]]:
-        """(version, time, label, what it has written of what is watched) of those that write some of it."""
-        ledger, commits = self._host.coordinator.ledger, []
+        """(version, time, label, writes of watched keys) of the commits that write a watched key."""
+        ledger, commits = self._machine.coordinator.ledger, []
         for gsn, time, _, payload in batch.records:
             if ledger.is_aborted(gsn):
                 continue
@@ -119,7 +106,7 @@ class Feed:
         return commits
 
     def close(self) -> None:
-        """End the feed: who waits in it returns."""
+        """End the feed; a waiting `poll` returns None."""
         self._subscription.close()
 
     def _watches(self, key: bytes) -> bool:

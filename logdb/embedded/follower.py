@@ -1,4 +1,5 @@
-"""How a read-only host keeps up with the process that writes: it applies the same log, and adopts its checkpoints."""
+"""How a database opened for reading follows the process that writes it: it applies the same log, and adopts its
+checkpoints."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from logdb.txn.coordinator import Coordinator
 
 
 class Follower(Protocol):
-    """What following needs of the host. `overlay_bytes`: from there on it looks for a newer checkpoint."""
+    """The state machine that follows. `overlay_bytes`: size of the overlay above which it adopts a newer checkpoint."""
 
     path: str
     log: OrderedLog
@@ -21,44 +22,44 @@ class Follower(Protocol):
     overlay_bytes: int
 
 
-def follow(host: Follower) -> int:
-    """Apply what has become durable meanwhile; returns the version reached. Raises Corruption."""
-    if host.log.refresh() > host.coordinator.applied:
-        with host.order_lock:
-            _apply_new(host)
-            if host.coordinator.map.active.size > host.overlay_bytes:
-                _adopt(host)
-    return host.coordinator.applied
+def follow(machine: Follower) -> int:
+    """Apply what has become durable; returns the newest version applied. Raises Corruption."""
+    if machine.log.refresh() > machine.coordinator.applied:
+        with machine.order_lock:
+            _apply_new(machine)
+            if machine.coordinator.map.active.size > machine.overlay_bytes:
+                _adopt(machine)
+    return machine.coordinator.applied
 
 
-def _apply_new(host: Follower) -> None:
-    while (durable := host.log.refresh()) > host.coordinator.applied:
+def _apply_new(machine: Follower) -> None:
+    while (durable := machine.log.refresh()) > machine.coordinator.applied:
         try:
-            host.coordinator.replay(host.log.scan(host.coordinator.applied + 1, durable + 1))
+            machine.coordinator.replay(machine.log.scan(machine.coordinator.applied + 1, durable + 1))
         except Trimmed as error:
-            _begin_again(host, error.oldest)
+            _restart_from_checkpoint(machine, error.oldest)
 
 
-def _begin_again(host: Follower, oldest: int) -> None:
-    """The writer has compacted what was not read yet: go on from its checkpoint, which covers all that is gone."""
-    checkpoint = host.coordinator.map.checkpoint
+def _restart_from_checkpoint(machine: Follower, oldest: int) -> None:
+    """Continue from the writer's checkpoint, which covers the records that were trimmed before they were read here."""
+    checkpoint = machine.coordinator.map.checkpoint
     assert checkpoint is not None
-    host.coordinator.floor = oldest  # who reads at the versions known so far is told that they are gone
+    machine.coordinator.floor = oldest  # reads at versions before it raise VersionTrimmed
     checkpoint.switch(checkpoint.newest())
     if checkpoint.covers < oldest - 1:
         raise Corruption(
-            host.path, None, f"the checkpoint covers record {checkpoint.covers}, the log begins at {oldest}"
+            machine.path, None, f"the checkpoint covers record {checkpoint.covers}, the log begins at {oldest}"
         )
-    fresh = Coordinator(KeyMap(host.coordinator.map.values, checkpoint))
+    fresh = Coordinator(KeyMap(machine.coordinator.map.values, checkpoint))
     fresh.restore(checkpoint.covers, checkpoint.state)
-    host.coordinator = fresh
+    machine.coordinator = fresh
 
 
-def _adopt(host: Follower) -> None:
-    checkpoint = host.coordinator.map.checkpoint
+def _adopt(machine: Follower) -> None:
+    checkpoint = machine.coordinator.map.checkpoint
     assert checkpoint is not None
     snapshot = checkpoint.newest()
-    # What the snapshot lacks because of a compaction, the log says: hear that first.
-    _apply_new(host)
+    # The floor of a compaction that has dropped versions from the snapshot is in the log: apply that first.
+    _apply_new(machine)
     if checkpoint.covered_by(snapshot) > checkpoint.covers:
-        host.coordinator.map.adopt(snapshot)
+        machine.coordinator.map.adopt(snapshot)

@@ -173,7 +173,7 @@ def _resolved(host: EmbeddedBackend, version: int | None, time_ns: int | None) -
 
 
 def _make(host: EmbeddedBackend, version: int, since: int | None, owner: LeaseOwner) -> DirectoryPlan:
-    log, floor = host.log, host.coordinator.floor
+    log, floor = host.log, host.machine.coordinator.floor
     assert isinstance(log, LocalLog)
     first, end = span(host, version)
     folder = make_folder(Path(host.path), owner)
@@ -212,14 +212,14 @@ def span(host: EmbeddedBackend, version: int) -> tuple[int, int]:
     log = host.log
     assert isinstance(log, LocalLog)
     # A finished compaction may have trimmed versions that only its copies, written later, still hold.
-    return log.oldest_after_trim(log.oldest()), max(version, host.coordinator.compacted_at) + 1
+    return log.oldest_after_trim(log.oldest()), max(version, host.machine.coordinator.compacted_at) + 1
 
 
 def aborted_in(host: EmbeddedBackend, first: int, end: int) -> list[int]:
     """The commit records from `first` to before `end` that were not applied. Raises Corruption."""
-    floor = host.coordinator.floor
+    floor = host.machine.coordinator.floor
     early = [gsn for gsn in _aborted_before_floor(host, first) if gsn < end]
-    return [*early, *host.coordinator.ledger.aborted_between(max(floor, first) - 1, end - 1)]
+    return [*early, *host.machine.coordinator.ledger.aborted_between(max(floor, first) - 1, end - 1)]
 
 
 def _save(plan: DirectoryPlan, folder: Path) -> None:
@@ -255,7 +255,7 @@ def _aborted_before_floor(host: EmbeddedBackend, first: int) -> list[int]:
     The coordinator has forgotten them; the decision records have not. The last of these stands right before the
     compaction record, and each says where the one before it ended, which is where that one stands.
     """
-    floor, at = host.coordinator.floor, host.coordinator.compacted_at - 1
+    floor, at = host.machine.coordinator.floor, host.machine.coordinator.compacted_at - 1
     aborted: list[int] = []
     while first < floor and at >= first:
         record = host.log.read_record(at, 0)

@@ -59,7 +59,7 @@ async def _serve(
     with stop_requests() as stop_request:
         database = await asyncio.to_thread(opening)
         host = CoroutineBackend(database, sync_in_loop=True)
-        database.on_stop = functools.partial(asyncio.get_running_loop().call_soon_threadsafe, stop_request.set)
+        database.machine.on_stop = functools.partial(asyncio.get_running_loop().call_soon_threadsafe, stop_request.set)
         try:
             server = Server(host, authenticator)
             port = await server.start(listen)
@@ -70,11 +70,12 @@ async def _serve(
             log.info("stopping")
             await server.stop()
         finally:
-            with contextlib.suppress(*(() if database.why_stopped is None else (OutcomeUnknown,))):
+            with contextlib.suppress(*(() if database.machine.stop_reason is None else (OutcomeUnknown,))):
                 await host.close()
-        if database.why_stopped is not None:
+        if database.machine.stop_reason is not None:
             raise Unavailable(
-                f"the server has ended since {path} takes no more writes: {database.why_stopped}; what was acknowledged"
-                " is safe: start the server again, which rebuilds the rest, and see to the disk if it ends again"
+                f"the server has ended since {path} takes no more writes: {database.machine.stop_reason}; what was"
+                " acknowledged is safe: start the server again, which rebuilds the rest, and see to the disk if it ends"
+                " again"
             )
         log.info("stopped")

@@ -51,7 +51,7 @@ class Server:
         self._advanced = DurabilityNotifier()
         self._turns = ContentionQueue()
         self._answers, self._uploads = UnreadAnswers(), Uploads()
-        self._database = host.host.log_id or secrets.token_bytes(16)
+        self._database = host.embedded.log_id or secrets.token_bytes(16)
         self._sessions: set[Session] = set()
         self._stopping = False
         self._refusals = Refusals(log)
@@ -118,7 +118,7 @@ class Server:
             release=RELEASE,
             database=self._database,
             refusal=refusal,
-            incarnation=self._host.host.incarnation,
+            incarnation=self._host.embedded.incarnation,
         )
         await context.write(pb.Responses(welcome=welcome).SerializeToString())
         if refusal:

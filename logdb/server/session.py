@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 
 from logdb.embedded.async_backend import CoroutineBackend
 from logdb.embedded.feed import Feed
-from logdb.embedded.incoming import IncomingValue, OutgoingValue
+from logdb.embedded.large_values import IncomingValue, OutgoingValue
 from logdb.errors import (
     AccessDenied,
     ConflictError,
@@ -134,7 +134,7 @@ class Session:
         grant: Grant,
         user: str,
     ) -> None:
-        self._coroutines, self._host, self._advanced, self._stream = host, host.host, advanced, stream
+        self._coroutines, self._host, self._advanced, self._stream = host, host.embedded, advanced, stream
         self._turns = turns
         self._client, self._timeout_s = client, timeout_s
         self._leases: dict[int, object] = {}
@@ -467,7 +467,7 @@ class Session:
         def told(taken: int) -> None:
             self._answer(pb.Response(id=request, progress=taken), reads=False)
 
-        upload = self._open_uploads[request] = Upload(self._uploads, self._host.receive, request, verb, told)
+        upload = self._open_uploads[request] = Upload(self._uploads, self._host.commits.receive, request, verb, told)
         upload.task = task = asyncio.create_task(self._finish_upload(upload))
         self._uploading.add(task)
         task.add_done_callback(self._uploading.discard)
@@ -523,7 +523,7 @@ class Session:
         if not get.key:
             check_key(get.key)
         at = self._at_version(get.at) if get.HasField("at") else None
-        value = self._host.get_in_parts(get.key, at, PART_BYTES)
+        value = self._host.reads.get_in_parts(get.key, at, PART_BYTES)
         if isinstance(value, OutgoingValue):
             self._answer_value(pb.Response(id=request.id), value)
             return None
@@ -538,7 +538,7 @@ class Session:
             holder = None
         else:
             holder = object()
-            version = host.begin(holder, read_only=True)
+            version = host.snapshots.begin(holder, read_only=True)
         try:
             found: dict[bytes, bytes] = {}
             size = done = 0
@@ -561,7 +561,7 @@ class Session:
 
     def _at_version(self, at: int) -> int:
         """A version to read: what a transaction reads may be ahead of what is durable. Raises FutureVersion."""
-        if at > self._host.coordinator.applied:
+        if at > self._host.machine.coordinator.applied:
             raise FutureVersion(at, self._host.version())
         return at
 
@@ -582,11 +582,11 @@ class Session:
         """(the version for the first page of a long answer, who holds it or None if somebody does already)."""
         holder = object()
         if at is None:
-            return self._host.begin(holder, read_only=True), holder
+            return self._host.snapshots.begin(holder, read_only=True), holder
         self._at_version(at)
         if lease and lease not in self._leases:
             self._check_leases()
-            self._host.hold(holder, at if floor is None else min(at, floor))
+            self._host.snapshots.lease(holder, at if floor is None else min(at, floor))
             return at, holder
         return at, None
 
@@ -699,7 +699,7 @@ class Session:
         if write.label:
             check_label(write.label)
         txn_id = TxnId(self._client, write.sequence)
-        gsn, verdict = self._host.submit(
+        gsn, verdict = self._host.commits.submit(
             checked_writes(write.writes, values),
             label=write.label,
             conditions=conditions_from(write.conditions) if write.conditions else (),
@@ -720,7 +720,7 @@ class Session:
         holder = object()
         if begin.HasField("at"):
             at = self._host.at(begin.at) if begin.read_only else self._at_version(begin.at)
-            self._host.hold(holder, at)
+            self._host.snapshots.lease(holder, at)
             self._lease(begin.lease, holder)
             return pb.Response(version=begin.at)
         if begin.HasField("key"):
@@ -746,8 +746,8 @@ class Session:
 
     def _begun(self, request: int, begin: pb.Begin, holder: object) -> pb.Response | None:
         try:
-            version = self._host.begin(holder, read_only=begin.read_only)
-            value = self._host.get_in_parts(begin.key, version, PART_BYTES) if begin.HasField("key") else None
+            version = self._host.snapshots.begin(holder, read_only=begin.read_only)
+            value = self._host.reads.get_in_parts(begin.key, version, PART_BYTES) if begin.HasField("key") else None
         except Exception:
             self._release(begin.lease)
             raise
@@ -782,7 +782,7 @@ class Session:
                 check_key(key)
             if commit.label:
                 check_label(commit.label)
-            gsn, verdict = self._host.submit(
+            gsn, verdict = self._host.commits.submit(
                 checked_writes(commit.writes, values),
                 snapshot=self._at_version(commit.snapshot),
                 label=commit.label,
@@ -798,7 +798,7 @@ class Session:
     def _check_committed(self, txn_id: TxnId, snapshot: int) -> None:
         """A transaction with a snapshot that another incarnation had not made durable can only have committed there.
         Raises ConflictError."""
-        if not txn_id.sequence or not self._host.has_record_of(txn_id):
+        if not txn_id.sequence or not self._host.commits.has_record_of(txn_id):
             raise ConflictError.restarted(snapshot)
 
     async def _settled(self, version: int) -> pb.Response:
@@ -814,7 +814,7 @@ class Session:
         """Have what was submitted made durable, all of it together, and answer then."""
         unsynced, self._unsynced = self._unsynced, []
         self._syncs += 1
-        self._coroutines.acknowledgements.tell(
+        self._coroutines.acknowledgements.notify(
             unsynced[-1].gsn, functools.partial(self._synced, unsynced), unsynced[0].gsn
         )
 
@@ -835,11 +835,11 @@ class Session:
         verdict = written.verdict
         gsn = written.gsn
         if not verdict.committed:
-            gsn, verdict = self._host.decided_first(written.txn_id, gsn, verdict)
+            gsn, verdict = self._host.commits.decided_first(written.txn_id, gsn, verdict)
             if not verdict.committed:
                 if written.snapshot is not None:
                     self._turns.mark_contended(verdict.key)
-                    raise self._host.conflict(verdict, written.snapshot)
+                    raise self._host.commits.conflict(verdict, written.snapshot)
                 return pb.Response(id=written.id, version=gsn, undone=pb.Undone(failed=verdict.failed))
         return pb.Response(id=written.id, version=gsn, wanted=written.wanted)
 

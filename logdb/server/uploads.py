@@ -15,7 +15,7 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
-from logdb.embedded.incoming import IncomingValue
+from logdb.embedded.large_values import IncomingValue
 from logdb.errors import TransactionTooLarge, Unavailable, ValueTooLarge
 from logdb.store.limits import MAX_VALUE_BYTES
 from logdb.transport.unread_answers import STALLED_S, DurabilityNotifier

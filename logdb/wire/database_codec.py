@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 
 from logdb import errors
 from logdb.api.results import Change
-from logdb.embedded.incoming import IncomingValue, OutgoingValue
+from logdb.embedded.large_values import IncomingValue, OutgoingValue
 from logdb.errors import LogDBError, TransactionTooLarge, ValueTooLarge, shown
 from logdb.store.conditions import check as check_condition
 from logdb.store.limits import MAX_KEY_BYTES, MAX_TRANSACTION_BYTES, MAX_VALUE_BYTES, check_key, check_size

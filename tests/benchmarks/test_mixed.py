@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from benchmarks import mixed
 from benchmarks.__main__ import main
 from benchmarks.mixed import MIX, Mixed, Sample
-from logdb.embedded import EmbeddedBackend
+from logdb.embedded.commits import Commits
 
 
 def judged(tmp_path: Path, *options: str) -> dict[str, Any]:
@@ -40,13 +40,13 @@ def test_a_run_ends_and_tells_memory_disk_and_latency(where: str, tmp_path: Path
 
 def test_a_planted_leak_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[bytes] = []
-    submit = EmbeddedBackend.submit
+    submit = Commits.submit
 
     def leaking(*arguments: Any, **options: Any) -> Any:
         kept.append(b"x" * 200_000)
         return submit(*arguments, **options)
 
-    monkeypatch.setattr(EmbeddedBackend, "submit", leaking)
+    monkeypatch.setattr(Commits, "submit", leaking)
     memory = judged(tmp_path)["trends"][0]
     assert memory["grows"], memory
     assert kept

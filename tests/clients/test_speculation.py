@@ -452,7 +452,7 @@ def test_a_body_that_hides_the_failure_does_not_commit(place: Served | Cluster, 
             b"answer": b"1",
         }
         if isinstance(place, Served):
-            assert not place.host.host.leases
+            assert not place.host.embedded.snapshots.leased()
 
     with_clients(place, 2, test)
 

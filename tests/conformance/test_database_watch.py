@@ -153,7 +153,7 @@ def test_versions_that_cannot_be_watched(world: World) -> None:
 def test_a_reader_that_compaction_overtakes_is_told_and_never_sees_what_aborted(embedded: logdb.Database) -> None:
     db = embedded
     for number in range(3_000):
-        host_of(db).submit({b"k": b"%d" % number}, conditions=[logdb.absent(b"x")])
+        host_of(db).commits.submit({b"k": b"%d" % number}, conditions=[logdb.absent(b"x")])
         if number == 10:
             db.put(b"x", b"1")
     db.put(b"k", b"last")

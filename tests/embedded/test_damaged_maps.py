@@ -200,10 +200,10 @@ def test_a_sound_map_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         """It ends without closing."""
         db = open_database(path)
         db.multi_put(dict.fromkeys(KEYS, b"other"))
-        checkpoint = host_of(db).coordinator.map.checkpoint
+        checkpoint = host_of(db).machine.coordinator.map.checkpoint
         assert checkpoint is not None
         checkpoint.begin(db.version)
-        next(checkpoint.write(host_of(db).coordinator.map.active))
+        next(checkpoint.write(host_of(db).machine.coordinator.map.active))
         assert len(list((path / "map").glob("run-*.mdb"))) == 2
 
     in_child(cut_short)

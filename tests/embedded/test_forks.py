@@ -17,7 +17,7 @@ import logdb
 import logdb.aio
 from logdb.api.inspection import verify
 from logdb.embedded import snapshot_plan
-from logdb.embedded.external_leases import FOLDER, ExternalLease, held, process_owner
+from logdb.embedded.external_leases import FOLDER, ExternalLease, leased_versions, process_owner
 from logdb.log import LocalLog
 from tests.harness.forks import Child, in_child, refused
 
@@ -344,7 +344,7 @@ def test_a_child_leaves_what_its_parent_needs_of_a_directory(db: logdb.Database)
 
         assert len(in_child(body)) == 1
         assert set((path / FOLDER).iterdir()) == folders
-        with held(path) as versions:
+        with leased_versions(path) as versions:
             assert versions == [1]
         assert snapshot_plan.load(Path(planned.folder))._replace(process=0) == planned._replace(process=0)
     hold.close()

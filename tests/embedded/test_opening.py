@@ -113,7 +113,7 @@ def test_a_reader_adopts_the_writers_checkpoints_beside_its_own_threads(tmp_path
             thread.join(30)
             assert not thread.is_alive(), "a reader hangs"
         assert wrong == []
-        assert host_of(reader).coordinator.map.active.size < 200_000
+        assert host_of(reader).machine.coordinator.map.active.size < 200_000
 
 
 @pytest.mark.parametrize("write", ["put", "delete", "multi_put", "compact", "pin", "unpin", "transaction"])
@@ -231,10 +231,10 @@ def test_opening_beside_a_checkpoint_of_the_same_process(tmp_path: Path) -> None
     """It had waited for ever, as LMDB opened tables in a writing transaction."""
     with open_database(tmp_path) as db:
         db.put(b"k", b"1")
-        checkpoint = host_of(db).coordinator.map.checkpoint
+        checkpoint = host_of(db).machine.coordinator.map.checkpoint
         assert checkpoint is not None
         checkpoint.begin(1)
-        slices = checkpoint.write(host_of(db).coordinator.map.active)
+        slices = checkpoint.write(host_of(db).machine.coordinator.map.active)
         assert next(slices) == 1
         with logdb.open(tmp_path, read_only=True) as reader:
             assert reader[b"k"] == b"1"

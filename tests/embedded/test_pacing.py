@@ -128,8 +128,8 @@ def test_a_checkpoint_is_due_when_the_log_has_grown(tmp_path: Path, monkeypatch:
 
     def covers(db: logdb.Database) -> int:
         host = checkpointed(db)
-        assert host.coordinator.map.checkpoint is not None
-        return host.coordinator.map.checkpoint.covers
+        assert host.machine.coordinator.map.checkpoint is not None
+        return host.machine.coordinator.map.checkpoint.covers
 
     with open_database(tmp_path / "large", overlay_bytes=1 << 30, segment_bytes=100_000) as db:
         for _ in range(20):
@@ -137,7 +137,7 @@ def test_a_checkpoint_is_due_when_the_log_has_grown(tmp_path: Path, monkeypatch:
         assert covers(db) > 0
     with open_database(tmp_path / "aborted", overlay_bytes=1 << 30, segment_bytes=100_000) as db:
         for _ in range(5_000):
-            host_of(db).submit({b"never": b"1"}, conditions=[logdb.exists(b"never")])
+            host_of(db).commits.submit({b"never": b"1"}, conditions=[logdb.exists(b"never")])
         assert covers(db) > 2_000
 
 

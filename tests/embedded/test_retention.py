@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import logdb
-from logdb.embedded import EmbeddedBackend, backend
+from logdb.embedded import EmbeddedBackend, recovery
 from logdb.embedded.verification.verify import verify_files
 from logdb.log.contract import Record
 from logdb.store import checkpoint, runs
@@ -191,12 +191,12 @@ def test_a_checkpoint_during_the_replay_hides_nothing(tmp_path: Path, monkeypatc
     """It appended a decision record at the log's end, took that for applied, and left the rest of the replay out."""
     with logdb.open(tmp_path) as db:
         for number in range(300):
-            host_of(db).submit({b"%03d" % number: b"1"})
-            host_of(db).submit({b"never": b"1"}, conditions=[logdb.exists(b"never")])
+            host_of(db).commits.submit({b"%03d" % number: b"1"})
+            host_of(db).commits.submit({b"never": b"1"}, conditions=[logdb.exists(b"never")])
         db.put(b"last", b"1")
         expected = dict(db.scan())
         shutil.copytree(tmp_path, tmp_path / "copy", ignore=shutil.ignore_patterns("map", "copy"))
-    monkeypatch.setattr(backend, "REPLAY_STRETCH", 100)
+    monkeypatch.setattr(recovery, "REPLAY_STRETCH", 100)
     with open_database(tmp_path / "copy", overlay_bytes=1) as replayed:
         assert dict(replayed.scan()) == expected
         assert replayed.version >= 601
@@ -246,13 +246,13 @@ def test_an_id_that_was_taken_before_a_compaction_commits_after_it_once(db: logd
     """Also after a restart and a rebuild: what a compaction forgets is what was used, not all before it."""
     embedded = host_of(db)
     early, never, used = embedded.new_txn_id(), embedded.new_txn_id(), embedded.new_txn_id()
-    embedded.submit({b"used": b"1"}, txn_id=used)
+    embedded.commits.submit({b"used": b"1"}, txn_id=used)
     for number in range(300):
         db.put(b"k", b"%d" % number + b"x" * 1_000)
     assert db.compact().oldest_after > 1
-    version, verdict = embedded.submit({b"early": b"1"}, txn_id=early)
+    version, verdict = embedded.commits.submit({b"early": b"1"}, txn_id=early)
     assert verdict.committed
-    embedded.settle(version)
+    embedded.machine.wait_durable(version)
     for open_again in (reopened, rebuilt):
         assert db[b"early"] == b"1"
         assert db.outcome(str(early)) == logdb.Outcome(logdb.Status.COMMITTED, version)
@@ -364,7 +364,7 @@ def test_rebuild_says_what_it_covers(tmp_path: Path) -> None:
     assert logdb.rebuild(tmp_path, progress=lambda done, of: seen.append((done, of))) == version
     assert seen == [(1, 1)]
     host_ = EmbeddedBackend.open(tmp_path, read_only=False, create=False)
-    assert host_.coordinator.map.active.newest == {}
+    assert host_.machine.coordinator.map.active.newest == {}
     host_.close()
     with pytest.raises(logdb.NotADatabase):
         logdb.rebuild(tmp_path / "nothing")
@@ -382,8 +382,8 @@ def test_a_rebuild_of_a_trimmed_log_that_was_killed_goes_on(tmp_path: Path, monk
         db.compact()
         assert host_of(db).log.oldest_after_trim(host_of(db).log.oldest()) > 1
         assert dict(db.scan()) == expected
-        version = host_of(db).coordinator.compacted_at
-    monkeypatch.setattr(backend, "REPLAY_STRETCH", 10)
+        version = host_of(db).machine.coordinator.compacted_at
+    monkeypatch.setattr(recovery, "REPLAY_STRETCH", 10)
     shutil.rmtree(tmp_path / "db" / "map")
 
     class KilledError(Exception):

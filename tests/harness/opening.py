@@ -39,8 +39,8 @@ def host_of(db: logdb.Database) -> EmbeddedBackend:
 def checkpointed(db: logdb.Database) -> EmbeddedBackend:
     """When the checkpoint under way, if there is one, has ended."""
     host = host_of(db)
-    assert host._checkpointer is not None
-    host._checkpointer.join()
+    assert host.checkpointer is not None
+    host.checkpointer.join()
     return host
 
 

@@ -264,7 +264,7 @@ class DatabaseMachine(RuleBasedStateMachine):
         self.check()
 
     def check(self) -> None:
-        host_of(self.db).coordinator.check_invariants()
+        host_of(self.db).machine.coordinator.check_invariants()
 
     def teardown(self) -> None:
         if hasattr(self, "db"):

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 import logdb
-from logdb.embedded import async_backend
+from logdb.embedded import acknowledgements
 from logdb.log.contract import LogFailed
 from logdb.log.local.local_log import LocalLog
 from tests.harness.served import Served
@@ -37,7 +37,7 @@ def three_writes(served: Served) -> None:
 def test_a_quick_disk_is_waited_for_in_the_loop(
     served: Served, threads: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(async_backend, "HANDOVER_S", 1e9)
+    monkeypatch.setattr(acknowledgements, "HANDOVER_S", 1e9)
     three_writes(served)
     assert [name == "logdb-sync" for name in threads] == [True, False, False], "the first one tells how quick it is"
 
@@ -45,7 +45,7 @@ def test_a_quick_disk_is_waited_for_in_the_loop(
 def test_a_slow_disk_is_waited_for_in_a_thread(
     served: Served, threads: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(async_backend, "HANDOVER_S", 0.0)
+    monkeypatch.setattr(acknowledgements, "HANDOVER_S", 0.0)
     three_writes(served)
     assert threads == ["logdb-sync"] * 3
 
@@ -53,7 +53,7 @@ def test_a_slow_disk_is_waited_for_in_a_thread(
 def test_what_a_sync_in_the_loop_fails_to_make_durable_is_not_known_to_be(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(async_backend, "HANDOVER_S", math.inf)
+    monkeypatch.setattr(acknowledgements, "HANDOVER_S", math.inf)
 
     def broken(log: LocalLog, gsn: int) -> None:
         raise LogFailed("planted")

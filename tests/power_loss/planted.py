@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from logdb.embedded import compactor
-from logdb.embedded.backend import EmbeddedBackend
 from logdb.embedded.checkpointer import Checkpointer
+from logdb.embedded.commits import Commits
 from logdb.log import LocalLog
 from logdb.store.files import MapFiles
 from tests.harness.planting import Plants, planted
@@ -16,8 +16,8 @@ from tests.harness.planting import Plants, planted
 PLANTED: Plants = {}
 
 
-@planted(EmbeddedBackend, "acknowledge", PLANTED)
-def acknowledge_before_the_sync(right: Callable[..., None], host: EmbeddedBackend, gsn: int) -> None:
+@planted(Commits, "acknowledge", PLANTED)
+def acknowledge_before_the_sync(right: Callable[..., None], commits: Commits, gsn: int) -> None:
     """A commit returns when it is ordered."""
 
 
@@ -26,15 +26,17 @@ def let_a_checkpoint_cover_what_is_not_durable(right: Callable[..., None], check
     target = checkpointer._unfinished[0]
     with unittest.mock.patch.object(LocalLog, "wait_durable"):
         right(checkpointer, progress)
-    checkpointer._host.log.wait_durable(target)
+    checkpointer._machine.log.wait_durable(target)
 
 
 @planted(compactor, "compact", PLANTED)
-def prune_before_the_compaction_is_in_the_log(right: Callable[..., Any], host: Any, floor: int, progress: Any) -> Any:
-    host.checkpoint()
-    for _ in host.coordinator.map.checkpoint.prune(floor):
+def prune_before_the_compaction_is_in_the_log(
+    right: Callable[..., Any], machine: Any, checkpointer: Any, floor: int, progress: Any
+) -> Any:
+    checkpointer.run()
+    for _ in machine.coordinator.map.checkpoint.prune(floor):
         pass
-    return right(host, floor, progress)
+    return right(machine, checkpointer, floor, progress)
 
 
 @planted(MapFiles, "sync", PLANTED)

@@ -72,7 +72,7 @@ def record(path: Path, seed: int, lives: int = 2, steps: int = 14) -> Recorded:
             for key in rng.sample(KEYS, rng.choice((1, 2, 20))):
                 value = b"%d of %d" % (len(states), rng.randrange(1 << 30))
                 writes[key] = rng.choice((None, value, value * 20, value + LARGE))
-            version = backend.submit(writes)[0]
+            version = backend.commits.submit(writes)[0]
             state.update({key: value for key, value in writes.items() if value is not None})
             for key in [key for key, value in writes.items() if value is None]:
                 state.pop(key, None)
@@ -81,7 +81,7 @@ def record(path: Path, seed: int, lives: int = 2, steps: int = 14) -> Recorded:
 
         def commit(backend: EmbeddedBackend = backend, mark: Callable[[int], None] = mark) -> None:
             versions = [write() for _ in range(rng.randrange(1, 4))]
-            backend.acknowledge(versions[-1])
+            backend.commits.acknowledge(versions[-1])
             mark(versions[-1])
 
         def refuse(db: logdb.Database = db) -> None:

@@ -267,7 +267,7 @@ def test_who_was_denied_has_changed_nothing(serve: Serve, tokens: Tokens) -> Non
             with pytest.raises(logdb.AccessDenied):
                 call(reader)
         assert (writer.version, writer[b"k"], writer.pins) == (version, b"1", {})
-        assert not served.host.host.leases, "what a denied transaction had held"
+        assert not served.host.embedded.snapshots.leased(), "what a denied transaction had held"
 
 
 def test_every_verb_of_the_wire_has_a_right() -> None:

@@ -126,7 +126,7 @@ def test_a_transaction_with_several_large_values(served: Served) -> None:
             assert not (await db.test_and_multi_put([logdb.equals(b"0", LARGE)], {b"1": LARGE})).committed
             assert (await db.test_and_multi_put([logdb.equals(b"2", values[b"2"])], {b"0": LARGE})).committed
             assert await db.get(b"0") == LARGE
-        await until(lambda: not served.host.host.leases)
+        await until(lambda: not served.host.embedded.snapshots.leased())
         await until(lambda: not files_of(served.path or Path()))
 
     run(test())

@@ -183,7 +183,7 @@ def test_what_a_stream_was_to_be_told_after_its_end_takes_no_room(
             served.host.acknowledgements._took_s = math.inf
             monkeypatch.setattr(LocalLog, "wait_durable", waiting)
             await raw.send(put(b"k", b"2", 2))
-            while served.host.host.coordinator.applied < 2:
+            while served.host.embedded.machine.coordinator.applied < 2:
                 await asyncio.sleep(0.001)
         while served.server.load().streams:
             await asyncio.sleep(0.001)
@@ -285,8 +285,8 @@ def test_a_client_that_does_not_wait_for_its_answer(served: Served) -> None:
     """What is made durable after its stream has ended is nobody's answer, and takes no room."""
     held: list[Any] = []
     acknowledgements = served.host.acknowledgements
-    tell = acknowledgements.tell
-    acknowledgements.tell = lambda *asked: held.append(asked)  # type: ignore[method-assign]
+    notify = acknowledgements.notify
+    acknowledgements.notify = lambda *asked: held.append(asked)  # type: ignore[method-assign]
 
     async def test() -> None:
         async with Raw(served.address) as raw:
@@ -297,9 +297,9 @@ def test_a_client_that_does_not_wait_for_its_answer(served: Served) -> None:
             await asyncio.sleep(0.005)
 
     run(test())
-    served.loop.call(tell, *held[0])
+    served.loop.call(notify, *held[0])
     with logdb.connect(served.address) as db:
-        acknowledgements.tell = tell  # type: ignore[method-assign]
+        acknowledgements.notify = notify  # type: ignore[method-assign]
         db.put(b"k", b"2")
         assert [entry.value for entry in db.history(b"k")] == [b"2", b"v"]
 
@@ -429,7 +429,7 @@ def test_a_snapshot_that_is_held_twice_is_let_go_of_once(served: Served) -> None
             keys = [b"%d" % number for number in range(PAGE_KEYS + 1)]
             for _ in range(3):
                 await raw.ask(pb.Request(multi_get=pb.MultiGet(keys=keys, lease=1)))
-            assert served.host.host.leases == 1
+            assert len(served.host.embedded.snapshots.leased()) == 1
 
     run(test())
 

@@ -362,7 +362,7 @@ def test_a_client_that_vanishes_lets_go_of_its_snapshots(served: Served) -> None
         assert db.compact().floor == 1
         client.kill()
         client.communicate()
-        while served.host.host.leases:
+        while served.host.embedded.snapshots.leased():
             time.sleep(0.001)
         assert db.compact().floor > 1
 
@@ -394,12 +394,12 @@ def test_a_stream_that_is_cancelled_while_it_ends_lets_go_of_its_snapshots(
     db = logdb.connect(served.address)
     with db.transaction() as txn:
         assert txn.get(b"k") is None
-        assert served.host.host.leases
+        assert served.host.embedded.snapshots.leased()
         db.close()
         assert ending.wait(20)
         served.loop.call(streams[0].cancel)
         assert ended.wait(20)
-        assert not served.host.host.leases
+        assert not served.host.embedded.snapshots.leased()
         txn.close()
 
 
@@ -437,7 +437,7 @@ def test_large_values_and_pages(served: Served) -> None:
         assert (len(both.changes), last.changes) == (3, {b"a": b"1"})
         with pytest.raises(logdb.ValueTooLarge):
             db.put(b"k", large + b"1")
-        assert not served.host.host.leases
+        assert not served.host.embedded.snapshots.leased()
 
 
 def test_a_transaction_with_what_it_has_read_has_a_limit(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -529,8 +529,8 @@ def test_a_write_that_is_refused_when_it_is_sent_again_may_have_been_applied(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with logdb.connect(served.address) as db:
-        connection, host = connection_of(db), served.host.host
-        submit = host.submit
+        connection, host = connection_of(db), served.host.embedded
+        submit = host.commits.submit
 
         async def lose() -> None:
             connection._stream.cancel()
@@ -539,12 +539,12 @@ def test_a_write_that_is_refused_when_it_is_sent_again_may_have_been_applied(
             raise logdb.Unavailable("no space left")
 
         def unanswered(*given: Any, **options: Any) -> Any:
-            monkeypatch.setattr(host, "submit", refused)
+            monkeypatch.setattr(host.commits, "submit", refused)
             submitted = submit(*given, **options)
             in_shared_loop(lose())
             return submitted
 
-        monkeypatch.setattr(host, "submit", unanswered)
+        monkeypatch.setattr(host.commits, "submit", unanswered)
         with pytest.raises(logdb.OutcomeUnknown, match="no space left") as unknown:
             db.put(b"k", b"1")
         assert db.outcome(unknown.value.txn_id).committed

@@ -151,7 +151,7 @@ def interrupted(db: Database, before: int | None = None) -> int:
 
     with pytest.raises(Interrupted):
         db.compact(before, progress=progress)
-    return host_of(db).coordinator.relocated_from
+    return host_of(db).machine.coordinator.relocated_from
 
 
 def test_what_a_compaction_copied_before_it_died_stays_deleted(open_small: OpenSmall) -> None:

@@ -30,7 +30,7 @@ def db(tmp_path: Path) -> Iterator[logdb.Database]:
 
 
 def map_of(db: logdb.Database) -> KeyMap:
-    return host_of(db).coordinator.map
+    return host_of(db).machine.coordinator.map
 
 
 def test_of_the_overlay_a_scan_looks_at_what_it_passes(db: logdb.Database, monkeypatch: pytest.MonkeyPatch) -> None:

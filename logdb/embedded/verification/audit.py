@@ -43,7 +43,7 @@ def audit_log(host: EmbeddedBackend, progress: Callable[[int, int], None] | None
         _, _, damage, _ = examination.read(through, reading, maps=False)
         if damage:
             raise damage[0]
-        ledger, floor = host.coordinator.ledger, host.coordinator.floor
+        ledger, floor = host.machine.coordinator.ledger, host.machine.coordinator.floor
         decided, _, _ = examination.decide(
             ledger.aborted, floor, lambda done, of_all: tell(size + size * done // of_all), maps=False
         )

@@ -73,14 +73,14 @@ def write_history(path: Path, seed: int, steps: int = 120, *, compacts: bool) ->
         snapshot = max(0, host.version() - rng.choice([0, 0, 1, 5, 40]))
         kind = rng.randrange(10)
         if kind < 3:
-            gsn, verdict = host.submit(writes(), txn_id=txn)
+            gsn, verdict = host.commits.submit(writes(), txn_id=txn)
         elif kind < 7:
             reads = sorted(rng.sample(KEYS, rng.randrange(3)))
             ranges = [some_range() for _ in range(rng.randrange(3))]
-            gsn, verdict = host.submit(writes(), snapshot=snapshot, reads=reads, ranges=ranges, txn_id=txn)
+            gsn, verdict = host.commits.submit(writes(), snapshot=snapshot, reads=reads, ranges=ranges, txn_id=txn)
         elif kind < 9:
             tested = [condition() for _ in range(rng.randint(1, 2))]
-            gsn, verdict = host.submit(writes(), conditions=tested, txn_id=txn)
+            gsn, verdict = host.commits.submit(writes(), conditions=tested, txn_id=txn)
         else:
             if rng.random() < 0.3:
                 db.outcome(f"{rng.randrange(5):016x}-{rng.randrange(9)}", settle=True)
@@ -120,10 +120,10 @@ def test_an_honest_history_is_found_to_be_one(tmp_path: Path, seed: int) -> None
 def test_every_single_lie_about_a_decision_is_named(tmp_path: Path, seed: int) -> None:
     decisions = write_history(tmp_path / "db", seed, 60, compacts=bool(seed % 2))
     host = EmbeddedBackend.open(tmp_path / "db", read_only=True, create=False)
-    ledger = host.coordinator.ledger
+    ledger = host.machine.coordinator.ledger
     honest = ledger.aborted
     for gsn, reason in decisions.items():
-        if gsn <= host.coordinator.floor:
+        if gsn <= host.machine.coordinator.floor:
             continue
         lie = sorted({*honest} ^ {gsn})
         ledger.aborted = type(honest)("Q", lie)

@@ -151,8 +151,8 @@ def test_an_audit_names_the_first_commit_that_was_decided_otherwise(closed: Path
         db.put(b"honest", b"1")
         victim = db.put(b"victim", b"1", label="the victim")
         host = host_of(db)
-        lie = Decision(host.coordinator.decided_through, host.coordinator.applied, [victim])
-        host.log.wait_durable(host.append([(DECISION, encode_decision(lie))]))
+        lie = Decision(host.machine.coordinator.decided_through, host.machine.coordinator.applied, [victim])
+        host.log.wait_durable(host.machine.append([(DECISION, encode_decision(lie))]))
     found = audit(path)
     assert found.difference is not None
     assert f"at version {victim} (the victim): its decision record says aborted" in found.difference

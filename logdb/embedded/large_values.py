@@ -1,4 +1,4 @@
-"""Large values that enter and leave a database in parts, so that nothing of them is held in memory but a part."""
+"""Large values in parts: one that is being received into the log, and one that is being read from it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from logdb.store.records import VALUE, Place
 from logdb.store.values import MisplacedValue
 
 PART_BYTES: Final = 512 << 10
-"""Of a value that leaves in parts."""
+"""Size of the parts in which a value is read."""
 
 
 class IncomingValue:
-    """A large value on its way into the log. `len()`: of the whole. `write` may be called in any one thread."""
+    """A large value that is being received into the log. `len()`: of the whole. `write`: from one thread at a time."""
 
     def __init__(self, payload: IncomingPayload) -> None:
         self.payload = payload
@@ -30,17 +30,17 @@ class IncomingValue:
         return self._digest.digest()
 
     def write(self, data: bytes) -> None:
-        """Add the next bytes; the last ones are on the medium when it returns. Raises Unavailable, OSError."""
+        """Write the next bytes; after the last ones the value is durable. Raises Unavailable, OSError."""
         self._digest.update(data)
         self.payload.write(data)
 
     def discard(self) -> None:
-        """Give the value up, unless it was committed. Twice is harmless."""
+        """Remove the value, unless it was committed. Discarding it twice has no effect."""
         self.payload.discard()
 
 
 class OutgoingValue:
-    """A large value that is read in parts, of a version that stays readable meanwhile. `length`: of the whole."""
+    """A large value that is read in parts; its version stays readable meanwhile. `length`: of the whole, in bytes."""
 
     def __init__(self, place: Place, record: tuple[int, int, Iterator[bytes]]) -> None:
         tag, length, self._parts = record
@@ -50,7 +50,7 @@ class OutgoingValue:
         self._place = place
 
     def parts(self) -> Iterator[bytes]:
-        """The bytes. Raises Corruption, MisplacedValue with the last ones, if they are not what they should be."""
+        """The bytes. Raises Corruption, MisplacedValue with the last part, if they do not match the digest."""
         digest, left = hashlib.blake2b(digest_size=16), self.length
         for part in self._parts:
             digest.update(part)
