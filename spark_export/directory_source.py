@@ -140,7 +140,7 @@ class DirectorySource(SnapshotSource):
             host.at(version)
             if with_values:
                 return host.multi_get(keys, at=version)[1]
-            return [(key, b"") for key in compress(keys, host.reads.exist(keys, version))]
+            return [(key, b"") for key in compress(keys, host.exist(keys, version))]
         except (LogDBError, Trimmed, OSError):  # the plan's links still have the log, or an error that says why not
             return None
 

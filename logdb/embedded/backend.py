@@ -51,9 +51,9 @@ CHECKPOINT_AT_CLOSE: Final = 10_000
 """A database is checkpointed when it is closed if its log has grown by more records than this since the last one."""
 
 
-class EmbeddedBackend:
-    """A `Backend` of parts, each of which has the verbs of one subject: `machine`, `snapshots`, `reads`, `commits`,
-    `compactor`, and `checkpointer` (None in memory and for a reader).
+class EmbeddedBackend(Reads):
+    """A `Backend` of parts, each of which has the verbs of one subject: `machine`, `snapshots`, `commits`, `compactor`,
+    and `checkpointer` (None in memory and for a reader). Reads are inherited: a bound get would take 6% longer.
 
     `path`: the directory, or ":memory:". `incarnation`: drawn at each opening; versions that are not durable belong to
     one incarnation, and the next one may use their numbers for other transactions.
@@ -72,9 +72,8 @@ class EmbeddedBackend:
     ) -> None:
         self.path, self.log, self.directory, self.read_only = path, log, directory, read_only
         self.incarnation = secrets.randbits(63) + 1
-        self.machine = StateMachine(path, log, checkpoint, read_only=read_only, overlay_bytes=overlay_bytes)
-        self.snapshots = Snapshots(self.machine)
-        self.reads = Reads(self.machine, self.snapshots)
+        machine = StateMachine(path, log, checkpoint, read_only=read_only, overlay_bytes=overlay_bytes)
+        super().__init__(machine, Snapshots(machine))
         self.checkpointer: Checkpointer | None = None
         if checkpoint is not None and not read_only:
             self.checkpointer = Checkpointer(self.machine, checkpoint)
@@ -86,12 +85,10 @@ class EmbeddedBackend:
         self._one_close = threading.Lock()
         own(self)
 
-        # The verbs of `Backend`, bound to their parts: a call passes no layer.
+        # The other verbs of `Backend`, bound to their parts: a call passes no layer.
         self.version = self.machine.version
         self.oldest, self.at = self.snapshots.oldest, self.snapshots.at
         self.at_time, self.time_of = self.snapshots.at_time, self.snapshots.time_of
-        self.get, self.multi_get = self.reads.get, self.reads.multi_get
-        self.scan, self.multi_scan, self.history = self.reads.scan, self.reads.multi_scan, self.reads.history
         self.new_txn_id, self.write = self.commits.new_txn_id, self.commits.write
         self.commit, self.outcome = self.commits.commit, self.commits.outcome
         self.end = self.snapshots.end
@@ -217,10 +214,10 @@ class EmbeddedBackend:
 
     # ---- transactions and the feed
 
-    def begin_work(self, work: Workspace) -> Reads:
+    def begin_work(self, work: Workspace) -> EmbeddedBackend:
         """Lease a transaction's snapshot; returns what reads it."""
         self.snapshots.begin_work(work)
-        return self.reads
+        return self
 
     def feed(self, since: int | None, prefix: bytes | None, keys: Collection[bytes] | None) -> Feed:
         """Commits after `since` (None: from now on). Raises VersionTrimmed, FutureVersion."""

@@ -24,13 +24,13 @@ class Reads:
     DatabaseClosed, Unavailable."""
 
     def __init__(self, machine: StateMachine, snapshots: Snapshots) -> None:
-        self._machine, self._snapshots = machine, snapshots
+        self.machine, self.snapshots = machine, snapshots
 
     # ---- keys
 
     def get(self, key: bytes, at: int | None = None) -> bytes | None:
         """The value of `key` at a version."""
-        machine = self._machine
+        machine = self.machine
         if at is not None or machine.closed or machine.read_only:
             version = machine.version() if at is None else at  # a follower may replace its coordinator
             coordinator = machine.coordinator
@@ -47,28 +47,28 @@ class Reads:
     def get_in_parts(self, key: bytes, at: int | None, max_bytes: int) -> bytes | OutgoingValue | None:
         """As `get`, but a value of more than `max_bytes` is read in parts."""
         if at is None:
-            return self._snapshots.at_newest(lambda version: self._value(key, version, max_bytes))
+            return self.snapshots.at_newest(lambda version: self._value(key, version, max_bytes))
         return self._value(key, at, max_bytes)
 
     def multi_get(self, keys: list[bytes], at: int | None = None) -> tuple[int, list[tuple[bytes, bytes]]]:
         """(the version read, those of `keys` that exist with their values)."""
         if at is None:
-            return self._snapshots.at_newest(lambda version: (version, self._read_many(keys, version)))
+            return self.snapshots.at_newest(lambda version: (version, self._read_many(keys, version)))
         return at, self._read_many(keys, at)
 
     def exist(self, keys: Sequence[bytes], at: int) -> list[bool]:
         """Whether each of the keys exists at a version."""
-        found = self._machine.coordinator.map.exist(keys, at)
+        found = self.machine.coordinator.map.exist(keys, at)
         self._check_floor(at)
         return found
 
     def _check_floor(self, at: int) -> None:
-        floor = self._machine.coordinator.floor
+        floor = self.machine.coordinator.floor
         if at < floor:
             raise VersionTrimmed(at, floor)
 
     def _value(self, key: bytes, at: int, max_bytes: int, attempts: int = 2) -> bytes | OutgoingValue | None:
-        machine = self._machine
+        machine = self.machine
         try:
             value: Any = machine.coordinator.map.get(key, at, whole=False)
             if value.__class__ is Place:
@@ -85,7 +85,7 @@ class Reads:
         return cast("bytes | OutgoingValue | None", value)
 
     def _read_many(self, keys: Sequence[bytes], at: int) -> list[tuple[bytes, bytes]]:
-        coordinator = self._machine.coordinator
+        coordinator = self.machine.coordinator
         try:
             values = coordinator.map.get_many(keys, at)
             found = [(key, value) for key, value in zip(keys, values, strict=True) if value is not None]
@@ -96,12 +96,12 @@ class Reads:
 
     def _get_again(self, key: bytes, at: int | None, version: int, failure: Exception | None) -> bytes | None:
         if at is None:
-            return self._snapshots.at_newest(lambda version: self._read_again(key, version, failure))
+            return self.snapshots.at_newest(lambda version: self._read_again(key, version, failure))
         return self._read_again(key, version, failure)
 
     def _read_again(self, key: bytes, at: int, failure: Exception | None) -> bytes | None:
         """Repeat a read that failed because a compaction had moved the value after it was looked up."""
-        machine = self._machine
+        machine = self.machine
         if failure is None or isinstance(failure, Trimmed):
             try:
                 value = machine.coordinator.map.get(key, at)
@@ -127,7 +127,7 @@ class Reads:
         """
         or_newer = at is None
         if at is None:
-            at = self._machine.version()
+            at = self.machine.version()
         if limit is None or limit > SHORT_ROWS:
             return self._range(start, end, at, reverse, limit, or_newer)
         return self._short_range(start, end, at, reverse, limit, or_newer)
@@ -137,20 +137,20 @@ class Reads:
     ) -> list[list[tuple[bytes, bytes]]]:
         """The rows of each range at a version, in order."""
         holder = object()
-        version = self._snapshots.begin(holder, read_only=True) if at is None else at
+        version = self.snapshots.begin(holder, read_only=True) if at is None else at
         try:
             return [
                 list(islice(chain.from_iterable(self.scan(start, end, version, reverse=reverse, limit=limit)), limit))
                 for start, end, limit in ranges
             ]
         finally:
-            self._snapshots.end(holder)
+            self.snapshots.end(holder)
 
     def _short_range(
         self, start: bytes | None, end: bytes | None, at: int, reverse: bool, limit: int, or_newer: bool
     ) -> Iterator[Rows]:
         """As `_range`, in one batch, which needs no lease."""
-        machine = self._machine
+        machine = self.machine
         while limit:
             if machine.closed:
                 raise DatabaseClosed(machine.path, machine.forked_from)
@@ -172,7 +172,7 @@ class Reads:
         self, start: bytes | None, end: bytes | None, at: int, reverse: bool, limit: int | None, or_newer: bool
     ) -> Iterator[Rows]:
         """`or_newer`: read the newest version if `at` is compacted away before the first batch."""
-        machine, snapshots = self._machine, self._snapshots
+        machine, snapshots = self.machine, self.snapshots
         if machine.closed:
             raise DatabaseClosed(machine.path, machine.forked_from)
         holder = object()
@@ -196,10 +196,10 @@ class Reads:
 
     def history(self, key: bytes, at: int | None = None) -> Iterator[tuple[int, bytes | None]]:
         """(version, value) of `key` from a version back to the oldest that is left, newest first."""
-        return self._versions(key, self._machine.version() if at is None else at)
+        return self._versions(key, self.machine.version() if at is None else at)
 
     def _versions(self, key: bytes, at: int) -> Iterator[tuple[int, bytes | None]]:
-        machine, snapshots = self._machine, self._snapshots
+        machine, snapshots = self.machine, self.snapshots
         holder = object()
         snapshots.keep(holder, machine.coordinator.floor)
         try:

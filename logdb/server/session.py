@@ -523,7 +523,7 @@ class Session:
         if not get.key:
             check_key(get.key)
         at = self._at_version(get.at) if get.HasField("at") else None
-        value = self._host.reads.get_in_parts(get.key, at, PART_BYTES)
+        value = self._host.get_in_parts(get.key, at, PART_BYTES)
         if isinstance(value, OutgoingValue):
             self._answer_value(pb.Response(id=request.id), value)
             return None
@@ -747,7 +747,7 @@ class Session:
     def _begun(self, request: int, begin: pb.Begin, holder: object) -> pb.Response | None:
         try:
             version = self._host.snapshots.begin(holder, read_only=begin.read_only)
-            value = self._host.reads.get_in_parts(begin.key, version, PART_BYTES) if begin.HasField("key") else None
+            value = self._host.get_in_parts(begin.key, version, PART_BYTES) if begin.HasField("key") else None
         except Exception:
             self._release(begin.lease)
             raise
