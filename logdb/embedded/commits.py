@@ -50,11 +50,14 @@ NO_LARGE: Sequence[bytes] = ()
 
 
 class Commits:
-    """The writing verbs of `Backend`, in steps: `submit` orders and decides, `acknowledge` waits for the disk."""
+    """The writing verbs of `Backend`, in steps: `submit` orders and decides, `acknowledge` waits for the disk.
+
+    `client`: drawn at each opening; the client of the transaction ids that it gives out.
+    """
 
     def __init__(self, machine: StateMachine, snapshots: Snapshots, checkpointer: Checkpointer | None) -> None:
         self._machine, self._snapshots, self._checkpointer = machine, snapshots, checkpointer
-        self._client = secrets.randbits(63) + 1
+        self.client = secrets.randbits(63) + 1
         self._sequence = 0
 
     @property
@@ -66,7 +69,7 @@ class Commits:
         """A transaction id that has not been used."""
         with self._machine.order_lock:
             self._sequence += 1
-            return TxnId(self._client, self._sequence)
+            return TxnId(self.client, self._sequence)
 
     # ---- ordering and deciding
 
@@ -113,7 +116,7 @@ class Commits:
                     machine.check_writable()
                 if txn_id is None:
                     self._sequence = sequence = self._sequence + 1
-                    client = self._client
+                    client = self.client
                 else:
                     client, sequence = txn_id
                 if large:

@@ -1,11 +1,17 @@
-"""Which right each verb of the service needs."""
+"""The right that each verb of the service needs, and the right that the client of a stream has now."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from typing import Final
 
+from logdb.errors import AccessDenied
 from logdb.log.engine import Right
+from logdb.security.authenticator import Grant, lacking
 from logdb.wire.proto import database_pb2 as pb
+
+log = logging.getLogger(__name__)
 
 _OTHER_THAN_READ: Final = {
     "end": Right.NONE,
@@ -20,3 +26,27 @@ _OTHER_THAN_READ: Final = {
 _VERBS: Final = pb.Request.DESCRIPTOR.oneofs_by_name["verb"].fields
 NEEDS: Final = {verb.name: _OTHER_THAN_READ.get(verb.name, Right.READ) for verb in _VERBS}
 """Of a commit: `Right.READ`, if it only ends a transaction that has read. Of an upload: also that of its request."""
+
+
+class StreamRight:
+    """What the client of a stream may do: `right`, which `refresh` updates when the grant has changed.
+
+    `on_change`: called with each new right.
+    """
+
+    def __init__(self, grant: Grant) -> None:
+        self._grant, self.right = grant, grant.right
+        self.on_change: Callable[[Right], object] = lambda right: None
+
+    def refresh(self) -> Right:
+        """The right that the grant gives now."""
+        right = self._grant.right
+        if right is not self.right:
+            self.right = right
+            self.on_change(right)
+        return right
+
+    def denied(self, needed: Right) -> AccessDenied:
+        """The error for a request that needs another right; it is logged."""
+        log.warning("%s was denied: it has %s and needs %s", self._grant.who, self.right.label, needed.label)
+        return AccessDenied(lacking(repr(self._grant.who), self.right, needed))

@@ -40,6 +40,10 @@ class Load(NamedTuple):
     """Large values that are being uploaded."""
     request_bytes: int
     """Large requests that are not whole yet."""
+    waiting: int
+    """Requests that are answered later."""
+    parted: int
+    """Largest number of answers of one stream that leave in parts."""
 
 
 class Server:
@@ -68,7 +72,9 @@ class Server:
         """What its clients occupy now. To be called in its event loop, or for a rough answer anywhere."""
         answers, uploads = self._answers, self._uploads
         taken = uploads.values.taken, uploads.requests.taken
-        return Load(len(self._sessions), answers.users, answers.bytes, *taken)
+        waiting = sum(session.waiting for session in self._sessions)
+        parted = max((session.parted for session in self._sessions), default=0)
+        return Load(len(self._sessions), answers.users, answers.bytes, *taken, waiting, parted)
 
     async def stop(self) -> None:
         """Take nothing more, answer what was taken, end all streams. The database stays open."""

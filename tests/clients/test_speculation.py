@@ -20,8 +20,9 @@ from logdb.cluster import messages
 from logdb.cluster.client import commit_client, requests
 from logdb.cluster.mapping_server import replica
 from logdb.cluster.messages import Decided
+from logdb.embedded.acknowledgements import Acknowledgements
 from logdb.server import contention_queue
-from logdb.server.session import Session
+from logdb.server.outbox import Outbox
 from logdb.store.records import Commit, TxnId, encode_commit
 from logdb.txn import speculation
 from logdb.wire.database_codec import check_request
@@ -603,10 +604,10 @@ def test_who_is_cancelled_takes_nobody_along(place: Served | Cluster) -> None:
 
 def test_a_server_that_comes_back_goes_on_and_doubles_nothing(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """The commits of a chain are sent again, some of which had been ordered before their stream was lost."""
-    answer = Session._answer
+    answer = Outbox.answer
     answered, loses = 0, True
 
-    def some(self: Session, response: pb.Response, **options: Any) -> None:
+    def some(self: Outbox, response: pb.Response, **options: Any) -> None:
         nonlocal answered
         answered += 1
         if answered <= 20 or not loses:
@@ -615,7 +616,7 @@ def test_a_server_that_comes_back_goes_on_and_doubles_nothing(served: Served, mo
     async def test(db: Database) -> None:
         await db.run(add)
         nonlocal loses
-        monkeypatch.setattr(Session, "_answer", some)
+        monkeypatch.setattr(Outbox, "answer", some)
         adding = [asyncio.create_task(db.run(add)) for _ in range(50)]
         while answered < 25:
             await asyncio.sleep(0.001)
@@ -648,7 +649,7 @@ def test_an_unknown_outcome_is_told_and_not_tried_again(
         def late_put(self: ClusterBackend, request: Any, timeout_s: float | None) -> Any:
             return put(self, request, 0.5 if isinstance(request, requests.Commit) else timeout_s)
 
-        monkeypatch.setattr(Session, "_synced", lambda *_: None)
+        monkeypatch.setattr(Acknowledgements, "notify", lambda *_: None)
         monkeypatch.setattr(Connection, "call", late)
         monkeypatch.setattr(ClusterBackend, "put", late_put)
         if isinstance(place, Cluster):

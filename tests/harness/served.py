@@ -17,7 +17,7 @@ from tests.harness.blocking import Loop
 
 def connection_of(db: logdb.Database) -> Connection:
     """What a client has to its server, for what goes behind its face."""
-    connection: Connection = db._host._host.connection  # type: ignore[union-attr]
+    connection: Connection = db._host._backend.connection  # type: ignore[union-attr]
     return connection
 
 

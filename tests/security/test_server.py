@@ -307,7 +307,7 @@ def test_a_watch_that_waits_ends_with_its_token(serve: Serve, tokens: Tokens) ->
     async def test() -> None:
         async with asyncio.timeout(TIMEOUT_S), Raw(served.address, tokens.read) as raw:
             await raw.send(pb.Request(watch=pb.Watch(wait_ms=60_000)))
-            while not any(session._tasks for session in served.server._sessions):
+            while not served.server.load().waiting:
                 await asyncio.sleep(0)
             async with Raw(served.address, tokens.write) as writer:
                 tokens.path.write_text(tokens.path.read_text().replace('["reader"]', '["somebody"]'))

@@ -20,7 +20,10 @@ from logdb.log import LocalLog
 from logdb.log.engine import Right
 from logdb.security.access import add
 from logdb.security.authenticator import Authenticator, Security
-from logdb.server import session
+from logdb.server import leases, pending_answers, read_requests
+from logdb.server.outbox import MAX_PARTED
+from logdb.server.read_requests import ReadRequests
+from logdb.server.write_requests import WriteRequests
 from logdb.transport import unread_answers
 from logdb.wire.database_codec import MAX_REQUESTS, NUMBERS, PAGE_KEYS, PART_BYTES, requests_of
 from logdb.wire.limits import WireError
@@ -105,10 +108,10 @@ def test_large_values_are_read_as_the_client_takes_them(served: Served) -> None:
             most = parted = 0
             for _ in range(50):
                 await other.ask(get(b"other"))
-                most = max(most, served.server.load().answer_bytes)
-                parted = max(parted, *(len(each._parted) for each in served.server._sessions))
+                load = served.server.load()
+                most, parted = max(most, load.answer_bytes), max(parted, load.parted)
             assert most <= 2 * PART_BYTES
-            assert parted <= session.MAX_PARTED
+            assert parted <= MAX_PARTED
             found = await raw.answers(200)
             assert {answer.value for answer in found.values()} == {VALUE}
 
@@ -204,21 +207,21 @@ def test_one_client_does_not_keep_others_waiting(served: Served, monkeypatch: py
     """While a message of scans is worked through, others are answered between two of them."""
     answered_between = 0
     busy = False
-    scan, write = session.Session._scan, session.Session._write
+    scan, write = ReadRequests.scan, WriteRequests.write
 
-    def slow_scan(self: session.Session, *arguments: Any) -> Any:
+    def slow_scan(self: ReadRequests, *arguments: Any) -> Any:
         nonlocal busy
         busy = True
         time.sleep(unread_answers.TURN_S)
         return scan(self, *arguments)
 
-    def seen_write(self: session.Session, *arguments: Any) -> None:
+    def seen_write(self: WriteRequests, *arguments: Any) -> None:
         nonlocal answered_between
         answered_between += busy
         write(self, *arguments)
 
-    monkeypatch.setattr(session.Session, "_scan", slow_scan)
-    monkeypatch.setattr(session.Session, "_write", seen_write)
+    monkeypatch.setattr(ReadRequests, "scan", slow_scan)
+    monkeypatch.setattr(WriteRequests, "write", seen_write)
 
     async def test() -> None:
         async with Raw(served.address) as raw, Raw(served.address) as other:
@@ -237,7 +240,7 @@ def test_one_client_does_not_keep_others_waiting(served: Served, monkeypatch: py
 
 
 def test_requests_that_wait(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "MAX_WAITING", 10)
+    monkeypatch.setattr(pending_answers, "MAX_WAITING", 10)
 
     async def test() -> None:
         async with Raw(served.address) as raw:
@@ -251,7 +254,7 @@ def test_requests_that_wait(served: Served, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_snapshots_that_are_held(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "MAX_LEASES", 10)
+    monkeypatch.setattr(leases, "MAX_LEASES", 10)
 
     async def test() -> None:
         async with Raw(served.address) as raw:
@@ -355,20 +358,20 @@ def test_answers_for_many_streams_of_one_user(users: tuple[Served, str, str], mo
 
 def test_streams_of_one_user_have_turns_as_one(users: tuple[Served, str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     served, ada, bob = users
-    scan, write = session.Session._scan, session.Session._write
+    scan, write = ReadRequests.scan, WriteRequests.write
     scans: list[int] = [0]
 
-    def slow_scan(self: session.Session, *arguments: Any) -> Any:
+    def slow_scan(self: ReadRequests, *arguments: Any) -> Any:
         scans[-1] += 1
         time.sleep(unread_answers.TURN_S)
         return scan(self, *arguments)
 
-    def seen_write(self: session.Session, *arguments: Any) -> None:
+    def seen_write(self: WriteRequests, *arguments: Any) -> None:
         scans.append(0)
         write(self, *arguments)
 
-    monkeypatch.setattr(session.Session, "_scan", slow_scan)
-    monkeypatch.setattr(session.Session, "_write", seen_write)
+    monkeypatch.setattr(ReadRequests, "scan", slow_scan)
+    monkeypatch.setattr(WriteRequests, "write", seen_write)
 
     async def test() -> None:
         async with Raw(served.address, bob) as other, streams(served, ada, 30) as greedy:
@@ -389,8 +392,8 @@ def test_requests_and_snapshots_of_many_streams_of_one_user(
     users: tuple[Served, str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served, ada, bob = users
-    monkeypatch.setattr(session, "MAX_WAITING", 2)
-    monkeypatch.setattr(session, "MAX_LEASES", 2)
+    monkeypatch.setattr(pending_answers, "MAX_WAITING", 2)
+    monkeypatch.setattr(leases, "MAX_LEASES", 2)
     times = unread_answers.USER_STREAMS
 
     async def test() -> None:
@@ -436,7 +439,7 @@ def test_a_snapshot_that_is_held_twice_is_let_go_of_once(served: Served) -> None
 
 def test_pages_of_scans_are_short_beside_others(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """All rows come nevertheless, once and in order."""
-    monkeypatch.setattr(session, "PAGE_S", 0.0)
+    monkeypatch.setattr(read_requests, "PAGE_S", 0.0)
     rows = {b"%05d" % number: b"v" for number in range(3_000)}
 
     async def first_page() -> pb.Rows:

@@ -25,8 +25,10 @@ from logdb.clients import connection
 from logdb.clients.background_loop import in_shared_loop
 from logdb.errors import Advice
 from logdb.log.segments import Disk
-from logdb.server import server, session
-from logdb.wire.database_codec import PROTOCOL
+from logdb.server import server
+from logdb.server.outbox import Outbox
+from logdb.server.session import Session
+from logdb.wire.database_codec import PAGE_BYTES, PROTOCOL
 from logdb.wire.proto import database_pb2 as pb
 from tests.harness.ports import free_addresses
 from tests.harness.served import Served, connection_of
@@ -371,26 +373,26 @@ def test_a_stream_that_is_cancelled_while_it_ends_lets_go_of_its_snapshots(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """gRPC cancels the handler of a stream that is lost, which may have noticed before."""
-    send, run = session.Session._send, session.Session.run
+    send, run = Outbox.send, Session.run
     ending, ended = threading.Event(), threading.Event()
     streams: list[asyncio.Task[None]] = []
 
-    async def slow_to_end(self: session.Session) -> None:
+    async def slow_to_end(self: Outbox) -> None:
         try:
             await send(self)
         finally:
             ending.set()
             await asyncio.Event().wait()
 
-    async def noted(self: session.Session) -> None:
+    async def noted(self: Session) -> None:
         streams.append(asyncio.current_task())  # type: ignore[arg-type]
         try:
             await run(self)
         finally:
             ended.set()
 
-    monkeypatch.setattr(session.Session, "_send", slow_to_end)
-    monkeypatch.setattr(session.Session, "run", noted)
+    monkeypatch.setattr(Outbox, "send", slow_to_end)
+    monkeypatch.setattr(Session, "run", noted)
     db = logdb.connect(served.address)
     with db.transaction() as txn:
         assert txn.get(b"k") is None
@@ -426,7 +428,7 @@ def test_closing_ends_those_who_wait(served: Served) -> None:
 def test_large_values_and_pages(served: Served) -> None:
     large = bytes(logdb.MAX_VALUE_BYTES)
     with logdb.connect(served.address, timeout=60) as db:
-        page = bytes(session.PAGE_BYTES)
+        page = bytes(PAGE_BYTES)
         db.multi_put({b"a": large, b"b": page, b"c": b"small"})
         assert db.multi_get([b"a", b"none", b"b", b"c"]) == {b"a": large, b"b": page, b"c": b"small"}
         db.put(b"a", b"1")
@@ -464,7 +466,7 @@ def test_a_compaction_does_not_pass_a_scan_that_goes_on(served: Served) -> None:
 def test_a_watcher_that_compaction_overtakes_is_told(served: Served) -> None:
     with logdb.connect(served.address) as db:
         for _ in range(5):
-            db.put(b"k", bytes(session.PAGE_BYTES))
+            db.put(b"k", bytes(PAGE_BYTES))
         changes = db.watch(since=0)
         assert next(changes).version
         db.compact()

@@ -158,7 +158,7 @@ def test_a_sound_map_of_another_history_is_found(
             shutil.copytree(tmp_path / "base", tmp_path / name)
             with logdb.open(tmp_path / name) as db:
                 # The transactions of both have the same ids, so that their maps differ by this alone.
-                host_of(db)._client = 7  # type: ignore[attr-defined]
+                host_of(db).commits.client = 7
                 db.multi_put(writes)
                 if later:
                     db.multi_put(later)

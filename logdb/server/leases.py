@@ -1,0 +1,115 @@
+"""The snapshots that the client of one stream leases, by number: they live at most as long as the stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from logdb.embedded.backend import EmbeddedBackend
+from logdb.errors import FutureVersion, Unavailable
+from logdb.server.contention_queue import ContentionQueue
+from logdb.transport.unread_answers import USER_STREAMS, UserQuota
+
+MAX_LEASES: Final = 10_000
+"""Maximum number of snapshots leased by a stream, and per `USER_STREAMS` by all streams of a user."""
+
+
+class StreamLeases:
+    """A lease has the number that the client has given it. Its holder may also wait, or have its turn, at a contended
+    key: `contention`."""
+
+    def __init__(self, database: EmbeddedBackend, contention: ContentionQueue, user: UserQuota) -> None:
+        self._database, self._contention, self._user = database, contention, user
+        self._holders: dict[int, object] = {}
+        self._waiting_turn: set[int] = set()
+
+    # ---- of transactions
+
+    def __contains__(self, lease: int) -> bool:
+        return lease in self._holders
+
+    def check_room(self) -> None:
+        """Raises Unavailable if the stream or its user has the maximum number of leases."""
+        if not self._has_room():
+            many = f"this client holds {len(self._holders):,} snapshots already, and its user {self._user.leases:,}"
+            raise Unavailable(f"{many}; end some of them")
+
+    def _has_room(self) -> bool:
+        return len(self._holders) < MAX_LEASES and self._user.leases < USER_STREAMS * MAX_LEASES
+
+    def add(self, lease: int, holder: object) -> None:
+        """Give a lease its number; an earlier lease of that number ends."""
+        self.release(lease)
+        self._holders[lease] = holder
+        self._user.leases += 1
+
+    def release(self, lease: int) -> None:
+        """End a lease. Ending it twice has no effect."""
+        holder = self._holders.pop(lease, None)
+        if holder is not None:
+            self._user.leases -= 1
+            self._waiting_turn.discard(lease)
+            self._database.end(holder)
+            self._contention.leave(holder)
+
+    def release_all(self) -> None:
+        """End all leases of the stream."""
+        for lease in list(self._holders):
+            self.release(lease)
+
+    # ---- turns at contended keys
+
+    def enter(self, lease: int, key: bytes, begin: Callable[[], None]) -> bool:
+        """Whether the lease's transaction may begin now; else `begin` is called when it is its turn at `key`."""
+        if self._contention.enter(key, self._holders[lease], begin):
+            return True
+        self._waiting_turn.add(lease)
+        return False
+
+    def begin_turn(self, lease: int) -> None:
+        """The transaction has its turn."""
+        self._waiting_turn.discard(lease)
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether a transaction of the stream waits for its turn."""
+        return bool(self._waiting_turn)
+
+    def is_contended(self, key: bytes) -> bool:
+        """Whether a transaction of another client has its turn at the key."""
+        holder = self._contention.holder(key)
+        return holder is not None and holder not in self._holders.values()
+
+    def mark_contended(self, key: bytes) -> None:
+        """A transaction has aborted because of this key."""
+        self._contention.mark_contended(key)
+
+    # ---- of answers in pages
+
+    def readable(self, at: int) -> int:
+        """`at`, if it has been applied: transactions read versions that are not durable yet. Raises FutureVersion."""
+        if at > self._database.machine.coordinator.applied:
+            raise FutureVersion(at, self._database.version())
+        return at
+
+    def begin_page(self, lease: int, at: int | None, floor: int | None = None) -> tuple[int, object | None]:
+        """(the version of a page, the holder of a new lease on it, None if it is leased already). `floor`: the oldest
+        version that the pages read. Raises VersionTrimmed, FutureVersion, Unavailable."""
+        holder = object()
+        if at is None:
+            return self._database.snapshots.begin(holder, read_only=True), holder
+        self.readable(at)
+        if lease and lease not in self._holders:
+            self.check_room()
+            self._database.snapshots.lease(holder, at if floor is None else min(at, floor))
+            return at, holder
+        return at, None
+
+    def end_page(self, lease: int, holder: object | None, more: bool) -> None:
+        """After a page: the version stays leased if there are more."""
+        if holder is not None and more and lease and self._has_room():
+            self.add(lease, holder)
+        elif holder is not None:
+            self._database.end(holder)
+        if not more and lease:
+            self.release(lease)

@@ -1,0 +1,176 @@
+"""Requests that are answered at once: reads at a version, in pages, and questions about versions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import islice
+from time import thread_time
+from typing import Final
+
+from logdb.embedded.backend import EmbeddedBackend
+from logdb.embedded.large_values import OutgoingValue
+from logdb.server.leases import StreamLeases
+from logdb.server.outbox import Outbox
+from logdb.store.key_map import Rows
+from logdb.store.limits import check_key
+from logdb.store.ranges import ScanRange, key_range
+from logdb.transport.unread_answers import StreamAnswers
+from logdb.wire.database_codec import PAGE_BYTES, PAGE_KEYS, PAGE_RANGES, PART_BYTES, values_to
+from logdb.wire.proto import database_pb2 as pb
+
+PAGE_S: Final = 0.002
+"""Processor time after which a page of a scan ends, if there are other streams."""
+ROW_BYTES: Final = 32
+"""Size of a row, a key or a version in a page beside its bytes."""
+
+
+class ReadRequests:
+    """The reading verbs of a stream."""
+
+    def __init__(self, database: EmbeddedBackend, leases: StreamLeases, outbox: Outbox, share: StreamAnswers) -> None:
+        self._database, self._leases, self._outbox, self._share = database, leases, outbox, share
+
+    def get(self, request: pb.Request, get: pb.Get) -> pb.Response | None:
+        """The value of a key."""
+        if not get.key:
+            check_key(get.key)
+        at = self._leases.readable(get.at) if get.HasField("at") else None
+        value = self._database.get_in_parts(get.key, at, PART_BYTES)
+        if isinstance(value, OutgoingValue):
+            self._outbox.answer_value(pb.Response(id=request.id), value)
+            return None
+        return pb.Response() if value is None else pb.Response(value=value)
+
+    def multi_get(self, _: pb.Request, asked: pb.MultiGet) -> pb.Response:
+        """The values of the first keys, as many as fit into a page."""
+        database, keys = self._database, asked.keys[:PAGE_KEYS]
+        for key in keys:
+            check_key(key)
+        if asked.HasField("at"):
+            version = self._leases.readable(asked.at)
+            holder = None
+        else:
+            holder = object()
+            version = database.snapshots.begin(holder, read_only=True)
+        try:
+            found: dict[bytes, bytes] = {}
+            size = done = 0
+            for key in keys:
+                done += 1
+                value = database.get(key, version)
+                if value is not None:
+                    found[key] = value
+                    size += len(value)
+                    if size >= PAGE_BYTES:
+                        break
+            if done < len(asked.keys) and asked.lease and holder is not None:
+                self._leases.check_room()
+                self._leases.add(asked.lease, holder)
+                holder = None
+        finally:
+            if holder is not None:
+                database.end(holder)
+        return pb.Response(version=version, values=values_to(keys[:done], found))
+
+    def scan(self, _: pb.Request, scan: pb.Scan) -> pb.Response:
+        """A page of the rows of a range."""
+        requested = _range_of(scan)
+        version, holder = self._leases.begin_page(scan.lease, scan.at if scan.HasField("at") else None)
+        rows = pb.Rows()
+        try:
+            max_s = PAGE_S if self._share.has_company else math.inf
+            self._read_range(rows, requested, version, scan.reverse, PAGE_BYTES, max_s)
+        finally:
+            self._leases.end_page(scan.lease, holder, rows.more)
+        return pb.Response(version=version, rows=rows)
+
+    def multi_scan(self, _: pb.Request, asked: pb.MultiScan) -> pb.Response:
+        """The rows of the first ranges, as many as fit into a page."""
+        requested = [_range_of(each) for each in asked.ranges[:PAGE_RANGES]]
+        version, holder = self._leases.begin_page(asked.lease, asked.at if asked.HasField("at") else None)
+        found, left, more = pb.MultiRows(), PAGE_BYTES, True
+        try:
+            for each in requested:
+                if left <= 0:
+                    break
+                rows = found.ranges.add()
+                left -= ROW_BYTES + self._read_range(rows, each, version, asked.reverse, left)
+            more = len(found.ranges) < len(asked.ranges) or any(rows.more for rows in found.ranges)
+        finally:
+            self._leases.end_page(asked.lease, holder, more)
+        return pb.Response(version=version, multi_rows=found)
+
+    def _read_range(
+        self, rows: pb.Rows, requested: ScanRange, version: int, reverse: bool, max_bytes: int, max_s: float = math.inf
+    ) -> int:
+        """Put the rows of a range into a page; returns their size there."""
+        start, end, limit = requested
+        size = 0
+        batches = self._database.scan(start, end, version, reverse=reverse, limit=limit)
+        ends = thread_time() + max_s
+
+        def in_time() -> Iterator[Rows]:
+            for batch in batches:
+                yield batch
+                if thread_time() > ends:
+                    rows.more = True
+                    return
+
+        for key, value in islice((row for batch in in_time() for row in batch), limit):
+            if size >= max_bytes:
+                rows.more = True
+                break
+            rows.keys.append(key)
+            rows.values.append(value)
+            size += len(key) + len(value) + ROW_BYTES
+        batches.close()  # type: ignore[attr-defined]
+        return size
+
+    def history(self, _: pb.Request, history: pb.History) -> pb.Response:
+        """A page of the versions of a key."""
+        check_key(history.key)
+        database, at = self._database, history.at if history.HasField("at") else None
+        version, holder = self._leases.begin_page(history.lease, at, database.oldest())
+        entries = pb.Entries()
+        try:
+            size = 0
+            found = database.history(history.key, version)
+            for index, (written, value) in enumerate(found):
+                if size >= PAGE_BYTES:
+                    entries.more = True
+                    break
+                if value is None:
+                    entries.deleted.append(index)
+                entries.versions.append(written)
+                entries.values.append(value or b"")
+                size += ROW_BYTES + len(value or b"")
+            found.close()  # type: ignore[attr-defined]
+        finally:
+            self._leases.end_page(history.lease, holder, entries.more)
+        return pb.Response(version=version, entries=entries)
+
+    def at(self, _: pb.Request, at: pb.At) -> pb.Response:
+        """A version, or the time of one."""
+        question = at.WhichOneof("question")
+        if question == "version":
+            return pb.Response(version=self._database.at(at.version))
+        if question == "time":
+            return pb.Response(version=self._database.at_time(at.time))
+        if question == "time_of":
+            time = self._database.time_of(at.time_of)
+            return pb.Response() if time is None else pb.Response(version=time)
+        return pb.Response(version=self._database.version())
+
+    def facts(self, _: pb.Request, __: pb.Facts) -> pb.Response:
+        """The oldest version and the pins."""
+        return pb.Response(facts=pb.Known(oldest=self._database.oldest(), pins=self._database.pins()))
+
+
+def _range_of(asked: pb.Scan | pb.ScanRange) -> ScanRange:
+    """Raises ValueError, KeyTooLarge."""
+    start = asked.start if asked.HasField("start") else None
+    end = asked.end if asked.HasField("end") else None
+    limit = asked.limit if asked.HasField("limit") else None
+    key_range(start, end, None, limit)
+    return ScanRange(start, end, limit)
