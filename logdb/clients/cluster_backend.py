@@ -7,7 +7,7 @@ commit has ended; all that is left here is to put calls, and to say it in the wo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from random import Random
 from typing import Any, Final, NamedTuple
@@ -16,8 +16,8 @@ from logdb.api.backend import Progress
 from logdb.api.results import Compacted
 from logdb.clients.cluster_feed import ClusterFeed
 from logdb.clients.core_client import HostedClient, given, settle
-from logdb.clients.lazy_snapshot import LazySnapshotReader, SnapshotSource
-from logdb.clients.range_pages import RangePages
+from logdb.clients.lazy_snapshot import LazySnapshotReader, RequestBackend
+from logdb.clients.pages import RangePage, history_pages, multi_scan_pages, scan_pages
 from logdb.cluster import messages
 from logdb.cluster.client import requests as calls
 from logdb.cluster.client.database_client import DatabaseClient, DatabaseConfig
@@ -54,9 +54,6 @@ MAX_ROWS: Final = 4_096
 """Of a page: each asks for four times as many as the one before."""
 LOOK_S: Final = 5.0
 """Where the mapping servers are is asked no more often than that."""
-BATCH_ROWS: Final = 256
-"""A page is handed on in parts: the later ones see what their transaction has written meanwhile."""
-
 Ask = Callable[[Any, int | None], Awaitable[Any]]
 """Puts a read as of a version, None: the newest."""
 
@@ -72,14 +69,12 @@ class ClusterAccess(NamedTuple):
     engine: str = ENGINES[0]
 
 
-class ClusterBackend(SnapshotSource):
+class ClusterBackend(RequestBackend):
     """The database of a cluster. `path`: the addresses that it was found at.
 
     `session`: None has plain reads see every commit that had been acknowledged, to anybody; a version has them see that
     version and whatever this client has seen since, which is one question less to the log.
     """
-
-    read_only = False
 
     def __init__(
         self,
@@ -240,17 +235,17 @@ class ClusterBackend(SnapshotSource):
         reverse: bool = False,
         limit: int | None = None,
     ) -> AsyncIterator[Rows]:
-        """Batches of (key, value): a page is asked for when it is needed, and its version held as long as there are."""
+        """See `Backend.scan`: a page is requested when it is needed, and its version leased while there are more."""
         holder = object()
 
-        async def ask(request: calls.Scan, at: int | None) -> calls.Page:
+        async def read(request: calls.Scan, at: int | None) -> calls.Page:
             page: calls.Page = await self.read(request, at)
             if page.more:
                 self.hold(holder, page.version)
             return page
 
         try:
-            async for batch in scan(ask, start, end, at, reverse=reverse, limit=limit):
+            async for batch in scan(read, ScanRange(start, end, limit), at, reverse=reverse):
                 yield batch
         finally:
             self.end(holder)
@@ -258,33 +253,33 @@ class ClusterBackend(SnapshotSource):
     async def multi_scan(
         self, ranges: Sequence[ScanRange], at: int | None = None, *, reverse: bool = False
     ) -> list[list[tuple[bytes, bytes]]]:
-        """The rows of each range; the version is held where one question is not enough."""
+        """See `Backend.multi_scan`: the version is leased where one request is not enough."""
         holder = object()
 
-        async def ask(request: calls.MultiScan, at: int | None) -> calls.Pages:
+        async def read(request: calls.MultiScan, at: int | None) -> calls.Pages:
             pages: calls.Pages = await self.read(request, at)
             if len(pages.pages) < len(request.scans) or any(page.more for page in pages.pages):
                 self.hold(holder, pages.version)
             return pages
 
         try:
-            return await multi_scan(ask, ranges, at, reverse=reverse)
+            return await multi_scan(read, ranges, at, reverse=reverse)
         finally:
             self.end(holder)
 
     async def history(self, key: bytes, at: int | None = None) -> AsyncIterator[tuple[int, bytes | None]]:
-        """(version, value), newest first."""
-        holder, rows = object(), FIRST_ROWS
+        """See `Backend.history`."""
+        holder, sizes = object(), _page_sizes()
+
+        async def page(at: int | None) -> tuple[Sequence[tuple[int, bytes | None]], bool]:
+            versions = await self.read(calls.History(key, next(sizes)), at)
+            if versions.more:
+                self.hold(holder, 1)
+            return versions.entries, versions.more
+
         try:
-            while True:
-                versions = await self.read(calls.History(key, rows), at)
-                if versions.more:
-                    self.hold(holder, 1)
-                for entry in versions.entries:
-                    yield entry
-                if not versions.more:
-                    return
-                at, rows = versions.entries[-1][0] - 1, min(4 * rows, MAX_ROWS)
+            async for entry in history_pages(page, at):
+                yield entry
         finally:
             self.end(holder)
 
@@ -310,14 +305,9 @@ class ClusterBackend(SnapshotSource):
             raise Unavailable(SETTLED)
         return committed.version, verdict
 
-    async def begin_work(self, work: Workspace) -> ClusterReader:
-        """A transaction, which takes its snapshot with its first read."""
-        if self.closed:
-            raise DatabaseClosed(self.path, self.forked_from)
-        reader = ClusterReader(self, work)
-        if work.guard_writes:
-            await reader.begin(None)
-        return reader
+    def reader_of(self, work: Workspace) -> ClusterReader:
+        """The reader of a transaction."""
+        return ClusterReader(self, work)
 
     async def begin(self, work: Workspace, first_key: bytes | None) -> bytes | None:
         """Take a transaction's snapshot; the value of the key that it reads first."""
@@ -336,7 +326,7 @@ class ClusterBackend(SnapshotSource):
         """Ask the servers to keep a version readable until `end`. It is a courtesy, and they hear of it in a while."""
         self.put(calls.Hold(holder, version), None)
 
-    def check_held(self, holder: object) -> None:
+    def check_lease(self, holder: object) -> None:
         """No server takes a version along: what was read is ordered, and every server has it."""
 
     def end(self, holder: object) -> None:
@@ -510,7 +500,7 @@ class ClusterReader(LazySnapshotReader):
         limit: int | None = None,
     ) -> AsyncIterator[Rows]:
         """Batches of (key, value)."""
-        return scan(self._read, start, end, at, reverse=reverse, limit=limit)
+        return scan(self._read, ScanRange(start, end, limit), at, reverse=reverse)
 
     async def multi_scan(
         self, ranges: Sequence[ScanRange], at: int | None = None, *, reverse: bool = False
@@ -532,42 +522,42 @@ async def multi_get(ask: Ask, keys: list[bytes], at: int | None) -> tuple[int, l
     return found.version, [(key, value) for key, (_, value) in entries if value is not None]
 
 
-async def scan(
-    ask: Ask, start: bytes | None, end: bytes | None, at: int | None, *, reverse: bool, limit: int | None
-) -> AsyncIterator[Rows]:
-    """Pages, each of the version of the first."""
-    rows = FIRST_ROWS
-    while limit is None or limit > 0:
-        page: calls.Page = await ask(calls.Scan(start, end, reverse, rows if limit is None else min(rows, limit)), at)
-        for first in range(0, len(page.rows), BATCH_ROWS):
-            yield list(page.rows[first : first + BATCH_ROWS])
-        if not page.more:
-            return
-        at, rows = page.version, min(4 * rows, MAX_ROWS)
-        last = page.rows[-1][0]
-        if reverse:
-            end = last
-        else:
-            start = last + b"\0"
-        if limit is not None:
-            limit -= len(page.rows)
+def scan(read: Ask, requested: ScanRange, at: int | None, *, reverse: bool) -> AsyncIterator[Rows]:
+    """Batches of rows, all of the version of the first page."""
+    sizes = _page_sizes()
+
+    async def page(rest: ScanRange, at: int | None) -> RangePage:
+        start, end, limit = rest
+        rows = next(sizes)
+        return RangePage(*await read(calls.Scan(start, end, reverse, rows if limit is None else min(rows, limit)), at))
+
+    return scan_pages(page, requested, at, reverse=reverse)
 
 
 async def multi_scan(
-    ask: Ask, ranges: Sequence[ScanRange], at: int | None, *, reverse: bool
+    read: Ask, ranges: Sequence[ScanRange], at: int | None, *, reverse: bool
 ) -> list[list[tuple[bytes, bytes]]]:
     """The rows of each range, all of the version of the first page."""
-    pages = RangePages(ranges, reverse)
-    while True:
+
+    async def page(
+        requested: list[ScanRange], at: int | None
+    ) -> tuple[int, Iterable[tuple[Sequence[tuple[bytes, bytes]], bool]]]:
         scans = [
             messages.Scan(start, end, reverse, MAX_ROWS if limit is None else min(limit, MAX_ROWS))
-            for start, end, limit in pages.left(MAX_RANGES)
+            for start, end, limit in requested
         ]
-        found: calls.Pages = await ask(calls.MultiScan(tuple(scans)), at)
-        at = found.version
-        pages.take((page.rows, page.more) for page in found.pages)
-        if not pages.left(1):
-            return pages.rows
+        found: calls.Pages = await read(calls.MultiScan(tuple(scans)), at)
+        return found.version, [(page.rows, page.more) for page in found.pages]
+
+    return await multi_scan_pages(page, ranges, at, reverse=reverse, max_ranges=MAX_RANGES)
+
+
+def _page_sizes() -> Iterator[int]:
+    """Numbers of rows to request: few at first, since many readers stop soon."""
+    rows = FIRST_ROWS
+    while True:
+        yield rows
+        rows = min(4 * rows, MAX_ROWS)
 
 
 def check_shard(shard: object) -> None:

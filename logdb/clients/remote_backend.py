@@ -12,8 +12,8 @@ from typing import Final
 from logdb.api.backend import AsyncChangeFeed, Progress
 from logdb.api.results import Change, Compacted
 from logdb.clients.connection import Connection
-from logdb.clients.lazy_snapshot import LazySnapshotReader, SnapshotSource
-from logdb.clients.range_pages import RangePages
+from logdb.clients.lazy_snapshot import RequestBackend
+from logdb.clients.pages import RangePage, history_pages, multi_scan_pages, scan_pages
 from logdb.errors import ConflictError, DatabaseClosed, FutureVersion, LimitExceeded, VersionTrimmed
 from logdb.security.credentials import NONE, Credentials
 from logdb.store.key_map import Rows
@@ -42,8 +42,6 @@ UPKEEP_S: Final = 60.0
 """Upkeep that says nothing for longer is given up: it may take its time, but tells how far it has come."""
 WATCH_S: Final = 5.0
 """A watch is asked for again so often."""
-BATCH_ROWS: Final = 256
-"""A page is handed on in parts: the later ones see what their transaction has written meanwhile."""
 
 
 class LeasedSnapshot:
@@ -59,10 +57,8 @@ class LeasedSnapshot:
         self.is_lost = False
 
 
-class RemoteBackend(SnapshotSource):
+class RemoteBackend(RequestBackend):
     """A database that servers answer for. `connect` makes one."""
-
-    read_only = False
 
     def __init__(self, endpoints: Sequence[str], timeout_s: float, credentials: Credentials = NONE) -> None:
         self.path = ",".join(endpoints)
@@ -143,7 +139,7 @@ class RemoteBackend(SnapshotSource):
     async def multi_get(self, keys: list[bytes], at: int | None = None) -> tuple[int, list[tuple[bytes, bytes]]]:
         """(the version read, those of `keys` that exist)."""
         found: list[tuple[bytes, bytes]] = []
-        lease = self._new_lease()
+        lease = self.new_lease()
         left, version = keys, at
         page = _page_of(keys)
         try:
@@ -176,71 +172,60 @@ class RemoteBackend(SnapshotSource):
         reverse: bool = False,
         limit: int | None = None,
     ) -> AsyncIterator[Rows]:
-        """Batches of (key, value): one is asked for when it is needed."""
-        lease = self._new_lease()
-        more = False
+        """See `Backend.scan`: a page is requested when it is needed."""
+        lease = PageLease(self)
+
+        async def page(requested: ScanRange, at: int | None) -> RangePage:
+            start, end, limit = requested
+            asked = pb.Scan(start=start, end=end, at=at, reverse=reverse, limit=limit, lease=lease.number)
+            response = await self.connection.call(pb.Request(scan=asked))
+            rows = response.rows
+            lease.is_open = rows.more
+            return RangePage(response.version, list(zip(rows.keys, rows.values, strict=True)), rows.more)
+
         try:
-            while True:
-                asked = pb.Scan(start=start, end=end, at=at, reverse=reverse, limit=limit, lease=lease)
-                response = await self.connection.call(pb.Request(scan=asked))
-                at, rows, more = response.version, response.rows, response.rows.more
-                batch = list(zip(rows.keys, rows.values, strict=True))
-                for first in range(0, len(batch), BATCH_ROWS):
-                    yield batch[first : first + BATCH_ROWS]
-                if not more:
-                    return
-                if not batch:
-                    raise WireError("a page of rows is empty, and not the last")
-                if reverse:
-                    end = batch[-1][0]
-                else:
-                    start = batch[-1][0] + b"\0"
-                if limit is not None:
-                    limit -= len(batch)
+            async for batch in scan_pages(page, ScanRange(start, end, limit), at, reverse=reverse):
+                yield batch
         finally:
-            if more:
-                self.connection.tell(pb.Request(end=pb.End(lease=lease)))
+            lease.end()
 
     async def multi_scan(
         self, ranges: Sequence[ScanRange], at: int | None = None, *, reverse: bool = False
     ) -> list[list[tuple[bytes, bytes]]]:
-        """The rows of each range."""
-        pages = RangePages(ranges, reverse)
-        lease = self._new_lease()
-        left = pages.left(PAGE_RANGES)
+        """See `Backend.multi_scan`."""
+        lease = PageLease(self)
+
+        async def page(
+            requested: list[ScanRange], at: int | None
+        ) -> tuple[int, list[tuple[list[tuple[bytes, bytes]], bool]]]:
+            lease.is_open = True  # the server does not know whether there are more ranges than in the request
+            asked = pb.MultiScan(ranges=ranges_to(requested), at=at, reverse=reverse, lease=lease.number)
+            response = await self.connection.call(pb.Request(multi_scan=asked))
+            pages = [(list(zip(rows.keys, rows.values, strict=True)), rows.more) for rows in response.multi_rows.ranges]
+            is_last = len(pages) == len(requested) and not any(more for _, more in pages)
+            lease.is_open = not is_last or len(ranges) > PAGE_RANGES
+            return response.version, pages
+
         try:
-            while True:
-                asked = pb.MultiScan(ranges=ranges_to(left), at=at, reverse=reverse, lease=lease)
-                response = await self.connection.call(pb.Request(multi_scan=asked))
-                at = response.version
-                pages.take(
-                    (list(zip(rows.keys, rows.values, strict=True)), rows.more) for rows in response.multi_rows.ranges
-                )
-                left = pages.left(PAGE_RANGES)
-                if not left:
-                    return pages.rows
+            return await multi_scan_pages(page, ranges, at, reverse=reverse, max_ranges=PAGE_RANGES)
         finally:
-            if left or len(ranges) > PAGE_RANGES:
-                self.connection.tell(pb.Request(end=pb.End(lease=lease)))
+            lease.end()
 
     async def history(self, key: bytes, at: int | None = None) -> AsyncIterator[tuple[int, bytes | None]]:
-        """(version, value), newest first."""
-        lease = self._new_lease()
-        more = False
+        """See `Backend.history`."""
+        lease = PageLease(self)
+
+        async def page(at: int | None) -> tuple[list[tuple[int, bytes | None]], bool]:
+            asked = pb.History(key=key, at=at, lease=lease.number)
+            entries = (await self.connection.call(pb.Request(history=asked))).entries
+            lease.is_open = entries.more
+            return entries_from(entries), entries.more
+
         try:
-            while True:
-                response = await self.connection.call(pb.Request(history=pb.History(key=key, at=at, lease=lease)))
-                entries, more = entries_from(response.entries), response.entries.more
-                for entry in entries:
-                    yield entry
-                if not more:
-                    return
-                if not entries:
-                    raise WireError("a page of versions is empty, and not the last")
-                at = entries[-1][0] - 1
+            async for entry in history_pages(page, at):
+                yield entry
         finally:
-            if more:
-                self.connection.tell(pb.Request(end=pb.End(lease=lease)))
+            lease.end()
 
     # ---- writing
 
@@ -266,19 +251,10 @@ class RemoteBackend(SnapshotSource):
             return response.version, Verdict(Reason.CONDITION, failed=failed)
         return response.version, COMMITTED
 
-    async def begin_work(self, work: Workspace) -> LazySnapshotReader:
-        """A transaction, which takes its snapshot with its first read."""
-        reader = LazySnapshotReader(self, work)
-        if self.closed:
-            raise DatabaseClosed(self.path, self.forked_from)
-        if work.guard_writes:
-            await reader.begin(None)
-        return reader
-
     async def begin(self, work: Workspace, first_key: bytes | None) -> bytes | None:
         """Take a transaction's snapshot; the value of the key that it reads first."""
         work.since = self.speculation.clock()
-        lease = self._new_lease()
+        lease = self.new_lease()
         request = pb.Request()
         begin = request.begin
         begin.lease, begin.read_only = lease, work.read_only
@@ -424,7 +400,7 @@ class RemoteBackend(SnapshotSource):
     async def hold(self, holder: object, version: int) -> None:
         """Keep a version readable until `end(holder)`, or until the stream is lost and the next server has let it go.
         Raises VersionTrimmed."""
-        lease = self._new_lease()
+        lease = self.new_lease()
         await self._leased(pb.Request(begin=pb.Begin(lease=lease, read_only=True, at=version)))
         self.end(holder)
         self._held[holder] = LeasedSnapshot(lease, version, self.connection.incarnation)
@@ -437,7 +413,8 @@ class RemoteBackend(SnapshotSource):
             self.connection.tell(pb.Request(end=pb.End(lease=request.begin.lease)))
             raise
 
-    def _new_lease(self) -> int:
+    def new_lease(self) -> int:
+        """A number that no lease of this client has had."""
         self._lease += 1
         return self._lease
 
@@ -451,11 +428,28 @@ class RemoteBackend(SnapshotSource):
         for held in self._held.values():
             held.is_lost = held.is_lost or held.version > self.connection.seen
 
-    def check_held(self, holder: object) -> None:
+    def check_lease(self, holder: object) -> None:
         """Raises ConflictError if the holder's snapshot is lost."""
         held = self._held.get(holder)
         if held is not None and held.is_lost:
             raise ConflictError.restarted(held.version)
+
+
+class PageLease:
+    """The lease on the version of a long answer, which servers keep from page to page under `number`.
+
+    `is_open`: whether a server may keep it.
+    """
+
+    def __init__(self, backend: RemoteBackend) -> None:
+        self._backend = backend
+        self.number = backend.new_lease()
+        self.is_open = False
+
+    def end(self) -> None:
+        """End the lease, if a server may keep it."""
+        if self.is_open:
+            self._backend.connection.tell(pb.Request(end=pb.End(lease=self.number)))
 
 
 class RemoteFeed(AsyncChangeFeed):

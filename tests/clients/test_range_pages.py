@@ -12,7 +12,7 @@ import pytest
 import logdb
 from logdb.clients.cluster_backend import ClusterBackend
 from logdb.clients.connection import Connection
-from logdb.clients.range_pages import RangePages
+from logdb.clients.pages import RangePages
 from logdb.store.ranges import ScanRange
 from logdb.wire.database_codec import PAGE_RANGES
 from logdb.wire.limits import WireError

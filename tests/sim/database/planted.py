@@ -11,7 +11,7 @@ from unittest import mock
 
 from logdb import aio
 from logdb.clients.lazy_snapshot import LazySnapshotReader
-from logdb.clients.range_pages import RangePages
+from logdb.clients.pages import RangePages
 from logdb.cluster import messages
 from logdb.cluster.client import commit_client
 from logdb.cluster.client import requests as calls

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import logdb
-from logdb.clients.range_pages import RangePages
+from logdb.clients.pages import RangePages
 from logdb.cluster import messages
 from logdb.cluster.client import requests
 from logdb.cluster.messages import Consistency
