@@ -48,6 +48,7 @@ from logdb.cluster.placement import ByPrefix, encode_placement
 from logdb.cores.effects import SECOND, ProtocolViolation
 from logdb.errors import FutureVersion, Unavailable, VersionTrimmed
 from logdb.log import requests as log_calls
+from logdb.log.contract import LogFailed
 from logdb.store.checkpoint import Checkpoint
 from logdb.store.key_map import KeyMap
 from logdb.store.records import (
@@ -566,6 +567,23 @@ def test_a_compaction_that_moves_large_values_slowly_is_not_taken_over() -> None
             server.wait(SECOND // 10)
             server.give("client", Hold(None))  # it hears what time it is
     assert kinds(log).count(BEGINNING) == kinds(log).count(ENDING) == 1
+
+
+def test_concurrent_requests_that_fail_are_all_retried() -> None:
+    log = Log()
+    for number in range(1, 13):
+        log.add((VALUE, LARGE), commit(number, {b"%d" % number: PLACE._replace(gsn=2 * number - 1)}))
+    log.add(commit(13, {}))
+    server = Server(on=log)
+    server.give("client", Compact(1, 25))
+    while len(server.asks_log(log_calls.Read)) < 4:
+        if not log.step(server):
+            server.wait(SECOND // 100)
+    for _ in range(4):
+        server.log_answers(log_calls.Read, LogFailed("no server answered"))
+    server.wait(SECOND)
+    assert len(server.asks_log(log_calls.Read)) == 4
+    assert finished(log, server).floor == 25
 
 
 def test_a_server_that_was_taken_for_dead_does_no_harm() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import logdb
+from logdb.cluster.mapping_server import read_queue
 from logdb.cluster.messages import (
     MAX_RANGES,
     Aborted,
@@ -202,6 +203,21 @@ def test_the_log_answers_for_times_and_the_version_is_told_when_it_is_applied() 
     server.show(commit(2, {}), commit(3, {}))
     assert server.told() == {number: (2, VersionReply())}
     assert server.ask(AtTime(server.now + 1)) == FutureVersionReply(3)
+
+
+def test_reads_at_a_time_count_among_the_parked_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_queue, "MAX_PARKED", 8)
+    server = Server(commit(1, {}))
+    for _ in range(8):
+        server.read(AtTime(25))
+    assert not server.take(Busy)
+    rejected = server.read(AtTime(25))
+    assert server.one(Busy) == ("client", Busy((rejected,)))
+    for _ in range(8):
+        server.log_answers(log.AtTime, 1)
+    assert len(server.told()) == 8
+    server.read(AtTime(25))
+    assert not server.take(Busy)
 
 
 def test_a_read_that_waits_for_too_long_is_forgotten() -> None:

@@ -122,11 +122,16 @@ class Compactor:
             if isinstance(result, Corruption):
                 self._fail(str(result))
             elif isinstance(result, Exception):
-                self._later(self._context.backoff(3), self._call, request, on_result)
+                retry = Timer(lambda: self._retry(number, request, on_result))
+                self._context.set_timer(retry, self._context.now + self._context.backoff(3))
             else:
                 on_result(result)
 
         self._log.call(request, answered)
+
+    def _retry(self, number: int, request: Any, on_result: Any) -> None:
+        if number == self._phase_number:
+            self._call(request, on_result)
 
     def _call_all(self, requests: list[Any], on_results: Any) -> None:
         """As `_call`, concurrently; `on_results` takes the results in order."""

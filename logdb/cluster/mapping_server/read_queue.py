@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from heapq import heapify, heappop, heappush
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
 from logdb.cluster.log_adapter import LogAdapter
 from logdb.cluster.mapping_server.answer_queue import AnswerQueue, ParkedRead
@@ -36,6 +37,8 @@ class ReadQueue:
         self._requesting_tail: list[ParkedRead] = []
         self._needing_tail: list[ParkedRead] = []
         self._by_version: list[tuple[int, int, ParkedRead]] = []
+        # Reads whose time the log resolves to a version, by number.
+        self._by_time: dict[int, ParkedRead] = {}
         self._expiry = Timer(self._expire)
 
     def on_reads(self, message: Reads, client: Address) -> None:
@@ -68,10 +71,15 @@ class ReadQueue:
 
     def _has_too_many(self, client: Address) -> bool:
         queued = self._answers.queued(client)
-        parked = len(self._needing_tail) + len(self._requesting_tail) + len(self._by_version)
-        if queued + parked < MAX_PARKED:
+        lists: tuple[Collection[Any], ...] = self._needing_tail, self._requesting_tail, self._by_version, self._by_time
+        if queued + sum(map(len, lists)) < MAX_PARKED:
             return False
-        reads = chain(self._needing_tail, self._requesting_tail, (entry[2] for entry in self._by_version))
+        reads = chain(
+            self._needing_tail,
+            self._requesting_tail,
+            (entry[2] for entry in self._by_version),
+            self._by_time.values(),
+        )
         return queued + sum([parked.client == client for parked in reads]) > MAX_PARKED // 4
 
     def _request_tail(self) -> None:
@@ -109,7 +117,11 @@ class ReadQueue:
             self._answers.put(parked, 0, FutureVersionReply(self._replica.applied))
             return
 
+        number = self._context.next_number()
+        self._by_time[number] = parked
+
         def on_version(gsn: int) -> None:
+            del self._by_time[number]
             read = parked.read._replace(consistency=Consistency.SNAPSHOT, version=gsn)
             self._park(gsn, parked._replace(read=read))
 
