@@ -1,162 +1,49 @@
-"""A scripted host for storage servers: journals are lists, and the test delivers messages and syncs."""
+"""Scripts for storage servers, and for a shard of them."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from logdb.cores.effects import (
-    Address,
-    Create,
-    Drop,
-    Effect,
-    Event,
-    Journal,
-    Persist,
-    Persisted,
-    Received,
-    Send,
-    SendRanges,
-    SendStored,
-    SetTimer,
-    Stop,
-    TimerFired,
-    Trim,
-)
-from logdb.log.contract import LogRecord
+from logdb.cores.effects import Address, Journal, Send
 from logdb.log.requests import ShardState
 from logdb.log.scalog.config import StorageConfig
 from logdb.log.scalog.messages import Append, Member, Range, RegistrationReply, Segment, ShardConfig, ShardCut, Update
 from logdb.log.scalog.storage.server import StorageServer
+from tests.harness.script import Script
 
 ORDERING = ("order-1", "order-2")
 SHARD = 1
 M = TypeVar("M")
 
 
-class Kept:
-    """A journal: the written records, and how many of them survive a crash."""
-
-    def __init__(self, first: int) -> None:
-        self.first = self.durable = self.trimmed = first
-        self.records: list[LogRecord] = []
-
-    @property
-    def end(self) -> int:
-        return self.first + len(self.records)
-
-    def read(self, first: int, end: int) -> list[LogRecord]:
-        assert self.trimmed <= first < end <= self.durable, f"{first} to {end} of {self.trimmed} to {self.durable}"
-        return self.records[first - self.first : end - self.first]
-
-
-class Host:
-    """One storage server, its journals, and the messages that it has sent."""
+class Host(Script):
+    """The script of one storage server. Each start of the server draws from another generator."""
 
     def __init__(self, address: Address, **settings: Any) -> None:
         self.config = StorageConfig(address, ORDERING, **settings)
-        self.now = 1_000_000_000
-        self.journals: dict[str, Kept] = {}
-        self.lives = 0
-        self.sent: list[Send] = []
-        self.timers: dict[str, int] = {}
-        self.stopped: Stop | None = None
-        self.start()
+        self.starts = 0
+        super().__init__(self._build, now=1_000_000_000)
 
-    def start(self) -> None:
-        """Start the core from the journals."""
-        self.lives += 1
-        journals = {name: Journal(kept.first, kept.end, list(kept.records)) for name, kept in self.journals.items()}
-        self.core = StorageServer(self.config, journals, random.Random(f"{self.config.address} {self.lives}"))
-        self.perform(self.core.start(self.now))
+    def _build(self, journals: Mapping[str, Journal]) -> StorageServer:
+        self.starts += 1
+        return StorageServer(self.config, journals, random.Random(f"{self.config.address} {self.starts}"))
 
-    def restart(self) -> None:
-        """Crash, and start again with the durable records."""
-        for kept in self.journals.values():
-            del kept.records[kept.durable - kept.first :]
-        self.sent.clear()
-        self.timers.clear()
-        self.start()
+    def receive(self, message: Any, sender: Address = "client") -> list[Send]:
+        """Deliver a message."""
+        return self.give(sender, message)
 
-    def handle(self, event: Event) -> None:
-        """Give the core an event."""
-        assert self.stopped is None
-        self.perform(self.core.handle(event, self.now))
-        self.core.check_invariants()
-
-    def receive(self, message: Any, sender: Address = "client") -> None:
-        """A message arrives."""
-        self.handle(Received(sender, message))
-
-    def perform(self, effects: Sequence[Effect]) -> None:
-        """Perform effects; messages are kept in `sent`."""
-        for effect in effects:
-            if isinstance(effect, Send):
-                self.sent.append(effect)
-            elif isinstance(effect, SendStored):
-                records = [(r.tag, r.payload) for r in self.journals[effect.journal].read(effect.first, effect.end)]
-                self.sent.append(Send(effect.to, effect.message._replace(records=records)))
-            elif isinstance(effect, SendRanges):
-                self.sent.append(Send(effect.to, effect.message._replace(records=self.read(effect))))
-            elif isinstance(effect, Create):
-                assert effect.journal not in self.journals
-                self.journals[effect.journal] = Kept(effect.first)
-            elif isinstance(effect, Persist):
-                kept = self.journals[effect.journal]
-                assert effect.first == kept.end, "records go where the journal ends"
-                for tag, payload in effect.records:
-                    kept.records.append(LogRecord(kept.end, self.now, tag, payload))
-            elif isinstance(effect, Trim):
-                kept = self.journals[effect.journal]
-                assert effect.before <= kept.durable
-                kept.trimmed = effect.before
-                del kept.records[: effect.before - kept.first]
-                kept.first = effect.before
-            elif isinstance(effect, Drop):
-                del self.journals[effect.journal]
-            elif isinstance(effect, SetTimer):
-                self.timers[effect.name] = effect.at
-            elif isinstance(effect, Stop):
-                self.stopped = effect
-            else:
-                raise AssertionError(effect)
-
-    def read(self, effect: SendRanges) -> list[LogRecord]:
-        found = []
-        for journal, first, end, number, time in effect.ranges:
-            for gsn, record in enumerate(self.journals[journal].read(first, end), number):
-                if effect.tags is None or record.tag in effect.tags:
-                    found.append(LogRecord(gsn, time, record.tag, record.payload))
-        return found
-
-    # ---- steps of a test
-
-    def sync(self, *journals: str) -> None:
-        """Make all written records (of these journals) durable, and deliver `Persisted`."""
-        for name, kept in list(self.journals.items()):
-            if kept.durable < kept.end and (not journals or name in journals):
-                kept.durable = kept.end
-                self.handle(Persisted(name, kept.end))
-
-    def wait(self, ns: int) -> None:
-        """Let time pass; timers fire in their order."""
-        until = self.now + ns
-        while self.timers and min(self.timers.values()) <= until and self.stopped is None:
-            name = min(self.timers, key=lambda one: self.timers[one])
-            self.now = max(self.now, self.timers.pop(name))
-            self.handle(TimerFired(name))
-        self.now = until
-
-    def take(self, kind: type[M], to: Address | None = None) -> list[M]:
-        """Remove and return the messages of this kind (to `to`) from `sent`."""
-        taken = [one for one in self.sent if isinstance(one.message, kind) and to in (None, one.to)]
-        self.sent = [one for one in self.sent if one not in taken]
-        return [one.message for one in taken]
+    def messages(self, kind: type[M], to: Address | None = None) -> list[M]:
+        """The sent messages of this kind (to `to`), each returned once."""
+        found = [send for send in self.sent if isinstance(send.message, kind) and to in (None, send.to)]
+        self.sent = [send for send in self.sent if send not in found]
+        return [send.message for send in found]
 
     @property
     def token(self) -> int:
-        return self.core.shard.token
+        token: int = self.core.shard.token
+        return token
 
 
 def member_config(hosts: Sequence[Host], epoch: int = 1, **changes: Any) -> ShardConfig:

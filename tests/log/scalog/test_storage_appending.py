@@ -33,7 +33,7 @@ def appended(cluster: Cluster, *messages: tuple[int, int], order: bool = True) -
 def payloads(cluster: Cluster, host: int = 0) -> list[bytes]:
     """All records of the log."""
     cluster.hosts[host].receive(Pull(99, 1, 1, None, 1 << 20))
-    (pulled,) = cluster.hosts[host].take(Pulled)
+    (pulled,) = cluster.hosts[host].messages(Pulled)
     return [unwrap(record.payload) for record in pulled.records]
 
 
@@ -43,10 +43,10 @@ def test_an_append_is_acknowledged_when_a_link_orders_it() -> None:
     primary = cluster.hosts[0]
     appended(cluster, (1, 3), order=False)
     cluster.wait(SECOND)
-    assert primary.take(Appended) == []
+    assert primary.messages(Appended) == []
     cluster.order((21, 3), skip=7)
     cluster.send_update()
-    assert primary.take(Appended) == [Appended(7, 21, ((1, 3, 8),), False)]
+    assert primary.messages(Appended) == [Appended(7, 21, ((1, 3, 8),), False)]
 
 
 def test_an_append_that_two_cuts_order_is_acknowledged_after_the_second() -> None:
@@ -54,25 +54,25 @@ def test_an_append_that_two_cuts_order_is_acknowledged_after_the_second() -> Non
     appended(cluster, (1, 5), order=False)
     cluster.order((21, 2))
     cluster.send_update()
-    assert cluster.hosts[0].take(Appended) == []
+    assert cluster.hosts[0].messages(Appended) == []
     cluster.order((21, 3), skip=4)
     cluster.send_update()
-    assert cluster.hosts[0].take(Appended) == [Appended(7, 21, ((1, 2, 1), (3, 3, 7)), False)]
+    assert cluster.hosts[0].messages(Appended) == [Appended(7, 21, ((1, 2, 1), (3, 3, 7)), False)]
 
 
 def test_appends_of_one_client_are_acknowledged_together() -> None:
     cluster = Cluster(2)
     appended(cluster, (1, 2), (3, 2))
-    assert cluster.hosts[0].take(Appended) == [Appended(7, 21, ((1, 2, 1), (3, 2, 3)), False)]
+    assert cluster.hosts[0].messages(Appended) == [Appended(7, 21, ((1, 2, 1), (3, 2, 3)), False)]
 
 
 def test_a_repeated_append_is_accepted_once_and_acknowledged_again() -> None:
     """SCA-13"""
     cluster = Cluster(2)
     appended(cluster, (1, 3))
-    cluster.hosts[0].take(Appended)
+    cluster.hosts[0].messages(Appended)
     cluster.hosts[0].receive(append(1, 3))
-    assert cluster.hosts[0].take(Appended) == [Appended(7, 21, ((1, 3, 1),), False)]
+    assert cluster.hosts[0].messages(Appended) == [Appended(7, 21, ((1, 3, 1),), False)]
     cluster.run()
     assert payloads(cluster) == [b"7:1", b"7:2", b"7:3"]
 
@@ -86,8 +86,8 @@ def test_a_repeated_append_that_is_not_ordered_yet_waits_too() -> None:
     cluster.run()
     cluster.order((21, 3))
     cluster.send_update()
-    assert len(primary.take(Appended, "client")) == 1
-    assert len(primary.take(Appended, "client-moved")) == 1
+    assert len(primary.messages(Appended, "client")) == 1
+    assert len(primary.messages(Appended, "client-moved")) == 1
 
 
 def test_only_the_new_part_of_an_append_is_accepted() -> None:
@@ -95,9 +95,9 @@ def test_only_the_new_part_of_an_append_is_accepted() -> None:
     cluster = Cluster(2)
     appended(cluster, (3, 2))
     primary = cluster.hosts[0]
-    primary.take(Appended)
+    primary.messages(Appended)
     primary.receive(append(1, 6))
-    assert primary.take(Appended) == [Appended(7, 21, ((3, 2, 1),), False)]
+    assert primary.messages(Appended) == [Appended(7, 21, ((3, 2, 1),), False)]
     cluster.run()
     cluster.order((21, 4))
     cluster.send_update()
@@ -113,12 +113,12 @@ def test_sessions_survive_a_restart() -> None:
     cluster.wait(SECOND)
     primary.restart()
     cluster.run()
-    primary.take(Appended)
+    primary.messages(Appended)
     primary.receive(append(1, 5))
-    assert primary.take(Appended) == [Appended(7, 21, ((1, 3, 1),), False)]
+    assert primary.messages(Appended) == [Appended(7, 21, ((1, 3, 1),), False)]
     cluster.order((21, 2))
     cluster.send_update()
-    assert primary.take(Appended) == [Appended(7, 21, ((4, 2, 4),), False)]
+    assert primary.messages(Appended) == [Appended(7, 21, ((4, 2, 4),), False)]
     assert payloads(cluster) == [b"7:%d" % number for number in range(1, 6)]
 
 
@@ -166,18 +166,18 @@ def test_a_full_buffer_rejects_until_records_are_ordered() -> None:
     primary = cluster.hosts[0]
     appended(cluster, (1, 30), order=False)
     primary.receive(append(31, 1))
-    assert primary.take(Rejected) == [Rejected(7, 31, 21, RejectReason.BUSY)]
+    assert primary.messages(Rejected) == [Rejected(7, 31, 21, RejectReason.BUSY)]
     cluster.order((21, 30))
     cluster.send_update()
     primary.receive(append(31, 1))
-    assert primary.take(Rejected) == []
+    assert primary.messages(Rejected) == []
 
 
 def test_only_the_primary_accepts_appends() -> None:
     cluster = Cluster(2)
     cluster.hosts[1].receive(append(1, 1))
     cluster.hosts[1].receive(append(1, 1, segment=99))
-    assert [one.why for one in cluster.hosts[1].take(Rejected)] == [RejectReason.NOT_PRIMARY] * 2
+    assert [one.why for one in cluster.hosts[1].messages(Rejected)] == [RejectReason.NOT_PRIMARY] * 2
 
 
 def test_records_beyond_the_sealed_end_are_rejected_and_not_acknowledged() -> None:
@@ -187,21 +187,21 @@ def test_records_beyond_the_sealed_end_are_rejected_and_not_acknowledged() -> No
     appended(cluster, (1, 3), (4, 4), order=False)
     cluster.order((21, 5))
     cluster.send_update(config=sealed(cluster.config, s21=6), links=())
-    assert primary.take(Rejected) == [Rejected(7, 6, 21, RejectReason.SEALED)]
+    assert primary.messages(Rejected) == [Rejected(7, 6, 21, RejectReason.SEALED)]
     cluster.send_update()
-    assert primary.take(Appended) == [Appended(7, 21, ((1, 3, 1), (4, 2, 4)), False)]
+    assert primary.messages(Appended) == [Appended(7, 21, ((1, 3, 1), (4, 2, 4)), False)]
     primary.receive(append(1, 9))
-    assert primary.take(Appended) == [Appended(7, 21, ((1, 5, 1),), False)]
-    assert {one.why for one in primary.take(Rejected)} == {RejectReason.SEALED}
+    assert primary.messages(Appended) == [Appended(7, 21, ((1, 5, 1),), False)]
+    assert {one.why for one in primary.messages(Rejected)} == {RejectReason.SEALED}
     cluster.wait(SECOND)
-    assert primary.take(Appended) == []
+    assert primary.messages(Appended) == []
 
 
 def test_a_finalizing_shard_acknowledges_with_leaving() -> None:
     cluster = Cluster(1)
     cluster.send_update(config=cluster.config._replace(epoch=2, state=ShardState.FINALIZING))
     appended(cluster, (1, 1))
-    assert cluster.hosts[0].take(Appended) == [Appended(7, 21, ((1, 1, 1),), True)]
+    assert cluster.hosts[0].messages(Appended) == [Appended(7, 21, ((1, 1, 1),), True)]
 
 
 # ---- statuses
@@ -209,7 +209,7 @@ def test_a_finalizing_shard_acknowledges_with_leaving() -> None:
 
 def status(cluster: Cluster, host: int, *sequences: tuple[int, int]) -> AppendStatus:
     cluster.hosts[host].receive(AppendStatusRequest(7, 21, sequences))
-    (answer,) = cluster.hosts[host].take(AppendStatus)
+    (answer,) = cluster.hosts[host].messages(AppendStatus)
     return answer
 
 

@@ -40,9 +40,9 @@ from tests.log.scalog.storage_host import ORDERING, Cluster, Host, append, membe
 
 def test_a_server_registers_only_when_its_token_is_durable() -> None:
     host = Host("host-0")
-    assert host.take(Register) == []
+    assert host.messages(Register) == []
     host.sync()
-    assert {one.token for one in host.take(Register)} == {host.token}
+    assert {one.token for one in host.messages(Register)} == {host.token}
     token = host.token
     host.restart()
     assert host.token == token
@@ -57,24 +57,24 @@ def test_replies_for_another_token_are_ignored() -> None:
     host.receive(RegistrationReply(host.token + 1, 11, False, update), ORDERING[0])
     host.receive(RegistrationReply(host.token + 1, 11, True, None), ORDERING[0])
     assert host.stopped is None
-    assert host.take(Report) == []
+    assert host.messages(Report) == []
 
 
 def test_a_report_contains_only_durable_records() -> None:
     """SCA-1"""
     cluster = Cluster(2)
     primary, backup = cluster.hosts
-    primary.take(Report)
+    primary.messages(Report)
     primary.receive(append(1, 5))
     primary.wait(SECOND)
-    assert {dict(report.ends)[21] for report in primary.take(Report)} == {1}
+    assert {dict(report.ends)[21] for report in primary.messages(Report)} == {1}
     primary.sync()
-    assert dict(primary.take(Report)[-1].ends)[21] == 6
+    assert dict(primary.messages(Report)[-1].ends)[21] == 6
     cluster.run(sync=False)
     backup.wait(SECOND)
-    assert {dict(report.ends)[21] for report in backup.take(Report)} == {1}
+    assert {dict(report.ends)[21] for report in backup.messages(Report)} == {1}
     backup.sync()
-    assert dict(backup.take(Report)[-1].ends)[21] == 6
+    assert dict(backup.messages(Report)[-1].ends)[21] == 6
 
 
 def test_a_report_contains_only_copied_records_even_if_more_are_ordered() -> None:
@@ -86,7 +86,7 @@ def test_a_report_contains_only_copied_records_even_if_more_are_ordered() -> Non
     cluster.order((21, 5))
     backup.receive(cluster.update(), ORDERING[0])
     backup.wait(SECOND)
-    assert {dict(report.ends)[21] for report in backup.take(Report)} == {1}
+    assert {dict(report.ends)[21] for report in backup.messages(Report)} == {1}
 
 
 def test_a_link_is_reported_as_placed_when_it_is_durable() -> None:
@@ -98,16 +98,16 @@ def test_a_link_is_reported_as_placed_when_it_is_durable() -> None:
     cluster.order((21, 5))
     host.receive(cluster.update(), ORDERING[0])
     host.wait(SECOND)
-    assert {report.placed for report in host.take(Report)} == {0}
+    assert {report.placed for report in host.messages(Report)} == {0}
     host.sync()
-    assert host.take(Report)[-1].placed == 1
+    assert host.messages(Report)[-1].placed == 1
 
 
 def test_a_sealed_segment_is_not_reported() -> None:
     cluster = Cluster(2)
     segments = tuple(segment._replace(sealed=1) for segment in cluster.config.segments if segment.id == 22)
     cluster.send_update(config=cluster.config._replace(epoch=2, segments=(cluster.config.segments[0], *segments)))
-    report = cluster.hosts[0].take(Report)[-1]
+    report = cluster.hosts[0].messages(Report)[-1]
     assert report.epoch == 2
     assert dict(report.ends) == {21: 1}
 
@@ -121,15 +121,15 @@ def test_a_missing_link_is_requested() -> None:
     cluster.order((21, 4))
     cluster.order((21, 5))
     host.wait(SECOND // 2)
-    host.take(UpdateRequest)
+    host.messages(UpdateRequest)
     host.receive(cluster.update(), ORDERING[0])
-    assert [ask.after for ask in host.take(UpdateRequest)] == [0]
+    assert [ask.after for ask in host.messages(UpdateRequest)] == [0]
     host.receive(
         RegistrationReply(host.token, 11, False, cluster.update(config=cluster.config, links=cluster.links)),
         ORDERING[0],
     )
     host.wait(SECOND)
-    assert {ask.after for ask in host.take(UpdateRequest)} <= {2}
+    assert {ask.after for ask in host.messages(UpdateRequest)} <= {2}
 
 
 def test_a_member_with_a_gap_does_not_adopt_the_newest_gsn() -> None:
@@ -142,7 +142,7 @@ def test_a_member_with_a_gap_does_not_adopt_the_newest_gsn() -> None:
     cluster.order((21, 5), skip=2)
     host.receive(cluster.update(), ORDERING[0])
     host.receive(ReadRequest(1, 1, 3))
-    assert not host.take(ReadFailed)
+    assert not host.messages(ReadFailed)
 
 
 def test_a_contradicting_link_stops_the_server() -> None:
@@ -168,14 +168,14 @@ def test_links_that_the_ordering_layer_has_dropped_come_from_other_members() -> 
         other.receive(cluster.update(), ORDERING[0])
     newest = cluster.update(config=cluster.config)
     behind.receive(RegistrationReply(behind.token, 11, False, newest), ORDERING[0])
-    assert len(behind.take(PlacementsRequest)) == 1
+    assert len(behind.messages(PlacementsRequest)) == 1
     behind.wait(SECOND)
-    assert behind.take(PlacementsRequest), "repeated, because the answer may be lost"
+    assert behind.messages(PlacementsRequest), "repeated, because the answer may be lost"
     other.receive(PlacementsRequest(1, 11, 0), "host-0")
-    behind.receive(other.take(PlacementsResponse)[-1], "host-1")
+    behind.receive(other.messages(PlacementsResponse)[-1], "host-1")
     behind.wait(SECOND)
     behind.sync()
-    assert behind.take(Report)[-1].placed == 3
+    assert behind.messages(Report)[-1].placed == 3
 
 
 def test_links_of_a_removed_segment_are_still_accepted() -> None:
@@ -197,12 +197,12 @@ def test_links_of_a_removed_segment_are_still_accepted() -> None:
     newest = cluster.update(config=cluster.config, links=())
     behind.receive(RegistrationReply(behind.token, 11, False, newest), ORDERING[0])
     other.receive(PlacementsRequest(1, 11, 1), "host-0")
-    placements = other.take(PlacementsResponse)[-1]
+    placements = other.messages(PlacementsResponse)[-1]
     assert [link.number for link in placements.entries] == [2, 3]
     behind.receive(placements, "host-1")
     behind.wait(SECOND)
     behind.sync()
-    assert behind.take(Report)[-1].placed == 3
+    assert behind.messages(Report)[-1].placed == 3
     assert 22 in behind.core.shard.chain.ends
     cluster.last, cluster.oldest = 11, 12
     behind.receive(cluster.update(), ORDERING[0])
@@ -222,7 +222,7 @@ def test_placements_come_in_several_messages() -> None:
     )
     cluster.run()
     cluster.wait(SECOND)
-    assert behind.take(Report)[-1].placed == 5
+    assert behind.messages(Report)[-1].placed == 5
 
 
 def test_a_removed_server_rejects_waiting_requests_and_stops() -> None:
@@ -234,7 +234,7 @@ def test_a_removed_server_rejects_waiting_requests_and_stops() -> None:
     host.receive(RegistrationReply(host.token, 11, True, None), ORDERING[0])
     assert host.stopped is not None
     assert host.stopped.wipe
-    assert len(host.take(ReadFailed)) == len(host.take(Rejected)) == 1
+    assert len(host.messages(ReadFailed)) == len(host.messages(Rejected)) == 1
 
 
 def test_a_replaced_server_serves_until_it_is_removed() -> None:  # SCA-14
@@ -255,20 +255,20 @@ def test_a_replaced_server_serves_until_it_is_removed() -> None:  # SCA-14
     )
     cluster.send_update(config=config)
     assert other.stopped is None
-    assert other.take(Rejected)
+    assert other.messages(Rejected)
     one.core._membership.left = True  # the other server sends nothing more
     cluster.hosts.remove(one)
-    other.take(Report)
+    other.messages(Report)
     other.restart()  # and the replaced one restarts
     spare.sync()
     spare.receive(RegistrationReply(spare.token, 13, False, cluster.update(config=config, links=())), ORDERING[0])
     cluster.wait(5 * SECOND)
-    assert other.take(Report) == []
-    assert CaughtUp(1, 13) in spare.take(CaughtUp)
+    assert other.messages(Report) == []
+    assert CaughtUp(1, 13) in spare.messages(CaughtUp)
     other.receive(ReadRequest(5, 1, 2))
-    assert other.take(ReadResponse)
+    assert other.messages(ReadResponse)
     other.receive(Append(9, 1, 0, 22, [(1, b"late")]))
-    assert other.take(Rejected)[0].why is RejectReason.SEALED
+    assert other.messages(Rejected)[0].why is RejectReason.SEALED
     cluster.send_update(config=config._replace(epoch=3, joining=(), replaced=()))
     assert other.stopped is not None
     assert other.stopped.wipe
@@ -303,34 +303,34 @@ def test_a_joining_member_requests_its_goal_again() -> None:
     joining = cluster.hosts[1]
     cluster.wait(SECOND)
     joining.restart()
-    joining.take(UpdateRequest)
+    joining.messages(UpdateRequest)
     cluster.send_update()
     joining.wait(SECOND // 2)
     cluster.send_update()
-    assert joining.take(CaughtUp) == []
-    assert joining.take(UpdateRequest)
+    assert joining.messages(CaughtUp) == []
+    assert joining.messages(UpdateRequest)
     joining.receive(
         RegistrationReply(joining.token, 12, False, cluster.update(config=cluster.config, links=())), ORDERING[0]
     )
     joining.wait(SECOND // 2)
-    assert joining.take(CaughtUp)
+    assert joining.messages(CaughtUp)
 
 
 def test_a_server_with_a_stuck_disk_stops_reporting() -> None:
     """Otherwise a primary with a full disk would accept records for ever, and look healthy to the ordering layer."""
     (host,) = Cluster(1, suspect_after_ns=SECOND, straggle_after_ns=5 * SECOND).hosts
     host.wait(20 * SECOND)
-    host.take(Report)
+    host.messages(Report)
     host.receive(append(1, 1))
     host.wait(4 * SECOND)
-    assert host.take(Report)
+    assert host.messages(Report)
     host.wait(2 * SECOND)
-    host.take(Report)
+    host.messages(Report)
     host.wait(20 * SECOND)
-    assert host.take(Report) == []
+    assert host.messages(Report) == []
     host.sync()
     host.wait(SECOND)
-    assert host.take(Report)[-1].ends == ((21, 2),)
+    assert host.messages(Report)[-1].ends == ((21, 2),)
 
 
 def test_a_server_that_is_not_in_the_newest_configuration_stops() -> None:
@@ -353,9 +353,9 @@ def test_a_member_requests_a_newer_configuration() -> None:
     cluster = Cluster(1)
     (host,) = cluster.hosts
     host.wait(SECOND // 2)
-    host.take(UpdateRequest)
+    host.messages(UpdateRequest)
     host.receive(cluster.update()._replace(epoch=2), ORDERING[0])
-    assert host.take(UpdateRequest)
+    assert host.messages(UpdateRequest)
 
 
 def test_an_aggregator_that_does_not_forward_is_bypassed_and_reported() -> None:
@@ -367,16 +367,16 @@ def test_an_aggregator_that_does_not_forward_is_bypassed_and_reported() -> None:
     host.receive(Updates(2, (cluster.update(),)), "leaf")
     host.sent.clear()
     host.wait(SECOND // 2)
-    assert host.take(Report, "leaf")
-    assert not host.take(Report), "while the aggregator is healthy, only it gets reports"
+    assert host.messages(Report, "leaf")
+    assert not host.messages(Report), "while the aggregator is healthy, only it gets reports"
     host.wait(SECOND)
-    assert host.take(Report, "leaf")
-    assert host.take(Report, ORDERING[0])
-    assert host.take(UpdateRequest)
-    assert not host.take(SuspectAggregator), "there may be nothing new"
+    assert host.messages(Report, "leaf")
+    assert host.messages(Report, ORDERING[0])
+    assert host.messages(UpdateRequest)
+    assert not host.messages(SuspectAggregator), "there may be nothing new"
     cluster.order((21, 5))
     host.receive(RegistrationReply(host.token, 11, False, cluster.update()), ORDERING[0])
-    assert {one.address for one in host.take(SuspectAggregator)} == {"leaf"}
+    assert {one.address for one in host.messages(SuspectAggregator)} == {"leaf"}
 
 
 def test_a_joining_member_reports_that_it_has_caught_up() -> None:
@@ -395,11 +395,11 @@ def test_a_joining_member_reports_that_it_has_caught_up() -> None:
         RegistrationReply(newcomer.token, 13, False, cluster.update(config=cluster.config, links=())), ORDERING[0]
     )
     newcomer.wait(SECOND // 2)
-    assert not newcomer.take(CaughtUp)
+    assert not newcomer.messages(CaughtUp)
     cluster.send_update(config=cluster.config, links=())
     cluster.wait(2 * SECOND)
-    assert newcomer.take(CaughtUp)
-    assert dict(newcomer.take(Report)[-1].ends)[21] == 10
+    assert newcomer.messages(CaughtUp)
+    assert dict(newcomer.messages(Report)[-1].ends)[21] == 10
 
 
 def test_an_update_of_a_new_aggregator_does_not_set_the_goal_of_a_joining_member() -> None:
@@ -416,7 +416,7 @@ def test_an_update_of_a_new_aggregator_does_not_set_the_goal_of_a_joining_member
     newcomer.receive(RegistrationReply(newcomer.token, 13, False, cluster.update(config=config, links=())), ORDERING[0])
     newcomer.receive(Update(config.shard, 2, config, (), 0, 0, 1), "aggregator")
     newcomer.wait(2 * SECOND)
-    assert not newcomer.take(CaughtUp)
+    assert not newcomer.messages(CaughtUp)
 
 
 def test_a_joining_member_makes_received_sessions_durable() -> None:
@@ -442,17 +442,17 @@ def test_a_joining_member_makes_received_sessions_durable() -> None:
         )
         cluster.send_update(config=cluster.config)
         cluster.wait(SECOND)
-    assert not newcomer.take(CaughtUp)
+    assert not newcomer.messages(CaughtUp)
     newcomer.sync()
     newcomer.receive(SessionsResponse(1, 21, 4, ((7, 1),), ((7, 1, 3, 1, 1),)), "host-0")
     newcomer.wait(SECOND)
-    assert not newcomer.take(CaughtUp), "the received sessions are not durable"
+    assert not newcomer.messages(CaughtUp), "the received sessions are not durable"
     newcomer.sync()
     newcomer.wait(SECOND)
-    assert newcomer.take(CaughtUp)
+    assert newcomer.messages(CaughtUp)
     newcomer.restart()
     newcomer.receive(AppendStatusRequest(7, 21, ((1, 4),)))
-    assert newcomer.take(AppendStatus) == [AppendStatus(7, 21, ((1, 3, 1),), ((4, 1),))]
+    assert newcomer.messages(AppendStatus) == [AppendStatus(7, 21, ((1, 3, 1),), ((4, 1),))]
 
 
 def test_a_finalized_shard_still_reports_placed_links() -> None:
@@ -465,6 +465,6 @@ def test_a_finalized_shard_still_reports_placed_links() -> None:
     cluster.send_update(config=cluster.config._replace(epoch=2, state=ShardState.FINALIZED, segments=segments))
     host.wait(SECOND)
     host.sync()
-    report = host.take(Report)[-1]
+    report = host.messages(Report)[-1]
     assert (report.placed, report.ends) == (1, ())
-    assert not host.take(Pulled)
+    assert not host.messages(Pulled)

@@ -43,12 +43,12 @@ def read(cluster: Cluster, gsn: int, host: int = 1, request: int = 1) -> ReadRes
 
 
 def answers(cluster: Cluster, host: int = 1) -> list[ReadResponse | ReadFailed]:
-    return [*cluster.hosts[host].take(ReadResponse), *cluster.hosts[host].take(ReadFailed)]
+    return [*cluster.hosts[host].messages(ReadResponse), *cluster.hosts[host].messages(ReadFailed)]
 
 
 def pull(cluster: Cluster, gsn: int, tags: frozenset[int] | None = None, limit: int = 1 << 20) -> Pulled | None:
     cluster.hosts[1].receive(Pull(1, SHARD, gsn, tags, limit))
-    return next(iter(cluster.hosts[1].take(Pulled)), None)
+    return next(iter(cluster.hosts[1].messages(Pulled)), None)
 
 
 def test_any_member_has_the_record(cluster: Cluster) -> None:
@@ -264,7 +264,7 @@ def test_a_pull_at_the_end_waits(cluster: Cluster) -> None:
     assert pull(cluster, 12) is None
     cluster.last = 13
     cluster.send_update(links=())
-    (pulled,) = cluster.hosts[1].take(Pulled)
+    (pulled,) = cluster.hosts[1].messages(Pulled)
     assert (pulled.first, pulled.end, pulled.owned) == (12, 14, ())
 
 
@@ -272,7 +272,7 @@ def test_a_time_request_returns_the_newest_gsn_at_the_time(cluster: Cluster) -> 
     expected = {999: 0, 1000: 5, 1500: 5, 2000: 11, 9999: 11}
     for time, gsn in expected.items():
         cluster.hosts[1].receive(TimeRequest(1, SHARD, time))
-        assert cluster.hosts[1].take(TimeResponse) == [TimeResponse(1, gsn, 11)]
+        assert cluster.hosts[1].messages(TimeResponse) == [TimeResponse(1, gsn, 11)]
     cluster.send_update(config=sealed(cluster.config, s21=6, s22=3)._replace(state=ShardState.FINALIZED))
     cluster.hosts[1].receive(TimeRequest(1, SHARD, 9999))
-    assert cluster.hosts[1].take(TimeResponse) == [TimeResponse(1, 11, END)]
+    assert cluster.hosts[1].messages(TimeResponse) == [TimeResponse(1, 11, END)]

@@ -22,9 +22,9 @@ def test_backups_get_only_durable_records() -> None:
     cluster = Cluster(3)
     primary = cluster.hosts[0]
     primary.receive(append(1, 3))
-    assert primary.take(Replicate) == []
+    assert primary.messages(Replicate) == []
     primary.sync()
-    sent = primary.take(Replicate)
+    sent = primary.messages(Replicate)
     assert [(one.first, len(one.records)) for one in sent] == [(1, 3), (1, 3)]
     assert sent[0] is sent[1], "one message serves all"
 
@@ -35,7 +35,7 @@ def test_appends_of_one_sync_are_replicated_in_one_message() -> None:
     for sequence in (1, 3, 5):
         primary.receive(append(sequence, 2))
     primary.sync()
-    assert [(one.first, len(one.records)) for one in primary.take(Replicate)] == [(1, 6)]
+    assert [(one.first, len(one.records)) for one in primary.messages(Replicate)] == [(1, 6)]
 
 
 def test_a_backup_accepts_records_only_at_the_end_of_its_copy() -> None:
@@ -45,7 +45,7 @@ def test_a_backup_accepts_records_only_at_the_end_of_its_copy() -> None:
     backup.wait(SECOND)
     backup.receive(Replicate(SHARD, 21, 4, (), wrap(7, 4, append(4, 2).records)), "host-0")
     assert end_of(backup) == 1
-    assert backup.take(ReplicateAck, "host-0") == [ReplicateAck(SHARD, 12, 21, 1, True)]
+    assert backup.messages(ReplicateAck, "host-0") == [ReplicateAck(SHARD, 12, 21, 1, True)]
 
 
 def test_repeated_records_are_accepted_once_and_acknowledged_again() -> None:
@@ -54,13 +54,13 @@ def test_repeated_records_are_accepted_once_and_acknowledged_again() -> None:
     primary, backup = cluster.hosts
     primary.receive(append(1, 3))
     primary.sync()
-    (message,) = primary.take(Replicate)
+    (message,) = primary.messages(Replicate)
     backup.receive(message, "host-0")
     backup.receive(message, "host-0")
     backup.sync()
     backup.receive(message, "host-0")
     assert end_of(backup) == 4
-    assert [held.end for held in backup.take(ReplicateAck)] == [1, 4, 4]
+    assert [held.end for held in backup.messages(ReplicateAck)] == [1, 4, 4]
 
 
 def test_only_the_new_part_of_overlapping_records_is_accepted() -> None:
@@ -70,7 +70,7 @@ def test_only_the_new_part_of_overlapping_records_is_accepted() -> None:
     cluster.run()
     primary.receive(append(4, 3))
     primary.sync()
-    (news,) = primary.take(Replicate)
+    (news,) = primary.messages(Replicate)
     old = [(record.tag, record.payload) for record in primary.journals["segment-21"].records[:3]]
     backup.receive(Replicate(SHARD, 21, 1, (), [*old, *news.records]), "host-0")
     assert backup.journals["segment-21"].records[3:] != []
@@ -84,10 +84,10 @@ def test_a_backup_acknowledges_only_durable_records() -> None:
     primary, backup = cluster.hosts
     primary.receive(append(1, 3))
     primary.sync()
-    backup.receive(primary.take(Replicate)[0], "host-0")
-    assert backup.take(ReplicateAck) == []
+    backup.receive(primary.messages(Replicate)[0], "host-0")
+    assert backup.messages(ReplicateAck) == []
     backup.sync()
-    assert backup.take(ReplicateAck) == [ReplicateAck(SHARD, 12, 21, 4, False)]
+    assert backup.messages(ReplicateAck) == [ReplicateAck(SHARD, 12, 21, 4, False)]
 
 
 def test_unacknowledged_records_are_sent_again() -> None:
@@ -95,10 +95,10 @@ def test_unacknowledged_records_are_sent_again() -> None:
     primary, backup = cluster.hosts
     primary.receive(append(1, 3))
     primary.sync()
-    primary.take(Replicate)
+    primary.messages(Replicate)
     primary.receive(append(4, 3))
     primary.sync()
-    primary.take(Replicate)
+    primary.messages(Replicate)
     cluster.wait(SECOND)
     assert end_of(backup) == 7
 
@@ -109,9 +109,9 @@ def test_retries_to_a_silent_backup_back_off_and_use_no_memory() -> None:
     for sequence in range(1, 100):
         primary.receive(append(sequence))
         primary.sync()
-    primary.take(Replicate)
+    primary.messages(Replicate)
     primary.wait(10 * SECOND)
-    assert 5 < len(primary.take(Replicate)) < 20
+    assert 5 < len(primary.messages(Replicate)) < 20
     assert len(primary.core._replication._recent) < 20
 
 
@@ -121,7 +121,7 @@ def test_the_window_bounds_unacknowledged_records() -> None:
     for sequence in range(1, 50):
         primary.receive(append(sequence))
     primary.sync()
-    sent = primary.take(Replicate)
+    sent = primary.messages(Replicate)
     assert 2 <= len(sent) < 8
     for message in sent:
         backup.receive(message, "host-0")
@@ -135,7 +135,7 @@ def test_a_slow_backup_is_served_from_the_journal() -> None:
     for sequence in range(1, 50):
         primary.receive(append(sequence))
         primary.sync()
-    primary.take(Replicate)
+    primary.messages(Replicate)
     cluster.wait(SECOND)
     assert end_of(backup) == 50
 
@@ -176,14 +176,14 @@ def test_records_that_the_primary_does_not_deliver_come_from_another_member() ->
     primary, backup, behind = cluster.hosts
     primary.receive(append(1, 3))
     primary.sync()
-    backup.receive(primary.take(Replicate)[0], "host-0")
+    backup.receive(primary.messages(Replicate)[0], "host-0")
     backup.sync()
     primary.stopped = primary.core  # type: ignore[assignment]  # it is silent from now on
     cluster.order((21, 3))
     cluster.send_update()
     cluster.wait(4 * SECOND)
     assert end_of(behind) == 4
-    assert dict(behind.take(Report)[-1].ends)[21] == 4
+    assert dict(behind.messages(Report)[-1].ends)[21] == 4
 
 
 def test_a_replica_of_a_finalized_shard_copies_everything_in_batches() -> None:
@@ -235,7 +235,7 @@ def test_a_replacement_of_a_trimmed_shard_begins_at_the_base() -> None:
     newcomer.receive(RegistrationReply(newcomer.token, 13, False, cluster.update(config=config)), ORDERING[0])
     cluster.wait(SECOND)
     assert newcomer.journals["segment-21"].first == 6
-    assert dict(newcomer.take(Report)[-1].ends) == {21: 10, 23: 1}
+    assert dict(newcomer.messages(Report)[-1].ends) == {21: 10, 23: 1}
     newcomer.receive(append(1, 2, segment=23))
     cluster.run()
     assert end_of(cluster.hosts[0], 23) == 3
@@ -258,13 +258,13 @@ def test_a_large_record_is_not_sent_again_before_it_can_have_arrived() -> None:
     cluster.run()
     primary.receive(append(2)._replace(records=((7, bytes(64 << 20)),)))
     primary.sync()
-    assert [one.first for one in primary.take(Replicate)] == [2]
+    assert [one.first for one in primary.messages(Replicate)] == [2]
     primary.wait(3 * SECOND)
     primary.receive(ReplicateAck(SHARD, 12, 21, 2, True), "host-1")
     primary.wait(2 * SECOND)
-    assert primary.take(Replicate) == []
+    assert primary.messages(Replicate) == []
     primary.wait(10 * SECOND)
-    assert primary.take(Replicate) != []
+    assert primary.messages(Replicate) != []
 
 
 def test_the_size_of_a_large_record_is_not_spread_over_its_neighbours() -> None:

@@ -28,7 +28,7 @@ def grown(size: int = 2, **settings: object) -> Cluster:
         cluster.run()
         cluster.order((21, 10))
         cluster.send_update()
-        cluster.hosts[0].take(Appended)
+        cluster.hosts[0].messages(Appended)
     return cluster
 
 
@@ -47,8 +47,8 @@ def test_records_before_the_base_are_trimmed() -> None:
         assert host.journals["segment-21"].first == 51
         host.receive(ReadRequest(1, SHARD, 50))
         host.receive(ReadRequest(2, SHARD, 51))
-        assert [one.why for one in host.take(ReadFailed)] == [ReadError.TRIMMED]
-        assert len(host.take(ReadResponse)) == 1
+        assert [one.why for one in host.messages(ReadFailed)] == [ReadError.TRIMMED]
+        assert len(host.messages(ReadResponse)) == 1
 
 
 def test_records_are_trimmed_only_when_their_sessions_are_durable() -> None:
@@ -77,7 +77,7 @@ def test_sessions_survive_a_trim_and_a_restart() -> None:
         primary.receive(append(11, 10, client=8))
         primary.receive(append(81, 10))
         answers = [Appended(7, 21, ((1, 10, 1),), False), Appended(8, 21, ((11, 10, 11),), False)]
-        assert primary.take(Appended) == [*answers, Appended(7, 21, ((81, 10, 81),), False)]
+        assert primary.messages(Appended) == [*answers, Appended(7, 21, ((81, 10, 81),), False)]
         assert primary.journals["segment-21"].end == 101
 
 
@@ -87,10 +87,10 @@ def test_a_trim_in_the_middle_of_a_link_keeps_it() -> None:
     host = cluster.hosts[1]
     host.receive(ReadRequest(1, SHARD, 55))
     host.receive(ReadRequest(2, SHARD, 56))
-    assert [one.gsn for one in host.take(ReadResponse)] == [56]
+    assert [one.gsn for one in host.messages(ReadResponse)] == [56]
     host.receive(TimeRequest(1, SHARD, 6000))
     host.receive(TimeRequest(2, SHARD, 5999))
-    assert [one.gsn for one in host.take(TimeResponse)] == [60, 0]
+    assert [one.gsn for one in host.messages(TimeResponse)] == [60, 0]
 
 
 def test_the_log_continues_after_everything_was_trimmed() -> None:
@@ -104,7 +104,7 @@ def test_the_log_continues_after_everything_was_trimmed() -> None:
     cluster.run()
     cluster.order((21, 5))
     cluster.send_update()
-    assert cluster.hosts[0].take(Appended) == [Appended(7, 21, ((101, 5, 101),), False)]
+    assert cluster.hosts[0].messages(Appended) == [Appended(7, 21, ((101, 5, 101),), False)]
 
 
 def test_a_copy_whose_next_records_were_trimmed_begins_at_the_base() -> None:
@@ -121,7 +121,7 @@ def test_a_copy_whose_next_records_were_trimmed_begins_at_the_base() -> None:
     assert behind.journals["segment-21"].first == 51
     cluster.wait(2 * SECOND)
     assert behind.journals["segment-21"].end == 101
-    assert dict(behind.take(Report)[-1].ends)[21] == 101
+    assert dict(behind.messages(Report)[-1].ends)[21] == 101
     behind.restart()
     assert behind.journals["segment-21"].end == 101
     assert backup.journals["segment-21"].end == 101
@@ -135,7 +135,7 @@ def test_a_chain_continues_behind_links_that_other_members_have_trimmed() -> Non
     late = fresh.hosts[0]
     trimmed(cluster, 51, 51)
     other.receive(PlacementsRequest(SHARD, 11, 0), "host-0")
-    (placements,) = other.take(PlacementsResponse)
+    (placements,) = other.messages(PlacementsResponse)
     assert (placements.trimmed, placements.ends[0]) == (5, (21, 51))
     assert len(placements.entries) == 5
     late.receive(placements, "host-1")
@@ -143,10 +143,10 @@ def test_a_chain_continues_behind_links_that_other_members_have_trimmed() -> Non
     late.sync()
     late.restart()
     late.sync()
-    assert late.take(Report)[-1].placed == 10
+    assert late.messages(Report)[-1].placed == 10
     late.receive(RegistrationReply(late.token, 11, False, cluster.update(config=cluster.config)), ORDERING[0])
     late.receive(ReadRequest(1, SHARD, 60))
-    assert [one.why for one in late.take(ReadFailed)] == [ReadError.HERE]
+    assert [one.why for one in late.messages(ReadFailed)] == [ReadError.HERE]
     assert behind.stopped is None
 
 
@@ -165,7 +165,7 @@ def test_journals_of_removed_segments_are_dropped() -> None:
     cluster.run()
     cluster.order((23, 3))
     cluster.send_update()
-    assert cluster.hosts[0].take(Appended) == [Appended(7, 23, ((1, 3, 101),), False)]
+    assert cluster.hosts[0].messages(Appended) == [Appended(7, 23, ((1, 3, 101),), False)]
 
 
 def test_meta_stays_small_and_a_restart_reads_it() -> None:
@@ -185,4 +185,4 @@ def test_meta_stays_small_and_a_restart_reads_it() -> None:
         assert host.core.shard.copies[21].end == 301
         assert host.core.shard.copies[21].sizes.total > 300 * 50
         host.receive(ReadRequest(1, SHARD, 150))
-        assert len(host.take(ReadResponse)) == 1
+        assert len(host.messages(ReadResponse)) == 1
