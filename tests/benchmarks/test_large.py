@@ -12,7 +12,7 @@ from benchmarks import large
 from benchmarks.__main__ import main
 
 
-def test_large_values_and_what_the_server_keeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_values_and_the_memory_of_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(large, "SERVERS", (large.LogDB,))
     done = CliRunner().invoke(main, ["large", "--quick", "--json", "--dir", tmp_path, "--to", tmp_path / "to"])
     assert done.exit_code == 0, (done.output, done.exception)

@@ -1,4 +1,4 @@
-"""The long load and the trial of designs run and say what they should; their timings are nobody's business here."""
+"""The long load and the trial of designs run and report all figures; timings are not checked."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _mentioning(path: Path) -> set[int]:
 
 
 def load(engine: str, order: str = "random", keys: int = 1_000_000, **changes: Any) -> Load:
-    """One that reaches every aim."""
+    """A load that meets every target."""
     written = keys * long_load.ROW_BYTES
     phase = Phase(keys, 10.0, 5.0, written, 0.1, 0.01, 1.0, 1.0, [(1.0, 2.0, 0.1)])
     data = (keys - keys // 2) * long_load.ROW_BYTES
@@ -107,7 +107,7 @@ def missed(*loads: Load) -> list[str]:
     return [aim.title.split(": ")[1] for aim in long_load.aims(loads) if not aim.met]
 
 
-def test_an_aim_that_is_missed_says_so() -> None:
+def test_a_missed_target_is_reported() -> None:
     peers = [load(name) for name in long_load.ENGINES if name != "LogDB"]
     assert missed(load("LogDB"), *peers) == []
     slow = load("LogDB")
@@ -123,12 +123,12 @@ def test_an_aim_that_is_missed_says_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "order", "most"),
+    ("keys", "order", "limit"),
     [(1_000_000, "random", 6), (5_000_000, "random", 6), (20_000_000, "random", 12), (20_000_000, "sequential", 4)],
 )
-def test_how_much_may_be_written_depends_on_the_keys(keys: int, order: str, most: float) -> None:
+def test_how_much_may_be_written_depends_on_the_keys(keys: int, order: str, limit: float) -> None:
     aims = long_load.aims([load("LogDB", order, keys)])
-    assert aims[0].bound == most
+    assert aims[0].bound == limit
     assert len(aims) == 5, "without peers there is nothing to compare with"
 
 
@@ -190,7 +190,7 @@ def test_a_design_answers_as_a_dictionary_does(design: str, tmp_path: Path) -> N
 # ---- what the system counts
 
 
-def test_what_is_written_is_counted_once(tmp_path: Path) -> None:
+def test_written_bytes_are_counted_once(tmp_path: Path) -> None:
     """With large folios, `/proc/self/io` counts 2 MiB for each of these pages."""
     if counters.disk_statistics(tmp_path) is None:
         return
@@ -201,7 +201,7 @@ def test_what_is_written_is_counted_once(tmp_path: Path) -> None:
 
 
 def overwritten(file: Path, pages: int) -> int:
-    """Bytes written for so many pages of 4 KiB all over the file."""
+    """Bytes written for this number of pages of 4 KiB spread over the file."""
     before = counters.written_bytes(file.parent)
     fd = os.open(file, os.O_RDWR)
     for number in range(pages):

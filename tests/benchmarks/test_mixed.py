@@ -1,4 +1,4 @@
-"""The mixed run ends, and tells what grows from what goes up and down."""
+"""The mixed run ends, and distinguishes growth from fluctuation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from logdb.embedded.commits import Commits
 
 
 def judged(tmp_path: Path, *options: str) -> dict[str, Any]:
-    """A short run. What it says of latencies is nobody's business here."""
+    """A short run; its latencies are not checked."""
     arguments = ["mixed", "--minutes", "0.04", "--keys", "200", "--json", *options]
     done = CliRunner().invoke(main, [*arguments, "--dir", str(tmp_path), "--to", str(tmp_path / "to")])
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[0])
@@ -27,7 +27,7 @@ def judged(tmp_path: Path, *options: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("where", mixed.WHERE)
-def test_a_run_ends_and_tells_memory_disk_and_latency(where: str, tmp_path: Path) -> None:
+def test_a_run_ends_and_reports_memory_disk_and_latency(where: str, tmp_path: Path) -> None:
     result = judged(tmp_path, "--where", where)
     assert result["operations"]["compaction"] > 0
     assert result["operations"]["transaction"] > 0
@@ -53,7 +53,7 @@ def test_a_planted_leak_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def samples(memory: float = 0, disk: float = 0, latency: float = 0) -> list[Sample]:
-    """Ten minutes of sawteeth and noise, on which something grows by so much a minute."""
+    """Ten minutes of sawteeth and noise, with the given growth per minute."""
     draw = random.Random(1)
     return [
         Sample(
@@ -67,16 +67,16 @@ def samples(memory: float = 0, disk: float = 0, latency: float = 0) -> list[Samp
     ]
 
 
-def growing(**what: float) -> list[str]:
-    return [trend.title for trend in Mixed("embedded", 10, {}, samples(**what)).trends if trend.grows]
+def growing(**growth: float) -> list[str]:
+    return [trend.title for trend in Mixed("embedded", 10, {}, samples(**growth)).trends if trend.grows]
 
 
-def test_what_goes_up_and_down_is_level() -> None:
+def test_fluctuation_is_level() -> None:
     assert growing() == []
     assert growing(memory=-5, disk=-9, latency=-0.1) == []
 
 
-def test_what_grows_is_named() -> None:
+def test_growth_is_reported() -> None:
     assert growing(memory=2) == ["anonymous memory, MiB"]
     assert growing(disk=5) == ["disk, MiB"]
     assert growing(latency=5) == [f"p99 of {kind}, ms" for kind in MIX]

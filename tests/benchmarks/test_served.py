@@ -1,4 +1,4 @@
-"""The benchmark of servers runs, with those that are installed; its timings are nobody's business here."""
+"""The benchmark of servers runs, with the installed ones; timings are not checked."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from benchmarks.servers.ours import LogDB
 
 
 class Absent(LogDB):
-    """A server that nobody has."""
+    """A server that is not installed."""
 
     name = "Absent"
     program = "logdb-no-such-program"
 
 
-def test_a_quick_run_measures_who_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_quick_run_measures_installed_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(served, "SERVERS", (LogDB, Absent))
     done = CliRunner().invoke(main, ["served", "--quick", "--json", "--dir", tmp_path, "--to", tmp_path / "to"])
     assert done.exit_code == 0, (done.output, done.exception)
@@ -36,7 +36,7 @@ def test_a_quick_run_measures_who_is_there(tmp_path: Path, monkeypatch: pytest.M
     assert list(tmp_path.iterdir()) == [tmp_path / "to"], "the databases were left behind"
 
 
-def test_a_target_that_is_missed_says_so() -> None:
+def test_a_missed_target_is_reported() -> None:
     rates = {"LogDB": [3.0, 4.0], "etcd": [2.0, 1.0]}
     results = served.Results([served.Measured("put", 64, name, values) for name, values in rates.items()], [])
     assert results.cells()[1][3:] == ("2", "2.75 (1.50 to 4.00)", "at least 2", "yes")

@@ -1,5 +1,5 @@
-"""The examples of deployment fit what they are for: the commands exist, the configurations are in order, and everything
-that one part of a manifest names stands in another."""
+"""The deployment examples are consistent: the commands exist, the configurations are valid, and every name that one
+part of a manifest refers to exists in another."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CONFIG = "/etc/logdb/cluster.toml"
 
 
 def options(words: list[str]) -> tuple[list[str], dict[str, Any]]:
-    """The command that these words name, below `logdb`, and what it is given. Raises if they are not what it takes."""
+    """The subcommand of `logdb` in these words, and its options. Raises if the command does not accept them."""
     command: click.Command = cli
     path: list[str] = []
     context = click.Context(cli)
@@ -40,7 +40,7 @@ def options(words: list[str]) -> tuple[list[str], dict[str, Any]]:
 
 
 def unit() -> dict[str, list[str]]:
-    """The settings of the unit; some stand there more than once."""
+    """The settings of the unit; some are there more than once."""
     (file,) = SYSTEMD.glob("*.service")
     settings: dict[str, list[str]] = {}
     for line in file.read_text().splitlines():
@@ -68,7 +68,7 @@ def test_a_unit_runs_its_server(setting: str, role: str, name: str) -> None:
     assert given.get("role", role) == role
 
 
-def test_a_unit_does_not_start_again_what_must_not() -> None:
+def test_a_unit_does_not_restart_after_a_permanent_failure() -> None:
     (file,) = SYSTEMD.glob("*@.service")
     assert file.name.split("@")[0].rpartition("-")[2] in servers.RoleCommands().list_commands(None)  # systemd's %j
     settings = unit()
@@ -105,7 +105,7 @@ def test_three_machines_of_which_one_may_fail() -> None:
 
 
 def objects() -> dict[tuple[str, str], Any]:
-    """All of the manifest, by kind and name."""
+    """The objects of the manifest, by kind and name."""
     documents = list(yaml.safe_load_all(MANIFEST.read_text()))
     found = {(one["kind"], one["metadata"]["name"]): one for one in documents}
     assert len(found) == len(documents)
@@ -165,7 +165,7 @@ def test_a_pod_runs_its_server_and_asks_it(name: str, configuration: ClusterFile
 
 
 @pytest.mark.parametrize("name", sets())
-def test_what_a_server_reads_and_writes_is_mounted(name: str, configuration: ClusterFile) -> None:
+def test_the_paths_of_a_server_are_mounted(name: str, configuration: ClusterFile) -> None:
     spec = objects()["StatefulSet", name]["spec"]
     pod = spec["template"]["spec"]
     mounts = {mount["name"]: Path(mount["mountPath"]) for mount in pod["containers"][0]["volumeMounts"]}
@@ -193,7 +193,7 @@ def test_the_commands_in_the_manifest_exist() -> None:
     for line in commands:
         words = shlex.split(line, comments=True)[1:]
         if words[0].startswith("-"):
-            words = words[words.index("cluster") :]  # what stands before it belongs to `logdb` itself
+            words = words[words.index("cluster") :]  # the words before are options of `logdb` itself
         path, _ = options(words)
         assert path in (["certificates"], ["token"], ["cluster", "add-shard"])
 

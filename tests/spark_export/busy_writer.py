@@ -1,4 +1,4 @@
-"""Writes and compacts a database of small segments until its standard input ends: `python -m ... DIR`."""
+"""Writes and compacts a database with small segments until its standard input ends: `python -m ... DIR`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Databases of many small segments, and exports whose tasks run in this process."""
+"""Databases with many small segments, and exports whose tasks run in this process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from spark_export.snapshot_source import SnapshotPlan
 
 @pytest.fixture
 def open_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Database]]:
-    """Opens a database whose segments hold 64 KiB; the tests' databases are closed at the end."""
+    """Opens a database with segments of 64 KiB, which is closed at the end of the test."""
     opened: list[Database] = []
     monkeypatch.setattr(segment, "ALLOCATE_BYTES", 1 << 14)
 
@@ -36,7 +36,7 @@ def open_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Call
 
 @pytest.fixture
 def tasks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Runs the tasks of exports in this process; their names, as they are run."""
+    """Runs the tasks of exports in this process; returns the list of their names, in order."""
     ran: list[str] = []
 
     def run(plan: SnapshotPlan, some: Sequence[Task | HistoryTask]) -> list[File]:

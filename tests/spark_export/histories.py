@@ -22,7 +22,7 @@ PARTITION_BYTES = 100_000
 
 
 def write(db: Database, rng: Random, steps: int) -> list[int]:
-    """Puts, deletes, multi-puts, conditions that fail and hold, aborted transactions, large values. The versions."""
+    """Write puts, deletes, multi-puts, conditions, aborted transactions and large values; returns the versions."""
     versions = []
     for _ in range(steps):
         kind = rng.random()
@@ -43,7 +43,7 @@ def write(db: Database, rng: Random, steps: int) -> list[int]:
 
 
 def lose(db: Database, contested: bytes, lost: bytes) -> None:
-    """A transaction that reads `contested`, writes it, and aborts since another one was faster."""
+    """Run a transaction that reads and writes `contested`, and aborts because of a concurrent write."""
     try:
         with db.transaction() as txn:
             txn.get(contested)

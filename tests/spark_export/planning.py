@@ -37,7 +37,7 @@ TYPES: dict[str, DataType] = {
 
 
 def struct(ddl: str) -> StructType:
-    """The schema that simple DDL means; parsing it is the JVM's work otherwise."""
+    """The schema of simple DDL, which the JVM parses otherwise."""
     schema = StructType()
     for column in ddl.split(", "):
         name, kind = column.split(" ")
@@ -54,7 +54,7 @@ def read(path: str, schema: str | None = None, filters: Iterable[Filter] = (), *
 def partitions(
     path: str, schema: str | None = None, filters: Iterable[Filter] = (), **options: str
 ) -> Iterator[list[dict[str, Any]]]:
-    """The rows of each partition, as they come."""
+    """The rows of each partition, in their order."""
     source = pickle.loads(pickle.dumps(LogDBSource({"endpoints" if ":" in path else "path": path, **options})))
     asked = source.schema() if schema is None else struct(schema)
     reader = source.reader(asked)

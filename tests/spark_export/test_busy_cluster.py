@@ -1,4 +1,4 @@
-"""Clusters of real processes: under full load an export is the fold of the log at its version, and servers may die
+"""Clusters of real processes: under full load an export is the fold of the log at its version, and servers may fail
 while a task reads its part."""
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FILE_BYTES = 300_000
 
 
 class Busy:
-    """Threads that repeat their work until the end of the block."""
+    """Threads that repeat a function until the end of the block."""
 
     def __init__(self) -> None:
         self.ended = threading.Event()
@@ -59,7 +59,7 @@ class Busy:
 
 
 class Follower:
-    """Keeps the log, from its first record on; compactions go no further than it has read."""
+    """Keeps the log in memory from its first record on; compactions stop at the records that it has read."""
 
     def __init__(self, log: RemoteLog) -> None:
         self._subscription = log.subscribe(1, FOLLOWED)
@@ -80,7 +80,7 @@ class Follower:
             assert self._more.wait_for(lambda: self.seen >= version, WAIT_S)
 
     def fold(self, version: int) -> list[tuple[bytes, Any, int]]:
-        """(key, value, version) of what was live at `version`, decided from the log alone."""
+        """(key, value, version) of the live keys at `version`, decided from the log alone."""
         self.wait(version)
         replica = Replica(None, 0)
         for first, end, records in self._batches:
@@ -109,13 +109,13 @@ def started(path: Path, *, storage: int, shards: int) -> Iterator[Processes]:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Processes]:
-    """Two shards, and servers that will stand in for one of them."""
+    """Two shards, and spare servers to replace one of them."""
     with started(tmp_path, storage=6, shards=2) as processes:
         yield processes
 
 
 def write(db: logdb.Database, draw: Random) -> None:
-    """Some keys, small and large values, and a condition that most often fails."""
+    """Write some keys with small and large values, under a condition that fails most often."""
     value = draw.randbytes(draw.choice((20, 100, 400)))
     large = value * (20_000 // len(value))
     db.multi_put({b"k%03d" % draw.randrange(400): value for _ in range(5)} | {b"large": large})
@@ -146,7 +146,7 @@ def test_exports_of_a_cluster_at_full_work(spark: Any, cluster: Processes, tmp_p
             target=lambda: exports.append(export_snapshot(where, tmp_path / "a", file_bytes=FILE_BYTES))
         )
         job.start()
-        while not (tmp_path / ".a.staging" / "_job.json").exists():  # the version is fixed, and no task has begun
+        while not (tmp_path / ".a.staging" / "_job.json").exists():  # the version is fixed, and no task has started
             assert job.is_alive()
         first, second = log.configuration().shards
         names = {address: name for name, address in cluster.addresses.items()}
@@ -155,7 +155,7 @@ def test_exports_of_a_cluster_at_full_work(spark: Any, cluster: Processes, tmp_p
         log.finalize_shard(first.shard)
         job.join()
         done = follower.seen
-        follower.wait(done + 50)  # there are shards that take appends again
+        follower.wait(done + 50)  # shards accept appends again
         exports.append(export_snapshot(where, tmp_path / "b", file_bytes=FILE_BYTES))
     for exported, name in zip(exports, "ab", strict=True):
         expected = follower.fold(exported.version)
@@ -230,7 +230,7 @@ def test_servers_that_die_while_a_task_reads(pair: Processes, monkeypatch: pytes
     assert {other, *dead} == {"s1", "s2"}
     assert bytes_sent - before[other] > 600_000
 
-    planned = Planned(where, timeout="3", startKey="0")  # of which there are no runs yet
+    planned = Planned(where, timeout="3", startKey="0")  # without runs so far
     in_the_middle(monkeypatch, lambda: pair.kill(other))
     why = f"the log of {where} cannot be read from record .* on: no replica has answered within 3 s"
     with pytest.raises(logdb.Unavailable, match=why):

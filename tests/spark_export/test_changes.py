@@ -61,7 +61,7 @@ def test_changes_are_those_of_watch(open_small: OpenSmall, seed: int) -> None:
             assert read(db, first, last) == watched(db, first - 1, last)
 
 
-def test_the_newest_is_the_last_if_no_other_is_named(open_small: OpenSmall) -> None:
+def test_changes_end_at_the_newest_version_by_default(open_small: OpenSmall) -> None:
     db = open_small()
     db.put(b"k", b"1")
     version = db.put(b"k", b"2")
@@ -113,7 +113,7 @@ FEED_SCHEMA = (
 )
 
 
-def test_what_cannot_be_read(open_small: OpenSmall) -> None:
+def test_versions_that_cannot_be_read(open_small: OpenSmall) -> None:
     db = open_small()
     db.put(b"k", b"0")
     db.compact(db.put(b"k", b"1"))

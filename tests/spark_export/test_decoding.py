@@ -1,4 +1,4 @@
-"""Frames are found, checked and taken apart many at a time, as they would be one by one."""
+"""Frames are located, verified and decoded in batches, with the same results as one by one."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_piece_whose_length_has_several_bytes() -> None:
 
 
 @pytest.mark.parametrize("first", [1, (1 << 32) - 3])
-def test_any_byte_that_is_wrong_is_noticed(first: int) -> None:
+def test_any_changed_byte_is_detected(first: int) -> None:
     payloads = [b"", b"a", b"abc" * 9, b"", bytes(20)]
     written = [frame_head(first + n, SALT, 0, n, 1, payload) + payload for n, payload in enumerate(payloads)]
     gsns = np.arange(first, first + len(written))
@@ -76,7 +76,7 @@ def rows(plan: SnapshotPlan) -> list[pa.Table]:
     ]
 
 
-def test_an_index_is_believed_as_far_as_the_frames_agree(open_small: OpenSmall) -> None:
+def test_an_index_is_used_only_if_the_frames_agree(open_small: OpenSmall) -> None:
     db = open_small()
     histories.write(db, Random(1), 120)
     db.close()
@@ -105,7 +105,7 @@ def test_an_index_is_believed_as_far_as_the_frames_agree(open_small: OpenSmall) 
 
 
 @pytest.mark.parametrize(("count", "size"), [(1, 1 << 20), (7, 1 << 20), (1_000, 1), (1_000, 5_000)])
-def test_frames_are_taken_some_at_a_time(
+def test_frames_are_decoded_in_batches(
     open_small: OpenSmall, monkeypatch: pytest.MonkeyPatch, count: int, size: int
 ) -> None:
     db = open_small()
@@ -117,7 +117,7 @@ def test_frames_are_taken_some_at_a_time(
         assert rows(plan) == expected
 
 
-def test_what_was_written_up_to_a_version_is_not_looked_at(open_small: OpenSmall) -> None:
+def test_records_up_to_a_version_are_skipped(open_small: OpenSmall) -> None:
     db = open_small()
     histories.write(db, Random(4), 60)
     with histories.planned(db.path) as plan:
@@ -135,7 +135,7 @@ def test_what_was_written_up_to_a_version_is_not_looked_at(open_small: OpenSmall
 
 @pytest.fixture
 def planned(open_small: OpenSmall) -> Iterator[SnapshotPlan]:
-    """A database that is closed."""
+    """The plan of a closed database."""
     db = open_small()
     histories.write(db, Random(5), 60)
     db.close()
@@ -153,7 +153,7 @@ def test_a_file_that_ends_before_its_last_record(planned: SnapshotPlan) -> None:
             list(decoded(planned, part, EVERYTHING, copies=True))
 
 
-def test_a_frame_with_a_wrong_beginning_is_named(planned: SnapshotPlan) -> None:
+def test_a_frame_with_a_wrong_magic_number_is_named(planned: SnapshotPlan) -> None:
     """The checksum does not cover the first bytes of a frame."""
     part = planned.parts[0]
     begins = int(frames.SegmentFile(planned.folder, planned.log_id, part).offsets[3])

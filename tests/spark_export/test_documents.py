@@ -72,7 +72,7 @@ def without_nulls(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def together(row: Mapping[str, Any], schema: StructType) -> dict[str, Any]:
-    """The document that the columns of a row show."""
+    """The document of the columns of a row."""
     document = {}
     for field in schema.fields:
         item = row[field.name]
@@ -82,7 +82,7 @@ def together(row: Mapping[str, Any], schema: StructType) -> dict[str, Any]:
 
 
 def is_sound(value: bytes) -> bool:
-    """Whether a value is one JSON object in which nothing stands twice and all numbers are ones."""
+    """Whether a value is one JSON object without duplicate names and with finite numbers only."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         assert len(dict(pairs)) == len(pairs)
@@ -121,7 +121,7 @@ RELAXED = settings(max_examples=120, deadline=None, suppress_health_check=list(H
 @example([b'{"a":[1]}'], [b'{"a":"[1]"}', b'{"a":"x"}'])
 @example([b'{"a":null}', b'{"a":18446744073709551615}'], [b'{"a":-1e300}'])
 @example([b"{}"], [b'{"a":"\\ud800"}'])
-def test_nothing_changes_and_nothing_is_lost(first: list[bytes], later: list[bytes]) -> None:
+def test_columns_and_values_are_converted_without_loss(first: list[bytes], later: list[bytes]) -> None:
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as path:
         patch.setattr(source, "SAMPLED_VALUES", len(first))
         values = written(path, [*first, *later])
@@ -151,14 +151,14 @@ PYTHON: dict[str, Any] = {
 
 
 def is_shown(item: Any, shown: Any, kind: str) -> bool:
-    """Whether a column of a type shows a JSON value as it is."""
+    """Whether a column of a type represents a JSON value without change."""
     if item is None:
         return shown is None
     if kind == "STRING" and not isinstance(item, str):
         return is_same(json.loads(shown), item)
     if kind == "BINARY":
         return isinstance(item, str) and bytes(shown) == item.encode()
-    if isinstance(item, str) and kind != "STRING":  # text that says it
+    if isinstance(item, str) and kind != "STRING":  # text of a number, a date, ...
         item = json.loads(item.lower() if kind == "BOOLEAN" else item)
     return is_same(item, shown)
 
@@ -169,7 +169,7 @@ def is_shown(item: Any, shown: Any, kind: str) -> bool:
 @example([b'{"a":3000000000}'], "INT", "INT")
 @example([b'{"a":"7","b":"true"}'], "BIGINT", "BOOLEAN")
 @example([b'{"a":"7","b":7}', b'{"a":7}'], "BIGINT", "BIGINT")
-def test_a_schema_that_is_given(values: list[bytes], a: str, b: str) -> None:
+def test_an_explicit_schema(values: list[bytes], a: str, b: str) -> None:
     with tempfile.TemporaryDirectory() as path:
         put = written(path, values)
         try:

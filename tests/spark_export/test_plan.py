@@ -1,4 +1,4 @@
-"""A pinned snapshot holds its version exactly, whatever the writer does meanwhile."""
+"""A pinned snapshot has exactly its version, whatever the writer does meanwhile."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FILL = b"y" * 3000
 
 
 def fill(db: Database) -> int:
-    """Write segments full. Returns the last version."""
+    """Fill segments. Returns the last version."""
     return [db.put(b"fill", FILL) for _ in range(60)][-1]
 
 
@@ -66,7 +66,7 @@ def test_a_plan_outlives_a_compaction_that_trims_its_files(open_small: OpenSmall
 
 
 def test_a_commit_that_aborted_before_the_floor_stays_aborted(open_small: OpenSmall) -> None:
-    """Its record is still in the first file, and the coordinator no longer has it: a decision record does."""
+    """Its record is still in the first file; the coordinator no longer lists it, but a decision record does."""
     db = open_small()
     histories.lose(db, b"contested", b"lost")
     for number in range(3):
@@ -97,7 +97,7 @@ def test_a_version_whose_only_copy_was_written_later(open_small: OpenSmall) -> N
 
 @pytest.mark.parametrize("floors", [("after",), ("dead", "after"), ("between", "after")])
 def test_a_deleted_key_stays_deleted_after_several_compactions(open_small: OpenSmall, floors: tuple[str, ...]) -> None:
-    """The first copies a version to behind its deletion, another trims the deletion and not the copy."""
+    """The first one copies a version behind its deletion, another one trims the deletion but not the copy."""
     db = open_small()
     db.put(b"dead", b"x")
     db.put(b"dead-and-large", b"x" * 9000)
@@ -122,7 +122,7 @@ def test_a_deleted_key_stays_deleted_after_several_compactions(open_small: OpenS
 
 @pytest.mark.parametrize("same_segment", [True, False])
 def test_a_large_value_that_was_trimmed_under_its_commit(open_small: OpenSmall, same_segment: bool) -> None:
-    """Two copies of one version: the commit, whose value went with the segment before, and the one that counts."""
+    """Two copies of one version: the commit, whose value was trimmed with the segment before, and the valid one."""
     db = open_small()
     rng = Random(1)
     log = host_of(db).log
@@ -140,7 +140,7 @@ def test_a_large_value_that_was_trimmed_under_its_commit(open_small: OpenSmall, 
 
 
 def interrupted(db: Database, before: int | None = None) -> int:
-    """Begin a compaction that ends when it has copied something. Returns where the copies stand."""
+    """Begin a compaction that fails after its first copies. Returns their GSNs."""
 
     class Interrupted(Exception):
         pass
@@ -154,8 +154,8 @@ def interrupted(db: Database, before: int | None = None) -> int:
     return host_of(db).machine.coordinator.relocated_from
 
 
-def test_what_a_compaction_copied_before_it_died_stays_deleted(open_small: OpenSmall) -> None:
-    """The next one trims the deletion, and not the copy of what was deleted."""
+def test_a_version_copied_by_a_failed_compaction_stays_deleted(open_small: OpenSmall) -> None:
+    """The next compaction trims the deletion, but not the copy of the deleted version."""
     db = open_small()
     db.put(b"dead", b"x")
     before = fill(db)
@@ -172,7 +172,7 @@ def test_what_a_compaction_copied_before_it_died_stays_deleted(open_small: OpenS
         assert list(rebuilt.scan()) == [(b"fill", FILL)]
 
 
-def test_copies_that_a_compaction_made_before_it_died_are_not_of_older_versions(open_small: OpenSmall) -> None:
+def test_copies_of_a_failed_compaction_are_not_visible_at_older_versions(open_small: OpenSmall) -> None:
     db = open_small()
     floor = db.put(b"k", b"1")
     version = db.put(b"other", b"1")
@@ -207,7 +207,7 @@ def test_versions_and_times(open_small: OpenSmall) -> None:
     assert not (Path(db.path) / "exports").exists()
 
 
-def test_what_is_no_database(tmp_path: Path) -> None:
+def test_directories_without_a_database(tmp_path: Path) -> None:
     with pytest.raises(logdb.NotADatabase, match="does not exist"):
         pin(tmp_path / "nothing")
     with pytest.raises(logdb.NotADatabase, match=r"plan\.json"):
@@ -215,7 +215,7 @@ def test_what_is_no_database(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_plans_of_the_dead_are_swept(open_small: OpenSmall) -> None:
+def test_plans_of_ended_processes_are_removed(open_small: OpenSmall) -> None:
     db = open_small()
     db.put(b"k", b"v")
     path = Path(db.path)
@@ -233,7 +233,7 @@ def test_the_plans_of_the_dead_are_swept(open_small: OpenSmall) -> None:
     mine.close()
 
 
-def test_the_database_minds_no_plan_in_its_directory(open_small: OpenSmall) -> None:
+def test_a_database_opens_with_a_plan_in_its_directory(open_small: OpenSmall) -> None:
     db = open_small()
     histories.write(db, Random(3), 50)
     expected = list(db.scan())

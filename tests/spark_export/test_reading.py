@@ -41,7 +41,7 @@ def busy(open_small: OpenSmall) -> Database:
 
 
 def expected(db: Database, wanted: Callable[[bytes, int], bool]) -> list[dict[str, Any]]:
-    """The rows whose key and version are wanted."""
+    """The rows with the selected keys and versions."""
     rows = []
     for key, value in db.scan():
         version = next(db.history(key)).version
@@ -88,7 +88,7 @@ def test_filters_that_are_pushed_down(
     assert planning.read(busy.path, filters=filters, partitionBytes="70000") == expected(busy, wanted)
 
 
-def test_a_field_is_not_taken_for_a_column(open_small: OpenSmall) -> None:
+def test_a_filter_on_a_field_is_not_applied_to_a_column(open_small: OpenSmall) -> None:
     db = open_small()
     db.multi_put({b"a": b'{"_commit_version":5}', b"b": b"{}"})
     schema, fields = "key BINARY, _commit_version LONG", [IsNotNull(("_commit_version",))]
@@ -113,7 +113,7 @@ def test_filters_that_spark_applies_as_well() -> None:
     assert narrowed == ((b"c", b"m\0"), 7, 9)
 
 
-def test_segments_before_the_wanted_versions_are_not_read(busy: Database) -> None:
+def test_segments_before_the_selected_versions_are_not_read(busy: Database) -> None:
     with histories.planned(busy.path) as plan:
         assert len(Runs(plan, newer_than=plan.version - 5, partition_bytes=1).ranges) == 1
         assert len(Runs(plan, newer_than=plan.parts[1].end - 2, partition_bytes=1).ranges) == len(plan.parts) - 1
@@ -149,7 +149,7 @@ FLIGHTS = {
 
 
 def flights(db: Database) -> None:
-    """Values as `logdb import` makes them, one over several lines."""
+    """Values in the form of `logdb import`, one with several lines."""
     db.multi_put(
         {key: json.dumps(row, indent=2 if row["carrier"] == "AA" else None).encode() for key, row in FLIGHTS.items()}
     )

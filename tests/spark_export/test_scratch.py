@@ -28,7 +28,7 @@ OpenSmall = Callable[..., Database]
 
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where temporary files stand."""
+    """The directory for temporary files."""
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
@@ -50,7 +50,7 @@ IN_ANOTHER_NAMESPACE = ["unshare", *(["--user", "--map-root-user"] if os.geteuid
 IN_ANOTHER_NAMESPACE += ["--mount-proc", sys.executable, "-c"]
 
 
-def test_a_link_in_its_place_is_not_followed(served: str, temporary: Path, tmp_path: Path) -> None:
+def test_a_symbolic_link_instead_of_the_folder_is_not_followed(served: str, temporary: Path, tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     for folder in ("exports/gone~1~1~x", "runs-0"):
         (mine / folder).mkdir(parents=True)
@@ -75,7 +75,7 @@ def test_a_folder_that_others_can_use_is_refused(served: str, temporary: Path, m
         planning.read(served)
 
 
-def test_only_this_user_may_look(served: str, temporary: Path, open_small: OpenSmall, tmp_path: Path) -> None:
+def test_only_this_user_has_access(served: str, temporary: Path, open_small: OpenSmall, tmp_path: Path) -> None:
     planning.read(served, scratch=str(tmp_path / "named"))
     assert not list(temporary.iterdir())
     planning.read(served)
@@ -101,7 +101,7 @@ def test_loads_of_one_version_share_their_runs(served: str, temporary: Path, ope
         assert len(made) == 1
 
 
-def test_another_version_has_its_own(open_small: OpenSmall) -> None:
+def test_another_version_has_its_own_folder(open_small: OpenSmall) -> None:
     db = open_small()
     db.put(b"k", b"1")
     with histories.planned(db.path) as first:
@@ -145,7 +145,7 @@ def test_a_folder_that_another_process_uses_stays(tmp_path: Path) -> None:
     assert not folder.parent.exists()
 
 
-def test_an_export_leaves_nothing(served: str, temporary: Path, open_small: OpenSmall, tasks: list[str]) -> None:
+def test_an_export_removes_its_folder(served: str, temporary: Path, open_small: OpenSmall, tasks: list[str]) -> None:
     db = open_small()
     histories.write(db, Random(63), 50)
     export_snapshot(servers(served), temporary / "one")
@@ -196,8 +196,8 @@ def marks(folder: Path) -> int:
     return len(list(folder.glob("application~*"))) if folder.exists() else -1
 
 
-def test_a_folder_goes_with_the_last_application_that_has_used_it(tmp_path: Path) -> None:
-    """The next folder is made beside it: of a killed process, and of an earlier application of the same JVM."""
+def test_a_folder_is_removed_with_the_last_application_that_has_used_it(tmp_path: Path) -> None:
+    """They go when the next folder is made: folders of a killed process, and of an earlier application of the JVM."""
     alone, shared, later = (tmp_path / "base" / f"runs-{name}" for name in ("alone", "shared", "later"))
     mine = Application(ME.process, "app-2")
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
@@ -218,7 +218,7 @@ def test_a_folder_goes_with_the_last_application_that_has_used_it(tmp_path: Path
     assert not later.parent.exists()
 
 
-def test_a_folder_of_another_machine_or_without_a_mark_goes_when_it_is_idle(tmp_path: Path) -> None:
+def test_an_idle_folder_of_another_machine_or_without_a_mark_is_removed(tmp_path: Path) -> None:
     far = Application(ME.process._replace(host="elsewhere-1"), "app-9")
     foreign, unmarked, later = (tmp_path / "base" / f"runs-{name}" for name in ("foreign", "unmarked", "later"))
     with used(foreign, far), used(unmarked, ME):
@@ -257,7 +257,7 @@ assert mark.name.endswith(spark.sparkContext.applicationId), mark
 
 
 @pytest.mark.parametrize("stop", ["", "spark.stop()"])
-def test_the_folders_of_an_application_go_at_its_end(served: str, temporary: Path, stop: str) -> None:
+def test_the_folders_of_an_application_are_removed_at_its_end(served: str, temporary: Path, stop: str) -> None:
     command = [sys.executable, "-c", APPLICATION + stop, served]
     environment = {**os.environ, "TMPDIR": str(temporary)}
     done = subprocess.run(command, check=False, env=environment, capture_output=True, text=True)

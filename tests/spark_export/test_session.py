@@ -20,7 +20,7 @@ spark.stop()
 """
 
 
-def test_nothing_is_said_of_rows_that_are_not_needed(tmp_path: Path) -> None:
+def test_no_warning_for_rows_that_are_not_needed(tmp_path: Path) -> None:
     path = str(tmp_path / "db")
     with logdb.open(path) as db:
         for first in range(0, 50_000, 5_000):

@@ -71,7 +71,7 @@ def short_holds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module", params=WORLDS)
 def sourced(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sourced]:
-    """For tests that only read, or add."""
+    """For tests that only read or write."""
     with WORLDS[request.param](tmp_path_factory.mktemp(request.param)) as sourced:
         yield sourced
 
@@ -158,7 +158,7 @@ def test_a_hold_keeps_its_version_from_compaction_until_its_release(own: Sourced
     assert source.at(oldest) == db.oldest_version == oldest
     source.hold("first", late)  # a holder has one version
     source.release("second")
-    while db.compact().floor < late:  # until servers have the new hold
+    while db.compact().floor < late:  # until servers have received the new hold
         pass
     assert db.oldest_version == late
     with pytest.raises(logdb.VersionTrimmed, match=f"version {early} was compacted away"):

@@ -72,7 +72,7 @@ def test_columns_filters_and_typed_values(spark: Any, open_small: OpenSmall) -> 
 
 
 def test_times_are_of_the_time_zone_of_the_session(spark: Any, open_small: OpenSmall) -> None:
-    """The same text means the same in the data source, in its values and in SQL."""
+    """The same text is the same time in the data source, in its values and in SQL."""
     db, zone = open_small(), "spark.sql.session.timeZone"
     version = db.put(b"k", b'{"at": "2024-07-01T12:00:00"}')
     later = db.put(b"k", b"{}")
@@ -120,7 +120,7 @@ def test_changes_in_a_batch(spark: Any, open_small: OpenSmall) -> None:
     assert found == Counter(row["_change_type"] for row in expected if row["_commit_version"] <= versions[100])
 
 
-def test_a_stream_goes_on_from_its_checkpoint(spark: Any, open_small: OpenSmall, tmp_path: Path) -> None:
+def test_a_stream_continues_from_its_checkpoint(spark: Any, open_small: OpenSmall, tmp_path: Path) -> None:
     db, batches = open_small(), list[list[dict[str, Any]]]()
 
     def run() -> None:
@@ -206,7 +206,7 @@ def test_reading_beside_a_process_that_writes_and_compacts(spark: Any, tmp_path:
         ({"versionAsOf": "1"}, "VersionTrimmed: version 1 was compacted away; the oldest version left is"),
     ],
 )
-def test_a_wrong_option_says_so(spark: Any, open_small: OpenSmall, options: dict[str, str], message: str) -> None:
+def test_a_wrong_option_is_named(spark: Any, open_small: OpenSmall, options: dict[str, str], message: str) -> None:
     db = open_small()
     for number in range(3):
         db.put(b"k", b"%d" % number)

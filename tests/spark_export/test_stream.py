@@ -1,4 +1,4 @@
-"""Streams, driven as Spark drives them: offsets, batches, restarts, and holds against compaction."""
+"""Streams, called as Spark calls them: offsets, batches, restarts, and holds against compaction."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Query:
         return rows
 
     def oldest(self) -> int:
-        """The oldest version that the database has left."""
+        """The oldest version that can be read."""
         with logdb.open(self.path, read_only=True) as db:
             return db.oldest_version
 
@@ -71,7 +71,7 @@ def test_batches_follow_each_other_through_compactions_and_restarts(open_small: 
         db.compact()
         assert db.oldest_version == held
         rows = query.batch(commit=step != 3)
-        if step == 3:  # the query dies after it has planned a batch, and is started again before the next compaction
+        if step == 3:  # the query fails after it has planned a batch, and is restarted before the next compaction
             end, checkpoint = query.reader.reportLatestOffset(), query.checkpoint
             db.pin("query", held)
             query.reader.stop()
@@ -113,7 +113,7 @@ def test_a_query_follows_a_process_that_writes_and_compacts(tmp_path: Path) -> N
 def test_old_values_are_looked_up_in_the_map(
     open_small: OpenSmall, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The log before, which may be long, is read only if the map cannot answer."""
+    """The log before the batch, which may be long, is read only if the map cannot be read."""
     db, rng = open_small(), Random(2)
     histories.write(db, rng, 100)
     query = Query(db.path)
@@ -152,7 +152,7 @@ def test_the_records_of_old_values_are_decoded_once(
     query.reader.stop()
 
 
-def test_a_batch_has_no_more_rows_than_asked_but_one_transaction(open_small: OpenSmall) -> None:
+def test_a_batch_has_at_most_the_requested_rows_or_one_transaction(open_small: OpenSmall) -> None:
     db = open_small()
     versions = [db.multi_put({b"k%d" % key: b"v" * 100 for key in range(count)}) for count in (2, 1, 2, 7, 1, 1)]
     query = Query(db.path, startingVersion="1", maxRowsPerTrigger="4")
@@ -174,7 +174,7 @@ def test_a_reader_that_has_not_connected_stops() -> None:
     reader.stop()
 
 
-def test_available_now_ends_where_it_began(open_small: OpenSmall) -> None:
+def test_available_now_ends_at_the_version_of_its_start(open_small: OpenSmall) -> None:
     db = open_small()
     first = db.put(b"a", b"1")
     query = Query(db.path, startingVersion="oldest")
@@ -234,7 +234,7 @@ def test_without_types_a_stream_has_the_columns_of_a_snapshot(open_small: OpenSm
     query.reader.stop()
 
 
-def test_the_hold_of_a_dead_process_does_not_count(open_small: OpenSmall) -> None:
+def test_the_hold_of_an_ended_process_is_ignored(open_small: OpenSmall) -> None:
     db = open_small()
     for number in range(5):
         db.put(b"k", b"%d" % number)

@@ -1,4 +1,4 @@
-"""Writing DataFrames: tasks that are repeated, jobs that are repeated, all or nothing; driven as Spark does."""
+"""Writing DataFrames: repeated tasks, repeated jobs, atomic jobs; called as Spark calls them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Job:
         self.writer: Any = source.writer(planning.struct(schema), overwrite)
 
     def task(self, part: int, rows: Any = None, fails_after: int | None = None) -> SpooledRows:
-        """Run the task of a partition; it fails after so many rows if it is to."""
+        """Run the task of a partition; with `fails_after`, it fails after that number of rows."""
         rows = PARTS[part] if rows is None else rows
 
         def batches() -> Iterator[pa.RecordBatch]:
@@ -71,7 +71,7 @@ class Job:
         return done
 
     def commit(self, *messages: SpooledRows) -> None:
-        """What the driver does in the end."""
+        """Commit the job, as the driver does."""
         pickle.loads(pickle.dumps(self.writer)).commit(list(messages))
 
 
@@ -102,7 +102,7 @@ def test_into_a_directory(job: Callable[..., Job], tmp_path: Path, atomic: str) 
     assert {commit.label for commit in commits} == {"spark"}
 
 
-def test_a_named_job_writes_what_was_not_written(
+def test_a_repeated_named_job_writes_the_missing_rows(
     job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = str(tmp_path / "db")
@@ -173,7 +173,7 @@ def test_to_servers_a_repeated_task_writes_once(job: Callable[..., Job], served:
         assert [key for key, _ in db.scan(prefix=COUNTERS)] == [COUNTERS + b"nightly/0"]
 
 
-def test_of_two_attempts_at_the_same_time_one_counts(served: Served) -> None:
+def test_one_of_two_concurrent_attempts_counts(served: Served) -> None:
     with logdb.connect(served.address) as db:
         one, other = (CountedBatches(db, "job", 0) for _ in range(2))
         one.put({b"k": b"1"}, "")
@@ -277,7 +277,7 @@ def test_json_text_that_was_read_is_written_as_it_was(monkeypatch: pytest.Monkey
         (VariantType(), None, "the column n is variant, which JSON does not have"),
     ],
 )
-def test_what_is_no_json(
+def test_values_that_are_not_json(
     kind: DataType, value: Any, message: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(writing, "partition_id", lambda: 0)
@@ -290,7 +290,7 @@ def test_what_is_no_json(
         )
 
 
-def test_what_cannot_be_written(job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_cannot_be_written(job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = str(tmp_path / "db")
     for schema, options, message in (
         ("value BINARY", {}, "has no column key"),

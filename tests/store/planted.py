@@ -1,4 +1,4 @@
-"""Bugs planted in the files of a map, which a power failure at the wrong moment must bring to light."""
+"""Bugs planted in the file operations of a map, which a power failure at the wrong moment must expose."""
 
 from __future__ import annotations
 

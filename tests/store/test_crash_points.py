@@ -1,4 +1,4 @@
-"""A map that is cut short at any operation on its files comes back as it was before or after the step under way.
+"""A map that is interrupted at any file operation comes back as it was before or after the current step.
 
 The disk records what the code and LMDB do; `Crash` says what a power failure may leave of it.
 """
@@ -36,7 +36,7 @@ CHANGING = frozenset({"create", "write", "sync", "rename", "unlink", "sync_direc
 
 
 class Story:
-    """What checkpoints were told, whether they wrote it or not: the model of the map at every version."""
+    """The model of the map at every version: all input of checkpoints, also of those that were not written."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -46,7 +46,7 @@ class Story:
         self.states: dict[int, dict[bytes, bytes]] = {0: {}}
 
     def overlay(self, floor: int) -> tuple[Overlay, StateRows]:
-        """What a checkpoint is to write: some versions, copies of some that are seen from `floor` on, rows of state."""
+        """The input of a checkpoint: some versions, copies of some that are visible from `floor` on, rows of state."""
         draw, overlay = self.random, Overlay()
         places = dict(self.places[max(self.places)])
         for _ in range(draw.randrange(1, 5)):
@@ -77,7 +77,7 @@ class Story:
         return draw.choice((small, small, None, Place(self.version, draw.randrange(9), 9_000, bytes(16))))
 
     def check(self, checkpoint: Checkpoint) -> None:
-        """It says what the model says, at all versions from where it was pruned up to what it covers."""
+        """Compare it with the model at all versions from its floor to the newest that it covers."""
         covers = checkpoint.covers
         assert dict(checkpoint.state(b"")) == self.states[covers]
         everything = {key: {row.version: row for row in rows} for key, rows in checkpoint.everything()}
@@ -100,7 +100,7 @@ class Story:
 
 
 class Step(NamedTuple):
-    """Something that was done to the map, over when the disk had done `end` operations."""
+    """A step on the map, which ended after `end` disk operations."""
 
     end: int
     covers: int
@@ -168,7 +168,7 @@ def record(path: Path, seed: int, count: int) -> Recorded:
 
 
 def fail_everywhere(recorded: Recorded, scratch: Path) -> int:
-    """Have the power fail after each operation and open what may be left; returns how many maps were opened."""
+    """Simulate a power failure after each operation and open the possible images; returns their number."""
     disk, story, done = recorded
     tried = 0
     for position in range(len(disk.operations) + 1):
@@ -207,10 +207,8 @@ def test_a_planted_bug_is_found(tmp_path: Path, bug: str) -> None:
 
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
-def test_an_operation_that_fails_leaves_the_map_as_it_was_and_the_next_attempt_goes_on(
-    tmp_path: Path, error: int
-) -> None:
-    """Nothing is left of the attempt but files that the manifest does not name."""
+def test_a_failed_operation_leaves_the_map_unchanged_and_the_next_attempt_succeeds(tmp_path: Path, error: int) -> None:
+    """A failed attempt leaves only files that the manifest does not name."""
     counting = record(tmp_path / "whole", seed=2, count=6)
     for nth in range(counting.disk.count("sync") + counting.disk.count("rename") + counting.disk.count("create")):
         path = tmp_path / str(nth)
@@ -238,8 +236,8 @@ def test_an_operation_that_fails_leaves_the_map_as_it_was_and_the_next_attempt_g
         assert disk.hits == 1
 
 
-def test_a_disk_that_takes_no_more_is_named(tmp_path: Path) -> None:
-    """LMDB calls a write that was cut off an input/output error."""
+def test_a_full_disk_is_named_in_the_error(tmp_path: Path) -> None:
+    """LMDB reports a short write as an input/output error."""
 
     def body() -> list[str]:
         with closing(opened(tmp_path / "map")) as checkpoint:

@@ -1,4 +1,4 @@
-"""Damage to the runs of a map is found before anything is read from them, or when it is."""
+"""Damage to the runs of a map is found before they are read, or when a damaged row is read."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ def change_a_value(data: bytearray) -> None:
 
 
 def leaf(data: bytes, key: bytes) -> int:
-    """Where the leaf of a run with this key begins."""
+    """Offset of the leaf page of a run with this key."""
     return data.rindex(key + VALUES[key]) // PAGE * PAGE
 
 
 def swap_pages(data: bytearray) -> None:
-    """Whole leaves, all their rows as they were written, stand in each other's place."""
+    """Two leaf pages change places; their rows are unchanged."""
     one, other = (leaf(data, key) for key in (b"key 00300", b"key 00700"))
     one_page, other_page = data[one + 8 : one + PAGE], data[other + 8 : other + PAGE]
     data[one + 8 : one + PAGE], data[other + 8 : other + PAGE] = other_page, one_page
@@ -100,13 +100,13 @@ def damage(file: Path, how: Callable[[bytearray], None]) -> None:
     data = bytearray(file.read_bytes())
     how(data)
     assert data != file.read_bytes()
-    with file.open("r+b") as opened:  # as damage comes: the file stays the one that may be in use
+    with file.open("r+b") as opened:  # in place, as real damage: the inode stays the same
         opened.write(data)
         opened.truncate()
 
 
 def refused(tables: Path) -> str:
-    """An opening for reading, and one for writing, find the damage; a mapping server begins anew."""
+    """Openings for reading and for writing find the damage; a mapping server starts with an empty map."""
     found = []
     for follow in (True, False):
         with pytest.raises(Corruption, match="opening the database for writing rebuilds it") as error:
@@ -155,7 +155,7 @@ def test_runs_in_each_others_place_are_found(tables: Path) -> None:
 
 
 def test_a_page_of_another_run_is_found(tables: Path) -> None:
-    """Each of its rows is as it was written, for the other run. So a block that an earlier file has left looks."""
+    """Its rows are intact, but belong to the other run, as in a block that an earlier file has left."""
     data, other = ((tables / f"run-{run}.mdb").read_bytes() for run in (2, 1))
     at, other_at = leaf(data, b"key 00500"), leaf(other, b"key 00500")
     assert at == other_at
@@ -175,13 +175,13 @@ def test_runs_that_are_whole_stay(tables: Path) -> None:
         assert found == sorted(VALUES.items())
 
 
-def test_what_was_never_written_is_no_damage(tmp_path: Path) -> None:
+def test_a_directory_without_a_map_is_not_damaged(tmp_path: Path) -> None:
     asyncio.run(check(tmp_path))
     assert tmp_path.exists()
 
 
 def test_a_map_that_was_made_and_has_no_manifest_yet_is_empty_for_readers_too(tmp_path: Path) -> None:
-    """As a process leaves it that is killed before its first checkpoint, or within that."""
+    """The state after a process was killed before or during its first checkpoint."""
     path = tmp_path / "map"
     for left in ([], ["run-1.mdb"], ["run-1.mdb", "RUNS.new"]):
         path.mkdir(exist_ok=True)
@@ -219,7 +219,7 @@ FILES = {name: name.encode() * 1_000 for name in ("run-1.mdb", "run-2.mdb", "run
 
 @pytest.fixture
 def looked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the files that are read."""
+    """The names of the files whose checksums are computed."""
     read, crc_of = list[str](), map_verifier.crc_of
     monkeypatch.setattr(map_verifier, "crc_of", lambda file: read.append(file.name) or crc_of(file))
     for name, content in FILES.items():
@@ -227,12 +227,12 @@ def looked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return read
 
 
-def known(path: Path) -> dict[str, FileChecksum]:
+def checksums(path: Path) -> dict[str, FileChecksum]:
     return {name: FileChecksum(len(content), map_verifier.crc_of(path / name)) for name, content in FILES.items()}
 
 
 def test_a_file_is_read_once_and_again_when_it_may_be_another(tmp_path: Path, looked: list[str]) -> None:
-    files = known(tmp_path)
+    files = checksums(tmp_path)
     looked.clear()
     for change, expected in (
         (lambda: None, list(FILES)),
@@ -252,10 +252,10 @@ def test_a_file_is_read_once_and_again_when_it_may_be_another(tmp_path: Path, lo
     assert looked == list(FILES)
 
 
-def test_the_note_of_another_start_of_the_machine_counts_for_nothing(
+def test_a_note_from_before_a_reboot_is_ignored(
     tmp_path: Path, looked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    files = known(tmp_path)
+    files = checksums(tmp_path)
     note(tmp_path, files)
     looked.clear()
     boot = tmp_path / "boot_id"
@@ -264,15 +264,15 @@ def test_the_note_of_another_start_of_the_machine_counts_for_nothing(
     for _ in range(2):
         assert find_damage(tmp_path, files) is None
     assert looked == list(FILES)
-    boot.unlink()  # a system that tells none
+    boot.unlink()  # a system without boot ids
     for count in (1, 2):
         assert find_damage(tmp_path, files) is None
         assert looked == list(FILES) * (1 + count)
 
 
-def test_a_note_that_is_right_for_another_content_counts_for_nothing(tmp_path: Path, looked: list[str]) -> None:
-    """A file that was sound for one manifest is not what another one names."""
-    files = known(tmp_path)
+def test_a_note_for_other_content_is_ignored(tmp_path: Path, looked: list[str]) -> None:
+    """A file that matches one manifest need not match another one."""
+    files = checksums(tmp_path)
     note(tmp_path, files)
     size, crc = files["run-2.mdb"]
     assert (
@@ -280,8 +280,8 @@ def test_a_note_that_is_right_for_another_content_counts_for_nothing(tmp_path: P
     )
 
 
-def test_what_is_damaged_is_not_noted(tmp_path: Path, looked: list[str]) -> None:
-    files = known(tmp_path)
+def test_a_damaged_file_is_not_listed_in_the_note(tmp_path: Path, looked: list[str]) -> None:
+    files = checksums(tmp_path)
     (tmp_path / "run-3.mdb").write_bytes(FILES["run-3.mdb"][:-1] + b"!")
     for _ in range(2):
         assert find_damage(tmp_path, files) == "run-3.mdb is not what was written"
@@ -292,9 +292,9 @@ def test_what_is_damaged_is_not_noted(tmp_path: Path, looked: list[str]) -> None
         find_damage(tmp_path, files)
 
 
-def test_nothing_is_noted_where_nothing_can_be_written(tmp_path: Path, looked: list[str]) -> None:
-    """A directory in the place of the note."""
-    files = known(tmp_path)
+def test_a_note_that_cannot_be_written_is_left_out(tmp_path: Path, looked: list[str]) -> None:
+    """The note's path is a directory."""
+    files = checksums(tmp_path)
     (tmp_path / NOTE).mkdir()
     note(tmp_path, files)
     looked.clear()
@@ -304,8 +304,8 @@ def test_nothing_is_noted_where_nothing_can_be_written(tmp_path: Path, looked: l
     assert sorted(itertools.chain([NOTE], FILES)) == sorted(file.name for file in tmp_path.iterdir())
 
 
-def test_a_server_that_gets_no_files_keeps_its_map(tables: Path) -> None:
-    """What the system refuses is no damage."""
+def test_a_server_without_file_descriptors_keeps_its_map(tables: Path) -> None:
+    """An error of the operating system is not damage."""
 
     def body() -> str:
         allow_files(0)

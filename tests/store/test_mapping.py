@@ -1,4 +1,4 @@
-"""The map gives the same answers wherever checkpoints happen (MAP-2), also to keys longer than LMDB takes."""
+"""The map gives the same results wherever checkpoints happen (MAP-2), also for keys longer than LMDB accepts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ KEYS = sorted(
 
 
 class History:
-    """Commits in a log, and what each version holds."""
+    """Commits in a log, and the contents of the database at each version."""
 
     def __init__(self, seed: int, steps: int) -> None:
         random = Random(seed)
@@ -88,7 +88,7 @@ def assert_answers(key_map: KeyMap, history: History, random: Random, versions: 
 
 
 @pytest.mark.parametrize("checkpoints_at", [set(), {60}, {5, 6, 30}, set(range(1, 61)), {10, 20, 30, 40, 50}])
-def test_where_checkpoints_happen_changes_no_answer(tmp_path: Path, checkpoints_at: set[int]) -> None:
+def test_results_do_not_depend_on_checkpoints(tmp_path: Path, checkpoints_at: set[int]) -> None:
     history = History(seed=3, steps=60)
     checkpoint = Checkpoint(tmp_path / "map", LOG_ID)
     key_map = map_of(history, checkpoint, checkpoints_at)
@@ -109,7 +109,7 @@ def test_a_checkpoint_opened_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("slices", [0, 1, 2, 4])
-def test_a_checkpoint_given_up_between_slices(tmp_path: Path, slices: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_cancelled_between_slices(tmp_path: Path, slices: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("logdb.store.checkpoint.SLICE_ROWS", 10)
     history = History(seed=5, steps=60)
     checkpoint = Checkpoint(tmp_path / "map", LOG_ID)
@@ -162,7 +162,7 @@ def test_overlay_keeps_its_order() -> None:
 
 
 def test_a_range_is_checked_while_a_checkpoint_ends() -> None:
-    """The frozen layer was there when it was asked for, and gone when it was taken: the commit was never decided."""
+    """The frozen layer was tested for None and then read again as None: the commit was never decided."""
 
     class Thawing(KeyMap):
         looks = 0
@@ -181,8 +181,8 @@ def test_a_range_is_checked_while_a_checkpoint_ends() -> None:
     assert key_map.changed(b"l", None, 4, 5) is None
 
 
-def test_a_run_that_cannot_be_opened_holds_nothing_back(tmp_path: Path) -> None:
-    """Its environment stayed open, and the next opening took it for that of the file made anew."""
+def test_a_run_that_cannot_be_opened_leaves_no_environment_open(tmp_path: Path) -> None:
+    """Its environment stayed open, and the next opening used it for the new file."""
     history = History(seed=7, steps=10)
     map_of(history, checkpoint := Checkpoint(tmp_path, LOG_ID), {10})
     checkpoint.close()
@@ -198,7 +198,7 @@ def test_a_run_that_cannot_be_opened_holds_nothing_back(tmp_path: Path) -> None:
 
 
 def test_old_versions_of_a_large_transaction_are_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that is larger than what is kept of decoded records was decoded again for each of its keys."""
+    """A transaction larger than the cache of decoded records was decoded again for each of its keys."""
     monkeypatch.setattr("logdb.store.values.CACHE_BYTES", 1_000)
     keys = [b"%03d" % key for key in range(300)]
     with logdb.open(tmp_path / "db") as db:

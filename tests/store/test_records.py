@@ -1,4 +1,4 @@
-"""Every record survives its encoding, and a decoder meets any bytes with a record or MalformedRecord."""
+"""Every record survives encoding and decoding; a decoder returns a record or raises MalformedRecord for any bytes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_commit(commit: Commit) -> None:
     decoded = decode_commit(payload)
     if commit.label or commit.reads or commit.ranges or commit.conditions:
         assert decoded == commit
-    else:  # a snapshot at which nothing was read says nothing
+    else:  # the snapshot of a commit without reads is not stored
         assert decoded == commit._replace(snapshot=0, reads=(), ranges=(), conditions=())
     for cut in {1, len(payload) // 2, len(payload) - 1}:
         with pytest.raises(MalformedRecord):
@@ -94,7 +94,7 @@ def test_compaction(floor: int, sessions: dict[int, tuple[int, ...]], pins: dict
     assert decode_compaction(encode_compaction(Compaction(floor, sessions, pins))) == (floor, sessions, pins)
 
 
-def test_a_compaction_of_an_earlier_version_says_that_all_up_to_the_last_was_used() -> None:
+def test_a_compaction_record_of_format_1_marks_all_earlier_numbers_as_used() -> None:
     payload = struct.pack("<BQIIQQ", 1, 8, 1, 0, 7, 5)
     assert decode_compaction(payload) == Compaction(8, {7: (0, 6)}, {})
 
@@ -131,7 +131,7 @@ DECODERS: list[Callable[[bytes], object]] = [
 
 @pytest.mark.parametrize("decode", DECODERS)
 @given(data=st.data())
-def test_decoders_meet_anything(decode: Callable[[bytes], object], data: st.DataObject) -> None:
+def test_decoders_accept_any_bytes(decode: Callable[[bytes], object], data: st.DataObject) -> None:
     payload = bytearray(data.draw(st.one_of(st.binary(max_size=60), st.sampled_from(ENCODED))))
     flips = st.lists(st.tuples(st.integers(0, max(len(payload) - 1, 0)), st.integers(0, 255)), max_size=3)
     for position, byte in data.draw(flips) if payload else []:
@@ -154,8 +154,8 @@ def test_a_commit_of_many_writes(count: int, reads: list[bytes]) -> None:
     assert (decoded.writes, decoded.snapshot, list(decoded.reads)) == (commit.writes, commit.snapshot, reads)
 
 
-def test_a_commit_of_many_writes_takes_little_more_than_its_payload() -> None:
-    """It took three times as much, as parts."""
+def test_encoding_many_writes_needs_little_more_memory_than_the_payload() -> None:
+    """As a list of parts it needed three times the memory."""
     commit = Commit(1, 2, {b"%09d" % key: b"v" * 20 for key in range(50 * ITEMS_AT_ONCE)})
     tracemalloc.start()
     try:

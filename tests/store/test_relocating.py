@@ -31,7 +31,7 @@ from tests.store.test_runs import KEYS, Machine, Model
 
 
 class TrimmedModel(Model):
-    """A log whose values may be large, and whose prefix may be gone.
+    """A log whose values may be large, and whose prefix may be trimmed.
 
     `relocated_from`: the first copy of a compaction that has not ended, 0 if there is none.
     """
@@ -62,7 +62,7 @@ class TrimmedModel(Model):
             self.versions.setdefault(key, {})[gsn] = value
 
     def copied(self) -> list[Copied]:
-        """What was copied by compactions that have not ended."""
+        """The copies of unfinished compactions."""
         first = self.relocated_from or self.end + 1
         return sorted(
             Copied(key, version, gsn, value)
@@ -84,13 +84,13 @@ class CompactingMachine(Machine):
         apply(self.map, self.model.log[gsn])
 
     def compact(self) -> None:
-        """To a random floor and reach; given up with some probability at each step."""
+        """Compact to a random floor and reach; cancelled with some probability at each step."""
         model, draw = self.model, self.draw
         self.write()
         floor = draw.randrange(model.floor, self.checkpoint.covers + 1)
         reach = draw.randrange(model.oldest, max(min(floor, model.relocated_from or floor), model.oldest) + 1)
         while reach > model.oldest and {model.log[gsn].tag for gsn in (reach - 1, reach)} == {VALUE}:
-            reach -= 1  # as the host does: the commit record may come after the floor
+            reach -= 1  # as the backend does: the commit record may come after the floor
         copied = model.copied()
         self.give_up_merging()
         relocator = Relocator(floor, reach, model.compacted_at, iter(copied), self.map.values)
@@ -110,19 +110,19 @@ class CompactingMachine(Machine):
                 self.write()
         copies = model.copied()
         assert len(copies) - len(copied) == relocator.relocated
-        small = [copy[:2] for copy in copies if isinstance(copy.value, bytes)]  # a large one stands before its copy
+        small = [copy[:2] for copy in copies if isinstance(copy.value, bytes)]  # a large value precedes its copy
         assert len(set(small)) == len(small), "it was copied already"
         raised_at = model.append(COMPACTION, b"")
         self.write()
         model.floor, model.compacted_at, model.relocated_from = floor, raised_at, 0
         if draw.random() < 0.1:
-            steps.close()  # it fails just before the run takes its place: nothing is trimmed
+            steps.close()  # fails just before the run is committed: the log is not trimmed
             self.give_up_merging()
             return
         with pytest.raises(StopIteration):
             steps.send(raised_at)
         self.give_up_merging()
-        oldest = draw.randrange(model.oldest, max(reach, model.oldest) + 1)  # files go one by one
+        oldest = draw.randrange(model.oldest, max(reach, model.oldest) + 1)  # files are removed one by one
         model.oldest = oldest
         self.check_rebuilt()
         model.oldest = max(model.oldest, reach)
@@ -161,9 +161,7 @@ STEPS = (
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_map_that_is_compacted_says_what_the_log_says(
-    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_compacted_map_agrees_with_the_log(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     draw = random.Random(seed)
     monkeypatch.setattr(checkpoints, "SLICE_ROWS", draw.choice((1, 7, 1_000)))
     monkeypatch.setattr(runs, "CHUNK_ROWS", draw.choice((1, 3, 1_000)))

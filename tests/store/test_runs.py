@@ -1,4 +1,4 @@
-"""The map over runs says what a dictionary of versions says, whatever happens to its files (MAP-1 to MAP-6)."""
+"""The map over runs agrees with a dictionary of versions, whatever happens to its files (MAP-1 to MAP-6)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ KEYS = sorted(
 
 
 class Model:
-    """A log, and what a map of it must answer: each version of each key from the floor on."""
+    """A log and the expected contents of its map: each version of each key from the floor on."""
 
     def __init__(self, seed: int) -> None:
         self.draw = random.Random(seed)
@@ -75,7 +75,7 @@ class Model:
             self.versions.setdefault(key, {})[gsn] = value
 
     def relocate(self) -> None:
-        """As compaction does: what is live at the floor."""
+        """Copy versions that are live at the floor, as a compaction does."""
         gsn, copies = self.end + 1, []
         for key in self.draw.sample(KEYS, 8):
             version = self.version(key, self.floor)
@@ -95,7 +95,7 @@ class Model:
 
 
 class Machine:
-    """A map under random steps. `merging`, `writing`: what is under way, given up at any step or carried on."""
+    """A map under random steps. `merging`, `writing`: operations in progress, cancelled at any step or continued."""
 
     def __init__(self, path: Path, model: Model, *, inline: bool) -> None:
         self.path, self.inline = path, inline
@@ -104,12 +104,12 @@ class Machine:
         self.merging: Iterator[int] | None = None
         self.writing: Iterator[int] | None = None
         self.target = self.next_key = 0
-        self.most_in_a_group = 0
-        self.has_given_up = False
+        self.max_in_a_group = 0
+        self.is_cancelled = False
         self.open()
 
     def open(self) -> None:
-        self.has_given_up = False
+        self.is_cancelled = False
         self.checkpoint = Checkpoint(self.path, LOG_ID, inline=self.inline)
         self.map = KeyMap(Values(self.model.read), self.checkpoint)
         for gsn in range(self.checkpoint.covers + 1, self.model.end + 1):
@@ -143,13 +143,13 @@ class Machine:
         self.apply(self.model.end)
 
     def write_on(self) -> None:
-        """A slice of a checkpoint, of a new one if none is under way."""
+        """Write a slice of the current checkpoint, or of a new one."""
         if self.writing is None:
             if self.map.frozen is None:
                 self.target = self.model.end
                 self.map.freeze()
             self.checkpoint.begin(self.target)
-            self.has_given_up = False
+            self.is_cancelled = False
             assert self.map.frozen is not None
             self.writing = self.checkpoint.write(self.map.frozen)
         if next(self.writing, None) is None:
@@ -165,9 +165,9 @@ class Machine:
         while self.writing is not None:
             self.write_on()
 
-    def give_up_writing(self) -> None:
-        """Its file stays until the next checkpoint begins."""
-        self.has_given_up = self.has_given_up or self.writing is not None
+    def cancel_writing(self) -> None:
+        """Cancel the checkpoint; its file stays until the next one begins."""
+        self.is_cancelled = self.is_cancelled or self.writing is not None
         self.writing = None
 
     def merge_on(self) -> None:
@@ -182,7 +182,7 @@ class Machine:
         while self.merging is not None:
             self.merge_on()
 
-    def give_up_merging(self) -> None:
+    def cancel_merging(self) -> None:
         self.merging = None
         self.check_files()
 
@@ -201,18 +201,18 @@ class Machine:
 
     def reopen(self) -> None:
         self.checkpoint.close()
-        self.give_up()
+        self.cancel_all()
         self.open()
 
     def kill(self) -> None:
-        """Whatever is half done stays as it is; another life begins on the same files."""
+        """Leave unfinished operations as they are, and open the same files again."""
         old, merging, writing = self.checkpoint, self.merging, self.writing
         self.writing = self.merging = None
         self.open()
         del merging, writing
         old.close()
 
-    def give_up(self) -> None:
+    def cancel_all(self) -> None:
         self.writing = self.merging = None
 
     # ---- checks
@@ -224,11 +224,11 @@ class Machine:
         named = {f"run-{info.number}.mdb" for info in infos}
         there = {file.name for file in self.path.glob("run-*.mdb")}
         assert named <= there, "MAP-5"
-        if self.writing is None and self.merging is None and not self.has_given_up:
+        if self.writing is None and self.merging is None and not self.is_cancelled:
             assert named == there, "a file was left"
         self.checkpoint.check_invariants()
         for group in self.checkpoint.snapshot.groups:
-            self.most_in_a_group = max(self.most_in_a_group, len(group.runs))
+            self.max_in_a_group = max(self.max_in_a_group, len(group.runs))
 
     def check(self) -> None:
         model, key_map, draw = self.model, self.map, self.draw
@@ -274,13 +274,13 @@ class Machine:
 STEPS = (
     ["commit"] * 8
     + ["relocate", "write", "write", "write_on", "write_on", "merge", "merge_on", "merge_on"]
-    + ["give_up_writing", "give_up_merging", "prune", "reopen", "kill", "write_in_order", "write_in_order"]
+    + ["cancel_writing", "cancel_merging", "prune", "reopen", "kill", "write_in_order", "write_in_order"]
 )
 
 
 @pytest.mark.parametrize("inline", [False, True])
 @pytest.mark.parametrize("seed", [*range(6), 12])
-def test_a_map_under_any_steps_says_what_the_log_says(
+def test_a_map_under_any_steps_agrees_with_the_log(
     tmp_path: Path, seed: int, inline: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     draw = random.Random(seed)
@@ -299,13 +299,13 @@ def test_a_map_under_any_steps_says_what_the_log_says(
     for _ in range(80):
         getattr(machine, machine.draw.choice(STEPS))()
         machine.check()
-    assert machine.most_in_a_group > 1
+    assert machine.max_in_a_group > 1
     machine.reopen()
     machine.check()
     machine.checkpoint.close()
 
 
-def test_what_merging_costs_and_leaves() -> None:
+def test_write_amplification_and_number_of_runs() -> None:
     """Every byte is written about once for each factor of four by which the map is larger than a checkpoint."""
     for size in (3 * LEVEL_BYTES, 50 << 20, 70 << 20):
         sizes: list[int] = []
@@ -336,7 +336,7 @@ def test_runs_of_a_group_are_merged_to_bound_their_number() -> None:
 
 
 def test_keys_overwritten_in_order_are_seldom_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checkpoints that begin and end anywhere: some have the last keys and the first ones. All are merged when they
+    """Checkpoints begin and end anywhere: some have the last keys and the first ones. All are merged when they
     have been written about four times over."""
     monkeypatch.setattr(merging, "LEVEL_BYTES", 1 << 16)
     monkeypatch.setattr(runs, "WRITE_BYTES", 1 << 14)
@@ -365,7 +365,7 @@ def test_keys_overwritten_in_order_are_seldom_merged(tmp_path: Path, monkeypatch
     checkpoint.close()
 
 
-def test_groups_are_merged_to_bound_what_reads_look_at() -> None:
+def test_groups_are_merged_to_bound_the_lookups_of_a_read() -> None:
     """Keys that are overwritten in order, some runs for each pass over all of them."""
     for size in (3 * LEVEL_BYTES, 50 << 20):
         for runs_of_a_pass in (3, 20, 100):
@@ -390,8 +390,8 @@ def test_groups_are_merged_to_bound_what_reads_look_at() -> None:
             assert written <= 1.2 * size * passes * runs_of_a_pass
 
 
-def test_live_bytes_count_what_was_overwritten_before_a_merge(tmp_path: Path) -> None:
-    """Large values too: else a log would be compacted before it has the garbage that was asked for."""
+def test_live_bytes_drop_overwritten_versions_after_a_merge(tmp_path: Path) -> None:
+    """Large values are included: otherwise a log would be compacted before it has the configured share of garbage."""
     checkpoint = Checkpoint(tmp_path, LOG_ID)
     for version in (1, 2):
         overlay = Overlay()
@@ -413,8 +413,8 @@ def test_small_runs_do_not_collect_between_large_ones() -> None:
         assert len(sizes) <= MAX_GROUPS
 
 
-def test_a_reader_goes_on_with_runs_that_are_gone(tmp_path: Path) -> None:
-    """So does a follower that opens it between a merge and the removal of what was merged."""
+def test_a_reader_can_still_read_removed_runs(tmp_path: Path) -> None:
+    """Also a follower that opens the map between a merge and the removal of the merged runs."""
     writer = Checkpoint(tmp_path, LOG_ID)
     for version in range(1, 9):
         overlay = Overlay()
@@ -447,7 +447,7 @@ def test_a_fork_while_the_error_of_an_opening_is_kept(tmp_path: Path) -> None:
     assert "not what was written" in str(refused.value)
 
 
-def test_a_run_is_closed_when_its_last_reader_has_let_go(tmp_path: Path) -> None:
+def test_a_run_is_closed_with_its_last_reader(tmp_path: Path) -> None:
     checkpoint = Checkpoint(tmp_path, LOG_ID)
     for version in (1, 2):
         overlay = Overlay()

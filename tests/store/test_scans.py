@@ -1,4 +1,4 @@
-"""Scans of a map whose keys stand in memory and on disk: what they read, and what is moved down meanwhile."""
+"""Scans of a map with keys in memory and on disk: how much they read, and layers that move down meanwhile."""
 
 from __future__ import annotations
 
@@ -33,13 +33,15 @@ def map_of(db: logdb.Database) -> KeyMap:
     return host_of(db).machine.coordinator.map
 
 
-def test_of_the_overlay_a_scan_looks_at_what_it_passes(db: logdb.Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A scan of 50 rows looked at 50 keys of the overlay, to use five."""
+def test_a_scan_reads_only_the_keys_of_the_overlay_that_it_passes(
+    db: logdb.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scan of 50 rows read 50 keys of the overlay and used five."""
     looked_at: list[int] = []
     keys = Overlay.keys
 
-    def counting(*given: Any) -> list[bytes]:
-        found = keys(*given)
+    def counting(*arguments: Any) -> list[bytes]:
+        found = keys(*arguments)
         looked_at.append(len(found))
         return found
 
@@ -50,39 +52,39 @@ def test_of_the_overlay_a_scan_looks_at_what_it_passes(db: logdb.Database, monke
 
 
 def test_a_range_with_an_end_begins_with_few_rows(db: logdb.Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of a prefix of ten keys took 256 rows of the disk."""
-    asked: list[int] = []
+    """A scan of a prefix with ten keys read 256 rows from disk."""
+    requested: list[int] = []
     live_chunk = Checkpoint.live_chunk
 
-    def counting(self: Checkpoint, start: Any, end: Any, reverse: bool, most: int) -> Any:
-        asked.append(most)
-        return live_chunk(self, start, end, reverse, most)
+    def counting(self: Checkpoint, start: Any, end: Any, reverse: bool, max_rows: int) -> Any:
+        requested.append(max_rows)
+        return live_chunk(self, start, end, reverse, max_rows)
 
     monkeypatch.setattr(Checkpoint, "live_chunk", counting)
     expected = [b"00500", b"00500+", *KEYS[501:510]]
     for limit in (None, 200):
         assert [key for key, _ in db.scan(prefix=b"0050", limit=limit)] == expected
         assert [key for key, _ in db.scan(prefix=b"0050", limit=limit, reverse=True)] == expected[::-1]
-    assert max(asked) <= 32
+    assert max(requested) <= 32
     for limit in (None, 100, 10_000):
         assert len(list(db.scan(b"00500", b"00990", limit=limit))) == min(539, limit or 539)
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_what_is_moved_down_between_two_looks_is_found(
+def test_a_layer_that_moves_down_between_two_reads_is_found(
     db: logdb.Database, monkeypatch: pytest.MonkeyPatch, reverse: bool
 ) -> None:
-    """A checkpoint that ends after a scan has looked at the disk, and before it looks at the overlay."""
+    """A checkpoint ends after a scan has read the disk, and before it reads the overlay."""
     key_map, live_chunk = map_of(db), Checkpoint.live_chunk
     moved: list[Overlay] = []
 
-    def overtaken(self: Checkpoint, *given: Any) -> Any:
-        found = live_chunk(self, *given)
+    def overtaken(self: Checkpoint, *arguments: Any) -> Any:
+        found = live_chunk(self, *arguments)
         if not moved:
             moved.append(key_map.active)
             db.checkpoint()
             assert key_map.active is not moved[0]
-            moved[0].newest.clear()  # as who lets go of it may
+            moved[0].newest.clear()  # as the checkpointer does
             moved[0]._ordered = OrderedKeys()
         return found
 
@@ -129,6 +131,6 @@ def test_ordered_keys_agree_with_a_sorted_list() -> None:
         for _ in range(200):
             start, end = (draw.choice((None, b"", b"\xff\xff\xff\xff", draw.randbytes(2))) for _ in range(2))
             inside = [key for key in rows if (start is None or key >= start) and (end is None or key < end)]
-            most = draw.choice((0, 1, 10, 2_500, 100_000))
-            assert ordered.between(start, end, False, most) == inside[:most]
-            assert ordered.between(start, end, True, most) == inside[::-1][:most]
+            limit = draw.choice((0, 1, 10, 2_500, 100_000))
+            assert ordered.between(start, end, False, limit) == inside[:limit]
+            assert ordered.between(start, end, True, limit) == inside[::-1][:limit]
